@@ -1,0 +1,223 @@
+"""The one interface between aiodev and a kind of device.
+
+A backend exchanges integers and plain data only: a *queue*, an *entry*, a *waker*, a *gate* and an address are
+``int``; arguments are ``bytes``. Whatever is a Python object (streams, events, arrays, kernels) is made above it, once
+for all backends. The conformance test is :func:`aiodev.testing.check_backend`.
+
+Every submission returns its *value* on the queue's timeline: the first is 1, the next 2, and so on. An operation has
+completed when the queue's ``COMPLETED`` counter has reached its value; operations of one queue complete in order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+__all__ = [
+    "COMPLETED",
+    "COUNTER_WORDS",
+    "FAULTS",
+    "SUBMITTED",
+    "Backend",
+    "Capabilities",
+    "DeviceProperties",
+    "Fault",
+    "KernelSpec",
+]
+
+#: Words of a queue's counters: int64, written by the backend, readable by anyone at any time. COMPLETED and FAULTS share
+#: a cache line, which workers write; SUBMITTED is on the next, which submitters write.
+COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS = 0, 1, 8, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can do, as data."""
+
+    host_accessible: bool  #: device memory is host memory: NumPy may view it in place
+    timing: bool = True  #: ``stamp`` works
+    interprocess: bool = False  #: events can be shared between processes
+    priorities: tuple[int, int] = (-1, 1)  #: highest and lowest, inclusive; more urgent is lower
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """What a device is; the same fields on every backend, the rest in ``extra``."""
+
+    name: str
+    type: str
+    index: int
+    total_memory: int  #: bytes
+    multi_processor_count: int  #: cores or multiprocessors
+    capability: tuple[int, int]  #: CUDA's compute capability; for a CPU (SIMD width in bytes, 0)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A failure on a queue: operations ``first`` … ``last`` failed or did not run.
+
+    ``last`` is None while the failure is not yet forgiven: then everything submitted so far and later fails too. It is
+    cleared by ``forgive``, which sets ``last`` to the value submitted last.
+    """
+
+    first: int
+    last: int | None
+    error: BaseException | None  #: what operation ``first`` raised; None for a gate opened as failed, or a dependency
+    dependency: tuple[int, int] | None = None  #: (queue, value of its first failed operation) when a wait failed
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """A kernel body and the types to compile it for; what a worker process needs, and no more.
+
+    ``arguments`` holds one descriptor an argument: ``"f4"`` for a scalar (NumPy's dtype code), ``"A2f4C"`` for an array
+    (dimensions, dtype code, layout ``C`` contiguous or ``A`` any), with a trailing ``r`` where it is read-only.
+    """
+
+    name: str
+    function: Callable[..., None]
+    ndim: int
+    arguments: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+    key: str = ""  #: content hash of source, constants, globals, closure, types, options and versions
+
+
+class Backend(ABC):
+    """One kind of device.
+
+    ``unavailable_reason`` and ``device_count`` are cheap, start nothing and do not break a later fork. Everything else
+    needs ``start``. No method but ``start``, ``stop``, ``compile`` and ``load`` blocks for longer than a system call,
+    and ``spin`` for as long as it is told to. All may be called from any thread. Submissions hold no reference to
+    anything: the memory that they use is the caller's to keep until they have completed.
+    """
+
+    name: ClassVar[str]
+    capabilities: Capabilities
+
+    @abstractmethod
+    def unavailable_reason(self) -> str | None:
+        """Why this backend cannot start here, or None when it can."""
+
+    @abstractmethod
+    def device_count(self) -> int:
+        """How many devices there are; 0 when unavailable. Never raises."""
+
+    @abstractmethod
+    def device_properties(self, index: int) -> DeviceProperties:
+        """What device ``index`` is."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Import, load and start what is needed. Blocks; called once, off every loop."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Let the backend's threads end; at most a fraction of a second. Work in flight may be lost."""
+
+    # Memory
+
+    @abstractmethod
+    def allocate(self, index: int, nbytes: int) -> int:
+        """Address of ``nbytes`` of fresh device memory, aligned to 256. Raises MemoryError."""
+
+    @abstractmethod
+    def deallocate(self, index: int, address: int, nbytes: int) -> None:
+        """Give back what ``allocate`` gave."""
+
+    @abstractmethod
+    def memory_info(self, index: int) -> tuple[int, int]:
+        """Bytes free and in total."""
+
+    # Queues
+
+    @abstractmethod
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        """A queue of device ``index`` and its counters, all zero (``COUNTER_WORDS`` of int64, see ``COMPLETED``)."""
+
+    @abstractmethod
+    def destroy_queue(self, queue: int) -> None:
+        """Give an idle queue back; its counters are not read again."""
+
+    # Submission: each appends an operation and returns its value. None blocks; the depth is bounded by memory alone.
+
+    @abstractmethod
+    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
+        """Run entry ``entry`` (of ``load``) over ``range(size)``; ``arguments`` is copied.
+
+        ``site`` is an integer that names the place of submission; it comes back in the error.
+        """
+
+    @abstractmethod
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        """Copy ``nbytes`` between two addresses, host or device."""
+
+    @abstractmethod
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        """Write ``pattern`` (1, 2, 4, 8 or 16 bytes) ``count`` times from address ``dst`` on."""
+
+    @abstractmethod
+    def wait(self, queue: int, other: int, value: int) -> int:
+        """Hold ``queue`` until ``other``, a queue of the same backend, has completed ``value``; fail if that failed."""
+
+    @abstractmethod
+    def gate(self, queue: int) -> tuple[int, int]:
+        """Hold ``queue`` until the host opens a gate; returns (value, gate)."""
+
+    @abstractmethod
+    def open_gate(self, gate: int, failed: bool) -> None:
+        """Open a gate, once; with ``failed`` its operation fails, with ``Fault.error`` None."""
+
+    @abstractmethod
+    def stamp(self, queue: int, cell: int) -> int:
+        """Store the time, in ns of ``time.perf_counter_ns``'s clock, as int64 at address ``cell`` (host memory)."""
+
+    # Waiting
+
+    @abstractmethod
+    def spin(self, queue: int, value: int, duration: int) -> bool:
+        """Wait for ``value`` without the GIL for at most ``duration`` ns; whether it was reached."""
+
+    @abstractmethod
+    def create_waker(self, descriptor: int) -> int:
+        """A waker that writes 8 bytes (the integer 1) to a non-blocking descriptor; it lives as long as the backend.
+
+        Wake-ups coalesce: between two calls of ``collect`` it writes at most once.
+        """
+
+    @abstractmethod
+    def collect(self, waker: int) -> list[int]:
+        """The queues that reached their armed value since the last call; each is armed again only by ``arm``.
+
+        To be called after the descriptor became readable and was read.
+        """
+
+    @abstractmethod
+    def arm(self, queue: int, value: int, waker: int) -> bool:
+        """Have ``waker`` fire once when ``queue`` reaches ``value``; False (and it will not fire) when it has already.
+
+        One waker has at most one armed value on one queue: arming it again for a lower one replaces that, for a higher
+        one keeps the lower. A spurious wake-up is allowed, a lost one is not.
+        """
+
+    # Failure
+
+    @abstractmethod
+    def faults(self, queue: int) -> list[Fault]:
+        """The queue's failures, oldest first (at least the last 32). ``FAULTS`` is non-zero exactly when there are any."""
+
+    @abstractmethod
+    def forgive(self, queue: int) -> None:
+        """End an open fault: what is submitted from now on runs again."""
+
+    # Kernels
+
+    @abstractmethod
+    def compile(self, spec: KernelSpec, directory: str) -> None:
+        """Compile into the disk cache at ``directory``. Called in a worker process; raises CompileError."""
+
+    @abstractmethod
+    def load(self, spec: KernelSpec, directory: str) -> int:
+        """The entry for a kernel, from the disk cache, else compiled. Blocks; called off every loop."""

@@ -1,0 +1,247 @@
+"""Every exception that aiodev raises on purpose.
+
+::
+
+    AiodevError
+    ├─ BackendError
+    │  ├─ BackendNotFoundError        (LookupError)   no such backend is registered
+    │  ├─ BackendUnavailableError                     it cannot start here; ``.reason`` says why
+    │  └─ BadForkError                                it was started before this process was forked
+    ├─ DeviceError
+    │  ├─ DeviceLostError                             the device is gone; sticky
+    │  ├─ OutOfMemoryError            (MemoryError)
+    │  ├─ CaptureError
+    │  └─ InvalidDeviceError          (ValueError)
+    ├─ KernelError                                    a kernel raised; the cause is its own exception
+    │  ├─ CompileError                                ``.log`` is the compiler's message
+    │  ├─ LaunchError                 (TypeError)     ``.argument`` is the argument at fault
+    │  └─ DependencyError                             an earlier operation failed; the cause is that failure
+    ├─ StreamFullError                (asyncio.QueueFull)
+    └─ ClosedError
+
+Messages are built here, from attributes, in one order: what was asked, what was found, what to do.
+"""
+
+from __future__ import annotations
+
+from asyncio import QueueFull
+from typing import Any
+
+__all__ = [
+    "AiodevError",
+    "BackendError",
+    "BackendNotFoundError",
+    "BackendUnavailableError",
+    "BadForkError",
+    "CaptureError",
+    "ClosedError",
+    "CompileError",
+    "DependencyError",
+    "DeviceError",
+    "DeviceLostError",
+    "InvalidDeviceError",
+    "KernelError",
+    "LaunchError",
+    "OutOfMemoryError",
+    "StreamFullError",
+]
+
+
+class AiodevError(Exception):
+    """Base of every error that aiodev raises on purpose."""
+
+
+class BackendError(AiodevError):
+    """Something about a backend as a whole."""
+
+
+class BackendNotFoundError(BackendError, LookupError):
+    """No backend of that name is registered."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.known = known
+        super().__init__(name, known)
+
+    def __str__(self) -> str:
+        known = ", ".join(self.known) or "none"
+        return (
+            f"no backend is called {self.name!r} (registered: {known}); install the package that "
+            f"provides it, or register one with aiodev.register_backend({self.name!r}, factory)"
+        )
+
+
+class BackendUnavailableError(BackendError):
+    """A backend is registered but cannot start here; ``reason`` says why."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(name, reason)
+
+    def __str__(self) -> str:
+        return f"backend {self.name!r} cannot start: {self.reason}"
+
+
+class BadForkError(BackendError):
+    """Work or a backend that belongs to the parent of a forked process."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        self.what = what
+        self.advice = advice
+        super().__init__(what, advice)
+
+    def __str__(self) -> str:
+        return f"{self.what} belongs to the parent of this forked process; {self.advice}"
+
+
+class DeviceError(AiodevError):
+    """Something about one device."""
+
+
+class DeviceLostError(DeviceError):
+    """The device no longer answers; every wait on it, now and later, raises this."""
+
+    def __init__(self, device: str, reason: str) -> None:
+        self.device = device
+        self.reason = reason
+        super().__init__(device, reason)
+
+    def __str__(self) -> str:
+        return f"{self.device} was lost: {self.reason}; restart the process to use it again"
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """The device has no room for an allocation, even after releasing every cached block.
+
+    All attributes are bytes.
+    """
+
+    def __init__(
+        self, device: str, requested: int, *, allocated: int, reserved: int, free: int, total: int
+    ) -> None:
+        self.device = device
+        self.requested = requested
+        self.allocated = allocated
+        self.reserved = reserved
+        self.free = free
+        self.total = total
+        super().__init__(device, requested)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.requested:,} bytes asked for on {self.device}; {self.allocated:,} are allocated, "
+            f"{self.reserved:,} reserved, {self.free:,} of {self.total:,} free; release arrays, or admit "
+            f"work with aiodev.memory.lease()"
+        )
+
+
+class CaptureError(DeviceError):
+    """An operation that cannot be captured in a graph."""
+
+
+class InvalidDeviceError(DeviceError, ValueError):
+    """A device that cannot exist, or one that this machine does not have."""
+
+    def __init__(self, asked: object, found: str) -> None:
+        self.asked = asked
+        self.found = found
+        super().__init__(asked, found)
+
+    def __str__(self) -> str:
+        return f"{self.asked!r} is not a device here: {self.found}"
+
+
+class KernelError(AiodevError):
+    """A kernel raised; ``__cause__`` is its own exception.
+
+    Attributes:
+        kernel: the kernel's name.
+        location: ``file:line`` in the kernel where it raised, or the kernel's first line.
+        submitted_at: ``file:line`` of the launch, or ``None`` where it is not known.
+    """
+
+    def __init__(
+        self, kernel: str, detail: str, *, location: str | None = None, submitted_at: str | None = None
+    ) -> None:
+        self.kernel = kernel
+        self.detail = detail
+        self.location = location
+        self.submitted_at = submitted_at
+        super().__init__(kernel, detail)
+
+    def __str__(self) -> str:
+        text = f"{self.kernel}: {self.detail}"
+        if self.location:
+            text += f" (at {self.location})"
+        if self.submitted_at:
+            text += f"; launched at {self.submitted_at}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kernel, self.detail), self.__dict__.copy()
+
+
+class CompileError(KernelError):
+    """A kernel does not compile; ``log`` is the compiler's message."""
+
+    def __init__(self, kernel: str, log: str, *, location: str | None = None) -> None:
+        super().__init__(kernel, f"does not compile: {log.strip()}", location=location)
+        self.log = log
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kernel, self.log), self.__dict__.copy()
+
+
+class LaunchError(KernelError, TypeError):
+    """A launch whose arguments do not fit the kernel; ``argument`` names the one at fault."""
+
+    def __init__(self, kernel: str, argument: str | None, expected: str, found: str) -> None:
+        where = f"argument {argument}: " if argument else ""
+        super().__init__(kernel, f"{where}expected {expected}, got {found}")
+        self.argument = argument
+        self.expected = expected
+        self.found = found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kernel, self.argument, self.expected, self.found), self.__dict__.copy()
+
+
+class DependencyError(KernelError):
+    """An operation that did not run, since one that it is ordered after failed; that failure is the cause."""
+
+    def __init__(self, operation: str, *, submitted_at: str | None = None) -> None:
+        super().__init__(
+            operation,
+            "did not run, because an operation that it is ordered after failed",
+            submitted_at=submitted_at,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kernel,), self.__dict__.copy()
+
+
+class StreamFullError(AiodevError, QueueFull):
+    """A stream with ``maxsize`` pending operations; ``await stream.drain()`` waits for room."""
+
+    def __init__(self, stream: object, maxsize: int) -> None:
+        self.stream = str(stream)
+        self.maxsize = maxsize
+        super().__init__(self.stream, maxsize)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.stream} already has {self.maxsize} operations pending (its maxsize); "
+            f"`await stream.drain()` waits for room"
+        )
+
+
+class ClosedError(AiodevError):
+    """Something that was closed is used again."""
+
+    def __init__(self, what: object) -> None:
+        self.what = str(what)
+        super().__init__(self.what)
+
+    def __str__(self) -> str:
+        return f"{self.what} is closed"
