@@ -1,0 +1,240 @@
+"""The native executor: workers that run streams without the GIL (see :mod:`aiodev._backends.cpu.native`).
+
+This file owns what the native code works on: the memory of its structures, its threads, and the table of entries.
+Importing it imports numba and loads (at the very first time: compiles) the native code, which blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aiodev._backends.cpu import layout, native
+from aiodev._core.backend import COUNTER_WORDS, Fault
+
+_PAGE = 1 << 20
+
+
+def _native(function: Any) -> Any:
+    """The compiled function as a plain C callable: half the cost of a call through numba's dispatcher."""
+    (overload,) = function.overloads.values()
+    return overload.entry_point
+
+
+def _code_address(function: Any) -> int:
+    (overload,) = function.overloads.values()
+    address: int = overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name)
+    return address
+
+
+class _Arena:
+    """Zeroed memory that is never unmapped; workers may read it for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = self._end = 0
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of ``nbytes``, on a cache line of its own."""
+        nbytes = (nbytes + 63) // 64 * 64
+        with self._lock:
+            if self._next + nbytes > self._end:
+                page = mmap.mmap(-1, max(_PAGE, nbytes))
+                view = (ctypes.c_char * len(page)).from_buffer(page)
+                # The exported buffer forbids closing the map, and the extra reference forbids collecting it.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(view))
+                self._next = ctypes.addressof(view)
+                self._end = self._next + len(page)
+            address = self._next
+            self._next += nbytes
+            return address
+
+
+def _words(address: int, count: int) -> memoryview[int]:
+    return memoryview((ctypes.c_int64 * count).from_address(address)).cast("B").cast("q")
+
+
+class NativeExecutor:
+    """Workers for ``device_count`` devices, ``threads_per_device`` each.
+
+    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``arm``, ``forgive``, ``open_gate``) are the compiled
+    functions themselves.
+    """
+
+    kind = "native"
+
+    def __init__(self, device_count: int, threads_per_device: int, spin_ns: int = 200_000) -> None:
+        self.thread_count = threads_per_device
+        self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
+        self._spin_ns = spin_ns
+        self._arena = _Arena()
+        self._lock = threading.Lock()
+        self._free: dict[int, list[int]] = {}
+        self._reserved: dict[int, list[int]] = {}
+        self._stopped = False
+        self.launch = _native(native.launch)
+        self.wait = _native(native.wait)
+        self.stamp = _native(native.stamp)
+        self.spin = _native(native.spin)
+        self.arm = _native(native.arm)
+        self.forgive = _native(native.forgive)
+        self.open_gate = _native(native.open_gate)
+        self._gate = _native(native.gate)
+        self._create_gate = _native(native.create_gate)
+        self._rearm_waker = _native(native.rearm_waker)
+        self._next_fired = _native(native.next_fired)
+        self._copy_entry = self.reserve_entry()
+        self._fill_entry = self.reserve_entry()
+        self.set_entry(self._copy_entry, _code_address(native.copy_entry))
+        self.set_entry(self._fill_entry, _code_address(native.fill_entry))
+        self._devices: list[int] = []
+        self._all_devices: list[int] = []
+        self._devices = [self._start_device(f"cpu:{i}", threads_per_device) for i in range(device_count)]
+
+    def _start_device(self, name: str, threads: int) -> int:
+        device = self._arena.allocate(layout.DEVICE_BYTES)
+        _words(device, layout.DEVICE_BYTES // 8)[layout.D_WORKERS // 8] = threads
+        self._all_devices.append(device)
+        work = _native(native.work)
+        for i in range(threads):
+            worker = self._arena.allocate(layout.WORKER_BYTES)
+            words = _words(worker, layout.WORKER_BYTES // 8)
+            words[layout.W_SPIN // 8] = words[layout.W_SPIN_CAP // 8] = self._spin_ns
+            _libc.sem_init(ctypes.c_void_p(worker + layout.W_SEMAPHORE), 0, 0)
+            threading.Thread(target=work, args=(device, worker), name=f"aiodev-{name}-{i}", daemon=True).start()
+        return device
+
+    def stop(self) -> None:
+        """Let the workers return; waits a moment, since a kernel cannot be interrupted."""
+        if self._stopped:
+            return
+        self._stopped = True
+        stop = _native(native.stop)
+        for device in self._all_devices:
+            stop(device)
+        deadline = time.monotonic() + 0.3
+        for device in self._all_devices:
+            words = _words(device, layout.DEVICE_BYTES // 8)
+            while words[layout.D_LEFT // 8] < words[layout.D_WORKERS // 8] and time.monotonic() < deadline:
+                time.sleep(0.0005)
+
+    # Queues
+
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
+        helpers = self._devices[index]
+        pool = self._reserved if reserved else self._free
+        with self._lock:
+            free = pool.setdefault(index, [])
+            queue = free.pop() if free else 0
+        if not queue:
+            queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
+        words = _words(queue, layout.QUEUE_BYTES // 8)
+        words[layout.Q_PRIORITY // 8] = priority + 1
+        return queue, words[:COUNTER_WORDS]
+
+    def _make_queue(self, device: int, helpers: int) -> int:
+        queue = self._arena.allocate(layout.QUEUE_BYTES)
+        words = _words(queue, layout.QUEUE_BYTES // 8)
+        chunk = _libc.malloc(layout.CHUNK_BYTES)
+        if not chunk:
+            raise MemoryError("no memory for another stream")
+        _words(chunk, 1)[0] = layout.CHUNK_BYTES
+        words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
+        words[layout.Q_CHUNK // 8] = words[layout.Q_OPEN_CHUNK // 8] = chunk
+        words[layout.Q_OFFSET // 8] = layout.C_FIRST
+        words[layout.Q_CURSOR // 8] = chunk + layout.C_FIRST
+        words[layout.Q_DEVICE // 8] = device
+        words[layout.Q_HELPERS // 8] = helpers
+        return queue
+
+    def destroy_queue(self, queue: int) -> None:
+        """Recycle an idle queue (invariant 3 of the native code says when it is)."""
+        words = _words(queue, layout.QUEUE_BYTES // 8)
+        while words[layout.Q_PENDING // 8]:  # completed, but a worker has yet to take its hands off
+            time.sleep(0)
+        for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
+            words[word // 8] = 0
+        words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
+        device, helpers = words[layout.Q_DEVICE // 8], words[layout.Q_HELPERS // 8]
+        pool = self._free if device == helpers else self._reserved
+        with self._lock:
+            pool.setdefault(self._devices.index(helpers), []).append(queue)
+
+    # Submission
+
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        """Copy bytes; large copies are shared by the workers like any range."""
+        return self.launch(queue, self._copy_entry, nbytes, struct.pack("qq", dst, src), 0)  # type: ignore[no-any-return]
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        """Write a pattern ``count`` times."""
+        words = struct.pack("qq", dst, len(pattern)) + pattern * (16 // len(pattern))
+        return self.launch(queue, self._fill_entry, count, words, 0)  # type: ignore[no-any-return]
+
+    def gate(self, queue: int) -> tuple[int, int]:
+        """Append a shut gate."""
+        gate = self._create_gate()
+        return self._gate(queue, gate), gate
+
+    # Wakers
+
+    def create_waker(self, descriptor: int) -> int:
+        """A waker for a file descriptor; never freed, since a worker may be about to write."""
+        waker = self._arena.allocate(layout.WAKER_BYTES)
+        words = _words(waker, layout.WAKER_BYTES // 8)
+        words[layout.K_DESCRIPTOR // 8] = descriptor
+        words[layout.K_ONE // 8] = 1
+        return waker
+
+    def collect(self, waker: int) -> list[int]:
+        """Queues that reached their armed value."""
+        self._rearm_waker(waker)
+        fired = []
+        while queue := self._next_fired(waker):
+            fired.append(queue)
+        return fired
+
+    # Failure
+
+    def faults(self, queue: int) -> list[Fault]:
+        """The last faults of a queue, decoded."""
+        words = _words(queue, layout.QUEUE_BYTES // 8)
+        count = words[layout.Q_FAULTS // 8]
+        found = []
+        for i in range(max(0, count - layout.FAULT_SLOTS), count):
+            start = (layout.Q_FAULT_RING + i % layout.FAULT_SLOTS * layout.FAULT_BYTES) // 8
+            first, last, kind, a, b, c, _ = words[start : start + 7]
+            found.append(
+                Fault(
+                    first,
+                    last or None,
+                    self.decode_error(a, c, b) if kind == layout.KIND_KERNEL else None,
+                    (a, b) if kind == layout.KIND_DEPENDENCY else None,
+                )
+            )
+        return found
+
+    # Entries
+
+    def reserve_entry(self) -> int:
+        """An entry whose code comes later; it must be set before it is reached."""
+        return self._arena.allocate(layout.ENTRY_BYTES)
+
+    def set_entry(self, entry: int, code: int) -> None:
+        """Give an entry its code, the address of ``int32 f(result*, excinfo**, arguments, lo, hi)``."""
+        _words(entry, 1)[0] = code
+
+
+def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:
+    return RuntimeError(f"entry {entry:#x} failed, and nobody is here to decode its exception at {excinfo:#x}")
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.malloc.restype = ctypes.c_void_p
+_libc.malloc.argtypes = [ctypes.c_size_t]

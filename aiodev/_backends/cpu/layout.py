@@ -1,0 +1,116 @@
+"""Where each word of the native executor's structures lies.
+
+All are arrays of 8-byte words at addresses that never go back to the C library while the process lives: they are
+recycled, so that a late reader sees a stale word, never an unmapped one. Offsets are in bytes. Words that submitters
+write, words that workers write and words that both write are on cache lines of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WORD: Final = 8
+NEVER: Final = (1 << 63) - 1  #: a target that no counter reaches
+
+# Queue: one stream's operations, in order.
+Q_COMPLETED: Final = 0  #: operations completed; the timeline
+Q_FAULTS: Final = 8  #: faults recorded so far
+Q_TARGET: Final = 16  #: no waiter has a lower target than this
+Q_WAITERS: Final = 24  #: first wait node, or 0
+
+Q_SUBMITTED: Final = 64  #: operations submitted; publishes their records
+Q_CHUNK: Final = 72  #: chunk that the next record goes to
+Q_OFFSET: Final = 80  #: where in it
+Q_SUBMIT_LOCK: Final = 88
+Q_SPARE: Final = 96  #: a drained chunk for the submitter to reuse, or 0
+Q_PENDING: Final = 104  #: operations that no worker has finished with; whoever raises it from 0 makes the queue ready
+
+Q_NEXT: Final = 136  #: next queue on the ready list
+Q_DEVICE: Final = 144  #: the device whose workers run it
+Q_PRIORITY: Final = 152  #: 0 high, 1 normal, 2 low
+Q_HELPERS: Final = 160  #: the device whose workers may join its ranges
+
+Q_CURSOR: Final = 192  #: address of the next record to run
+Q_FAILED: Final = 200  #: value of the operation that opened the present fault, or 0
+Q_FORGIVEN: Final = 208  #: operations up to this value share the present fault's fate; NEVER while it is open
+Q_OPEN_CHUNK: Final = 216  #: chunk that the cursor is in
+
+Q_RANGE_NEXT: Final = 256  #: first index that nobody has claimed
+Q_RANGE_SIZE: Final = 264
+Q_RANGE_CHUNK: Final = 272  #: indices to claim at a time
+Q_RANGE_MEMBERS: Final = 280  #: workers inside, under the helpers' lock
+Q_RANGE_LINK: Final = 288  #: next queue on the open list
+Q_RANGE_STATUS: Final = 296  #: first non-zero status, or 0
+Q_RANGE_EXCINFO: Final = 304
+Q_RANGE_LINKED: Final = 312  #: 1 while on an open list
+
+Q_FAULT_RING: Final = 320  #: the last faults
+FAULT_SLOTS: Final = 32
+FAULT_BYTES: Final = 64
+F_FIRST, F_LAST, F_KIND, F_A, F_B, F_C, F_D = 0, 8, 16, 24, 32, 40, 48
+KIND_KERNEL, KIND_DEPENDENCY, KIND_GATE = 1, 2, 3
+
+QUEUE_BYTES: Final = Q_FAULT_RING + FAULT_SLOTS * FAULT_BYTES
+
+# Device: the workers that share a ready list for each priority.
+D_LOCK: Final = 0
+D_STOP: Final = 8
+D_SPINNERS: Final = 16  #: workers that look for work without sleeping
+D_SLEEPERS: Final = 24  #: first sleeping worker, or 0
+D_WORKERS: Final = 32
+D_LEFT: Final = 40  #: workers that have returned after stop
+
+D_PENDING: Final = 64  #: queues on all lists; spinners watch it
+D_PENDING_BY_PRIORITY: Final = 72  #: three words
+D_READY_HEAD: Final = 128  #: three words
+D_READY_TAIL: Final = 152  #: three words
+D_OPEN: Final = 176  #: three words: queues with a range that helpers may join
+DEVICE_BYTES: Final = 256
+PRIORITIES: Final = 3
+
+# Worker.
+W_NEXT: Final = 0  #: next sleeper
+W_SPIN: Final = 8  #: how long to look for work before sleeping, ns; learned
+W_SPIN_CAP: Final = 16
+W_PENALTY: Final = 24  #: idle periods left in which not to spin, since the core was taken
+W_SCRATCH: Final = 32  #: two words for an entry's result and excinfo
+W_SEMAPHORE: Final = 64
+WORKER_BYTES: Final = 128
+
+# Wait node: one waiter of one queue.
+N_TARGET: Final = 0
+N_OWNER: Final = 8  #: a queue, or a waker + 1
+N_NEXT: Final = 16
+N_QUEUE: Final = 24
+N_FIRED_NEXT: Final = 32
+N_FIRED: Final = 40  #: 1 while on its waker's fired list
+NODE_BYTES: Final = 64
+
+# Waker: a file descriptor that a loop watches.
+K_DESCRIPTOR: Final = 0
+K_PENDING: Final = 8  #: 1 between a write and the next collect
+K_FIRED: Final = 16  #: first fired node, or 0
+K_ONE: Final = 24  #: the eight bytes that are written
+WAKER_BYTES: Final = 64
+
+# Gate: an operation that the host completes.
+G_STATE: Final = 0  #: 0 shut, 1 open, 2 open and failed
+G_WAITER: Final = 8  #: queue that is held, or 0
+G_REFERENCES: Final = 16  #: the queue's and the host's
+GATE_BYTES: Final = 32
+
+# Entry: a kernel's code and what it was seen to cost.
+E_CODE: Final = 0
+E_COST: Final = 8  #: picoseconds an index, or 0 while unknown
+E_USES: Final = 16
+ENTRY_BYTES: Final = 32
+
+# Chunk of records. A record is a header (operation, bytes) and its words.
+C_BYTES: Final = 0
+C_FIRST: Final = 16
+CHUNK_BYTES: Final = 16384
+
+R_OPERATION: Final = 0
+R_BYTES: Final = 8
+R_A, R_B, R_C, R_ARGUMENTS = 16, 24, 32, 40
+OP_CHUNK, OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP = 0, 1, 2, 3, 4
