@@ -1,0 +1,153 @@
+"""The CPU as a device: memory of this process, queues run by an executor, kernels compiled by numba."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+from aiodev._backends.cpu.host import Executor, HostBackend
+from aiodev._backends.cpu.memory import HostMemory
+from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
+from aiodev._core import sites
+from aiodev._core.backend import Capabilities, DeviceProperties, KernelSpec
+from aiodev._core.config import Settings, settings
+from aiodev._core.errors import AiodevError, BackendUnavailableError, KernelError
+
+__all__ = ["CPUBackend"]
+
+#: Where the native executor's code and its assumptions (futex-backed semaphores, eventfd, 64-bit words) hold.
+_NATIVE_MACHINES = frozenset({"x86_64", "AMD64", "aarch64", "arm64"})
+
+
+class CPUBackend(HostBackend):
+    """The machine's cores as one device, or as ``AIODEV_CPU_DEVICES`` devices that share them out.
+
+    Attributes:
+        executor_kind: ``native`` or ``python``: which executor runs the queues (before ``start``: would, as far as is known).
+        executor_reason: why that one.
+    """
+
+    name = "cpu"
+
+    def __init__(self, configuration: Settings | None = None) -> None:
+        super().__init__()
+        self.settings = settings if configuration is None else configuration
+        self.capabilities = Capabilities(host_accessible=True)
+        self.executor_kind, self.executor_reason = choose_executor(self.settings)
+        self._memory = [HostMemory(total_memory() // self.device_count()) for _ in range(self.device_count())]
+        self._names: dict[int, str] = {}
+
+    def unavailable_reason(self) -> str | None:
+        """None: there always is a CPU."""
+        return None
+
+    def device_count(self) -> int:
+        """``AIODEV_CPU_DEVICES``, else 1."""
+        return max(1, self.settings.cpu_devices)
+
+    def device_properties(self, index: int) -> DeviceProperties:
+        """See the ABC; ``extra`` has the device's ``cores``."""
+        return cpu_properties(index, self.device_count())
+
+    def start(self) -> None:
+        """Start the chosen executor; for the native one this imports numba and, the first time ever, compiles."""
+        threads = (self.settings.cpu_threads or len(usable_cores())) // self.device_count()
+        executor = self._make_executor(max(1, threads))
+        executor.decode_error = self._decode_error
+        self.adopt(executor)
+
+    def _make_executor(self, threads: int) -> Executor:
+        if self.executor_kind == "native":
+            try:
+                from aiodev._backends.cpu.executor import NativeExecutor
+            except ImportError as error:
+                if self.settings.executor == "native":
+                    raise BackendUnavailableError(self.name, f"AIODEV_EXECUTOR=native, but {error}") from error
+                self.executor_kind, self.executor_reason = "python", f"native code cannot be imported: {error}"
+            else:
+                spin = self.settings.worker_spin_us * 1000
+                native: Executor = NativeExecutor(self.device_count(), threads, spin)
+                return native
+        portable = PortableExecutor(self.device_count(), threads)
+        portable.wrap_error = self._wrap_error
+        return portable
+
+    # Memory
+
+    def allocate(self, index: int, nbytes: int) -> int:
+        """See the ABC."""
+        return self._memory[index].allocate(nbytes)
+
+    def deallocate(self, index: int, address: int, nbytes: int) -> None:
+        """See the ABC."""
+        self._memory[index].deallocate(address)
+
+    def memory_info(self, index: int) -> tuple[int, int]:
+        """See the ABC."""
+        return self._memory[index].free(), self._memory[index].total
+
+    # Kernels
+
+    def compile(self, spec: KernelSpec, directory: str) -> None:
+        """See the ABC."""
+        from aiodev._backends.cpu import compiler  # needs numba
+
+        compiler.compile_kernel(spec, directory)
+
+    def load(self, spec: KernelSpec, directory: str) -> int:
+        """See the ABC."""
+        from aiodev._backends.cpu import compiler  # needs numba
+
+        entry = self.reserve_entry()
+        self._names[entry] = spec.name
+        self.set_entry(entry, compiler.load_kernel(spec, directory))
+        return entry
+
+    def _decode_error(self, excinfo: int, entry: int, site: int) -> BaseException:
+        """The error for compiled code that failed."""
+        from aiodev._backends.cpu import compiler  # needs numba, which is there when compiled code is
+
+        return _located(compiler.decode_error(excinfo, self._names.get(entry, "kernel")), site)
+
+    def _wrap_error(self, error: BaseException, entry: int, site: int) -> BaseException:
+        """The error for an interpreted kernel that raised ``error``."""
+        if isinstance(error, AiodevError):
+            return _located(error, site)
+        wrapped = KernelError(self._names.get(entry, "kernel"), f"{type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        return _located(wrapped, site)
+
+
+def choose_executor(configuration: Settings) -> tuple[str, str]:
+    """(``native`` or ``python``, why), from settings and platform alone; imports nothing.
+
+    Raises:
+        BackendUnavailableError: the native one was asked for and cannot run here.
+    """
+    if configuration.executor == "python":
+        return "python", "AIODEV_EXECUTOR=python"
+    obstacle = _native_obstacle()
+    if obstacle is None:
+        asked = "AIODEV_EXECUTOR=native" if configuration.executor == "native" else "native code runs here"
+        return "native", asked
+    if configuration.executor == "native":
+        raise BackendUnavailableError("cpu", f"AIODEV_EXECUTOR=native, but {obstacle}")
+    return "python", obstacle
+
+
+def _native_obstacle() -> str | None:
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return "NUMBA_DISABLE_JIT is set"
+    if sys.platform != "linux":
+        return f"native code needs Linux, this is {sys.platform}"
+    if platform.machine() not in _NATIVE_MACHINES:
+        return f"native code needs x86-64 or aarch64, this is {platform.machine()}"
+    return None
+
+
+def _located(error: BaseException, site: int) -> BaseException:
+    if isinstance(error, KernelError) and error.submitted_at is None:
+        error.submitted_at = sites.describe(site)
+    return error

@@ -1,0 +1,155 @@
+"""A backend whose queues are run by threads of this process: all of the ABC that is the executor's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from aiodev._core.backend import Backend, Fault
+
+__all__ = ["Executor", "HostBackend"]
+
+
+class Executor(Protocol):
+    """What runs queues: the ABC's queue, submission, waiting and failure methods, with the same meaning.
+
+    ``NativeExecutor`` and ``PortableExecutor`` are the two.
+    """
+
+    kind: str  #: ``native`` or ``python``
+    thread_count: int  #: of each device
+    decode_error: Callable[[int, int, int], BaseException]  #: (excinfo address, entry, site) of failed compiled code
+
+    def stop(self) -> None: ...
+    def reserve_entry(self) -> int: ...
+    def set_entry(self, entry: int, code: int | Callable[[bytes, int, int], None]) -> None: ...
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]: ...
+    def destroy_queue(self, queue: int) -> None: ...
+    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int: ...
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int: ...
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int: ...
+    def wait(self, queue: int, other: int, value: int) -> int: ...
+    def gate(self, queue: int) -> tuple[int, int]: ...
+    def open_gate(self, gate: int, failed: bool) -> None: ...
+    def stamp(self, queue: int, cell: int) -> int: ...
+    def spin(self, queue: int, value: int, duration: int) -> bool: ...
+    def create_waker(self, descriptor: int) -> int: ...
+    def collect(self, waker: int) -> list[int]: ...
+    def arm(self, queue: int, value: int, waker: int) -> bool: ...
+    def faults(self, queue: int) -> list[Fault]: ...
+    def forgive(self, queue: int) -> None: ...
+
+
+#: Bound on the instance by ``adopt``, so that a call goes to the executor without a step between.
+_BOUND = (
+    "reserve_entry",
+    "set_entry",
+    "create_queue",
+    "destroy_queue",
+    "launch",
+    "copy",
+    "fill",
+    "wait",
+    "gate",
+    "open_gate",
+    "stamp",
+    "spin",
+    "create_waker",
+    "collect",
+    "arm",
+    "faults",
+    "forgive",
+)
+
+
+class HostBackend(Backend):
+    """A backend that hands its queues to an :class:`Executor`, which ``start`` makes and passes to ``adopt``."""
+
+    def __init__(self) -> None:
+        self._executor: Executor | None = None
+
+    @property
+    def executor(self) -> Executor:
+        """The executor; RuntimeError before ``start``."""
+        if self._executor is None:
+            raise RuntimeError(f"backend {self.name!r} has not been started; call start() first")
+        return self._executor
+
+    def adopt(self, executor: Executor) -> None:
+        """Use ``executor`` from now on. The class's methods below remain for who calls before ``start``."""
+        self._executor = executor
+        for method in _BOUND:
+            setattr(self, method, getattr(executor, method))
+
+    def stop(self) -> None:
+        """Let the executor's threads end; a second call does nothing more."""
+        if self._executor is not None:
+            self._executor.stop()
+
+    def reserve_entry(self) -> int:
+        """An entry without code; it may be launched behind a gate that opens after ``set_entry``."""
+        return self.executor.reserve_entry()
+
+    def set_entry(self, entry: int, code: int | Callable[[bytes, int, int], None]) -> None:
+        """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""
+        self.executor.set_entry(entry, code)
+
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        """See the ABC."""
+        return self.executor.create_queue(index, priority, reserved)
+
+    def destroy_queue(self, queue: int) -> None:
+        """See the ABC."""
+        self.executor.destroy_queue(queue)
+
+    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
+        """See the ABC."""
+        return self.executor.launch(queue, entry, size, arguments, site)
+
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        """See the ABC."""
+        return self.executor.copy(queue, dst, src, nbytes)
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        """See the ABC."""
+        return self.executor.fill(queue, dst, count, pattern)
+
+    def wait(self, queue: int, other: int, value: int) -> int:
+        """See the ABC."""
+        return self.executor.wait(queue, other, value)
+
+    def gate(self, queue: int) -> tuple[int, int]:
+        """See the ABC."""
+        return self.executor.gate(queue)
+
+    def open_gate(self, gate: int, failed: bool) -> None:
+        """See the ABC."""
+        self.executor.open_gate(gate, failed)
+
+    def stamp(self, queue: int, cell: int) -> int:
+        """See the ABC."""
+        return self.executor.stamp(queue, cell)
+
+    def spin(self, queue: int, value: int, duration: int) -> bool:
+        """See the ABC."""
+        return self.executor.spin(queue, value, duration)
+
+    def create_waker(self, descriptor: int) -> int:
+        """See the ABC."""
+        return self.executor.create_waker(descriptor)
+
+    def collect(self, waker: int) -> list[int]:
+        """See the ABC."""
+        return self.executor.collect(waker)
+
+    def arm(self, queue: int, value: int, waker: int) -> bool:
+        """See the ABC."""
+        return self.executor.arm(queue, value, waker)
+
+    def faults(self, queue: int) -> list[Fault]:
+        """See the ABC."""
+        return self.executor.faults(queue)
+
+    def forgive(self, queue: int) -> None:
+        """See the ABC."""
+        self.executor.forgive(queue)

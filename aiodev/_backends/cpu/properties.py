@@ -1,0 +1,162 @@
+"""What this machine's CPU and memory are, read without starting anything."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from aiodev._core.backend import DeviceProperties
+
+__all__ = ["available_memory", "cpu_properties", "cores_of", "total_memory", "usable_cores"]
+
+#: Width in bytes of the widest vector registers that a CPU flag promises, widest first.
+_SIMD = (("avx512f", 64), ("avx2", 32), ("avx", 32), ("sse2", 16), ("asimd", 16), ("neon", 16))
+_CGROUP = Path("/sys/fs/cgroup")
+#: A limit above this is cgroup v1's way of saying that there is none.
+_NO_LIMIT = 1 << 60
+
+
+def usable_cores() -> tuple[int, ...]:
+    """Cores that this process may run on now, ascending."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def cores_of(index: int, device_count: int) -> tuple[int, ...]:
+    """Cores of device ``index`` of ``device_count``: a contiguous share; with too few to go round, one that it shares."""
+    cores = usable_cores()
+    if device_count > len(cores):
+        return (cores[index % len(cores)],)
+    return cores[index * len(cores) // device_count : (index + 1) * len(cores) // device_count]
+
+
+def cpu_properties(index: int, device_count: int) -> DeviceProperties:
+    """Properties of CPU device ``index`` of the ``device_count`` that the machine is split into."""
+    fields = _cpu_fields()
+    cores = cores_of(index, device_count)
+    flags = frozenset(fields.get("flags", fields.get("Features", "")).split())
+    simd = next((width for flag, width in _SIMD if flag in flags), 16)
+    extra: dict[str, Any] = {
+        "cores": cores,
+        "architecture": platform.machine(),
+        "vendor": fields.get("vendor_id", ""),
+        "l2_cache_bytes": _cache_bytes(cores[0], 2),
+        "l3_cache_bytes": _cache_bytes(cores[0], 3),
+        "page_bytes": os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096,
+    }
+    name = fields.get("model name") or platform.processor() or platform.machine() or "CPU"
+    return DeviceProperties(
+        name=" ".join(name.split()),
+        type="cpu",
+        index=index,
+        total_memory=total_memory() // device_count,
+        multi_processor_count=len(cores),
+        capability=(simd, 0),
+        extra=extra,
+    )
+
+
+@functools.cache
+def total_memory() -> int:
+    """Bytes that this process may use at most: the machine's memory, or its control group's limit."""
+    physical = _physical_memory()
+    return min([physical, *(limit for limit, _ in _cgroup_memory())])
+
+
+def available_memory() -> int:
+    """Bytes that could be had now without pushing anything out."""
+    machine = _meminfo("MemAvailable")
+    if machine is None:
+        machine = total_memory()
+    return max(0, min([machine, *(limit - used for limit, used in _cgroup_memory())]))
+
+
+def _physical_memory() -> int:
+    total = _meminfo("MemTotal")
+    if total is not None:
+        return total
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 4 << 30  # A system that does not tell has at least what a 32-bit address space had.
+
+
+def _meminfo(key: str) -> int | None:
+    text = _read(Path("/proc/meminfo"))
+    for line in text.splitlines():
+        name, _, rest = line.partition(":")
+        if name == key:
+            return int(rest.split()[0]) << 10
+    return None
+
+
+def _cgroup_memory() -> list[tuple[int, int]]:
+    """(limit, bytes used) of each control group that limits this process's memory, from its own up to the root."""
+    found = []
+    for directory, limit_name, used_name in _cgroup_directories():
+        limit, used = _read(directory / limit_name).strip(), _read(directory / used_name).strip()
+        if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
+            found.append((int(limit), int(used) - _cgroup_cache(directory)))
+    return found
+
+
+def _cgroup_cache(directory: Path) -> int:
+    """Bytes of a control group's use that are file cache, which the system drops on demand."""
+    for line in _read(directory / "memory.stat").splitlines():
+        key, _, value = line.partition(" ")
+        if key in ("inactive_file", "total_inactive_file"):
+            return int(value)
+    return 0
+
+
+@functools.cache
+def _cgroup_directories() -> tuple[tuple[Path, str, str], ...]:
+    """Control group directories of this process that may hold a memory limit, with the names of the two files."""
+    found: list[tuple[Path, str, str]] = []
+    for line in _read(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            root, names = _CGROUP, ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            root, names = _CGROUP / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        own = root / path.lstrip("/")
+        # Inside a container the path is often that of the host: then only the root of the mount is there.
+        directories = [own, *own.parents] if own.is_dir() else [root]
+        found += [(d, *names) for d in directories if d == root or root in d.parents]
+    return tuple((d, a, b) for d, a, b in found if (d / a).is_file())
+
+
+@functools.cache
+def _cpu_fields() -> dict[str, str]:
+    """The first processor's lines of ``/proc/cpuinfo``; empty where there is none."""
+    fields: dict[str, str] = {}
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        if not line.strip():
+            break
+        key, _, value = line.partition(":")
+        fields[key.strip()] = value.strip()
+    return fields
+
+
+def _cache_bytes(core: int, level: int) -> int:
+    """Size of a core's cache of ``level``; 0 when unknown."""
+    for directory in sorted(Path(f"/sys/devices/system/cpu/cpu{core}/cache").glob("index*")):
+        if _read(directory / "level").strip() != str(level) or _read(directory / "type").strip() == "Instruction":
+            continue
+        size = _read(directory / "size").strip()
+        if size.endswith("K") and size[:-1].isdigit():
+            return int(size[:-1]) << 10
+    return 0
+
+
+def _read(path: Path) -> str:
+    """A small system file's text; empty where the system does not have it."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
