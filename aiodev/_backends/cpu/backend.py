@@ -25,7 +25,7 @@ class CPUBackend(HostBackend):
     """The machine's cores as one device, or as ``AIODEV_CPU_DEVICES`` devices that share them out.
 
     Attributes:
-        executor_kind: ``native`` or ``python``: which executor runs the queues (before ``start``: would, as far as is known).
+        executor_kind: ``native`` or ``python``: which executor runs the queues, or would, before ``start``.
         executor_reason: why that one.
     """
 

@@ -1,8 +1,8 @@
 """Device memory of the CPU backend: anonymous private mappings, one an allocation.
 
-The caching allocator above asks for few, large blocks, so each is a mapping of its own: freshly zeroed by the kernel,
-given back for good when freed. Large ones start at a multiple of a huge page and ask for huge pages, which saves most of
-the page faults and TLB misses of streaming kernels.
+The caching allocator above asks for few, large blocks, so each is a mapping of its own: freshly zeroed by the system,
+given back for good when freed. Large ones start at a multiple of a huge page and ask for huge pages, which saves most
+of the page faults and TLB misses of streaming kernels.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class HostMemory:
     def allocate(self, nbytes: int) -> int:
         """Address of ``nbytes`` of zeroed memory.
 
-        Refuses what the machine cannot back now: an overcommitted mapping would succeed, and the process would be killed
-        when it is touched.
+        Refuses what the machine cannot back now: an overcommitted mapping would succeed, and the process would be
+        killed when it is touched.
         """
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")

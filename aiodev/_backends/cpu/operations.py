@@ -214,8 +214,8 @@ class Wait:
     def holds(self, queue: PortableQueue, skipped: bool) -> bool:
         """Until the value is reached, even when skipped.
 
-        What is submitted after ``forgive`` relies on the order that this wait set up, so a wait behind a failure must still
-        take its time; it only no longer looks at how the other queue fared.
+        What is submitted after ``forgive`` relies on the order that this wait set up, so a wait behind a failure must
+        still take its time; it only no longer looks at how the other queue fared.
         """
         if self.other.completed >= self.value:
             return False
@@ -270,6 +270,6 @@ class NativeCode:
     def __call__(self, arguments: bytes, lo: int, hi: int) -> None:
         """Run ``lo`` … ``hi - 1``; raises NativeFailure."""
         result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
-        block = ctypes.cast(arguments, ctypes.c_void_p).value
+        block = ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p)
         if self._code(ctypes.byref(result), ctypes.byref(excinfo), block, lo, hi):
             raise NativeFailure(excinfo.value or 0)

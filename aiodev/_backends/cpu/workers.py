@@ -3,10 +3,10 @@
 Invariants, all under the executor's one lock:
 
 1. A queue is in exactly one state: idle (nothing pending), on its device's ready heap, in the hands of one worker, or
-   held by its first operation, which has left word with a gate or another queue. Hence operations of a queue never overlap.
+   held by its first operation, which has left word with a gate or another queue. Hence operations never overlap.
 2. A failure is recorded before COMPLETED reaches the value that failed: who sees the value sees the failure.
-3. COMPLETED is written, then those who wait for it are looked through; they look at COMPLETED, then register. Both happen
-   under the lock, so no wake-up is lost.
+3. COMPLETED is written, then those who wait for it are looked through; they look at COMPLETED, then register. Both
+   happen under the lock, so no wake-up is lost.
 """
 
 from __future__ import annotations

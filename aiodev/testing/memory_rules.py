@@ -1,0 +1,192 @@
+"""Rules about devices, their memory, copies, fills and time."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import time
+
+from aiodev._core.backend import DeviceProperties
+from aiodev.testing.rule import NotApplicable, rule
+from aiodev.testing.workbench import Workbench
+
+__all__ = ["RULES"]
+
+_LARGE = (3 << 20) + 5
+
+
+@rule
+def devices_are_described(bench: Workbench) -> None:
+    """There is at least one device, no reason to be unavailable, and each device's properties make sense and stay the same."""
+    backend = bench.backend
+    assert backend.unavailable_reason() is None, backend.unavailable_reason()
+    assert backend.device_count() >= 1, "an available backend has no device"
+    for index in range(backend.device_count()):
+        found = backend.device_properties(index)
+        assert isinstance(found, DeviceProperties)
+        assert (found.type, found.index) == (backend.name, index), found
+        assert found.name and found.total_memory > 0 and found.multi_processor_count > 0, found
+        assert found == backend.device_properties(index), "a device's properties changed"
+
+
+@rule
+def allocations_are_aligned_and_apart(bench: Workbench) -> None:
+    """Addresses are positive multiples of 256, and living allocations do not overlap."""
+    for index in range(bench.backend.device_count()):
+        sizes = [1, 7, 8, 255, 256, 257, 4095, 4097, 1 << 16, (1 << 20) + 1, (5 << 20) + 3]
+        spans = sorted((bench.allocate(nbytes, index), nbytes) for nbytes in sizes)
+        assert all(address > 0 and address % 256 == 0 for address, _ in spans), f"misaligned: {spans}"
+        for (address, nbytes), (following, _) in zip(spans, spans[1:], strict=False):
+            assert address + nbytes <= following, "two living allocations overlap"
+
+
+@rule
+def memory_can_be_given_back(bench: Workbench) -> None:
+    """What is deallocated can be had again: 200 rounds of an eighth of the free memory, at most 256 MiB, succeed."""
+    for index in range(bench.backend.device_count()):
+        nbytes = min(bench.backend.memory_info(index)[0] // 8, 256 << 20)
+        for _ in range(200):
+            bench.backend.deallocate(index, bench.backend.allocate(index, nbytes), nbytes)
+
+
+@rule
+def memory_info_is_plausible(bench: Workbench) -> None:
+    """``memory_info`` gives 0 <= free <= total, and the total is the device's."""
+    for index in range(bench.backend.device_count()):
+        free, total = bench.backend.memory_info(index)
+        assert 0 <= free <= total, (free, total)
+        assert total <= bench.backend.device_properties(index).total_memory, "more memory than the device has"
+
+
+@rule
+def too_much_memory_raises(bench: Workbench) -> None:
+    """Asking for more than the device's total raises MemoryError, and leaves the device usable."""
+    for index in range(bench.backend.device_count()):
+        for nbytes in (bench.backend.memory_info(index)[1] + 1, 1 << 60):
+            try:
+                bench.backend.allocate(index, nbytes)
+            except MemoryError:
+                continue
+            raise AssertionError(f"{nbytes:,} bytes were allocated on a device of {bench.backend.memory_info(index)}")
+        bench.allocate(1 << 20, index)
+
+
+@rule
+def copies_move_exactly_their_bytes(bench: Workbench) -> None:
+    """Copies of any length at any offset, between host and device and within a device, move those bytes and no others."""
+    chance, limit = random.Random(2), 1 << 12
+    first, second, lane = bench.allocate(limit), bench.allocate(limit), bench.lane()
+    image = bytearray(chance.randbytes(limit))
+    bench.write(first, bytes(image))
+    bench.write(second, b"\0" * limit)
+    expected = bytearray(limit)
+    for nbytes in (0, 1, 2, 3, 7, 8, 9, 31, 64, 100, 255, 1000):
+        src, dst = chance.randrange(limit - nbytes), chance.randrange(limit - nbytes)
+        bench.backend.copy(lane.number, second + dst, first + src, nbytes)
+        expected[dst : dst + nbytes] = image[src : src + nbytes]
+    lane.finish()
+    assert bench.read(second, limit) == bytes(expected), "a copy moved the wrong bytes"
+    assert bench.read(first, limit) == bytes(image), "a copy changed its source"
+
+
+@rule
+def large_copies_are_whole(bench: Workbench) -> None:
+    """A copy of megabytes arrives whole, and what follows it in the queue sees all of it."""
+    data = random.Random(3).randbytes(_LARGE)
+    first, second, third = (bench.allocate(_LARGE) for _ in range(3))
+    bench.write(first, data)
+    lane = bench.lane()
+    bench.backend.copy(lane.number, second, first, _LARGE)
+    bench.backend.copy(lane.number, third, second, _LARGE)
+    lane.finish()
+    assert bench.read(third, _LARGE) == data, "a large copy is not whole"
+
+
+@rule
+def host_memory_is_read_when_the_copy_runs(bench: Workbench) -> None:
+    """A copy reads its source when its turn comes, not at submission."""
+    lane, cells, source = bench.lane(), bench.cells([0]), bench.host(8)
+    _, gate = lane.gate()
+    bench.backend.copy(lane.number, cells[0], ctypes.addressof(source), 8)
+    source[:8] = (99).to_bytes(8, "little")
+    bench.open(gate)
+    lane.finish()
+    assert bench.values(cells) == [99], "a copy read its source before its turn"
+
+
+@rule
+def fills_repeat_their_pattern(bench: Workbench) -> None:
+    """Fills with patterns of 1, 2, 4, 8 and 16 bytes, any count, write exactly that many patterns."""
+    chance, lane, room = random.Random(4), bench.lane(), 1 << 14
+    for width in (1, 2, 4, 8, 16):
+        for count in (0, 1, 2, 3, 17, 256, 511):
+            address, pattern = bench.allocate(room), chance.randbytes(width)
+            bench.write(address, b"\xee" * room)
+            bench.backend.fill(lane.number, address + 16 * width, count, pattern)
+            lane.finish()
+            body = pattern * count
+            expected = b"\xee" * (16 * width) + body
+            found = bench.read(address, room)
+            assert found == expected.ljust(room, b"\xee"), f"a fill of {count} patterns of {width} bytes is wrong"
+
+
+@rule
+def large_fills_are_whole(bench: Workbench) -> None:
+    """A fill of megabytes is whole for each width of pattern."""
+    lane = bench.lane()
+    for width in (1, 2, 4, 8, 16):
+        pattern = bytes(range(1, width + 1))
+        count = _LARGE // width
+        address = bench.allocate(_LARGE)
+        lane.reach(bench.backend.fill(lane.number, address, count, pattern))
+        assert bench.read(address, count * width) == pattern * count, f"a large fill of {width}-byte patterns is not whole"
+
+
+@rule
+def stamps_tell_the_time_in_order(bench: Workbench) -> None:
+    """Stamps of a queue never decrease, and lie between ``time.perf_counter_ns()`` before submission and after completion."""
+    if not bench.backend.capabilities.timing:
+        raise NotApplicable("capabilities.timing is false")
+    lane, cells = bench.lane(), bench.host(8 * 200)
+    before = time.perf_counter_ns()
+    for i in range(200):
+        bench.backend.stamp(lane.number, ctypes.addressof(cells) + 8 * i)
+    lane.finish()
+    after = time.perf_counter_ns()
+    stamps = list((ctypes.c_int64 * 200).from_buffer(cells))
+    assert stamps == sorted(stamps), "a later stamp is earlier"
+    assert before <= stamps[0] and stamps[-1] <= after, f"stamps {stamps[0]} … {stamps[-1]} not in {before} … {after}"
+
+
+@rule
+def stamps_measure_a_held_queue(bench: Workbench) -> None:
+    """Two stamps around a gate are apart by at least the time that the gate was held shut."""
+    if not bench.backend.capabilities.timing:
+        raise NotApplicable("capabilities.timing is false")
+    lane, cells = bench.lane(), bench.host(16)
+    lane.reach(bench.backend.stamp(lane.number, ctypes.addressof(cells)))
+    value, gate = lane.gate()
+    bench.backend.stamp(lane.number, ctypes.addressof(cells) + 8)
+    begin = time.perf_counter_ns()
+    lane.spin(value, 5_000_000)
+    held = time.perf_counter_ns() - begin
+    bench.open(gate)
+    lane.finish()
+    first, second = (ctypes.c_int64 * 2).from_buffer(cells)
+    assert second - first >= held, f"stamps are {second - first} ns apart around a gate held for {held} ns"
+
+
+RULES = (
+    devices_are_described,
+    allocations_are_aligned_and_apart,
+    memory_can_be_given_back,
+    memory_info_is_plausible,
+    too_much_memory_raises,
+    copies_move_exactly_their_bytes,
+    large_copies_are_whole,
+    host_memory_is_read_when_the_copy_runs,
+    fills_repeat_their_pattern,
+    large_fills_are_whole,
+    stamps_tell_the_time_in_order,
+    stamps_measure_a_held_queue,
+)

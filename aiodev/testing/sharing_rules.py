@@ -1,0 +1,110 @@
+"""Rules about how queues share a device: priorities, fairness, and queues of their own."""
+
+from __future__ import annotations
+
+import ctypes
+
+from aiodev.testing.rule import NotApplicable, rule
+from aiodev.testing.workbench import Lane, Workbench
+
+__all__ = ["RULES"]
+
+_BULK = 4 << 20
+
+
+def _stamp(bench: Workbench, lane: Lane) -> ctypes.c_int64:
+    """Submit a stamp; the result holds it once the lane has finished."""
+    cell = bench.host(8)
+    bench.backend.stamp(lane.number, ctypes.addressof(cell))
+    return ctypes.c_int64.from_buffer(cell)
+
+
+@rule
+def urgent_work_overtakes(bench: Workbench) -> None:
+    """When more queues are ready than workers, one of the highest priority goes before those of the lowest that were ready
+    first: at most a quarter of them, and those that were already running, precede it.
+    """
+    high, low = bench.backend.capabilities.priorities
+    if high == low:
+        raise NotApplicable("there is one priority")
+    if not bench.backend.capabilities.timing:
+        raise NotApplicable("capabilities.timing is false")
+    workers = bench.backend.device_properties(0).multi_processor_count
+    source, target, starter = bench.allocate(_BULK), bench.allocate(_BULK), bench.lane(0, high)
+    crowd = [bench.lane(0, low) for _ in range(4 * min(workers, 64) + 24)]
+    urgent = bench.lane(0, high)
+    start, gate = starter.gate()
+    stamps = []
+    for position, lane in enumerate((*crowd, None)):
+        if position == len(crowd) // 2:
+            # In the middle, so that neither first come first served nor its reverse would put it in front.
+            urgent.wait(starter, start)
+            urgent_stamp = _stamp(bench, urgent)
+        if lane is not None:
+            lane.wait(starter, start)
+            bench.backend.copy(lane.number, target, source, _BULK)
+            stamps.append(_stamp(bench, lane))
+    bench.open(gate)
+    for lane in (*crowd, urgent):
+        lane.finish()
+    ahead = sum(stamp.value < urgent_stamp.value for stamp in stamps)
+    allowed = len(crowd) // 4 + min(workers, 64)
+    assert ahead <= allowed, f"{ahead} of {len(crowd)} queues of the lowest priority went before one of the highest"
+
+
+@rule
+def every_priority_runs(bench: Workbench) -> None:
+    """Queues of every priority make progress when nothing more urgent is ready."""
+    high, low = bench.backend.capabilities.priorities
+    for priority in range(high, low + 1):
+        lane, chain = bench.lane(0, priority), bench.chain(priority + 10, 50)
+        lane.reach(lane.copy_chain(chain))
+        assert bench.last(chain) == priority + 10
+
+
+@rule
+def long_queues_share_a_device(bench: Workbench) -> None:
+    """A queue with a long backlog does not keep another of the same priority from running until the backlog is done."""
+    backlog = [bench.lane() for _ in range(2 * min(bench.backend.device_properties(0).multi_processor_count, 64))]
+    long_chain = [bench.chain(1, 5001) for _ in backlog]
+    starter, late, chain = bench.lane(), bench.lane(), bench.chain(2, 3)
+    start, gate = starter.gate()
+    for lane, cells in zip(backlog, long_chain, strict=True):
+        lane.wait(starter, start)
+        lane.copy_chain(cells)
+    late.wait(starter, start)
+    last = late.copy_chain(chain)
+    witnesses = [_stamp(bench, lane) for lane in (late, *backlog)]
+    bench.open(gate)
+    late.reach(last)
+    for lane in (late, *backlog):
+        lane.finish()
+    if bench.backend.capabilities.timing:
+        slowest = max(stamp.value for stamp in witnesses[1:])
+        assert witnesses[0].value < slowest, "a short queue ran only after every backlog was done"
+    assert [bench.last(cells) for cells in long_chain] == [1] * len(backlog)
+
+
+@rule
+def reserved_queues_work_like_others(bench: Workbench) -> None:
+    """A reserved queue keeps order, waits, fails and is forgiven like any other."""
+    lane, other, chain = bench.lane(reserved=True), bench.lane(), bench.chain(5, 300)
+    _, gate = other.gate()
+    lane.wait(other, 1)
+    lane.copy_chain(chain)
+    bench.open(gate)
+    lane.finish()
+    assert bench.last(chain) == 5
+    failed = lane.fail()
+    lane.finish()
+    assert [fault.first for fault in lane.faults()] == [failed]
+    lane.forgive()
+    lane.reach(lane.copy_chain(bench.chain(6, 3)))
+
+
+RULES = (
+    urgent_work_overtakes,
+    every_priority_runs,
+    long_queues_share_a_device,
+    reserved_queues_work_like_others,
+)
