@@ -1,0 +1,1 @@
+"""The command line: ``python -m aiodev info`` and ``python -m aiodev demo``."""

@@ -1,0 +1,46 @@
+"""The commands of ``python -m aiodev``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+
+from aiodev._cli.info import describe
+
+__all__ = ["main"]
+
+#: Top-level modules that the demo needs beyond aiodev's own requirements: the extra ``demo``.
+DEMO_NEEDS = ("matplotlib", "PIL", "tqdm")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.command == "demo":
+        return _demo(options.output, options.device, options.quick)
+    print(describe())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m aiodev", description="An asyncio-native accelerator runtime.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("info", help="show backends, devices, versions, executor, threads and settings")
+    demo = commands.add_parser("demo", help="shade a real elevation model and a photograph, tile by tile over streams")
+    demo.add_argument("--output", type=Path, default=Path("demo-output"), metavar="DIRECTORY", help="for the pictures")
+    demo.add_argument("--device", default="cpu", help="where to compute (default: cpu)")
+    demo.add_argument("--quick", action="store_true", help="a second's work, to see that it runs; its figures say little")
+    return parser
+
+
+def _demo(directory: Path, device: str, quick: bool) -> int:
+    missing = [name for name in DEMO_NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"the demo needs {', '.join(missing)}: pip install 'aiodev[demo]'", file=sys.stderr)
+        return 2
+    from aiodev._demo.program import FULL, QUICK, demo  # imports matplotlib, which only this command needs
+
+    return asyncio.run(demo(directory, QUICK if quick else FULL, device))

@@ -1,0 +1,64 @@
+"""The demo's pictures: what was computed, and which operation ran when on which stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.image import imsave
+from matplotlib.patches import Patch
+
+from aiodev._demo.heartbeat import PERIOD
+from aiodev._demo.measure import TracedRun
+from aiodev._demo.scene import Floats, Scene
+
+__all__ = ["draw_scene", "draw_timeline"]
+
+
+def draw_scene(scene: Scene, directory: Path) -> list[Path]:
+    """Write the scene's relief (its heights in colour, shaded) and its slopes as PNGs."""
+    relief, slope = directory / f"{scene.name}-relief.png", directory / f"{scene.name}-slope.png"
+    colour = colormaps["gist_earth" if scene.name == "elevation" else "gray"](_unit(scene.height))[..., :3]
+    imsave(relief, np.clip(colour * (0.25 + scene.crop(scene.shade)[..., None]), 0.0, 1.0))
+    imsave(slope, _unit(scene.crop(scene.slope)), cmap="magma")
+    return [relief, slope]
+
+
+def draw_timeline(run: TracedRun, path: Path) -> Path:
+    """Write the streams' timeline, one row a stream, with the heartbeat's lag under it."""
+    first = min(activity.start_ns for activity in run.activities)
+    last = max(activity.end_ns for activity in run.activities)
+    names = sorted({activity.name for activity in run.activities})
+    colours = dict(zip(names, colormaps["tab10"].colors, strict=False))  # type: ignore[attr-defined]
+    rows = {stream: row for row, stream in enumerate(run.streams)}
+
+    figure = Figure(figsize=(14, 7), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    for activity in run.activities:
+        if activity.stream_id in rows:
+            start, length = (activity.start_ns - first) / 1e6, (activity.end_ns - activity.start_ns) / 1e6
+            # The edge keeps an operation of a few µs visible.
+            colour = colours[activity.name]
+            above.barh(rows[activity.stream_id], length, left=start, height=0.7, color=colour, edgecolor=colour, lw=0.4)
+    above.set_yticks(list(rows.values()), list(run.streams.values()))
+    above.invert_yaxis()
+    above.set_title("Operations by stream, as stamped by the device")
+    above.legend(handles=[Patch(color=colours[name], label=name) for name in names], loc="upper right")
+
+    beats = (np.array(run.heartbeat.times) - first) / 1e6
+    below.stem(beats, run.heartbeat.late_ms, basefmt=" ", markerfmt=".")
+    below.set_ylabel("lag of the loop's\n1 ms heartbeat (ms)")
+    below.set_ylim(0, max(2.0, 1.1 * max(run.heartbeat.late_ms, default=0.0)))
+    below.set_xlim(-1e3 * PERIOD, (last - first) / 1e6 + 1e3 * PERIOD)
+    below.set_xlabel("ms")
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _unit(field: Floats) -> Floats:
+    """Stretch to 0 … 1, cutting off the outermost half percent on both sides."""
+    low, high = np.percentile(field, (0.5, 99.5))
+    stretched: Floats = np.clip((field - low) / max(high - low, 1e-9), 0.0, 1.0)
+    return stretched

@@ -1,0 +1,198 @@
+"""Core figures: what ten thousand waiting tasks cost, how late the loop's timers are, what importing costs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+from core_submit import nothing
+from harness import Bar, Figure, Run
+
+import aiodev
+
+__all__ = ["import_time", "lag", "parked_memory", "parked_time"]
+
+STREAMS = 32
+
+
+class Gates:
+    """A future for each of 32 streams; the stream's next kernel completes when it is set."""
+
+    def __init__(self, streams: list[aiodev.Stream]) -> None:
+        loop = asyncio.get_running_loop()
+        self.gates = [loop.create_future() for _ in streams]
+        for stream, gate in zip(streams, self.gates, strict=True):
+            stream.wait_future(gate)
+        self.completions = [nothing[1, stream]() for stream in streams]
+
+    def open(self) -> None:
+        """Let every stream run on."""
+        for gate in self.gates:
+            gate.set_result(None)
+
+
+async def _streams() -> list[aiodev.Stream]:
+    streams = [aiodev.Stream("cpu") for _ in range(STREAMS)]
+    await asyncio.gather(*(nothing[1, stream]().synchronize() for stream in streams))
+    return streams
+
+
+async def _wait(awaitable: Callable[[], Awaitable[object]]) -> None:
+    await awaitable()
+
+
+async def parked_time(run: Run) -> Figure:
+    """Start 10,000 tasks that wait on 32 streams, let them park, release the streams, and see all of them end."""
+    streams, count = await _streams(), run.scale(10_000)
+
+    async def ours() -> float:
+        began = time.perf_counter()
+        gates = Gates(streams)
+        tasks = [asyncio.create_task(_wait(gates.completions[n % STREAMS].synchronize)) for n in range(count)]
+        await asyncio.sleep(0)
+        gates.open()
+        await asyncio.gather(*tasks)
+        return (time.perf_counter() - began) * 1e3
+
+    async def theirs() -> float:
+        began = time.perf_counter()
+        events = [asyncio.Event() for _ in range(STREAMS)]
+        tasks = [asyncio.create_task(_wait(events[n % STREAMS].wait)) for n in range(count)]
+        await asyncio.sleep(0)
+        for event in events:
+            event.set()
+        await asyncio.gather(*tasks)
+        return (time.perf_counter() - began) * 1e3
+
+    values = await run.medians({"aiodev": ours, "asyncio.Event": theirs})
+    return Figure(f"{count:,} tasks parked on {STREAMS} streams", "ms", values, [Bar("asyncio.Event", at_most=3)])
+
+
+async def parked_memory(run: Run) -> Figure:
+    """Memory of one parked task beyond a task that waits for one future with all others."""
+    streams, count = await _streams(), run.scale(10_000)
+
+    async def bare() -> float:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def wait() -> None:
+            await future
+
+        return await _memory(lambda n: wait(), lambda: future.set_result(None), count)
+
+    async def ours() -> float:
+        gates = Gates(streams)
+        size = await _memory(lambda n: _wait(gates.completions[n % STREAMS].synchronize), gates.open, count)
+        return size - await bare()
+
+    async def theirs() -> float:
+        events = [asyncio.Event() for _ in range(STREAMS)]
+
+        def release() -> None:
+            for event in events:
+                event.set()
+
+        return await _memory(lambda n: _wait(events[n % STREAMS].wait), release, count) - await bare()
+
+    tracemalloc.start()
+    try:
+        values = await run.medians({"aiodev": ours, "asyncio.Event": theirs}, repeats=1)
+    finally:
+        tracemalloc.stop()
+    values["limit"] = 1024.0
+    return Figure("memory of a parked task beyond the bare one", "bytes", values, [Bar("limit", at_most=1)])
+
+
+async def _memory(start: Callable[[int], Awaitable[None]], release: Callable[[], None], count: int) -> float:
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    tasks = [asyncio.ensure_future(start(n)) for n in range(count)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    size = tracemalloc.get_traced_memory()[0] - before
+    release()
+    await asyncio.gather(*tasks)
+    return size / count
+
+
+async def lag(run: Run) -> Figure:
+    """Lateness of a 1 ms timer, 99th percentile, while the loop compiles, copies and waits."""
+    seconds = 0.05 if run.smoke else 0.5
+    stream = aiodev.Stream("cpu")
+    host = np.ones(1 << 24, np.float32)
+    array = aiodev.empty(host.shape, dtype=host.dtype, device="cpu")
+    await aiodev.synchronize("cpu")
+
+    async def copying() -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            await stream.copy(array, host)
+
+    async def waiting() -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            await nothing[1, stream]()
+
+    async def compiling() -> None:
+        # A constant of its own makes each kernel new to the disk cache.
+        constant = time.time_ns()
+
+        def body(i, out):
+            out[i] = constant + i
+
+        out = aiodev.empty(8, dtype=np.int64, device="cpu")
+        await aiodev.kernel(body)[8, stream](out)
+
+    worst: dict[str, float] = {}
+
+    async def late(name: str, work: Callable[[], Awaitable[None]]) -> float:
+        lags = await _lags(work)
+        worst[name] = max(worst.get(name, 0.0), *lags)
+        return statistics.quantiles(lags, n=100)[98]
+
+    values = await run.medians(
+        {
+            "aiodev": lambda: late("waiting", waiting),
+            "aiodev, copying": lambda: late("copying", copying),
+            "aiodev, compiling": lambda: late("compiling", compiling),
+            "idle loop": lambda: late("idle", lambda: asyncio.sleep(seconds)),
+        },
+        repeats=min(3, run.repeats),
+    )
+    note = "99th percentile; worst of all: " + ", ".join(f"{name} {value:.1f} ms" for name, value in worst.items())
+    return Figure("lag of a 1 ms timer while waiting", "ms", values, note=note)
+
+
+async def _lags(work: Callable[[], Awaitable[None]]) -> list[float]:
+    lags: list[float] = []
+
+    async def beat() -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            lags.append((time.perf_counter() - before) * 1e3 - 1.0)
+
+    heart = asyncio.create_task(beat())
+    await asyncio.sleep(0)
+    await work()
+    await asyncio.sleep(0.003)
+    heart.cancel()
+    return lags
+
+
+async def import_time(run: Run) -> Figure:
+    """``import aiodev`` in a fresh interpreter."""
+
+    def fresh(modules: str) -> float:
+        code = f"import time; began = time.perf_counter(); import {modules}; print(time.perf_counter() - began)"
+        return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) * 1e3
+
+    values = await run.medians({"aiodev": lambda: fresh("aiodev"), "numpy, anyio": lambda: fresh("numpy, anyio")})
+    return Figure("import", "ms", values, [Bar("numpy, anyio", at_most=1.5)])

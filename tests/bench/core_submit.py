@@ -1,0 +1,173 @@
+"""Core figures: what submitting and waiting cost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+from harness import Bar, Figure, Run
+from peers import PythonWorker, awaited, numpy_add, timed
+
+import aiodev
+
+__all__ = ["await_done", "await_hot", "await_parked", "launch", "order", "throughput"]
+
+
+@aiodev.kernel
+def nothing(i):
+    """Takes no argument and does nothing."""
+
+
+@aiodev.kernel
+def four(i, a, b, c, out):
+    """Takes four arrays."""
+    out[i] = a[i] + b[i] + c[i]
+
+
+def noop() -> None:
+    """What the peers run in place of an empty kernel."""
+
+
+async def launch(run: Run) -> Figure:
+    """Launch of a compiled kernel with four arrays, from Python; the queue is emptied outside the timed part."""
+    stream = aiodev.Stream("cpu")
+    a, b, c, out = (aiodev.zeros(8, dtype=np.float32, device="cpu") for _ in range(4))
+    await aiodev.synchronize("cpu")
+    await four[8, stream](a, b, c, out)
+    count = run.scale(20_000)
+
+    async def ours() -> float:
+        value = timed(lambda: four[8, stream](a, b, c, out), count)
+        await stream.synchronize()
+        return value
+
+    values = await run.medians({"aiodev": ours, "np.add": lambda: numpy_add(count)})
+    return Figure("launch of a compiled kernel, 4 arrays", "µs", values, [Bar("np.add", at_most=8)])
+
+
+async def await_hot(run: Run) -> Figure:
+    """Launch of an empty kernel and its await, again and again."""
+    stream, loop = aiodev.Stream("cpu"), asyncio.get_running_loop()
+    await nothing[1, stream]()
+    with PythonWorker() as worker:
+        values = await run.medians(
+            {
+                "aiodev": lambda: awaited(lambda: nothing[1, stream](), run.scale(20_000)),
+                "run_in_executor": lambda: awaited(lambda: loop.run_in_executor(None, noop), run.scale(2_000)),
+                "asyncio.to_thread": lambda: awaited(lambda: asyncio.to_thread(noop), run.scale(2_000)),
+                "Python worker thread": lambda: awaited(lambda: worker.submit(noop), run.scale(2_000)),
+            }
+        )
+    return Figure("launch + await, hot", "µs", values, [Bar("run_in_executor", at_most=1 / 50)])
+
+
+async def await_parked(run: Run) -> Figure:
+    """The same when everything has been asleep for 3 ms before each."""
+    stream, loop = aiodev.Stream("cpu"), asyncio.get_running_loop()
+    await nothing[1, stream]()
+    count = run.scale(800)
+
+    async def rested(function) -> float:
+        total = 0.0
+        for _ in range(count):
+            await asyncio.sleep(0.003)
+            began = time.perf_counter()
+            await function()
+            total += time.perf_counter() - began
+        return total / count * 1e6
+
+    with PythonWorker() as worker:
+        values = await run.medians(
+            {
+                "aiodev": lambda: rested(lambda: nothing[1, stream]()),
+                "run_in_executor": lambda: rested(lambda: loop.run_in_executor(None, noop)),
+                "asyncio.to_thread": lambda: rested(lambda: asyncio.to_thread(noop)),
+                "Python worker thread": lambda: rested(lambda: worker.submit(noop)),
+            },
+            repeats=min(3, run.repeats),
+        )
+    return Figure("launch + await, everything parked", "µs", values, [Bar("run_in_executor", at_most=0.7)])
+
+
+async def await_done(run: Run) -> Figure:
+    """Await of a completion that is done."""
+    stream = aiodev.Stream("cpu")
+    done = nothing[1, stream]()
+    await done
+
+    async def empty() -> None:
+        pass
+
+    count = run.scale(100_000)
+
+    async def ours() -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            await done
+        return (time.perf_counter() - began) / count * 1e6
+
+    async def theirs() -> float:
+        began = time.perf_counter()
+        for _ in range(count):
+            await empty()
+        return (time.perf_counter() - began) / count * 1e6
+
+    values = await run.medians({"aiodev": ours, "empty coroutine": theirs})
+    return Figure("await of something done", "µs", values, [Bar("empty coroutine", at_most=5)])
+
+
+async def order(run: Run) -> Figure:
+    """record_event + wait_event across streams, none elided: each record follows a launch that cannot have completed.
+
+    The launches are timed by themselves in the same way and taken off.
+    """
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    event = aiodev.Event("cpu")
+    await nothing[1, first]()
+    count = run.scale(10_000)
+
+    async def held(step) -> float:
+        gate = asyncio.get_running_loop().create_future()
+        first.wait_future(gate)
+        await asyncio.sleep(0)
+        value = timed(step, count)
+        gate.set_result(None)
+        await first.synchronize()
+        await second.synchronize()
+        return value
+
+    def launch_only() -> None:
+        nothing[1, first]()
+
+    def launch_and_order() -> None:
+        nothing[1, first]()
+        first.record_event(event)
+        second.wait_event(event)
+
+    async def ours() -> float:
+        return await held(launch_and_order) - await held(launch_only)
+
+    values = await run.medians({"aiodev": ours, "np.add": lambda: numpy_add(count)})
+    return Figure("record_event + wait_event across streams", "µs", values, [Bar("np.add", at_most=4)])
+
+
+async def throughput(run: Run) -> Figure:
+    """Consecutive empty kernels of one stream, all submitted before the first may run."""
+    stream = aiodev.Stream("cpu")
+    await nothing[1, stream]()
+    count = run.scale(200_000)
+
+    async def ours() -> float:
+        gate = asyncio.get_running_loop().create_future()
+        stream.wait_future(gate)
+        last = None
+        for _ in range(count):
+            last = nothing[1, stream]()
+        began = time.perf_counter()
+        gate.set_result(None)
+        await last
+        return (time.perf_counter() - began) / count * 1e6
+
+    values = await run.medians({"aiodev": ours, "np.add": lambda: numpy_add(count)})
+    return Figure("consecutive empty kernels, submitted beforehand", "µs", values, [Bar("np.add", at_most=0.25)])

@@ -1,0 +1,183 @@
+"""Measuring one thing next to its peers, in one run, in turns; tables and JSON of the outcome.
+
+A time by itself says little: the machines are shared and noisy. So a figure is always a ratio to a peer that was
+measured in the same run, case after case and round after round, and what counts is the median over the rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+__all__ = ["Bar", "Case", "Figure", "Run", "print_table", "write_json", "write_rst"]
+
+#: Measures once and returns the figure, in its unit; a function or a coroutine function.
+Case = Callable[[], float | Awaitable[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What is to be reached: ours, divided by the peer, at most or at least so much."""
+
+    peer: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def __str__(self) -> str:
+        limit = f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self.at_least:g}"
+        return f"{limit} × {self.peer}"
+
+    def met(self, ratio: float) -> bool:
+        """Whether a ratio of ours to the peer's reaches it."""
+        return ratio <= self.at_most if self.at_most is not None else ratio >= (self.at_least or 0.0)
+
+
+@dataclass(slots=True)
+class Figure:
+    """One row: aiodev's value, its peers' values, and the bars."""
+
+    name: str
+    unit: str
+    values: dict[str, float]  #: medians by case; aiodev's own case is called "aiodev"
+    bars: list[Bar] = field(default_factory=list)
+    note: str = ""
+
+    def ratio(self, bar: Bar) -> float:
+        """Ours, divided by that peer's."""
+        peer = self.values[bar.peer]
+        return self.values["aiodev"] / peer if peer else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How thoroughly to measure."""
+
+    smoke: bool
+    repeats: int
+
+    def scale(self, count: int) -> int:
+        """``count``, or a hundredth of it (at least 8) in a smoke run."""
+        return max(8, count // 100) if self.smoke else count
+
+    async def medians(self, cases: dict[str, Case], repeats: int | None = None) -> dict[str, float]:
+        """Run all cases once to warm up, then in turns; the median of each."""
+        samples: dict[str, list[float]] = {name: [] for name in cases}
+        for turn in range(1 + (1 if self.smoke else repeats or self.repeats)):
+            for name, case in cases.items():
+                outcome = case()
+                value = await outcome if inspect.isawaitable(outcome) else outcome
+                if turn:
+                    samples[name].append(value)
+                await asyncio.sleep(0)
+        return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def machine() -> dict[str, object]:
+    """What the figures were measured on."""
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = names[0] if names else model
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "system": platform.platform(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part."""
+    found = {"python": platform.python_version()}
+    for name in ("aiodev", "numpy", "numba", "anyio"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from the tree
+            found[name] = "not installed"
+    return found
+
+
+def settings() -> dict[str, str]:
+    """The settings of aiodev that were given through the environment."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith("AIODEV_")}
+
+
+def print_table(figures: list[Figure]) -> None:
+    """Print each figure with its peers and bars."""
+    for figure in figures:
+        print(f"\n{figure.name}{f'  ({figure.note})' if figure.note else ''}")
+        width = max(map(len, figure.values))
+        for name, value in figure.values.items():
+            print(f"    {name:{width}}  {format_value(value):>10} {figure.unit}")
+        for bar in figure.bars:
+            ratio = figure.ratio(bar)
+            print(f"    bar {bar}: {format_value(ratio)} — {'met' if bar.met(ratio) else 'MISSED'}")
+    sys.stdout.flush()
+
+
+def format_value(value: float) -> str:
+    """Three significant digits."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def write_json(path: Path, figures: list[Figure], run: Run) -> None:
+    """Write everything that is needed to read the figures later."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    outcome = {
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "run": asdict(run),
+        "machine": machine(),
+        "versions": versions(),
+        "settings": settings(),
+        "figures": [
+            asdict(figure)
+            | {"ratios": [{"bar": str(b), "ratio": figure.ratio(b), "met": b.met(figure.ratio(b))} for b in figure.bars]}
+            for figure in figures
+        ],
+    }
+    path.write_text(json.dumps(outcome, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
+    """Write the table that docs/performance shows."""
+    where, used = machine(), versions()
+    lines = [
+        ".. Written by tests/bench; not by hand.",
+        "",
+        f"{where['processor']}, {where['cores']} cores, {time.strftime('%Y-%m-%d')}; "
+        + ", ".join(f"{name} {version}" for name, version in used.items())
+        + f"; medians of {run.repeats} rounds.",
+        "",
+        ".. list-table::",
+        "   :header-rows: 1",
+        "   :widths: 30 12 34 24",
+        "",
+        "   * - figure",
+        "     - aiodev",
+        "     - peers",
+        "     - ratio (bar)",
+    ]
+    for figure in figures:
+        peers = [f"{name}: {format_value(v)} {figure.unit}" for name, v in figure.values.items() if name != "aiodev"]
+        ratios = [
+            f"{format_value(figure.ratio(b))} ({b}; {'met' if b.met(figure.ratio(b)) else '**missed**'})"
+            for b in figure.bars
+        ]
+        lines += [
+            f"   * - {figure.name}{f' ({figure.note})' if figure.note else ''}",
+            f"     - {format_value(figure.values['aiodev'])} {figure.unit}",
+            f"     - {'; '.join(peers)}",
+            f"     - {'; '.join(ratios)}",
+        ]
+    path.write_text("\n".join(lines) + "\n")
