@@ -39,6 +39,7 @@ class Capabilities:
     host_accessible: bool  #: device memory is host memory: NumPy may view it in place
     timing: bool = True  #: ``stamp`` works
     interprocess: bool = False  #: events can be shared between processes
+    restarts_after_fork: bool = False  #: a forked child may start the backend afresh
     priorities: tuple[int, int] = (-1, 1)  #: highest and lowest, inclusive; more urgent is lower
 
 

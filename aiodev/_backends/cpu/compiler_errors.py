@@ -1,0 +1,165 @@
+"""What compiled code says when it fails, and how it comes to say where.
+
+An entry that fails leaves the address of numba's excinfo, ``{char *pickle; int32 size; void *arguments; void *unwrap; int32
+count}``. A static one is a constant of the library: its pickle is (class, arguments, location). A dynamic one (its
+arguments were computed) is on the heap; ``unwrap`` turns ``arguments`` into a tuple *and frees them*, so it may be
+called once; what it gave is remembered by address, and the struct is never freed, so that its address stays its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from numba.core import callconv, lowering
+from numba.core.serialize import _numba_unpickle
+
+from aiodev._core.errors import KernelError
+
+__all__ = ["LocatedLower", "decode_error", "install_error_model"]
+
+#: The name of the error model below among numba's.
+ERROR_MODEL = "aiodev"
+
+
+class _ExcInfo(ctypes.Structure):
+    _fields_ = (
+        ("pickle", ctypes.c_void_p),
+        ("size", ctypes.c_int32),
+        ("arguments", ctypes.c_void_p),
+        ("unwrap", ctypes.c_void_p),
+        ("count", ctypes.c_int32),
+    )
+
+
+_Unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)
+_lock = threading.Lock()
+_unwrapped: dict[int, tuple[Any, ...]] = {}
+
+
+def decode_error(excinfo: int, kernel: str, location: str | None = None) -> KernelError:
+    """The error for an entry that failed with the excinfo at that address; its cause is what the body raised.
+
+    ``location`` is used when the failure does not say where it was. May be called again for the same failure.
+    """
+    if not excinfo:
+        return KernelError(kernel, "failed without saying why", location=location)
+    info = _ExcInfo.from_address(excinfo)
+    kind, arguments, where = _numba_unpickle(info.pickle, ctypes.string_at(info.pickle, info.size), 0)
+    if info.count > 0:
+        arguments = _dynamic(excinfo, info, arguments)
+    cause = _instantiate(kind, arguments or ())
+    if where is not None:
+        location = f"{where[1]}:{where[2]}"
+    text = str(cause)
+    error = KernelError(kernel, f"{type(cause).__name__}: {text}" if text else type(cause).__name__, location=location)
+    error.__cause__ = cause
+    return error
+
+
+def _dynamic(address: int, info: _ExcInfo, static: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a dynamic exception: the static ones, with numba's placeholders filled in order."""
+    with _lock:
+        arguments = _unwrapped.get(address)
+        if arguments is None:
+            values = iter(_Unwrap(info.unwrap)(info.arguments))
+            arguments = tuple(next(values) if _is_placeholder(item) else item for item in static)
+            _unwrapped[address] = arguments
+        return arguments
+
+
+def _is_placeholder(item: object) -> bool:
+    """Whether a static argument stands for a computed one: numba puts the dummy value of its target there."""
+    return type(item).__module__.startswith("llvmlite")
+
+
+def _instantiate(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
+    try:
+        return kind(*arguments)
+    except Exception as error:  # the exception's class is the user's; its failure is what there is to tell
+        return error
+
+
+class _ErrorModel(callconv.NumpyErrorModel):  # type: ignore[misc]
+    """Integer division and remainder by zero raise, as they must; ``/`` and floating remainders follow IEEE, as arrays do.
+
+    Raising for those too would keep every loop with a division in it from being vectorised.
+    """
+
+    def fp_zero_division(self, builder: Any, exc_args: Any = None, loc: Any = None) -> bool:
+        if not (exc_args and str(exc_args[0]).startswith("integer ")):
+            return False
+        self.call_conv.return_user_exc(builder, ZeroDivisionError, exc_args, loc)
+        return True
+
+
+class _Place(threading.local):
+    """The line that this thread is lowering."""
+
+    location: Any = None
+    function: str | None = None
+
+
+_place = _Place()
+
+
+class _LocatedCallConv(callconv.CPUCallConv):  # type: ignore[misc]
+    """Numba's calling convention; exceptions of its own making (an index, a zero division) say their line as well."""
+
+    def set_static_user_exc(
+        self, builder: Any, exc: Any, exc_args: Any = None, loc: Any = None, func_name: str | None = None
+    ) -> None:
+        if loc is None and _place.location is not None:
+            loc, func_name = _place.location, _place.function
+        super().set_static_user_exc(builder, exc, exc_args=exc_args, loc=loc, func_name=func_name)
+
+
+class LocatedLower(lowering.Lower):  # type: ignore[misc]
+    """Numba's lowering, with :class:`_LocatedCallConv`."""
+
+    def __init__(self, context: Any, library: Any, fndesc: Any, func_ir: Any, metadata: Any = None) -> None:
+        super().__init__(_located(context), library, fndesc, func_ir, metadata)
+
+    def lower(self) -> None:
+        with _restored():
+            super().lower()
+
+    def lower_inst(self, inst: Any) -> None:
+        _place.location, _place.function = inst.loc, self.func_ir.func_id.func_name
+        super().lower_inst(inst)
+
+
+@contextlib.contextmanager
+def _restored() -> Iterator[None]:
+    """Lowering nests: what a function calls may be lowered in the middle of it."""
+    outer = _place.location, _place.function
+    try:
+        yield
+    finally:
+        _place.location, _place.function = outer
+
+
+_located_classes: dict[type, type] = {}
+
+
+def _located(context: Any) -> Any:
+    """A target context like ``context`` that uses our calling convention."""
+    base = type(context)
+    located = _located_classes.get(base)
+    if located is None:
+        convention = property(_LocatedCallConv)
+        located = _located_classes[base] = type(f"Located{base.__name__}", (base,), {"call_conv": convention})
+    changed = copy.copy(context)
+    changed.__class__ = located
+    if context.error_model is not None:
+        changed.error_model = type(context.error_model)(changed.call_conv)
+    return changed
+
+
+def install_error_model() -> None:
+    """Let numba's compiler flags name our error model."""
+    callconv.error_models.setdefault(ERROR_MODEL, _ErrorModel)

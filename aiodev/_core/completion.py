@@ -1,0 +1,156 @@
+"""What every submission returns: a point on a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterable
+from typing import Any, NamedTuple
+
+from aiodev._core.backend import COMPLETED, FAULTS
+from aiodev._core.fairness import budget
+from aiodev._core.reactor import wait, wait_any, wait_blocking
+from aiodev._core.timeline import Timeline
+
+__all__ = ["Completion", "as_completed"]
+
+
+class Completion(NamedTuple):
+    """A point on a timeline: done when the timeline's counter has reached ``value``.
+
+    Frozen, hashable, and valid for as long as anybody holds it; any number of tasks, loops and threads may wait for the same
+    one. Cancelling a waiter stops the waiting, never the work.
+
+    Example:
+        >>> import aiodev
+        >>> async def main():
+        ...     done = aiodev.Stream("cpu").call(sum, [1, 2, 3])
+        ...     return await done
+        >>> import asyncio; asyncio.run(main())
+        6
+    """
+
+    timeline: Timeline
+    value: int
+
+    def query(self) -> bool:
+        """Whether the operation is done (failed counts as done). One load; never blocks, never raises."""
+        return self.timeline.counters[COMPLETED] >= self.value
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """Wait; gives the operation's result (None for kernels and copies).
+
+        Raises:
+            KernelError: the operation is a kernel, and raised; its own exception is the cause.
+            DependencyError: an operation that it is ordered after failed, so that it did not run.
+            BaseException: what a function given to ``Stream.call`` raised, unchanged.
+        """
+        timeline, value = self
+        counters = timeline.counters
+        if counters[COMPLETED] >= value and not counters[FAULTS] and not budget.spend():
+            return _NOTHING.__iter__()  # type: ignore[return-value]
+        return _finish(timeline, value)
+
+    async def synchronize(self) -> None:
+        """As ``await completion``, without the result."""
+        await self
+
+    def synchronize_blocking(self, timeout: float | None = None) -> Any:
+        """Block this thread until the operation is done; gives its result.
+
+        Raises:
+            TimeoutError: ``timeout`` seconds have passed.
+        """
+        wait_blocking(self.timeline, self.value, timeout)
+        self.timeline.check(self.value)
+        return None
+
+    def __repr__(self) -> str:
+        state = "done" if self.query() else "pending"
+        return f"<Completion {self.value} of {self.timeline.label}, {state}>"
+
+
+#: Awaiting something done costs an iterator over nothing.
+_NOTHING: tuple[()] = ()
+
+
+def _finish(timeline: Timeline, value: int) -> Generator[Any, Any, None]:
+    yield from wait(timeline, value)
+    if timeline.counters[FAULTS]:
+        timeline.check(value)
+
+
+class Outcome:
+    """Where the result of a called function goes."""
+
+    __slots__ = ("result",)
+
+    def __init__(self) -> None:
+        self.result: Any = None
+
+
+class Result(Completion):
+    """The completion of an operation that has a result."""
+
+    outcome: Outcome
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        yield from _finish(self.timeline, self.value)
+        return self.outcome.result
+
+    def synchronize_blocking(self, timeout: float | None = None) -> Any:
+        super().synchronize_blocking(timeout)
+        return self.outcome.result
+
+
+async def as_completed(completions: Iterable[Completion]) -> AsyncIterator[Completion]:
+    """The completions, each as soon as it is done, failed ones too.
+
+    Awaiting what comes out does not wait; it raises what the operation raised. Leaving the loop early stops the waiting and
+    leaks nothing, if the iterator is closed (``contextlib.aclosing``) or exhausted.
+
+    Example:
+        >>> import aiodev
+        >>> async def main():
+        ...     streams = [aiodev.Stream("cpu") for _ in range(3)]
+        ...     calls = [s.call(abs, -i) for i, s in enumerate(streams)]
+        ...     return sorted([await done async for done in aiodev.as_completed(calls)])
+        >>> import asyncio; asyncio.run(main())
+        [0, 1, 2]
+    """
+    waiting: dict[Timeline, list[Completion]] = {}
+    for completion in completions:
+        waiting.setdefault(completion.timeline, []).append(completion)
+    for line in waiting.values():
+        line.sort(key=_value, reverse=True)
+    while waiting:
+        for timeline in list(waiting):
+            line = waiting[timeline]
+            while line and line[-1].query():
+                yield line.pop()
+            if not line:
+                del waiting[timeline]
+        if waiting:
+            await _Any([(line[-1].timeline, line[-1].value) for line in waiting.values()])
+
+
+def _value(completion: Completion) -> int:
+    return completion.value
+
+
+class _Any:
+    """Wait for the first of several points."""
+
+    def __init__(self, points: list[tuple[Timeline, int]]) -> None:
+        self._points = points
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return wait_any(self._points)
+
+
+class Reached:
+    """Wait until an operation is done, whatever became of it."""
+
+    def __init__(self, timeline: Timeline, value: int) -> None:
+        self._point = (timeline, value)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return wait(*self._point)

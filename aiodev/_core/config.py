@@ -1,0 +1,108 @@
+"""Settings from the environment, read once; ``python -m aiodev info`` and the docs list them from here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Settings", "settings"]
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cache_directory() -> str:
+    if sys.platform == "darwin":
+        return str(Path.home() / "Library" / "Caches" / "aiodev")
+    if sys.platform == "win32":
+        return str(Path(os.environ.get("LOCALAPPDATA", str(Path.home() / "AppData" / "Local"))) / "aiodev" / "Cache")
+    return str(Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "aiodev")
+
+
+def _choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}")
+        return text
+
+    return parse
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.strip().isdigit() or int(text) < least:
+            raise ValueError(f"an integer of {least} or more")
+        return int(text)
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    values = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+    if text.lower() not in values:
+        raise ValueError("0 or 1")
+    return values[text.lower()]
+
+
+def _setting(name: str, default: Callable[[], Any], parse: Callable[[str], Any], doc: str) -> Any:
+    return field(metadata={"name": name, "default": default, "parse": parse, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says, or its defaults."""
+
+    executor: str = _setting(
+        "AIODEV_EXECUTOR", lambda: "auto", _choice("auto", "native", "python"),
+        "How the CPU device runs work: ``native`` workers, plain ``python`` threads, or whichever can run here.",
+    )
+    cpu_devices: int = _setting(
+        "AIODEV_CPU_DEVICES", lambda: 1, _at_least(1), "Into how many CPU devices the machine is split.",
+    )
+    cpu_threads: int = _setting(
+        "AIODEV_CPU_THREADS", lambda: 0, _at_least(0),
+        "Workers of all CPU devices together; 0 for one for each core that the process may run on.",
+    )
+    spin_us: int = _setting(
+        "AIODEV_SPIN_US", lambda: 50 if available_cores() > 1 else 0, _at_least(0),
+        "How long, in µs, a wait may spin before it parks; 0 never spins.",
+    )
+    worker_spin_us: int = _setting(
+        "AIODEV_WORKER_SPIN_US", lambda: 200 if available_cores() > 1 else 0, _at_least(0),
+        "How long, in µs, an idle worker may look for work before it sleeps; 0 sleeps at once.",
+    )
+    cache_dir: str = _setting(
+        "AIODEV_CACHE_DIR", _cache_directory, str, "Where compiled kernels are kept.",
+    )
+    debug: bool = _setting(
+        "AIODEV_DEBUG", lambda: False, _flag, "Poison freed device memory and check guard bytes.",
+    )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Read the settings.
+
+        Raises:
+            ValueError: a variable has a value that it cannot have; the message names both.
+        """
+        values = {}
+        for setting in fields(cls):
+            name, parse = setting.metadata["name"], setting.metadata["parse"]
+            text = environment.get(name)
+            try:
+                values[setting.name] = setting.metadata["default"]() if text is None else parse(text)
+            except ValueError as error:
+                raise ValueError(f"{name}={text!r} in the environment: expected {error}") from None
+        return cls(**values)
+
+
+#: The settings of this process.
+settings = Settings.from_environment(os.environ)

@@ -1,0 +1,112 @@
+"""What a stream submits to while its backend starts.
+
+Starting a backend imports compilers and drivers, for half a second or more, in a thread. Submitting must not wait for
+that, so operations are numbered here as the backend would number them, and handed on when it has started. Once handed on,
+a straggler that still holds a reference to this object is passed straight through.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiodev._core.backend import COUNTER_WORDS, SUBMITTED
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline import Timeline
+
+
+class DeferredGate:
+    """A gate that the backend does not have yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: Callable[[bool], None] | None = None
+        self._opened: bool | None = None  # None: shut; else whether it was opened as failed
+
+    def bind(self, open_gate: Callable[[bool], None]) -> None:
+        """The backend has it now."""
+        with self._lock:
+            self._open, opened = open_gate, self._opened
+        if opened is not None:
+            open_gate(opened)
+
+    def open(self, failed: bool) -> None:
+        """Open it, now or as soon as the backend has it."""
+        with self._lock:
+            self._opened, open_gate = failed, self._open
+        if open_gate is not None:
+            open_gate(failed)
+
+
+class Deferred:
+    """Operations of one timeline, kept until its backend has started."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._lock = threading.Lock()
+        self._pending: list[Callable[[Any, int], object]] = []
+        self._done = False
+        self.counters: memoryview[int] = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
+
+    def _defer(self, operation: Callable[[Any, int], Any]) -> int:
+        """Number ``operation(backend, queue)`` and keep it, or run it when the backend has started meanwhile."""
+        with self._lock:
+            if not self._done:
+                self._pending.append(operation)
+                self.counters[SUBMITTED] += 1
+                return self.counters[SUBMITTED]
+        timeline = self._timeline
+        if timeline.lost is not None:
+            raise timeline.lost
+        return operation(timeline.entry.backend, timeline.queue)  # type: ignore[no-any-return]
+
+    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
+        """As :meth:`Backend.launch`; likewise the others."""
+        return self._defer(lambda backend, queue: backend.launch(queue, entry, size, arguments, site))
+
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        return self._defer(lambda backend, queue: backend.copy(queue, dst, src, nbytes))
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        return self._defer(lambda backend, queue: backend.fill(queue, dst, count, pattern))
+
+    def stamp(self, queue: int, cell: int) -> int:
+        return self._defer(lambda backend, queue: backend.stamp(queue, cell))
+
+    def wait_timeline(self, other: Timeline, value: int) -> int:
+        """Wait for a timeline that may be deferred itself."""
+
+        def wait(backend: Any, queue: int) -> int:
+            other.open_queue()
+            return backend.wait(queue, other.queue, value)  # type: ignore[no-any-return]
+
+        return self._defer(wait)
+
+    def gate(self, queue: int) -> tuple[int, DeferredGate]:
+        gate = DeferredGate()
+
+        def make(backend: Any, queue: int) -> int:
+            value, handle = backend.gate(queue)
+            gate.bind(functools.partial(backend.open_gate, handle))
+            return value  # type: ignore[no-any-return]
+
+        return self._defer(make), gate
+
+    def started(self, error: BaseException | None) -> None:
+        """The backend has started: hand on what is pending. It could not: every operation fails with ``error``."""
+        timeline = self._timeline
+        with self._lock:
+            if self._done:
+                return
+            self._done = True
+            if error is not None:
+                timeline.lose(error)
+            else:
+                timeline.open_queue()
+                for operation in self._pending:
+                    operation(timeline.entry.backend, timeline.queue)
+                timeline.bind()
+            self._pending.clear()

@@ -1,0 +1,21 @@
+"""What a forked child must forget: threads, descriptors, streams and loops of its parent."""
+
+from __future__ import annotations
+
+from aiodev._core import hostcalls, reactor, stream
+from aiodev._core.errors import BadForkError
+from aiodev._core.registry import registry
+from aiodev._core.watcher import watcher
+
+
+def install() -> None:
+    """Have the registry call us in forked children."""
+    registry.after_fork.append(_forget)
+
+
+def _forget() -> None:
+    error = BadForkError("this stream", "make streams after the fork, or start processes with the 'spawn' method")
+    stream.lose_streams_after_fork(error)
+    watcher.forget_after_fork()
+    hostcalls.host_threads.forget_after_fork()
+    reactor.forget_reactors_after_fork()

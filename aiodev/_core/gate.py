@@ -1,0 +1,35 @@
+"""A gate: an operation of a stream that the host completes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """Holds its stream until it is opened; opening it a second time does nothing.
+
+    Any thread may open it. ``value`` is its number on the stream's timeline.
+    """
+
+    __slots__ = ("_fail", "_lock", "_open", "value")
+
+    def __init__(
+        self, value: int, open_gate: Callable[[bool], None], fail: Callable[[int, BaseException], None]
+    ) -> None:
+        self.value = value
+        self._open: Callable[[bool], None] | None = open_gate
+        self._fail = fail
+        self._lock = threading.Lock()
+
+    def open(self, error: BaseException | None = None) -> None:
+        """Let the stream go on; with an ``error`` the operation fails with it, and so does what is ordered after it."""
+        with self._lock:
+            open_gate, self._open = self._open, None
+        if open_gate is None:
+            return
+        if error is not None:
+            self._fail(self.value, error)
+        open_gate(error is not None)

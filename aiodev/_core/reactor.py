@@ -1,0 +1,279 @@
+"""Waiting: a ladder from one load to a parked task.
+
+1.  Load the counter. Done: no round trip through the loop (but see :mod:`aiodev._core.fairness`).
+2.  Spin in native code, without the GIL, for some tens of µs. Each timeline learns whether that pays: a spin in vain halves
+    the next one, a lucky one doubles it, so where kernels are long or the cores are taken nobody spins.
+3.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
+    done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
+
+A reactor belongs to one loop and is used only in that loop's thread. asyncio has no hook for the closing of a loop, so
+a closed loop's reactor is recycled when the next one is made; what it waited for is not lost, only its wake-ups are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import sys
+import threading
+import time
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+
+from aiodev._core.config import settings
+from aiodev._core.fairness import budget
+from aiodev._core.waitset import WaitSet, forget_after_fork
+
+if TYPE_CHECKING:
+    from aiodev._core.registry import BackendEntry
+    from aiodev._core.timeline import Timeline
+
+Wait = Generator[Any, Any, None]
+Point = tuple["Timeline", int]
+
+_PROBE_NS = 4_000  # the spin to try after a pause in spinning
+_PROBE_EVERY = 32  # waits of a timeline that does not spin
+
+
+class AsyncioReactor:
+    """Parks the tasks of one asyncio (or uvloop) loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.waits = WaitSet()
+        loop.add_reader(self.waits.descriptor.read_end, self._wake)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the loop can run no more."""
+        return self.loop.is_closed()
+
+    def _wake(self) -> None:
+        for future in self.waits.collect():
+            if not future.done():  # type: ignore[attr-defined]
+                future.set_result(None)  # type: ignore[attr-defined]
+
+    def park(self, points: Sequence[Point]) -> Wait:
+        """Suspend the task until one of ``points`` is reached."""
+        future = self.loop.create_future()
+        try:
+            if all(self.waits.add(timeline, value, future) for timeline, value in points):
+                yield from future
+        finally:
+            for timeline, value in points:
+                self.waits.discard(timeline, value, future)
+
+    def pause(self) -> Wait:
+        """Let other tasks run once."""
+        yield
+
+
+class _TrioWaiter:
+    """A suspended trio task, which may be rescheduled once."""
+
+    def __init__(self, lowlevel: Any) -> None:
+        self._lowlevel = lowlevel
+        self._task = lowlevel.current_task()
+        self._woken = False
+
+    def wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._lowlevel.reschedule(self._task)
+
+    def abort(self, raise_cancel: object) -> Any:
+        self._woken = True
+        return self._lowlevel.Abort.SUCCEEDED
+
+
+class TrioReactor:
+    """Parks the tasks of one trio run; a system task watches the descriptor."""
+
+    def __init__(self, trio: Any) -> None:
+        self._lowlevel = trio.lowlevel
+        self.loop = trio.lowlevel.current_trio_token()
+        self.waits = WaitSet()
+        self.closed = False
+        trio.lowlevel.spawn_system_task(self._run, name="aiodev reactor")
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._lowlevel.wait_readable(self.waits.descriptor.read_end)
+                for waiter in self.waits.collect():
+                    waiter.wake()  # type: ignore[attr-defined]
+        finally:
+            self.closed = True
+
+    def park(self, points: Sequence[Point]) -> Wait:
+        """Suspend the task until one of ``points`` is reached."""
+        waiter = _TrioWaiter(self._lowlevel)
+        try:
+            if all(self.waits.add(timeline, value, waiter) for timeline, value in points):
+                yield from self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
+        finally:
+            for timeline, value in points:
+                self.waits.discard(timeline, value, waiter)
+
+    def pause(self) -> Wait:
+        """Let other tasks run once."""
+        yield from self._lowlevel.checkpoint().__await__()
+
+
+Reactor = AsyncioReactor | TrioReactor
+
+
+class _Thread(threading.local):
+    """The reactors of this thread's loops, the one used last first at hand, and where the thread itself waits."""
+
+    def __init__(self) -> None:
+        self.last: Reactor | None = None
+        self.all: list[Reactor] = []
+        self.parking: _ParkingPlace | None = None
+
+
+_thread = _Thread()
+_get_running_loop = asyncio._get_running_loop
+
+
+def current_reactor() -> Reactor:
+    """The reactor of the running loop, made on first need."""
+    last = _thread.last
+    loop = _get_running_loop()
+    if last is not None and last.loop is loop and loop is not None:
+        return last
+    trio = None
+    if loop is None:
+        trio = sys.modules.get("trio")
+        if trio is None:
+            raise RuntimeError("no running event loop; use the method whose name ends in _blocking")
+        loop = trio.lowlevel.current_trio_token()
+    for reactor in _thread.all:
+        if reactor.loop is loop and not reactor.closed:
+            _thread.last = reactor
+            return reactor
+    _recycle_closed()
+    reactor = AsyncioReactor(loop) if trio is None else TrioReactor(trio)
+    _thread.all.append(reactor)
+    _thread.last = reactor
+    return reactor
+
+
+def _recycle_closed() -> None:
+    for reactor in [reactor for reactor in _thread.all if reactor.closed]:
+        _thread.all.remove(reactor)
+        reactor.waits.recycle()
+    _thread.last = None
+
+
+def wait(timeline: Timeline, value: int) -> Wait:
+    """Wait in a coroutine until ``timeline`` reaches ``value``; says nothing of failure."""
+    if timeline.deferred:
+        yield from anyio.to_thread.run_sync(_ensure_started, timeline, abandon_on_cancel=True).__await__()
+    if timeline.reached(value):
+        if budget.spend_time():
+            yield from current_reactor().pause()
+            budget.renew()
+        return
+    reactor = current_reactor()
+    if not reactor.waits.waits_on(timeline) and _spin(timeline, value):
+        if budget.spend_time():
+            yield from reactor.pause()
+            budget.renew()
+        return
+    while not timeline.reached(value):
+        yield from reactor.park(((timeline, value),))
+    budget.renew()
+
+
+def wait_any(points: Sequence[Point]) -> Wait:
+    """Wait in a coroutine until one of ``points``, (timeline, value), is reached."""
+    for timeline, _ in points:
+        if timeline.deferred:
+            yield from anyio.to_thread.run_sync(_ensure_started, timeline, abandon_on_cancel=True).__await__()
+    reactor = current_reactor()
+    while not any(timeline.reached(value) for timeline, value in points):
+        yield from reactor.park(points)
+    budget.renew()
+
+
+def _spin(timeline: Timeline, value: int) -> bool:
+    """Spin for as long as the timeline has learnt that it pays; whether ``value`` was reached."""
+    duration = timeline.spin_ns
+    if duration == 0:
+        timeline.spin_skips += 1
+        if timeline.spin_skips % _PROBE_EVERY or settings.spin_us == 0:
+            return False
+        duration = _PROBE_NS
+    cap = settings.spin_us * 1000
+    if timeline.entry.backend.spin(timeline.queue, value, duration):
+        if duration < cap:
+            timeline.spin_ns = min(cap, 2 * duration)
+        return True
+    timeline.spin_ns = duration // 2 if duration > _PROBE_NS // 2 else 0
+    return False
+
+
+def _ensure_started(timeline: Timeline) -> None:
+    """Block until a deferred timeline has been handed to its backend, or is lost."""
+    entry: BackendEntry = timeline.entry
+    done = threading.Event()
+    entry.start_soon(lambda error: done.set())
+    done.wait()
+
+
+class _ParkingPlace:
+    """Where a thread waits; kept from one blocking wait to the next, and recycled when the thread ends."""
+
+    def __init__(self) -> None:
+        self.waits = WaitSet()
+        self.poll = select.poll()
+        self.poll.register(self.waits.descriptor.read_end, select.POLLIN)
+
+    def __del__(self) -> None:
+        self.waits.recycle()
+
+
+def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None:
+    """Block this thread until ``timeline`` reaches ``value``; Ctrl-C interrupts it.
+
+    Raises:
+        TimeoutError: ``timeout`` seconds have passed.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    if timeline.deferred:
+        started = threading.Event()
+        timeline.entry.start_soon(lambda error: started.set())
+        if not started.wait(timeout):
+            raise TimeoutError(_late(timeline, value, timeout))
+    if timeline.reached(value) or _spin(timeline, value):
+        return
+    if _thread.parking is None:
+        _thread.parking = _ParkingPlace()
+    waits, poll = _thread.parking.waits, _thread.parking.poll
+    while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            waits.discard(timeline, value, "blocked")
+            raise TimeoutError(_late(timeline, value, timeout))
+        try:
+            poll.poll(None if left is None else left * 1000)
+        finally:
+            waits.discard(timeline, value, "blocked")
+        waits.collect()
+
+
+def _late(timeline: Timeline, value: int, timeout: float | None) -> str:
+    return f"{timeline!r}: operation {value} was not done within {timeout} s"
+
+
+def forget_reactors_after_fork() -> None:
+    """In a forked child: no loop of the parent runs here, and its descriptors are not ours."""
+    abandoned = [reactor.waits for reactor in _thread.all]
+    _thread.all.clear()
+    _thread.last = _thread.parking = None  # which recycles the parking place
+    for waits in abandoned:
+        waits.recycle()
+    forget_after_fork()

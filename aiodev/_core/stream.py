@@ -1,0 +1,504 @@
+"""Streams: queues of device work that asyncio programs feed, order and wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, ClassVar
+
+import anyio.to_thread
+
+from aiodev._core import context, event as _event, trace
+from aiodev._core.backend import COMPLETED, SUBMITTED
+from aiodev._core.completion import Completion, Outcome, Reached, Result
+from aiodev._core.device import Device
+from aiodev._core.errors import ClosedError, DependencyError, StreamFullError
+from aiodev._core.event import Event
+from aiodev._core.gate import Gate
+from aiodev._core.hostcalls import Call
+from aiodev._core.reactor import wait_blocking
+from aiodev._core.registry import DeviceLike, registry
+from aiodev._core.timeline import Timeline
+
+__all__ = ["Stream", "current_stream", "default_stream", "set_stream", "stream", "synchronize", "synchronize_blocking"]
+
+#: Streams of one device and priority share this many executing slots, round robin.
+SLOTS = 32
+_PRIORITY_BITS, _SLOT_BITS = 2, 5
+
+_serials = itertools.count(1)
+_slots: dict[tuple[Device, int], itertools.count[int]] = {}
+_streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
+_defaults: dict[Device, Stream] = {}
+_making_default = threading.Lock()
+
+
+class Stream:
+    """A sequence of operations on one device, in order; different streams run concurrently.
+
+    Submitting never blocks, whatever the depth, and returns a :class:`Completion`. Any thread and any task may submit, and
+    any may wait. ``with stream:`` and ``async with stream:`` make it, and its device, current for the running task.
+
+    A stream is a sequence of *dependent* work: when an operation fails, what is ordered after it, here and on streams that
+    wait for it, does not run. Once a waiter was told, work submitted afterwards runs again. A failure that nobody was told of
+    is logged when the stream is closed or collected.
+
+    A stream may be dropped with work in flight: the work goes on, and what it needs lives until it is done. After a fork,
+    a stream of the parent raises :class:`BadForkError` in the child.
+
+    Args:
+        device: where it runs; the current device by default. Its backend is started off the loop, on first use.
+        priority: -1 high, 0, 1 low; out of range clamps. At every operation, and between the pieces of a large kernel,
+            workers turn to the most urgent stream that is ready.
+        maxsize: how many operations may be pending; 0 means any number. A submission to a full stream raises
+            :class:`StreamFullError`; ``await stream.drain()`` waits for room.
+        reserve: have an executing slot that no other stream shares.
+
+    Example:
+        >>> import aiodev
+        >>> async def main():
+        ...     async with aiodev.Stream("cpu") as stream:
+        ...         stream.call(print, "first")
+        ...         stream.call(print, "second")
+        ...         await stream.synchronize()
+        >>> import asyncio; asyncio.run(main())
+        first
+        second
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_copy",
+        "_fill",
+        "_launch",
+        "device",
+        "maxsize",
+        "priority",
+        "stream_id",
+        "timeline",
+    )
+
+    #: Set by the array layer: (stream, dst, src) -> Completion.
+    copy_arrays: ClassVar[Callable[[Stream, Any, Any], Completion]]
+
+    _launch: Callable[[int, int, bytes, int], int]
+    _copy: Callable[[int, int, int], int]
+    _fill: Callable[[int, int, bytes], int]
+
+    def __init__(
+        self, device: DeviceLike | None = None, priority: int = 0, *, maxsize: int = 0, reserve: bool = False
+    ) -> None:
+        entry, resolved = registry.resolve(device)
+        self.device = resolved
+        self.priority = max(-1, min(1, int(priority)))
+        if maxsize < 0:
+            raise ValueError(f"maxsize={maxsize}: a number of operations, or 0 for any number")
+        self.maxsize = maxsize
+        slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
+        self.stream_id = (
+            next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
+        )
+        self._closed = False
+        self.timeline = Timeline(entry, resolved, self.priority, reserve, repr(self))
+        _streams[self.stream_id] = self
+        self._bind()
+        self.timeline.when_bound(_weakly(self))
+
+    def _bind(self) -> None:
+        """Have submissions go straight to the backend, or through what this stream asks for."""
+        operations, queue = self.timeline.operations, self.timeline.queue
+        self._launch = partial(operations.launch, queue)
+        self._copy = partial(operations.copy, queue)
+        self._fill = partial(operations.fill, queue)
+        if trace.active is not None:
+            trace.active.attach(self)
+        if self.maxsize:
+            self._launch, self._copy, self._fill = (
+                self._bounded(f) for f in (self._launch, self._copy, self._fill)
+            )
+
+    def _bounded(self, submit: Callable[..., int]) -> Callable[..., int]:
+        def submit_if_not_full(*args: Any) -> int:
+            self._check_room()
+            return submit(*args)
+
+        return submit_if_not_full
+
+    def _check_room(self) -> None:
+        if self._closed:
+            raise ClosedError(self)
+        if self.maxsize and self.qsize() >= self.maxsize:
+            raise StreamFullError(self, self.maxsize)
+
+    @classmethod
+    def from_id(cls, stream_id: int, device: DeviceLike | None = None) -> Stream:
+        """The living stream with that id.
+
+        Raises:
+            LookupError: there is none, or it is on another device.
+        """
+        found = _streams.get(stream_id)
+        if found is None:
+            raise LookupError(f"stream id {stream_id}: no stream with this id is alive in this process")
+        if device is not None and registry.resolve(device)[1] != found.device:
+            raise LookupError(f"stream id {stream_id} is on {found.device}, not on {device}")
+        return found
+
+    @property
+    def device_type(self) -> str:
+        """The device's type, such as ``"cpu"``."""
+        return self.device.type
+
+    @property
+    def device_index(self) -> int:
+        """The device's index."""
+        return self.device.index
+
+    def __repr__(self) -> str:
+        return f"<aiodev.Stream {self.stream_id} on {self.device}>"
+
+    # Submission
+
+    def launch(self, kernel: Any, shape: int | tuple[int, ...], *args: Any) -> Completion:
+        """Launch a kernel over ``shape``; the same as ``kernel[shape, stream](*args)``.
+
+        Raises:
+            LaunchError: an argument does not fit; it is named.
+            StreamFullError: ``maxsize`` operations are pending.
+        """
+        completion: Completion = kernel[shape, self](*args)
+        return completion
+
+    def copy(self, dst: Any, src: Any) -> Completion:
+        """Copy ``src`` to ``dst``: arrays of this or another device, or host arrays (NumPy).
+
+        A host array must not change until the completion is done. Never blocks.
+
+        Raises:
+            ValueError: the shapes or dtypes differ.
+        """
+        return Stream.copy_arrays(self, dst, src)
+
+    def call(self, fn: Callable[..., Any], /, *args: Any) -> Completion:
+        """Run ``fn(*args)`` in stream order, in a thread, with this task's context variables.
+
+        ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged. Calls of different streams
+        run concurrently. ``fn`` may block; it must not wait for its own stream.
+        """
+        self._check_room()
+        call = Call(self.timeline, fn, args)
+        return self._result(call.submit(), call.outcome)
+
+    def wait_future(self, awaitable: Awaitable[Any] | concurrent.futures.Future[Any]) -> Completion:
+        """Hold the stream until a future, a task or a coroutine of the host is done.
+
+        ``await`` of the completion gives its result. If it raises, the operation fails with that exception and what is
+        ordered after it does not run; if it is cancelled, or dropped unfinished, with :class:`DependencyError`.
+        A coroutine is started as a task of the running loop.
+        """
+        self._check_room()
+        gate = self.timeline.gate()
+        outcome = Outcome()
+        _Bridge(gate, outcome).follow(awaitable)
+        return self._result(gate.value, outcome)
+
+    def _result(self, value: int, outcome: Outcome) -> Completion:
+        result = Result(self.timeline, value)
+        result.outcome = outcome
+        return result
+
+    def _gate(self) -> Gate:
+        """Hold the stream until the gate is opened."""
+        return self.timeline.gate()
+
+    def _keep(self, value: int, needed: object) -> None:
+        """Hold a reference until operation ``value`` is done."""
+        self.timeline.keep(value, needed)
+
+    # Order
+
+    def wait_event(self, event: Event) -> None:
+        """Order what is submitted from now on after the event's present record. Nothing blocks."""
+        event.wait(self)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Order what is submitted from now on after all that ``stream`` has been given so far."""
+        timeline = stream.timeline
+        clock = timeline.frontier[1]
+        self.timeline.join(timeline, timeline.submitted, clock)
+
+    def wait(self, completion: Completion) -> None:
+        """Order what is submitted from now on after ``completion``."""
+        timeline, value = completion
+        self.timeline.join(timeline, value, timeline.clock_at(value))
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record ``event``, or a new one, at the present end of the stream."""
+        if event is None:
+            event = Event()
+        event.record(self)
+        return event
+
+    # Waiting
+
+    def query(self) -> bool:
+        """Whether everything submitted so far is done. Never blocks, never raises."""
+        counters = self.timeline.counters
+        return counters[COMPLETED] >= counters[SUBMITTED]
+
+    async def synchronize(self) -> None:
+        """Wait for what was submitted before this call, no more.
+
+        Raises:
+            BaseException: the first failure that nobody was told of yet; the stream works again afterwards.
+        """
+        timeline = self.timeline
+        submitted = timeline.submitted
+        await Reached(timeline, submitted)
+        timeline.check_all(submitted)
+
+    def synchronize_blocking(self, timeout: float | None = None) -> None:
+        """Block this thread until what was submitted before this call is done.
+
+        Raises:
+            TimeoutError: ``timeout`` seconds have passed.
+            BaseException: as ``synchronize``.
+        """
+        timeline = self.timeline
+        submitted = timeline.submitted
+        wait_blocking(timeline, submitted, timeout)
+        timeline.check_all(submitted)
+
+    def qsize(self) -> int:
+        """Operations submitted and not done."""
+        counters = self.timeline.counters
+        return max(0, counters[SUBMITTED] - counters[COMPLETED])
+
+    def empty(self) -> bool:
+        """Whether nothing is pending."""
+        return self.qsize() == 0
+
+    def full(self) -> bool:
+        """Whether ``maxsize`` operations are pending; never true of an unbounded stream."""
+        return bool(self.maxsize) and self.qsize() >= self.maxsize
+
+    async def drain(self) -> None:
+        """Wait until there is room for another operation; at once on an unbounded stream."""
+        timeline = self.timeline
+        while self.full():
+            await Reached(timeline, timeline.submitted - self.maxsize + 1)
+
+    async def aclose(self) -> None:
+        """Wait for what is pending, report failures that nobody was told of, and refuse further work.
+
+        Closing twice does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        refuse = partial(_refuse, self)
+        self._launch = self._copy = self._fill = refuse
+        await Reached(self.timeline, self.timeline.submitted)
+        self.timeline.report()
+
+    # Guard
+
+    def __enter__(self) -> Stream:
+        context.push(self, self.device, self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        context.pop(self)
+
+    async def __aenter__(self) -> Stream:
+        if self.timeline.deferred:
+            await anyio.to_thread.run_sync(self.timeline.entry.ensure_started, abandon_on_cancel=True)
+        context.push(self, self.device, self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        context.pop(self)
+
+
+def _weakly(stream: Stream) -> Callable[[], None]:
+    """``stream._bind``, for as long as the stream lives."""
+    method = weakref.WeakMethod(stream._bind)
+
+    def bind() -> None:
+        bound = method()
+        if bound is not None:
+            bound()
+
+    return bind
+
+
+def _refuse(stream: Stream, *args: object) -> Any:
+    raise ClosedError(stream)
+
+
+class _Bridge:
+    """Opens a gate when something of the host is done."""
+
+    def __init__(self, gate: Gate, outcome: Outcome) -> None:
+        self._gate = gate
+        self._outcome = outcome
+
+    def follow(self, awaitable: Any) -> None:
+        """Open the gate when ``awaitable`` is done."""
+        if isinstance(awaitable, concurrent.futures.Future):
+            awaitable.add_done_callback(self._settle)
+        elif asyncio.isfuture(awaitable):
+            loop = awaitable.get_loop()
+            if loop is asyncio._get_running_loop():
+                awaitable.add_done_callback(self._settle)
+            else:
+                loop.call_soon_threadsafe(awaitable.add_done_callback, self._settle)
+        elif "trio" in sys.modules and asyncio._get_running_loop() is None:
+            sys.modules["trio"].lowlevel.spawn_system_task(self._run, awaitable)
+            return
+        else:
+            task = asyncio.get_running_loop().create_task(_result_of(awaitable))
+            _tasks.add(task)
+            task.add_done_callback(_tasks.discard)
+            task.add_done_callback(self._settle)
+            return
+        weakref.finalize(awaitable, self._gate.open, _unfinished("was dropped before it was done")).atexit = False
+
+    def _settle(self, future: Any) -> None:
+        if future.cancelled():
+            self._gate.open(_unfinished("was cancelled"))
+        elif future.exception() is not None:
+            self._gate.open(future.exception())
+        else:
+            self._outcome.result = future.result()
+            self._gate.open()
+
+    async def _run(self, awaitable: Awaitable[Any]) -> None:
+        finished = False
+        try:
+            self._outcome.result = await awaitable
+            finished = True
+        except Exception as error:
+            self._gate.open(error)
+        finally:
+            self._gate.open(None if finished else _unfinished("was cancelled"))
+
+
+_tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+
+
+def _unfinished(what: str) -> DependencyError:
+    error = DependencyError("wait_future")
+    error.__cause__ = asyncio.CancelledError(f"the awaitable given to wait_future {what}")
+    return error
+
+
+async def _result_of(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+# Current and default streams
+
+
+def default_stream(device: DeviceLike | None = None) -> Stream:
+    """The stream that a device's work goes to when no other is current; one for each device, made on first use."""
+    _, resolved = registry.resolve(device)
+    found = _defaults.get(resolved)
+    if found is None:
+        with _making_default:
+            found = _defaults.get(resolved)
+            if found is None:
+                found = _defaults[resolved] = Stream(resolved)
+    return found
+
+
+def current_stream(device: DeviceLike | None = None) -> Stream:
+    """The running task's stream for a device (default: its current device).
+
+    Task-local: what another task does with ``with stream:`` is never seen here; a task inherits from its creator.
+    """
+    frame = context.current()
+    resolved = frame.device if device is None and frame.device is not None else registry.resolve(device)[1]
+    found: Stream | None = frame.streams.get(resolved)
+    return found if found is not None else default_stream(resolved)
+
+
+def set_stream(stream: Stream) -> None:
+    """Make a stream current for the rest of the task, or to the end of the innermost guard; the device stays."""
+    context.replace(stream=stream)
+
+
+class _NoStream:
+    """The guard that changes nothing."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *error: object) -> None:
+        return None
+
+
+def stream(stream: Stream | None) -> Stream | _NoStream:
+    """The guard of a stream that may be None: then it does nothing."""
+    return _NoStream() if stream is None else stream
+
+
+def _streams_of(device: DeviceLike | None) -> Sequence[Stream]:
+    _, resolved = registry.resolve(device)
+    return [found for found in list(_streams.values()) if found.device == resolved]
+
+
+async def synchronize(device: DeviceLike | None = None) -> None:
+    """Wait for what was submitted so far to every stream of a device (default: the current one).
+
+    Raises:
+        BaseException: the first failure that nobody was told of yet.
+    """
+    points = [(found.timeline, found.timeline.submitted) for found in _streams_of(device)]
+    for timeline, value in points:
+        await Reached(timeline, value)
+    for timeline, value in points:
+        timeline.check_all(value)
+
+
+def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None = None) -> None:
+    """Block this thread until what was submitted so far to every stream of a device is done.
+
+    Raises:
+        TimeoutError: ``timeout`` seconds have passed.
+        BaseException: as ``synchronize``.
+    """
+    points = [(found.timeline, found.timeline.submitted) for found in _streams_of(device)]
+    for timeline, value in points:
+        wait_blocking(timeline, value, timeout)
+    for timeline, value in points:
+        timeline.check_all(value)
+
+
+def lose_streams_after_fork(error: BaseException) -> None:
+    """In a forked child: what belongs to the parent raises, and nothing of it hangs."""
+    for found in list(_streams.values()):
+        found.timeline.lose(error)
+    _defaults.clear()
+    _slots.clear()
+
+
+_event.current_stream = current_stream

@@ -1,0 +1,411 @@
+"""The one primitive: a counter of completed operations that native code writes and anyone may read.
+
+**Problem.** Completion, order, elision of waits, timeouts, the lifetime of memory and failure are usually five mechanisms
+(events, stream registries, reference counts, callbacks, error flags). Here all follow from one number per stream.
+
+**Invariants.**
+
+1.  Operations of a timeline are numbered from 1 in order of submission and complete in that order. Operation ``v`` is
+    done exactly when ``counters[COMPLETED] >= v``; that never becomes false again.
+2.  ``frontier`` is a pair (since, clock): every operation numbered ``since`` or later runs after ``clock[t]`` of each
+    timeline ``t`` in ``clock``. The pair is replaced, never changed, so a reader sees one or the other. A wait that the
+    frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock).
+3.  Whatever an operation needs and nobody else holds is in ``_kept`` until the operation is done.
+4.  A fault covers operations ``first`` … ``last``; while ``last`` is open, everything submitted is covered. It is closed by
+    telling a waiter: then what is submitted afterwards runs again. A fault that nobody was told of is reported when the
+    timeline ends.
+5.  A lost timeline (its backend failed to start, its device is gone, or it belongs to the parent of a fork) reads as
+    completed and failed: every query is true, every wait raises, none hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fault
+from aiodev._core.config import settings
+from aiodev._core.deferred import Deferred, DeferredGate
+from aiodev._core.errors import DependencyError
+from aiodev._core.gate import Gate
+from aiodev._core.watcher import watcher
+
+if TYPE_CHECKING:
+    from aiodev._core.device import Device
+    from aiodev._core.registry import BackendEntry
+
+logger = logging.getLogger("aiodev")
+
+Clock = Mapping["Timeline", int]
+_NO_CLOCK: Clock = {}
+_opening = threading.Lock()
+_FAULTS_KEPT = 32
+_SOURCES_KEPT = 64
+
+
+class Counters:
+    """What the runtime did, for :func:`aiodev.profiler.counters`; plain integers, exact under the GIL."""
+
+    __slots__ = ("events_recorded", "waits_elided", "waits_enqueued")
+
+    def __init__(self) -> None:
+        self.events_recorded = 0
+        self.waits_enqueued = 0
+        self.waits_elided = 0
+
+
+totals = Counters()
+
+
+class KnownFault:
+    """A fault as the host knows it.
+
+    ``told``: a waiter of this timeline was told, so that it has ended. ``retrieved``: somebody knows of it, if only through
+    a timeline that depends on this one, so that it need not be reported.
+    """
+
+    __slots__ = ("dependency", "error", "first", "last", "retrieved", "told")
+
+    def __init__(self, fault: Fault, error: BaseException) -> None:
+        self.first = fault.first
+        self.last = fault.last
+        self.dependency = fault.dependency
+        self.error = error
+        self.told = False
+        self.retrieved = False
+
+    def covers(self, value: int) -> bool:
+        """Whether operation ``value`` failed or did not run because of this."""
+        return self.first <= value and (self.last is None or value <= self.last)
+
+
+class Timeline:
+    """One queue of one backend, and what is known of its operations.
+
+    Until the backend has started, ``backend`` submissions go to a :class:`~aiodev._core.deferred.Deferred` queue
+    with the same methods, which numbers them the same way and hands them on.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_bound",
+        "_faults",
+        "_gate_errors",
+        "_kept",
+        "_native_counters",
+        "_reserved",
+        "_seen_faults",
+        "_sources",
+        "counters",
+        "deferred",
+        "device",
+        "entry",
+        "frontier",
+        "label",
+        "lost",
+        "operations",
+        "priority",
+        "queue",
+        "spin_ns",
+        "spin_skips",
+    )
+
+    def __init__(self, entry: BackendEntry, device: Device, priority: int, reserved: bool, label: str) -> None:
+        self.entry = entry
+        self.device = device
+        self.priority = priority
+        self.label = label
+        self.lost: BaseException | None = None
+        self.frontier: tuple[int, Clock] = (0, _NO_CLOCK)
+        self.spin_ns = settings.spin_us * 1000
+        self.spin_skips = 0
+        self._reserved = reserved
+        self._kept: deque[tuple[int, object]] = deque()
+        self._sources: dict[int, Timeline] = {}
+        self._gate_errors: dict[int, BaseException] = {}
+        self._faults: list[KnownFault] = []
+        self._seen_faults = 0
+        self.queue = 0
+        self._bound: Callable[[], None] | None = None
+        self._native_counters: memoryview[int] | None = None
+        self.operations: Any  # a Backend, a Deferred, or a Lost
+        self.deferred = not entry.started
+        if self.deferred:
+            self.operations = Deferred(self)
+            self.counters: memoryview[int] = self.operations.counters
+            entry.start_soon(self.operations.started)
+        else:
+            self.open_queue()
+            self.bind()
+
+    def open_queue(self) -> None:
+        """Have a queue of the backend, which has started; nothing happens when there is one."""
+        with _opening:
+            if self.queue == 0:
+                backend = self.entry.backend
+                queue, self._native_counters = backend.create_queue(self.device.index, self.priority, self._reserved)
+                self.queue = queue
+
+    def bind(self) -> None:
+        """Submit to the backend from now on."""
+        assert self._native_counters is not None
+        self.counters = self._native_counters
+        self.operations = self.entry.backend
+        self.deferred = False
+        if self._bound is not None:
+            self._bound()
+
+    def when_bound(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever ``operations`` is replaced."""
+        self._bound = callback
+
+    def gate(self) -> Gate:
+        """Hold the timeline until the host opens the gate that is returned."""
+        value, handle = self.operations.gate(self.queue)
+        open_gate = handle.open if isinstance(handle, DeferredGate) else partial(self.operations.open_gate, handle)
+        return Gate(value, open_gate, self.fail_gate)
+
+    def __repr__(self) -> str:
+        return f"<timeline of {self.label}: {self.counters[COMPLETED]} of {self.counters[SUBMITTED]} done>"
+
+    # Progress
+
+    @property
+    def submitted(self) -> int:
+        """Number of the operation submitted last; 0 when there was none."""
+        return self.counters[SUBMITTED] if self.lost is None else self.counters[COMPLETED]
+
+    def reached(self, value: int) -> bool:
+        """Whether operation ``value`` is done (failed and skipped ones are, too)."""
+        return self.counters[COMPLETED] >= value
+
+    def keep(self, value: int, needed: object) -> None:
+        """Hold ``needed`` until operation ``value`` is done (invariant 3)."""
+        kept = self._kept
+        if kept and kept[0][0] <= self.counters[COMPLETED]:
+            self.release()
+        kept.append((value, needed))
+
+    def release(self) -> None:
+        """Let go of what finished operations needed."""
+        if self.counters[FAULTS] != self._seen_faults:
+            self._learn_faults()
+        kept, completed = self._kept, self.counters[COMPLETED]
+        while kept and kept[0][0] <= completed:
+            try:
+                kept.popleft()
+            except IndexError:  # another thread was faster
+                return
+
+    # Order between timelines
+
+    def clock_at(self, value: int) -> Clock:
+        """What operation ``value`` is known to follow; empty when it was submitted before that became so."""
+        since, clock = self.frontier
+        return clock if value >= since else _NO_CLOCK
+
+    def follows(self, other: Timeline, value: int) -> bool:
+        """Whether whatever is submitted from now on runs after ``other`` has done ``value``, as things are."""
+        if other is self:
+            return True
+        if other.counters[COMPLETED] >= value:
+            return not other.counters[FAULTS] or not other.failure_untold(value)
+        return self.frontier[1].get(other, 0) >= value
+
+    def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
+        """Order later operations after ``other``'s ``value``; returns the wait's number, None when it was elided.
+
+        ``clock`` is what that point follows itself.
+        """
+        if self.follows(other, value):
+            totals.waits_elided += 1
+            return None
+        totals.waits_enqueued += 1
+        if other.lost is not None:
+            raise other.lost
+        number = self._enqueue_wait(other, value)
+        self.keep(number, other)
+        if len(self._sources) >= _SOURCES_KEPT:
+            self._forget_sources()
+        self._sources[other.queue] = other
+        merged = {t: v for t, v in self.frontier[1].items() if t.counters[COMPLETED] < v}
+        for t, v in clock.items():
+            if t is not self and merged.get(t, 0) < v and t.counters[COMPLETED] < v:
+                merged[t] = v
+        merged[other] = value
+        self.frontier = (number, merged)
+        return number
+
+    def _enqueue_wait(self, other: Timeline, value: int) -> int:
+        if self.entry is other.entry:
+            operations = self.operations
+            if isinstance(operations, Deferred):
+                return operations.wait_timeline(other, value)
+            if isinstance(other.operations, Deferred):
+                other.operations.started(None)  # its backend is ours, and ours has
+            number: int = operations.wait(self.queue, other.queue, value)
+            return number
+        # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
+        gate = self.gate()
+        watcher.watch(other, value, lambda: gate.open(other.error_of(value)))
+        return gate.value
+
+    def _forget_sources(self) -> None:
+        self.release()
+        needed = {id(kept) for _, kept in self._kept}
+        self._sources = {queue: t for queue, t in self._sources.items() if id(t) in needed}
+
+    # Failure
+
+    def fail_gate(self, value: int, error: BaseException) -> None:
+        """Say why the gate that is operation ``value`` is about to be opened as failed."""
+        self._gate_errors[value] = error
+
+    def failure_untold(self, value: int) -> bool:
+        """Whether operation ``value`` failed, or did not run, and nobody was told."""
+        fault = self.fault_of(value)
+        return fault is not None and not fault.told
+
+    def fault_of(self, value: int) -> KnownFault | None:
+        """The fault that covers a finished operation, or None."""
+        if self.counters[FAULTS] != self._seen_faults:
+            self._learn_faults()
+        for fault in reversed(self._faults):
+            if fault.covers(value):
+                return fault
+        return None
+
+    def _learn_faults(self) -> None:
+        if self.queue == 0:
+            return
+        known = {fault.first for fault in self._faults}
+        self._seen_faults = self.counters[FAULTS]
+        for fault in self.entry.backend.faults(self.queue):
+            if fault.first not in known:
+                self._faults.append(KnownFault(fault, self._error_of(fault)))
+        del self._faults[:-_FAULTS_KEPT]
+
+    def _error_of(self, fault: Fault) -> BaseException:
+        if fault.error is not None:
+            return fault.error
+        if fault.dependency is not None:
+            source = self._sources.get(fault.dependency[0])
+            cause = source.fault_of(fault.dependency[1]) if source is not None else None
+            return _dependency(f"an operation of {self.label}", _root(cause.error) if cause else None)
+        return self._gate_errors.pop(fault.first, None) or _dependency(self.label, None)
+
+    def error_of(self, value: int) -> BaseException | None:
+        """What went wrong with operation ``value``, without telling."""
+        if self.lost is not None:
+            return self.lost
+        fault = self.fault_of(value)
+        return None if fault is None else fault.error
+
+    def check(self, value: int) -> None:
+        """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
+        if self.lost is not None:
+            raise self.lost
+        fault = self.fault_of(value)
+        if fault is None:
+            return
+        self._tell(fault)
+        if value == fault.first:
+            raise fault.error
+        raise _dependency(f"an operation of {self.label}", _root(fault.error))
+
+    def check_all(self, value: int) -> None:
+        """Raise the first failure among the operations up to ``value`` that nobody was told of."""
+        if self.lost is not None:
+            raise self.lost
+        self.fault_of(value)
+        for fault in self._faults:
+            if fault.first <= value and not fault.told:
+                self._tell(fault)
+                raise fault.error
+
+    def _tell(self, fault: KnownFault) -> None:
+        if fault.told:
+            return
+        fault.told = fault.retrieved = True
+        if fault.last is None:
+            self.entry.backend.forgive(self.queue)
+            fault.last = self.counters[SUBMITTED]
+        if fault.dependency is not None:
+            source = self._sources.get(fault.dependency[0])
+            cause = source.fault_of(fault.dependency[1]) if source is not None else None
+            if cause is not None:
+                cause.retrieved = True
+
+    def lose(self, error: BaseException) -> None:
+        """Make every wait, now and later, raise ``error`` (invariant 5)."""
+        self.lost = error
+        counters = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
+        counters[COMPLETED] = counters[SUBMITTED] = (1 << 63) - 1
+        counters[FAULTS] = 1
+        self.counters = counters
+        self.operations = Lost(error)
+        self.deferred = False
+        if self._bound is not None:
+            self._bound()
+        self._kept.clear()
+
+    # End
+
+    def report(self) -> None:
+        """Log failures that nobody was told of, as asyncio does for tasks."""
+        if self.lost is not None or not self.counters[FAULTS]:
+            return
+        self.fault_of(0)
+        for fault in self._faults:
+            if not fault.retrieved:
+                self._tell(fault)
+                logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.error)
+
+    def end(self) -> None:
+        """Report, and give the queue back. The timeline must be idle."""
+        self.report()
+        queue, self.queue = self.queue, 0
+        if queue and self.lost is None:
+            self.entry.backend.destroy_queue(queue)
+
+    def __del__(self) -> None:
+        if sys.is_finalizing() or self.queue == 0 or self.lost is not None:
+            return
+        submitted = self.counters[SUBMITTED]
+        if self.counters[COMPLETED] >= submitted:
+            self.end()
+        else:
+            # In flight: the watcher holds the timeline (and all that it keeps) until it is idle, then ends it.
+            watcher.watch(self, submitted, self.end)
+
+
+def _root(error: BaseException) -> BaseException:
+    """The failure at the origin of a chain of dependencies."""
+    while isinstance(error, DependencyError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _dependency(operation: str, cause: BaseException | None) -> DependencyError:
+    error = DependencyError(operation)
+    error.__cause__ = cause
+    return error
+
+
+class Lost:
+    """What a lost timeline submits to: everything raises the loss."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def refuse(*args: object) -> Any:
+            raise self._error
+
+        return refuse
+

@@ -1,0 +1,174 @@
+"""Who waits for which operation, and one file descriptor that becomes readable when some of it is done.
+
+Every loop, and every thread that waits, has a ``WaitSet`` of its own; only its owner touches it. Native code is asked for
+the lowest value that somebody waits for on each timeline (``Backend.arm``), and writes the descriptor at most once
+between two collections, so wake-ups coalesce: ten thousand waiters of one operation cost one system call.
+
+Invariants:
+
+1.  On each timeline with waiters, the lowest awaited value is armed, or about to be looked at by ``collect``.
+2.  A descriptor and its wakers are never closed while the process lives, but pooled: native code may be about to write.
+    A stale wake-up is harmless, since ``collect`` looks at the counters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import socket
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from aiodev._core.backend import COMPLETED, Backend
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline import Timeline
+
+
+class Descriptor:
+    """Something to poll for reading: an eventfd, or a pair of sockets where there is none; and its wakers."""
+
+    def __init__(self) -> None:
+        self.wakers: dict[Backend, int] = {}
+        self._pair: tuple[socket.socket, socket.socket] | None = None
+        if hasattr(os, "eventfd"):
+            self.read_end = self.write_end = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self._pair = socket.socketpair()
+            for end in self._pair:
+                end.setblocking(False)
+            self.read_end, self.write_end = (end.fileno() for end in self._pair)
+
+    def waker(self, backend: Backend) -> int:
+        """The backend's waker for this descriptor."""
+        waker = self.wakers.get(backend)
+        if waker is None:
+            waker = self.wakers[backend] = backend.create_waker(self.write_end)
+        return waker
+
+    def wake(self) -> None:
+        """Make it readable."""
+        with contextlib.suppress(BlockingIOError):  # full of wake-ups: one more changes nothing
+            os.write(self.write_end, (1).to_bytes(8, "little"))
+
+    def clear(self) -> None:
+        """Read what was written."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.read_end, 4096)
+
+    def close(self) -> None:
+        """Close it; only for a forked child, in which no native code runs."""
+        if self._pair is not None:
+            for end in self._pair:
+                end.close()
+        else:
+            os.close(self.read_end)
+
+
+class _Waiters:
+    """The waiters of one timeline."""
+
+    __slots__ = ("by_value", "heap", "timeline")
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.heap: list[int] = []
+        self.by_value: dict[int, dict[Hashable, None]] = {}
+
+
+_descriptors: list[Descriptor] = []  # not in use
+
+
+class WaitSet:
+    """Waiters of one loop or thread. A waiter is any hashable token."""
+
+    def __init__(self) -> None:
+        self.descriptor = _descriptors.pop() if _descriptors else Descriptor()
+        self._groups: dict[Backend, dict[int, _Waiters]] = {}
+        self._due: list[tuple[Backend, int]] = []  # to be looked at by the next `collect`
+
+    def __len__(self) -> int:
+        groups = self._groups.values()
+        return sum(len(t) for group in groups for waiters in group.values() for t in waiters.by_value.values())
+
+    def recycle(self) -> None:
+        """Leave the descriptor to the next owner; this set is not used any more."""
+        self._groups.clear()
+        _descriptors.append(self.descriptor)
+
+    def add(self, timeline: Timeline, value: int, token: Hashable) -> bool:
+        """Have ``token`` returned by ``collect`` once ``timeline`` reaches ``value``; False when it has already."""
+        backend = timeline.entry.backend
+        group = self._groups.setdefault(backend, {})
+        waiters = group.get(timeline.queue)
+        if waiters is None:
+            waiters = group[timeline.queue] = _Waiters(timeline)
+        tokens = waiters.by_value.get(value)
+        if tokens is not None:
+            tokens[token] = None
+            return True
+        heap = waiters.heap
+        lowest = not heap or value < heap[0]
+        if lowest and not backend.arm(timeline.queue, value, self.descriptor.waker(backend)):
+            # The failed attempt may have taken the place of a higher armed value: have the rest looked at.
+            if heap:
+                self._due.append((backend, timeline.queue))
+                self.descriptor.wake()
+            else:
+                del group[timeline.queue]
+            return False
+        heapq.heappush(heap, value)
+        waiters.by_value[value] = {token: None}
+        return True
+
+    def discard(self, timeline: Timeline, value: int, token: Hashable) -> None:
+        """Forget ``token``."""
+        group = self._groups.get(timeline.entry.backend, {})
+        waiters = group.get(timeline.queue)
+        tokens = waiters.by_value.get(value) if waiters is not None else None
+        if waiters is None or tokens is None:
+            return
+        tokens.pop(token, None)
+        if not tokens:
+            del waiters.by_value[value]  # its place in the heap goes when it is reached
+            if not waiters.by_value:
+                del group[timeline.queue]
+
+    def waits_on(self, timeline: Timeline) -> bool:
+        """Whether somebody here waits for ``timeline``."""
+        group = self._groups.get(timeline.entry.backend)
+        return group is not None and timeline.queue in group
+
+    def collect(self) -> list[Hashable]:
+        """The waiters whose operation is done; to be called when the descriptor is readable."""
+        self.descriptor.clear()
+        done: list[Hashable] = []
+        due, self._due = self._due, []
+        for backend in self._groups:
+            due.extend((backend, queue) for queue in backend.collect(self.descriptor.waker(backend)))
+        for backend, queue in due:
+            self._settle(backend, self._groups[backend], queue, done)
+        return done
+
+    def _settle(self, backend: Backend, group: dict[int, _Waiters], queue: int, done: list[Hashable]) -> None:
+        waiters = group.get(queue)
+        if waiters is None:  # all were discarded, or a stale wake-up
+            return
+        heap = waiters.heap
+        while True:
+            completed = waiters.timeline.counters[COMPLETED]
+            while heap and heap[0] <= completed:
+                done.extend(waiters.by_value.pop(heapq.heappop(heap), ()))
+            if not heap or not waiters.by_value:
+                del group[queue]
+                return
+            if backend.arm(queue, heap[0], self.descriptor.waker(backend)):
+                return
+
+
+def forget_after_fork() -> None:
+    """In a forked child: the parent's descriptors are not ours to read."""
+    for descriptor in _descriptors:
+        descriptor.close()
+    _descriptors.clear()

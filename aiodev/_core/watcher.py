@@ -1,0 +1,93 @@
+"""A thread that waits for timelines on behalf of whoever has no loop to wait in.
+
+It starts on first need and runs callbacks, which must be short: hand a called function to its thread, end a timeline that
+was dropped with work in flight, carry news between different kinds of device.
+
+``watch`` takes no lock that the thread holds while it works: it may be called by the garbage collector, in that very
+thread, at any allocation.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiodev._core.waitset import WaitSet
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline import Timeline
+
+logger = logging.getLogger("aiodev")
+
+
+class _Job:
+    """A callback with an identity of its own."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback = callback
+
+    def run(self) -> None:
+        try:
+            self.callback()
+        except Exception:
+            logger.exception("a callback of the watcher failed")
+
+
+class Watcher:
+    """Calls back when a timeline reaches a value."""
+
+    def __init__(self) -> None:
+        self._starting = threading.RLock()
+        self._inbox: deque[tuple[Timeline, int, _Job]] = deque()
+        self._waits: WaitSet | None = None
+
+    def watch(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
+        """Call ``callback`` once ``timeline`` reaches ``value``: now, when it has already, else from the watcher's thread."""
+        if timeline.deferred:
+            timeline.entry.start_soon(lambda error: self.watch(timeline, value, callback))
+        elif timeline.reached(value):
+            _Job(callback).run()
+        else:
+            self._inbox.append((timeline, value, _Job(callback)))
+            self._started().descriptor.wake()
+
+    def _started(self) -> WaitSet:
+        waits = self._waits
+        if waits is None:
+            with self._starting:
+                if self._waits is None:
+                    waits = self._waits = WaitSet()
+                    threading.Thread(target=self._run, args=(waits,), name="aiodev-watcher", daemon=True).start()
+                waits = self._waits
+        return waits
+
+    def _run(self, waits: WaitSet) -> None:
+        poll = select.poll()
+        poll.register(waits.descriptor.read_end, select.POLLIN)
+        while True:
+            poll.poll()
+            done = waits.collect()
+            while self._inbox:
+                timeline, value, job = self._inbox.popleft()
+                if not waits.add(timeline, value, job):
+                    done.append(job)
+                del timeline, job
+            for job in done:
+                job.run()  # type: ignore[attr-defined]
+            del done
+
+    def forget_after_fork(self) -> None:
+        """In a forked child the thread is gone; start afresh."""
+        if self._waits is not None:
+            self._waits.descriptor.close()
+        self.__init__()  # type: ignore[misc]
+
+
+#: The process's watcher.
+watcher = Watcher()
