@@ -15,8 +15,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from llvmlite import ir
+from numba import cloudpickle
 from numba.core import callconv, lowering
-from numba.core.serialize import _numba_unpickle
 
 from aiodev._core.errors import KernelError
 
@@ -49,7 +50,7 @@ def decode_error(excinfo: int, kernel: str, location: str | None = None) -> Kern
     if not excinfo:
         return KernelError(kernel, "failed without saying why", location=location)
     info = _ExcInfo.from_address(excinfo)
-    kind, arguments, where = _numba_unpickle(info.pickle, ctypes.string_at(info.pickle, info.size), 0)
+    kind, arguments, where = cloudpickle.loads(ctypes.string_at(info.pickle, info.size))
     if info.count > 0:
         arguments = _dynamic(excinfo, info, arguments)
     cause = _instantiate(kind, arguments or ())
@@ -67,14 +68,9 @@ def _dynamic(address: int, info: _ExcInfo, static: tuple[Any, ...]) -> tuple[Any
         arguments = _unwrapped.get(address)
         if arguments is None:
             values = iter(_Unwrap(info.unwrap)(info.arguments))
-            arguments = tuple(next(values) if _is_placeholder(item) else item for item in static)
+            arguments = tuple(next(values) if isinstance(item, ir.Value) else item for item in static)
             _unwrapped[address] = arguments
         return arguments
-
-
-def _is_placeholder(item: object) -> bool:
-    """Whether a static argument stands for a computed one: numba puts the dummy value of its target there."""
-    return type(item).__module__.startswith("llvmlite")
 
 
 def _instantiate(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:

@@ -64,9 +64,7 @@ def parse_arguments(ndim: int, descriptors: tuple[str, ...]) -> list[Argument]:
     for wants_array in (False, True):
         for position, argument in enumerate(parsed):
             if argument.is_array is wants_array:
-                placed[position] = Argument(
-                    argument.dtype, argument.ndim, argument.layout, argument.readonly, offset
-                )
+                placed[position] = Argument(argument.dtype, argument.ndim, argument.layout, argument.readonly, offset)
                 offset += WORD * argument.words
     return [placed[position] for position in range(len(parsed))]
 

@@ -1,0 +1,169 @@
+"""Kernels for the CPU: numba compiles a range entry, a file keeps its object code, a process loads it by its symbol.
+
+``compile_kernel`` runs in a worker process, ``load_kernel`` in a thread; both block. Importing this module imports numba.
+See :mod:`aiodev._backends.cpu.compiler_source` for the argument block and the loops,
+:mod:`aiodev._backends.cpu.compiler_errors` for what a failing entry leaves behind.
+"""
+
+from __future__ import annotations
+
+import linecache
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy
+from numba import config, types
+from numba.core import compiler as numba_compiler
+from numba.core import errors as numba_errors
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.core.target_extension import target_override
+from numba.np.numpy_support import from_dtype
+
+from aiodev._backends.cpu import compiler_disk as disk
+from aiodev._backends.cpu import compiler_lang
+from aiodev._backends.cpu.compiler_errors import decode_error
+from aiodev._backends.cpu.compiler_function import jit_function
+from aiodev._backends.cpu.compiler_interpreted import interpreted_entry
+from aiodev._backends.cpu.compiler_intrinsics import array_at, counted, scalar_at
+from aiodev._backends.cpu.compiler_pipeline import EntryCompiler, entry_flags
+from aiodev._backends.cpu.compiler_source import Argument, entry_source, parse_arguments
+from aiodev._core.backend import KernelSpec
+from aiodev._core.errors import CompileError
+
+__all__ = ["compile_kernel", "compile_result", "decode_error", "load_kernel", "target_name"]
+
+#: Options of a kernel that numba is told of; anything else a spec carries is a mistake.
+OPTIONS = frozenset({"boundscheck", "fastmath"})
+
+# Code that was loaded lives as long as the process: a queue may hold its address at any time.
+_loaded: dict[str, tuple[int, Any]] = {}
+_lock = threading.Lock()
+
+compiler_lang.install()
+
+
+def target_name() -> str:
+    """The machine that code is made for; part of the name of every file in the disk cache."""
+    return repr(cpu_target.target_context.codegen().magic_tuple())
+
+
+def compile_kernel(spec: KernelSpec, directory: str) -> None:
+    """Compile ``spec`` into the disk cache, unless it is there.
+
+    Raises:
+        CompileError: numba refused it.
+    """
+    path = _path(spec, directory)
+    if config.DISABLE_JIT or disk.read(path) is not None:
+        return
+    disk.write(path, compile_result(spec)._reduce())
+
+
+def load_kernel(spec: KernelSpec, directory: str) -> int | Callable[[bytes, int, int], None]:
+    """The entry's code: its address, from the disk cache, else compiled; a Python function where numba may not compile.
+
+    Raises:
+        CompileError: numba refused it.
+    """
+    if config.DISABLE_JIT:
+        return interpreted_entry(spec.function, spec.ndim, parse_arguments(spec.ndim, spec.arguments))
+    with _lock:
+        found = _loaded.get(spec.key) if spec.key else None
+    if found is not None:
+        return found[0]
+    path = _path(spec, directory)
+    reduced = disk.read(path)
+    if reduced is None:
+        result = compile_result(spec)
+        disk.write(path, result._reduce())
+    else:
+        with global_compiler_lock:
+            result = numba_compiler.CompileResult._rebuild(cpu_target.target_context, *reduced)
+    address: int = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+    with _lock:
+        return _loaded.setdefault(spec.key or str(address), (address, result))[0]
+
+
+def _path(spec: KernelSpec, directory: str) -> Path | None:
+    if not spec.key or not directory:
+        return None
+    return disk.path_of(directory, spec.name, spec.key, target_name())
+
+
+def compile_result(spec: KernelSpec) -> Any:
+    """numba's result for the entry of ``spec``: ``library`` holds the code, ``fndesc`` its symbol's name."""
+    unknown = [name for name, _ in spec.options if name not in OPTIONS]
+    if unknown:
+        raise CompileError(spec.name, f"no option is called {unknown[0]!r}", location=_first_line(spec))
+    arguments = parse_arguments(spec.ndim, spec.arguments)
+    options = {"error_model": "aiodev", **dict(spec.options)}
+    with _explained(spec), global_compiler_lock, target_override("cpu"):
+        body = jit_function(spec.function, forceinline=True, **options)
+        entry = _entry_function(spec, body, arguments)
+        word = types.int64
+        typing, target = cpu_target.typing_context, cpu_target.target_context
+        typing.refresh()
+        target.refresh()
+        flags = entry_flags(bool(options.get("fastmath")))
+        return numba_compiler.compile_extra(
+            typing, target, entry, (word, word, word), word, flags, {}, pipeline_class=EntryCompiler
+        )
+
+
+def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> Any:
+    name = "".join(c if c.isalnum() else "_" for c in spec.name) + "_entry"
+    source = entry_source(name, spec.ndim, arguments)
+    filename = f"<aiodev {spec.name} {spec.key[:16]}>"
+    namespace: dict[str, Any] = {
+        "__name__": __name__,
+        "array_at": array_at,
+        "body": body,
+        "counted": counted,
+        "int64": types.int64,
+        "scalar_at": scalar_at,
+    }
+    namespace.update({f"T{position}": numba_type(argument) for position, argument in enumerate(arguments)})
+    exec(compile(source, filename, "exec"), namespace)
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return namespace[name]
+
+
+def numba_type(argument: Argument) -> Any:
+    """numba's type for an argument."""
+    dtype = from_dtype(numpy.dtype(argument.dtype))
+    if not argument.is_array:
+        return dtype
+    return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)
+
+
+@contextmanager
+def _explained(spec: KernelSpec) -> Iterator[None]:
+    """Turn whatever numba raises into a CompileError."""
+    try:
+        yield
+    except CompileError:
+        raise
+    except (numba_errors.NumbaError, ValueError, TypeError, NotImplementedError, AssertionError, KeyError) as error:
+        raise CompileError(spec.name, _message(error), location=_location(error, spec)) from None
+
+
+def _message(error: BaseException) -> str:
+    return numba_errors.strip_ansi(str(error)) if hasattr(numba_errors, "strip_ansi") else str(error)
+
+
+def _location(error: BaseException, spec: KernelSpec) -> str:
+    """Where in the kernel the error is, when numba says so; else the kernel's first line."""
+    code = spec.function.__code__
+    location = getattr(error, "loc", None)
+    if location is not None and location.filename == code.co_filename:
+        return f"{location.filename}:{location.line}"
+    return _first_line(spec)
+
+
+def _first_line(spec: KernelSpec) -> str:
+    code = spec.function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
