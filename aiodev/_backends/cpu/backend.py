@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 
+from aiodev._backends.cpu import build
 from aiodev._backends.cpu.host import Executor, HostBackend
 from aiodev._backends.cpu.memory import HostMemory
 from aiodev._backends.cpu.portable import PortableExecutor
@@ -60,6 +61,7 @@ class CPUBackend(HostBackend):
 
     def _make_executor(self, threads: int) -> Executor:
         if self.executor_kind == "native":
+            build.ensure_cached()
             try:
                 from aiodev._backends.cpu.executor import NativeExecutor
             except ImportError as error:

@@ -23,9 +23,11 @@ A device's lock is held for tens of nanoseconds, and never across a call of the 
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import njit, types
 
-from aiodev._backends.cpu import layout as _layout
+from aiodev._backends.cpu import codecache
 from aiodev._backends.cpu.intrinsics import (
     bytes_address,
     bytes_length,
@@ -56,6 +58,19 @@ from aiodev._backends.cpu.layout import *  # noqa: F403  (every word's place, by
 # ruff: noqa: F405
 _i64 = types.int64
 _inner = njit(error_model="numpy")
+_KEY = codecache.native_key()
+
+
+def exported(signature: Any, *, nogil: bool = False) -> Any:
+    """Compile for ``signature``, or load from the disk cache, as a function that Python or a worker calls."""
+
+    def compile(function: Any) -> Any:
+        dispatcher = njit(nogil=nogil, error_model="numpy")(function)
+        dispatcher._cache = codecache.function_cache(function, _KEY, codecache.native_directory())
+        dispatcher.compile(signature)
+        return dispatcher
+
+    return compile
 
 #: A kernel that is expected to take less than this (ps) runs in one call, on one worker.
 SERIAL_BELOW = 20_000_000
@@ -536,14 +551,17 @@ def release_gate(gate):
 
 
 @_inner
-def pass_wait(queue, record, value):
-    """Pass a wait for another queue; False when we are held (and the queue is no longer ours)."""
+def pass_wait(queue, record, value, failed):
+    """Pass a wait for another queue; False when we are held (and the queue is no longer ours).
+
+    A wait holds even behind a failure: what is submitted once that is forgiven relies on the order that it sets up.
+    """
     other = get(record + R_A)
     target = get(record + R_B)
     if load(other + Q_COMPLETED) < target and arm_node(other, get(record + R_C), target):
         return False
     first = covering_fault(other, target)
-    if first != 0:
+    if first != 0 and failed == 0:
         open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
     return True
 
@@ -583,14 +601,14 @@ def drain(device, worker, queue):
         if failed != 0 and value > load(queue + Q_FORGIVEN):
             put(queue + Q_FAILED, 0)
             failed = 0
-        if failed != 0:
+        if operation == OP_WAIT:
+            if not pass_wait(queue, record, value, failed):
+                return
+        elif failed != 0:
             if operation == OP_GATE:
                 release_gate(get(record + R_A))
         elif operation == OP_KERNEL:
             if not run_kernel(device, worker, queue, record):
-                return
-        elif operation == OP_WAIT:
-            if not pass_wait(queue, record, value):
                 return
         elif operation == OP_GATE:
             if not pass_gate(queue, record, value):
@@ -601,7 +619,7 @@ def drain(device, worker, queue):
             return
 
 
-@njit(types.void(_i64, _i64), nogil=True, error_model="numpy")
+@exported(types.void(_i64, _i64), nogil=True)
 def work(device, worker):
     """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
     while True:
@@ -668,7 +686,7 @@ def publish(queue):
     return value
 
 
-@njit(_i64(_i64, _i64, _i64, bytes_type, _i64), error_model="numpy")
+@exported(_i64(_i64, _i64, _i64, bytes_type, _i64))
 def launch(queue, entry, size, arguments, site):
     """Append a kernel; returns its value."""
     nbytes = bytes_length(arguments)
@@ -680,7 +698,7 @@ def launch(queue, entry, size, arguments, site):
     return publish(queue)
 
 
-@njit(_i64(_i64, _i64, _i64), error_model="numpy")
+@exported(_i64(_i64, _i64, _i64))
 def wait(queue, other, value):
     """Append a wait for another queue; returns its value."""
     node = find_node(other, queue)
@@ -691,7 +709,7 @@ def wait(queue, other, value):
     return publish(queue)
 
 
-@njit(_i64(_i64, _i64), error_model="numpy")
+@exported(_i64(_i64, _i64))
 def gate(queue, address):
     """Append a gate; returns its value."""
     record = append(queue, OP_GATE, R_ARGUMENTS)
@@ -699,7 +717,7 @@ def gate(queue, address):
     return publish(queue)
 
 
-@njit(_i64(), error_model="numpy")
+@exported(_i64())
 def create_gate():
     """A shut gate, referred to by its queue and by the host."""
     address = malloc(GATE_BYTES)
@@ -711,7 +729,7 @@ def create_gate():
     return address
 
 
-@njit(types.void(_i64, types.boolean), error_model="numpy")
+@exported(types.void(_i64, types.boolean))
 def open_gate(address, failed):
     """Open a gate, once."""
     store_fence(address + G_STATE, 2 if failed else 1)
@@ -721,7 +739,7 @@ def open_gate(address, failed):
     release_gate(address)
 
 
-@njit(_i64(_i64, _i64), error_model="numpy")
+@exported(_i64(_i64, _i64))
 def stamp(queue, cell):
     """Append the storing of the time; returns its value."""
     record = append(queue, OP_STAMP, R_ARGUMENTS)
@@ -729,7 +747,7 @@ def stamp(queue, cell):
     return publish(queue)
 
 
-@njit(types.boolean(_i64, _i64, _i64), nogil=True, error_model="numpy")
+@exported(types.boolean(_i64, _i64, _i64), nogil=True)
 def spin(queue, value, duration):
     """Wait for ``value`` for at most ``duration`` ns, without the GIL; whether it was reached."""
     until = now() + duration
@@ -742,19 +760,19 @@ def spin(queue, value, duration):
             return False
 
 
-@njit(types.boolean(_i64, _i64, _i64), error_model="numpy")
+@exported(types.boolean(_i64, _i64, _i64))
 def arm(queue, value, waker):
     """Have ``waker`` fire when ``queue`` reaches ``value``; False when it has already."""
     return arm_node(queue, find_node(queue, waker + 1), value)
 
 
-@njit(types.void(_i64), error_model="numpy")
+@exported(types.void(_i64))
 def rearm_waker(waker):
     """Allow the waker to write its descriptor again."""
     exchange(waker + K_PENDING, 0)
 
 
-@njit(_i64(_i64), error_model="numpy")
+@exported(_i64(_i64))
 def next_fired(waker):
     """A queue that reached its armed value, or 0. One thread at a time."""
     while True:
@@ -766,7 +784,7 @@ def next_fired(waker):
             return get(node + N_QUEUE)
 
 
-@njit(types.void(_i64), error_model="numpy")
+@exported(types.void(_i64))
 def forgive(queue):
     """End an open fault with the operation submitted last."""
     count = load(queue + Q_FAULTS)
@@ -779,7 +797,7 @@ def forgive(queue):
         store_fence(queue + Q_FORGIVEN, submitted)
 
 
-@njit(types.void(_i64), error_model="numpy")
+@exported(types.void(_i64))
 def stop(device):
     """Ask the workers to return, and wake all that sleep."""
     lock(device + D_LOCK)
@@ -796,14 +814,14 @@ def stop(device):
 # Built-in entries
 
 
-@njit(_i64(_i64, _i64, _i64), nogil=True, error_model="numpy")
+@exported(_i64(_i64, _i64, _i64), nogil=True)
 def copy_entry(arguments, lo, hi):
     """Copy bytes [lo, hi); arguments: destination, source."""
     copy_memory(get(arguments) + lo, get(arguments + WORD) + lo, hi - lo)
     return 0
 
 
-@njit(_i64(_i64, _i64, _i64), nogil=True, error_model="numpy")
+@exported(_i64(_i64, _i64, _i64), nogil=True)
 def fill_entry(arguments, lo, hi):
     """Write items [lo, hi) of a pattern; arguments: destination, bytes an item (a divisor of 16), two words of pattern."""
     destination = get(arguments)

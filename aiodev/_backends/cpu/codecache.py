@@ -1,0 +1,70 @@
+"""numba's disk cache, keyed by content.
+
+numba stamps a cached function with its file's modification time and ignores the constants and globals that it uses. Here
+the stamp is a hash of everything that the code is made from, so what is found is right, in every process and after every
+upgrade. The machine's CPU and numba's version are part of numba's own index.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aiodev._core.config import settings
+
+#: Modules that the native executor's code is compiled from.
+_NATIVE_SOURCES = ("intrinsics.py", "layout.py", "native.py", "codecache.py")
+
+
+@functools.cache
+def native_key() -> str:
+    """Hash of the native executor's sources."""
+    digest = hashlib.sha256()
+    for name in _NATIVE_SOURCES:
+        digest.update((Path(__file__).parent / name).read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def native_directory() -> str:
+    """Where the native executor's code is cached."""
+    return str(Path(settings.cache_dir) / "native")
+
+
+def native_is_cached() -> bool:
+    """Whether the native executor's code has been compiled on this machine."""
+    return _marker().exists()
+
+
+def mark_native_cached() -> None:
+    """Say that all of it has."""
+    _marker().touch()
+
+
+def _marker() -> Path:
+    return Path(native_directory()) / f"{native_key()}.complete"
+
+
+def function_cache(function: Callable[..., Any], key: str, directory: str) -> Any:
+    """A cache for a numba dispatcher's ``_cache``: entries under ``directory`` that are valid for ``key``."""
+    from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+    class Locator(_CacheLocator):  # type: ignore[misc]
+        def get_cache_path(self) -> str:
+            return directory
+
+        def get_source_stamp(self) -> str:
+            return key
+
+        def get_disambiguator(self) -> str:
+            return key[:16]
+
+        @classmethod
+        def from_function(cls, py_func: Any, py_file: str) -> Any:
+            return cls()
+
+    implementation = type("Implementation", (CompileResultCacheImpl,), {"_locator_classes": [Locator]})
+    cache = type("ContentCache", (FunctionCache,), {"_impl_class": implementation})
+    return cache(function)
