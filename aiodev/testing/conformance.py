@@ -1,7 +1,7 @@
 """The conformance test of backends: :func:`check_backend`.
 
-It uses nothing but the ABC, so that anyone can hold a backend of their own to it. Each rule is a named promise; the whole
-list is :data:`RULES`, for use as parameters of a test of one's own::
+It uses nothing but the ABC, so that anyone can hold a backend of their own to it. Each rule is a named promise; all are
+in :data:`RULES`, for use as parameters of a test of one's own::
 
     @pytest.mark.parametrize("rule", aiodev.testing.RULES, ids=str)
     def test_conformance(rule, backend):
@@ -49,8 +49,8 @@ def check_backend(
         patience: seconds that something may take before it counts as never happening.
 
     Raises:
-        ConformanceError: an AssertionError that names the rule which is broken; queues and memory that the check used may
-            then still be in use, so that the backend is best thrown away.
+        ConformanceError: an AssertionError that names the rule which is broken; queues and memory that the check used
+            may then still be in use, so that the backend is best thrown away.
         KeyError: no rule has a name that was given.
     """
     by_name = {rule.name: rule for rule in RULES}

@@ -38,7 +38,7 @@ def a_failed_gate_opens_a_fault(bench: Workbench) -> None:
 
 @rule
 def what_is_behind_a_failure_completes_without_running(bench: Workbench) -> None:
-    """Every operation behind a failure, submitted before or after it came, completes and has no effect; none fails anew."""
+    """All that is behind a failure, submitted before or after it came, completes without effect; nothing fails anew."""
     lane, early, late, filled = bench.lane(), bench.chain(1, 50), bench.chain(1, 50), bench.cells([0])
     value, gate = lane.gate()
     lane.copy_chain(early)
@@ -101,7 +101,7 @@ def a_fault_is_told_before_its_value_completes(bench: Workbench) -> None:
 
 @rule
 def a_wait_for_a_failed_point_fails(bench: Workbench) -> None:
-    """A wait for any value of a fault fails with ``dependency`` = (that queue, the fault's first value), transitively."""
+    """A wait for any value of a fault fails; ``dependency`` is (that queue, the fault's first value). And so on."""
     first, second, third, chain = bench.lane(), bench.lane(), bench.lane(), bench.chain(1, 10)
     failed = first.fail()
     behind = first.copy_chain(chain)

@@ -21,8 +21,8 @@ def _stamp(bench: Workbench, lane: Lane) -> ctypes.c_int64:
 
 @rule
 def urgent_work_overtakes(bench: Workbench) -> None:
-    """When more queues are ready than workers, one of the highest priority goes before those of the lowest that were ready
-    first: at most a quarter of them, and those that were already running, precede it.
+    """When more queues are ready than workers, one of the highest priority goes before most of the lowest, even of
+    those that were ready first: at most a quarter of them, and those that were running already, precede it.
     """
     high, low = bench.backend.capabilities.priorities
     if high == low:

@@ -78,7 +78,7 @@ def spin_lets_other_threads_run(bench: Workbench) -> None:
     reached = lane.spin(value, int(bench.patience * _SECOND))
     took = time.perf_counter() - begin
     opener.join()
-    assert reached and took < bench.patience / 2, f"another thread could open a gate only after {took:.1f} s of spinning"
+    assert reached and took < bench.patience / 2, f"another thread opened a gate only after {took:.1f} s of spinning"
 
 
 @rule
@@ -161,7 +161,7 @@ def wakers_of_one_queue_are_independent(bench: Workbench) -> None:
 
 @rule
 def wake_ups_coalesce(bench: Workbench) -> None:
-    """However many queues reach their armed value between two calls of ``collect``, the waker writes once; all are named."""
+    """However many queues reach their armed value between two calls of ``collect``, it writes once; all are named."""
     lanes = bench.lanes(20)
     points = [lane.gate() for lane in lanes]
     bell = _Bell(bench)

@@ -174,7 +174,7 @@ class Workbench:
         """Put host data into device memory, and wait for that."""
         raw = bytes(data)
         staging = self.host(max(1, len(raw)))
-        staging[: len(raw)] = raw
+        ctypes.memmove(staging, raw, len(raw))
         lane = self.lane(index)
         lane.reach(self.backend.copy(lane.number, address, ctypes.addressof(staging), len(raw)))
 

@@ -11,10 +11,9 @@ from aiodev._backends.cpu.host import Executor, HostBackend
 from aiodev._backends.cpu.memory import HostMemory
 from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
-from aiodev._core import sites
-from aiodev._core.backend import Capabilities, DeviceProperties, KernelSpec
+from aiodev._core.backend import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
-from aiodev._core.errors import AiodevError, BackendUnavailableError, KernelError
+from aiodev._core.errors import BackendUnavailableError
 
 __all__ = ["CPUBackend"]
 
@@ -38,7 +37,6 @@ class CPUBackend(HostBackend):
         self.capabilities = Capabilities(host_accessible=True, restarts_after_fork=True)
         self.executor_kind, self.executor_reason = choose_executor(self.settings)
         self._memory = [HostMemory(total_memory() // self.device_count()) for _ in range(self.device_count())]
-        self._names: dict[int, str] = {}
 
     def unavailable_reason(self) -> str | None:
         """None: there always is a CPU."""
@@ -55,9 +53,7 @@ class CPUBackend(HostBackend):
     def start(self) -> None:
         """Start the chosen executor; for the native one this imports numba and, the first time ever, compiles."""
         threads = (self.settings.cpu_threads or len(usable_cores())) // self.device_count()
-        executor = self._make_executor(max(1, threads))
-        executor.decode_error = self._decode_error
-        self.adopt(executor)
+        self.adopt(self._make_executor(max(1, threads)))
 
     def _make_executor(self, threads: int) -> Executor:
         if self.executor_kind == "native":
@@ -72,9 +68,7 @@ class CPUBackend(HostBackend):
                 spin = self.settings.worker_spin_us * 1000
                 native: Executor = NativeExecutor(self.device_count(), threads, spin)
                 return native
-        portable = PortableExecutor(self.device_count(), threads)
-        portable.wrap_error = self._wrap_error
-        return portable
+        return PortableExecutor(self.device_count(), threads)
 
     # Memory
 
@@ -89,37 +83,6 @@ class CPUBackend(HostBackend):
     def memory_info(self, index: int) -> tuple[int, int]:
         """See the ABC."""
         return self._memory[index].free(), self._memory[index].total
-
-    # Kernels
-
-    def compile(self, spec: KernelSpec, directory: str) -> None:
-        """See the ABC."""
-        from aiodev._backends.cpu import compiler  # needs numba
-
-        compiler.compile_kernel(spec, directory)
-
-    def load(self, spec: KernelSpec, directory: str) -> int:
-        """See the ABC."""
-        from aiodev._backends.cpu import compiler  # needs numba
-
-        entry = self.reserve_entry()
-        self._names[entry] = spec.name
-        self.set_entry(entry, compiler.load_kernel(spec, directory))
-        return entry
-
-    def _decode_error(self, excinfo: int, entry: int, site: int) -> BaseException:
-        """The error for compiled code that failed."""
-        from aiodev._backends.cpu import compiler  # needs numba, which is there when compiled code is
-
-        return _located(compiler.decode_error(excinfo, self._names.get(entry, "kernel")), site)
-
-    def _wrap_error(self, error: BaseException, entry: int, site: int) -> BaseException:
-        """The error for an interpreted kernel that raised ``error``."""
-        if isinstance(error, AiodevError):
-            return _located(error, site)
-        wrapped = KernelError(self._names.get(entry, "kernel"), f"{type(error).__name__}: {error}")
-        wrapped.__cause__ = error
-        return _located(wrapped, site)
 
 
 def choose_executor(configuration: Settings) -> tuple[str, str]:
@@ -147,9 +110,3 @@ def _native_obstacle() -> str | None:
     if platform.machine() not in _NATIVE_MACHINES:
         return f"native code needs x86-64 or aarch64, this is {platform.machine()}"
     return None
-
-
-def _located(error: BaseException, site: int) -> BaseException:
-    if isinstance(error, KernelError) and error.submitted_at is None:
-        error.submitted_at = sites.describe(site)
-    return error

@@ -1,11 +1,13 @@
-"""A backend whose queues are run by threads of this process: all of the ABC that is the executor's business."""
+"""A backend whose queues are run by threads of this process: queues, submission, waiting, failure and kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from aiodev._core.backend import Backend, Fault
+from aiodev._core import sites
+from aiodev._core.backend import Backend, Fault, KernelSpec
+from aiodev._core.errors import AiodevError, KernelError
 
 __all__ = ["Executor", "HostBackend"]
 
@@ -18,9 +20,49 @@ class Executor(Protocol):
 
     kind: str  #: ``native`` or ``python``
     thread_count: int  #: of each device
-    decode_error: Callable[[int, int, int], BaseException]  #: (excinfo address, entry, site) of failed compiled code
+    decode_error: Callable[[int, int, int], BaseException]  #: (excinfo address, entry, site) of failed code
+    wrap_error: Callable[[BaseException, int, int], BaseException]  #: (exception, entry, site) of Python code
 
     def stop(self) -> None: ...
+    # Kernels
+
+    def compile(self, spec: KernelSpec, directory: str) -> None:
+        """See the ABC."""
+        from aiodev._backends.cpu import compiler  # needs numba
+
+        compiler.compile_kernel(spec, directory)
+
+    def load(self, spec: KernelSpec, directory: str) -> int:
+        """See the ABC."""
+        entry = self.reserve_entry()
+        self.load_into(entry, spec, directory)
+        return entry
+
+    def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
+        """``load`` for an entry that was reserved, and perhaps launched behind a gate, before."""
+        from aiodev._backends.cpu import compiler  # needs numba
+
+        self._names[entry] = spec.name
+        self.set_entry(entry, self.adapt(spec, compiler.load_kernel(spec, directory)))
+
+    def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:
+        """The code that an entry for ``spec`` gets; a backend with memory of its own goes between here."""
+        return code
+
+    def _decode_error(self, excinfo: int, entry: int, site: int) -> BaseException:
+        """The error for compiled code that failed."""
+        from aiodev._backends.cpu import compiler  # needs numba, which is there when compiled code is
+
+        return _located(compiler.decode_error(excinfo, self._names.get(entry, "kernel")), site)
+
+    def _wrap_error(self, error: BaseException, entry: int, site: int) -> BaseException:
+        """The error for Python code that raised ``error``: a KernelError whose cause it is, unless it is one of ours."""
+        if isinstance(error, AiodevError):
+            return _located(error, site)
+        wrapped = KernelError(self._names.get(entry, "kernel"), f"{type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        return _located(wrapped, site)
+
     def reserve_entry(self) -> int: ...
     def set_entry(self, entry: int, code: Any) -> None: ...  # an address; the portable one takes functions too
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]: ...
@@ -67,6 +109,7 @@ class HostBackend(Backend):
 
     def __init__(self) -> None:
         self._executor: Executor | None = None
+        self._names: dict[int, str] = {}
 
     @property
     def executor(self) -> Executor:
@@ -78,6 +121,8 @@ class HostBackend(Backend):
     def adopt(self, executor: Executor) -> None:
         """Use ``executor`` from now on. The class's methods below remain for who calls before ``start``."""
         self._executor = executor
+        executor.decode_error = self._decode_error
+        executor.wrap_error = self._wrap_error
         for method in _BOUND:
             setattr(self, method, getattr(executor, method))
 
@@ -86,6 +131,45 @@ class HostBackend(Backend):
         if self._executor is not None:
             self._executor.stop()
 
+    # Kernels
+
+    def compile(self, spec: KernelSpec, directory: str) -> None:
+        """See the ABC."""
+        from aiodev._backends.cpu import compiler  # needs numba
+
+        compiler.compile_kernel(spec, directory)
+
+    def load(self, spec: KernelSpec, directory: str) -> int:
+        """See the ABC."""
+        entry = self.reserve_entry()
+        self.load_into(entry, spec, directory)
+        return entry
+
+    def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
+        """``load`` for an entry that was reserved, and perhaps launched behind a gate, before."""
+        from aiodev._backends.cpu import compiler  # needs numba
+
+        self._names[entry] = spec.name
+        self.set_entry(entry, self.adapt(spec, compiler.load_kernel(spec, directory)))
+
+    def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:
+        """The code that an entry for ``spec`` gets; a backend with memory of its own goes between here."""
+        return code
+
+    def _decode_error(self, excinfo: int, entry: int, site: int) -> BaseException:
+        """The error for compiled code that failed."""
+        from aiodev._backends.cpu import compiler  # needs numba, which is there when compiled code is
+
+        return _located(compiler.decode_error(excinfo, self._names.get(entry, "kernel")), site)
+
+    def _wrap_error(self, error: BaseException, entry: int, site: int) -> BaseException:
+        """The error for Python code that raised ``error``: a KernelError whose cause it is, unless it is one of ours."""
+        if isinstance(error, AiodevError):
+            return _located(error, site)
+        wrapped = KernelError(self._names.get(entry, "kernel"), f"{type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        return _located(wrapped, site)
+
     def reserve_entry(self) -> int:
         """An entry without code; it may be launched behind a gate that opens after ``set_entry``."""
         return self.executor.reserve_entry()
@@ -93,6 +177,8 @@ class HostBackend(Backend):
     def set_entry(self, entry: int, code: int | Callable[[bytes, int, int], None]) -> None:
         """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""
         self.executor.set_entry(entry, code)
+
+    # What the executor does
 
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
         """See the ABC."""
@@ -153,3 +239,9 @@ class HostBackend(Backend):
     def forgive(self, queue: int) -> None:
         """See the ABC."""
         self.executor.forgive(queue)
+
+
+def _located(error: BaseException, site: int) -> BaseException:
+    if isinstance(error, KernelError) and error.submitted_at is None:
+        error.submitted_at = sites.describe(site)
+    return error

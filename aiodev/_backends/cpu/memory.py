@@ -7,6 +7,7 @@ of the page faults and TLB misses of streaming kernels.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import threading
@@ -89,8 +90,6 @@ def _map(size: int) -> tuple[mmap.mmap, int]:
     if not huge:
         return mapping, start
     address = -(-start // HUGE_PAGE) * HUGE_PAGE
-    try:
+    with contextlib.suppress(OSError):  # built without huge pages: the memory is as good, only slower
         mapping.madvise(mmap.MADV_HUGEPAGE)
-    except OSError:
-        pass  # A kernel built without huge pages refuses the advice; the memory is as good, only slower.
     return mapping, address

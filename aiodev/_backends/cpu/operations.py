@@ -260,8 +260,9 @@ class NativeFailure(Exception):
 class NativeCode:
     """Compiled code at an address as a ``Function``; the GIL is released while it runs."""
 
+    # The block's address is an int64 to the code; as void* ctypes takes it from the bytes themselves.
     _PROTOTYPE = ctypes.CFUNCTYPE(
-        ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+        ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
     )
 
     def __init__(self, address: int) -> None:
@@ -270,6 +271,5 @@ class NativeCode:
     def __call__(self, arguments: bytes, lo: int, hi: int) -> None:
         """Run ``lo`` … ``hi - 1``; raises NativeFailure."""
         result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
-        block = ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p)
-        if self._code(ctypes.byref(result), ctypes.byref(excinfo), block, lo, hi):
+        if self._code(ctypes.byref(result), ctypes.byref(excinfo), arguments, lo, hi):
             raise NativeFailure(excinfo.value or 0)

@@ -27,7 +27,7 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def cores_of(index: int, device_count: int) -> tuple[int, ...]:
-    """Cores of device ``index`` of ``device_count``: a contiguous share, or one that is shared when there are too few."""
+    """Cores of device ``index`` of ``device_count``: a contiguous share; with too few to go round, one of them."""
     cores = usable_cores()
     if device_count > len(cores):
         return (cores[index % len(cores)],)

@@ -11,6 +11,7 @@ Invariants, all under the executor's one lock:
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import os
@@ -44,11 +45,9 @@ class Waker:
         self._fired.append(queue)
         if len(self._fired) > 1:
             return
-        try:
+        # Full means readable, which is all that is wanted; closed means that its loop is gone and nobody waits.
+        with contextlib.suppress(OSError):
             os.write(self._descriptor, ONE)
-        except OSError:
-            # Full means readable, which is all that is wanted; closed means that its loop is gone and nobody waits.
-            pass
 
     def collect(self) -> list[int]:
         """The queues noted since the last call."""

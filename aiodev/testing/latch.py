@@ -1,0 +1,122 @@
+"""Latches: tests hold a stream, a queue or all workers of a device until they choose to let go; nothing sleeps."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Protocol
+
+from aiodev._backends.cpu.host import HostBackend
+from aiodev._core.backend import Backend
+
+__all__ = ["Latch", "QueueLatch", "held_workers"]
+
+_ENTRY = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
+
+
+class _Gate(Protocol):
+    value: int
+
+    def open(self, error: BaseException | None = None) -> None: ...
+
+
+class _Gated(Protocol):
+    def _gate(self) -> _Gate: ...
+
+
+class Latch:
+    """Holds a stream from now on, until released; leaving the block releases it.
+
+    Example:
+        >>> async def overlapping(stream, event):
+        ...     with Latch(stream):
+        ...         stream.record_event(event)
+        ...         assert not event.query()
+        ...     await event
+    """
+
+    def __init__(self, stream: _Gated) -> None:
+        self._gate = stream._gate()
+
+    @property
+    def value(self) -> int:
+        """The latch's operation on the stream's timeline."""
+        return self._gate.value
+
+    def release(self, error: BaseException | None = None) -> None:
+        """Let the stream go on; with an ``error`` it fails here. A second call does nothing."""
+        self._gate.open(error)
+
+    def __enter__(self) -> Latch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class QueueLatch:
+    """The same for a backend's queue."""
+
+    def __init__(self, backend: Backend, queue: int) -> None:
+        self.value, self._gate = backend.gate(queue)
+        self._backend = backend
+        self._held = True
+
+    def release(self, failed: bool = False) -> None:
+        """Let the queue go on; with ``failed`` it fails here. A second call does nothing."""
+        if self._held:
+            self._held = False
+            self._backend.open_gate(self._gate, failed)
+
+    def __enter__(self) -> QueueLatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+@contextmanager
+def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) -> Iterator[None]:
+    """Keep every worker of device ``index`` busy inside the block, so that nothing else of the device runs.
+
+    For backends of this process's threads. Each worker is given a kernel that waits; it needs no core meanwhile.
+
+    Raises:
+        TimeoutError: the workers did not all come within ``timeout`` seconds.
+    """
+    count = backend.executor.thread_count
+    entered, release = threading.Semaphore(0), threading.Event()
+
+    def hold() -> int:
+        entered.release()
+        release.wait()
+        return 0
+
+    entry = backend.reserve_entry()
+    callback = _ENTRY(lambda result, excinfo, arguments, lo, hi: hold())
+    if backend.executor.kind == "native":
+        backend.set_entry(entry, ctypes.cast(callback, ctypes.c_void_p).value or 0)
+    else:
+        backend.set_entry(entry, lambda arguments, lo, hi: hold())
+    queues = [backend.create_queue(index, backend.capabilities.priorities[0], False)[0] for _ in range(count)]
+    try:
+        for queue in queues:
+            backend.launch(queue, entry, 1, b"", 0)
+        for _ in queues:
+            if not entered.acquire(timeout=timeout):
+                raise TimeoutError(f"not all of {count} workers could be held within {timeout} s")
+        yield
+    finally:
+        release.set()
+        for queue in queues:
+            backend.spin(queue, 1, int(timeout * 1e9))
+            backend.destroy_queue(queue)
