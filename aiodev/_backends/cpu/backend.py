@@ -14,6 +14,7 @@ from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable
 from aiodev._core.backend import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
+from aiodev._core.pause import collector_paused
 
 __all__ = ["CPUBackend"]
 
@@ -59,7 +60,8 @@ class CPUBackend(HostBackend):
         if self.executor_kind == "native":
             build.ensure_cached()
             try:
-                from aiodev._backends.cpu.executor import NativeExecutor
+                with collector_paused():
+                    from aiodev._backends.cpu.executor import NativeExecutor
             except ImportError as error:
                 if self.settings.executor == "native":
                     raise BackendUnavailableError(self.name, f"AIODEV_EXECUTOR=native, but {error}") from error
