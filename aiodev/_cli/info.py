@@ -1,0 +1,72 @@
+"""``python -m aiodev info``: what there is to run on, and why the rest cannot."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib import metadata
+
+import aiodev
+from aiodev._core.config import settings
+from aiodev._core.registry import registry
+
+__all__ = ["describe"]
+
+#: Distributions whose versions matter to a report of a problem.
+DISTRIBUTIONS = ("aiodev", "numba", "llvmlite", "numpy", "anyio", "uvloop", "trio")
+
+
+def describe() -> str:
+    """Backends, devices, versions and settings as text. Starts every backend that can start; blocks meanwhile."""
+    return "\n".join([*_versions(), "", *_backends(), "", *_settings()])
+
+
+def _versions() -> Iterator[str]:
+    yield f"python        {platform.python_version()} ({platform.python_implementation()}), {platform.platform()}"
+    for name in DISTRIBUTIONS:
+        try:
+            yield f"{name:13} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            yield f"{name:13} not installed"
+
+
+def _backends() -> Iterator[str]:
+    for name in registry.names():
+        try:
+            aiodev.init_blocking(name)
+        except aiodev.BackendUnavailableError as error:
+            yield f"backend {name}: cannot start: {error.reason}"
+            continue
+        yield f"backend {name}: {aiodev.device_count(name)} device(s){_executor(name)}"
+        for index in range(aiodev.device_count(name)):
+            yield from _device(aiodev.Device(name, index))
+
+
+def _executor(name: str) -> str:
+    """How a backend runs work, when it says so (the CPU does)."""
+    backend = aiodev.get_backend(name)
+    executor = getattr(backend, "executor", None)
+    if executor is None:
+        return ""
+    reason = getattr(backend, "executor_reason", "")
+    return f"; executor {executor.kind} ({reason}), {executor.thread_count} worker thread(s) each"
+
+
+def _device(device: aiodev.Device) -> Iterator[str]:
+    properties = aiodev.get_device_properties(device)
+    yield (
+        f"    {str(device):9} {properties.name}: {properties.multi_processor_count} processors, "
+        f"{properties.total_memory / 2**30:.1f} GiB, capability {properties.capability[0]}.{properties.capability[1]}"
+    )
+    for key, value in properties.extra.items():
+        yield f"              {key}: {value}"
+
+
+def _settings() -> Iterator[str]:
+    yield "settings"
+    for setting in fields(settings):
+        name = setting.metadata["name"]
+        origin = "from the environment" if name in os.environ else "default"
+        yield f"    {name:21} {getattr(settings, setting.name)!s:24} {origin}"

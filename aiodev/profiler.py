@@ -1,0 +1,94 @@
+"""What the runtime did: counters, and which operation ran when on which stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from aiodev._core import stream as _stream, trace
+from aiodev._core.device import Device
+from aiodev._core.timeline import totals
+
+__all__ = ["Activity", "counters", "record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One kernel, copy or fill that a device ran.
+
+    Times are in ns of the clock of ``time.perf_counter_ns``, read by the device itself right before and after.
+    """
+
+    name: str  #: of the kernel, or ``"copy"`` or ``"fill"``
+    stream_id: int
+    device: Device
+    start_ns: int
+    end_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """How long it ran."""
+        return self.end_ns - self.start_ns
+
+
+def counters() -> dict[str, int]:
+    """Totals of this process so far.
+
+    ``events_recorded``: calls of ``record``. ``waits_enqueued``: waits of a stream for another that the device had to be
+    given. ``waits_elided``: those that were ordered already, so that nothing was enqueued. Subtract two readings to see what
+    a piece of a program does.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> stream = aiodev.Stream("cpu")
+        >>> before = profiler.counters()["waits_elided"]
+        >>> stream.wait_stream(stream)  # a stream follows itself
+        >>> profiler.counters()["waits_elided"] - before
+        1
+    """
+    return {name: getattr(totals, name) for name in sorted(totals.__slots__)}
+
+
+@contextmanager
+def record() -> Iterator[list[Activity]]:
+    """Record what every stream runs of what is submitted inside the block.
+
+    The list is filled when the block is left, ordered by start, with what has run by then; so wait inside the block for what
+    is to be seen. Operations that failed or were skipped are not in it. Each operation is bracketed by two stamps of the
+    device: that costs submission about three times as much, and no GIL.
+
+    Raises:
+        RuntimeError: a recording is under way; there is one at a time in a process.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> async def main():
+        ...     with profiler.record() as activities:
+        ...         await aiodev.Stream("cpu").copy(aiodev.empty(4, device="cpu"), np.ones(4))
+        ...     return [activity.name for activity in activities]
+        >>> asyncio.run(main())
+        ['copy']
+    """
+    if trace.active is not None:
+        raise RuntimeError("a recording is under way in this process; leave its block first")
+    activities: list[Activity] = []
+    trace.active = recording = trace.Trace()
+    try:
+        _rebind()
+        yield activities
+    finally:
+        trace.active = None
+        _rebind()
+        done = [span for span in recording.spans if span.end.value]
+        activities += [
+            Activity(span.name, span.stream_id, span.device, span.begin.value, span.end.value) for span in done
+        ]
+        activities.sort(key=lambda activity: activity.start_ns)
+
+
+def _rebind() -> None:
+    """Have every stream take up, or drop, the tracing of what it submits."""
+    for stream in list(_stream._streams.values()):
+        if not stream._closed:
+            stream._bind()

@@ -1,0 +1,70 @@
+"""``python -m aiodev``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def run_cli(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "aiodev", *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("executor", ["native", "python"])
+def test_info_says_what_there_is(executor: str) -> None:
+    """Versions, backends with their executor and threads, devices, and where each setting comes from."""
+    done = run_cli("info", AIODEV_EXECUTOR=executor, AIODEV_CPU_DEVICES="2", AIODEV_CPU_THREADS="2")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("numba") for line in lines)
+    (backend,) = [line for line in lines if line.startswith("backend cpu")]
+    assert "2 device(s)" in backend and f"executor {executor}" in backend and "1 worker thread(s)" in backend or (
+        executor == "python" and "2 worker thread(s)" in backend  # the portable executor has at least two
+    )
+    assert sum(line.strip().startswith("cpu:") for line in lines) == 2
+    (setting,) = [line for line in lines if "AIODEV_EXECUTOR" in line and "backend" not in line]
+    assert executor in setting and "from the environment" in setting
+
+
+def test_info_says_why_a_backend_cannot_start() -> None:
+    """A backend that cannot start is listed with its reason, and the others all the same."""
+    code = (
+        "import sys, aiodev\n"
+        "class Broken(aiodev.Backend):\n"
+        "    name = 'broken'\n"
+        "    def unavailable_reason(self): return 'the driver is too old'\n"
+        "    def device_count(self): return 0\n"
+        "Broken.__abstractmethods__ = frozenset()\n"
+        "aiodev.register_backend('broken', Broken)\n"
+        "from aiodev._cli.main import main\n"
+        "sys.exit(main(['info']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "backend broken: cannot start: the driver is too old" in done.stdout
+    assert "backend cpu: 1 device(s)" in done.stdout
+
+
+def test_a_bad_setting_names_its_variable() -> None:
+    """A value that a setting cannot have ends the program with the variable's name."""
+    done = run_cli("info", AIODEV_CPU_THREADS="many")
+    assert done.returncode != 0
+    assert "AIODEV_CPU_THREADS" in done.stderr
+
+
+def test_no_command_shows_the_commands() -> None:
+    """Without a command the exit status is 2 and both commands are shown."""
+    done = run_cli()
+    assert done.returncode == 2
+    assert "COMMAND" in done.stderr

@@ -1,0 +1,155 @@
+"""The shape of the project: the ladder of layers, the packages that are installed, what importing loads."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNG = re.compile(r"^   (\d+)\s+((?:\w+)(?: · \w+)*)", re.MULTILINE)
+
+
+def read_ladder() -> dict[str, int]:
+    """Unit of the package → rung, from docs/layers.rst."""
+    block = (ROOT / "docs" / "layers.rst").read_text().split(":name: ladder", 1)[1]
+    return {name: int(rung) for rung, names in RUNG.findall(block) for name in names.split(" · ")}
+
+
+LADDER = read_ladder()
+
+
+def module_names() -> dict[str, Path]:
+    """Every module of the package, kernels/ included, and its file."""
+    found = {}
+    for folder, package in ((ROOT / "aiodev", "aiodev"), (ROOT / "kernels", "aiodev.kernels")):
+        for path in folder.rglob("*.py"):
+            if package == "aiodev" and path.is_relative_to(ROOT / "aiodev" / "kernels"):
+                continue  # the symlink
+            parts = [package, *path.relative_to(folder).with_suffix("").parts]
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = module_names()
+
+
+def unit(module: str) -> str:
+    """What a module is called on the ladder."""
+    _, _, rest = module.partition("aiodev.")
+    return rest.split(".")[0] if rest else "aiodev"
+
+
+def imports(module: str, *, at_run_time: bool = False) -> Iterator[tuple[int, str]]:
+    """(line, imported module of aiodev); with ``at_run_time`` only what importing the module itself imports."""
+    for line, node in _import_nodes(ast.parse(MODULES[module].read_text()), at_run_time):
+        if isinstance(node, ast.Import):
+            yield from ((line, alias.name) for alias in node.names if alias.name.split(".")[0] == "aiodev")
+        elif node.level:
+            raise AssertionError(f"{module}:{line}: a relative import; write the full name")
+        elif node.module and node.module.split(".")[0] == "aiodev":
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield line, submodule if submodule in MODULES else node.module
+
+
+def _import_nodes(tree: ast.AST, at_run_time: bool) -> Iterator[tuple[int, ast.Import | ast.ImportFrom]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node.lineno, node
+        elif at_run_time and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        elif at_run_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        else:
+            yield from _import_nodes(node, at_run_time)
+
+
+def run_python(code: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter that sees the working directory first, as ``python -m`` does."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, '')\n{code}"]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_every_module_stands_on_the_ladder() -> None:
+    """A new folder or file names its rung in docs/layers.rst."""
+    assert {unit(module) for module in MODULES} - LADDER.keys() == set()
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_point_down(module: str) -> None:
+    """No import, of any kind, points up the ladder; backends are imported by nobody but the simulated one."""
+    own = unit(module)
+    for line, target in imports(module):
+        other = unit(target)
+        assert other == own or LADDER[other] <= LADDER[own], f"{module}:{line} imports {target}, which stands above"
+        reaches_in = other == "_backends" and own not in ("_backends", "testing")
+        assert not reaches_in, f"{module}:{line} imports a backend past its entry point"
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if unit(m) in ("kernels", "_demo")))
+def test_kernels_and_demo_see_only_public_names(module: str) -> None:
+    """The standard kernels and the demo import what any user may import."""
+    for line, target in imports(module):
+        private = [part for part in target.split(".") if part.startswith("_")]
+        assert unit(target) == unit(module) or not private, f"{module}:{line} imports {target}, which is private"
+
+
+def test_imports_form_no_cycle() -> None:
+    """Modules can be imported in some order without a half-initialised one in it."""
+    graph = {
+        module: {target for _, target in imports(module, at_run_time=True) if target != module}
+        for module in MODULES
+        if module != "aiodev"  # a package is initialised before its parts, whatever they import
+    }
+    for targets in graph.values():
+        targets.discard("aiodev")
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_every_package_is_installed() -> None:
+    """pyproject.toml names exactly the packages that there are."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {module for module, path in MODULES.items() if path.name == "__init__.py"}
+    assert packages == set(project["tool"]["setuptools"]["packages"])
+    folders = {
+        module if path.name == "__init__.py" else module.rpartition(".")[0] for module, path in MODULES.items()
+    }
+    assert folders <= packages, "a folder with modules lacks its __init__.py"
+
+
+def test_importing_loads_neither_numba_nor_a_driver() -> None:
+    """``import aiodev`` starts nothing, compiles nothing and opens no driver."""
+    done = run_python(
+        "import aiodev, threading\n"
+        "heavy = {'numba', 'llvmlite', 'cuda', 'trio', 'uvloop', 'matplotlib'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    """What ``aiodev.__all__`` promises exists, and says that it lives in ``aiodev``."""
+    done = run_python(
+        "import aiodev\n"
+        "for name in aiodev.__all__:\n"
+        "    value = getattr(aiodev, name)\n"
+        "    assert not getattr(value, '__module__', 'aiodev').startswith('aiodev._'), name\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_kernels_from_the_root_are_refused() -> None:
+    """``import kernels`` would make a second copy of every kernel; the error says what to import instead."""
+    done = run_python("import kernels")
+    assert done.returncode == 1
+    assert "ImportError" in done.stderr
+    assert "aiodev.kernels" in done.stderr
