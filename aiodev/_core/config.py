@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["Settings", "settings"]
+
+T = TypeVar("T")
 
 
 def available_cores() -> int:
@@ -20,11 +23,20 @@ def available_cores() -> int:
 
 
 def _cache_directory() -> str:
+    try:
+        home = Path.home()
+    except RuntimeError:  # a container's user without a name or a HOME
+        return str(Path(tempfile.gettempdir()) / f"aiodev-{os.getuid() if hasattr(os, 'getuid') else 'cache'}")
     if sys.platform == "darwin":
-        return str(Path.home() / "Library" / "Caches" / "aiodev")
+        return str(home / "Library" / "Caches" / "aiodev")
     if sys.platform == "win32":
-        return str(Path(os.environ.get("LOCALAPPDATA", str(Path.home() / "AppData" / "Local"))) / "aiodev" / "Cache")
-    return str(Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "aiodev")
+        return str(Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "aiodev" / "Cache")
+    return str(Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "aiodev")
+
+
+def _spin(microseconds: int) -> Callable[[], int]:
+    """A default for spinning, which on a single core only keeps the other side from running."""
+    return lambda: microseconds if available_cores() > 1 else 0
 
 
 def _choice(*allowed: str) -> Callable[[str], str]:
@@ -38,7 +50,7 @@ def _choice(*allowed: str) -> Callable[[str], str]:
 
 def _at_least(least: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not text.strip().isdigit() or int(text) < least:
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
             raise ValueError(f"an integer of {least} or more")
         return int(text)
 
@@ -46,59 +58,80 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def _flag(text: str) -> bool:
-    values = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
-    if text.lower() not in values:
+    if text not in ("0", "1"):
         raise ValueError("0 or 1")
-    return values[text.lower()]
+    return text == "1"
 
 
-def _setting(name: str, default: Callable[[], Any], parse: Callable[[str], Any], doc: str) -> Any:
-    return field(metadata={"name": name, "default": default, "parse": parse, "doc": doc})
+def _setting(name: str, default: Callable[[], T], parse: Callable[[str], T], doc: str) -> Any:
+    return field(default_factory=default, metadata={"name": name, "parse": parse, "doc": doc})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the environment says, or its defaults."""
+    """What the environment says, or its defaults.
+
+    Each field's metadata has the variable's ``name``, its parser ``parse`` and its ``doc``.
+    """
 
     executor: str = _setting(
-        "AIODEV_EXECUTOR", lambda: "auto", _choice("auto", "native", "python"),
+        "AIODEV_EXECUTOR",
+        lambda: "auto",
+        _choice("auto", "native", "python"),
         "How the CPU device runs work: ``native`` workers, plain ``python`` threads, or whichever can run here.",
     )
     cpu_devices: int = _setting(
-        "AIODEV_CPU_DEVICES", lambda: 1, _at_least(1), "Into how many CPU devices the machine is split.",
+        "AIODEV_CPU_DEVICES",
+        lambda: 1,
+        _at_least(1),
+        "Into how many CPU devices the machine is split.",
     )
     cpu_threads: int = _setting(
-        "AIODEV_CPU_THREADS", lambda: 0, _at_least(0),
+        "AIODEV_CPU_THREADS",
+        lambda: 0,
+        _at_least(0),
         "Workers of all CPU devices together; 0 for one for each core that the process may run on.",
     )
     spin_us: int = _setting(
-        "AIODEV_SPIN_US", lambda: 50 if available_cores() > 1 else 0, _at_least(0),
+        "AIODEV_SPIN_US",
+        _spin(50),
+        _at_least(0),
         "How long, in µs, a wait may spin before it parks; 0 never spins.",
     )
     worker_spin_us: int = _setting(
-        "AIODEV_WORKER_SPIN_US", lambda: 200 if available_cores() > 1 else 0, _at_least(0),
+        "AIODEV_WORKER_SPIN_US",
+        _spin(200),
+        _at_least(0),
         "How long, in µs, an idle worker may look for work before it sleeps; 0 sleeps at once.",
     )
     cache_dir: str = _setting(
-        "AIODEV_CACHE_DIR", _cache_directory, str, "Where compiled kernels are kept.",
+        "AIODEV_CACHE_DIR",
+        _cache_directory,
+        lambda text: str(Path(text).expanduser().absolute()),
+        "Where compiled kernels are kept.",
     )
     debug: bool = _setting(
-        "AIODEV_DEBUG", lambda: False, _flag, "Poison freed device memory and check guard bytes.",
+        "AIODEV_DEBUG",
+        lambda: False,
+        _flag,
+        "Poison freed device memory and check guard bytes.",
     )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Read the settings.
+        """Read the settings; a variable that is empty counts as not set.
 
         Raises:
             ValueError: a variable has a value that it cannot have; the message names both.
         """
-        values = {}
+        values: dict[str, Any] = {}
         for setting in fields(cls):
-            name, parse = setting.metadata["name"], setting.metadata["parse"]
-            text = environment.get(name)
+            name = setting.metadata["name"]
+            text = environment.get(name, "").strip()
+            if not text:
+                continue
             try:
-                values[setting.name] = setting.metadata["default"]() if text is None else parse(text)
+                values[setting.name] = setting.metadata["parse"](text)
             except ValueError as error:
                 raise ValueError(f"{name}={text!r} in the environment: expected {error}") from None
         return cls(**values)

@@ -16,22 +16,31 @@ if TYPE_CHECKING:
 
 
 class Frame:
-    """A device, the streams that are current on each device, and what was before."""
+    """A device, the streams that are current on each device, and what was before.
 
-    __slots__ = ("device", "owner", "parent", "streams")
+    Attributes:
+        device: the current device; None for the default one.
+        streams: the current stream of each device that has one other than its default stream.
+        stream: that of ``device``, at hand for submissions that name none; None for the default one.
+        parent: the frame to go back to; None for the outermost.
+        owner: the guard that pushed it.
+    """
+
+    __slots__ = ("device", "owner", "parent", "stream", "streams")
 
     def __init__(
         self, device: Device | None, streams: Mapping[Device, Any], parent: Frame | None, owner: object
     ) -> None:
         self.device = device
         self.streams = streams
+        self.stream = None if device is None else streams.get(device)
         self.parent = parent
         self.owner = owner
 
 
 _frame: ContextVar[Frame] = ContextVar("aiodev.frame", default=Frame(None, {}, None, None))
 
-#: The running task's frame.
+#: The running task's frame. A bound method of C: every submission without a stream of its own comes through here.
 current = _frame.get
 
 
@@ -49,8 +58,9 @@ def pop(owner: object) -> None:
     """
     frame = _frame.get()
     if frame.owner is not owner or frame.parent is None:
+        innermost = "none" if frame.parent is None else repr(frame.owner)
         raise RuntimeError(
-            f"{owner!r} is left, but the innermost guard of this task is {frame.owner!r}; guards must be left in the "
+            f"{owner!r} is left, but the innermost guard of this task is {innermost}; guards must be left in the "
             f"task that entered them, in reverse order"
         )
     _frame.set(frame.parent)

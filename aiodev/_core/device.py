@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import Any
+from typing import Any, SupportsIndex
 
 from aiodev._core.errors import InvalidDeviceError
 
 __all__ = ["Device"]
 
-_NAME = re.compile(r"(?P<type>[a-zA-Z_][a-zA-Z0-9_]*)(?::(?P<index>\d+))?\Z")
+_NAME = re.compile(r"(?P<type>[a-zA-Z_][a-zA-Z0-9_]*)(?::(?P<index>[0-9]+))?\Z")
 
 
 class Device:
     """A device by type and index: a value that starts nothing, compares, hashes and pickles.
+
+    Whether there is such a device is asked where it is used.
 
     Args:
         type: a type such as ``"cpu"``, a string with an index such as ``"cuda:1"``, or a device.
         index: the index; 0 by default.
 
     Raises:
-        InvalidDeviceError: the name or the index is malformed. Whether such a device exists is asked when it is used.
+        InvalidDeviceError: the name or the index cannot be that of a device.
+        TypeError: the type is neither a string nor a device, or the index is no integer.
 
     Example:
         >>> import aiodev
@@ -30,24 +34,23 @@ class Device:
         'cpu:0'
     """
 
+    # Devices are keys on the way of every launch, so the hash is made once.
     __slots__ = ("_hash", "index", "type")
+    __match_args__ = ("type", "index")
 
     type: str
     index: int
+    _hash: int
 
-    def __init__(self, type: str | Device, index: int | None = None) -> None:
-        if isinstance(type, Device):
-            name, found = type.type, str(type.index)
-        else:
-            match = _NAME.match(type) if isinstance(type, str) else None
-            if match is None:
-                raise InvalidDeviceError(type, "a device is a type and an index, such as 'cpu' or 'cuda:1'")
-            name, found = match["type"], match["index"]
-        if index is not None and found is not None:
-            raise InvalidDeviceError(f"{type}, index {index}", "the index is given twice")
-        number = int(found) if found is not None else 0 if index is None else index
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise InvalidDeviceError(f"{type}:{index}", "an index is an int of 0 or more")
+    def __init__(self, type: str | Device, index: SupportsIndex | None = None) -> None:
+        name, found = (type.type, type.index) if isinstance(type, Device) else _parse(type)
+        if index is not None:
+            if found is not None:
+                raise InvalidDeviceError(f"{type}, index {index}", "the index is given twice")
+            found = operator.index(index)
+            if found < 0:
+                raise InvalidDeviceError(f"{type}:{index}", "an index is 0 or more")
+        number = found or 0
         object.__setattr__(self, "type", name)
         object.__setattr__(self, "index", number)
         object.__setattr__(self, "_hash", hash((name, number)))
@@ -56,15 +59,15 @@ class Device:
         raise AttributeError(f"a Device is a value; make another one instead of setting {name}")
 
     def __delattr__(self, name: str) -> None:
-        self.__setattr__(name, None)
+        raise AttributeError(f"a Device is a value; {name} cannot be deleted")
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Device) and self.type == other.type and self.index == other.index
+        if isinstance(other, Device):
+            return self.type == other.type and self.index == other.index
+        return NotImplemented
 
     def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined, no-any-return]
+        return self._hash
 
     def __str__(self) -> str:
         return f"{self.type}:{self.index}"
@@ -73,4 +76,13 @@ class Device:
         return f"aiodev.Device({str(self)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Device, (self.type, self.index)
+        return Device, (self.type, self.index)  # not the hash, which differs between processes
+
+
+def _parse(name: str) -> tuple[str, int | None]:
+    if not isinstance(name, str):
+        raise TypeError(f"a device is a string such as 'cuda:1', a Device or an index, not {name!r}")
+    match = _NAME.match(name)
+    if match is None:
+        raise InvalidDeviceError(name, "a device is a type and an index, such as 'cpu' or 'cuda:1'")
+    return match["type"], None if match["index"] is None else int(match["index"])

@@ -10,11 +10,11 @@ from aiodev._backends.cpu import build
 from aiodev._backends.cpu.host import Executor, HostBackend
 from aiodev._backends.cpu.memory import HostMemory
 from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
 from aiodev._core.backend import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
-from aiodev._core.pause import collector_paused
 
 __all__ = ["CPUBackend"]
 
@@ -60,7 +60,7 @@ class CPUBackend(HostBackend):
         if self.executor_kind == "native":
             build.ensure_cached()
             try:
-                with collector_paused():
+                with quiet_import():
                     from aiodev._backends.cpu.executor import NativeExecutor
             except ImportError as error:
                 if self.settings.executor == "native":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Fault, KernelSpec
 from aiodev._core.errors import AiodevError, KernelError
@@ -21,48 +22,8 @@ class Executor(Protocol):
     kind: str  #: ``native`` or ``python``
     thread_count: int  #: of each device
     decode_error: Callable[[int, int, int], BaseException]  #: (excinfo address, entry, site) of failed code
-    wrap_error: Callable[[BaseException, int, int], BaseException]  #: (exception, entry, site) of Python code
 
     def stop(self) -> None: ...
-    # Kernels
-
-    def compile(self, spec: KernelSpec, directory: str) -> None:
-        """See the ABC."""
-        from aiodev._backends.cpu import compiler  # needs numba
-
-        compiler.compile_kernel(spec, directory)
-
-    def load(self, spec: KernelSpec, directory: str) -> int:
-        """See the ABC."""
-        entry = self.reserve_entry()
-        self.load_into(entry, spec, directory)
-        return entry
-
-    def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
-        """``load`` for an entry that was reserved, and perhaps launched behind a gate, before."""
-        from aiodev._backends.cpu import compiler  # needs numba
-
-        self._names[entry] = spec.name
-        self.set_entry(entry, self.adapt(spec, compiler.load_kernel(spec, directory)))
-
-    def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:
-        """The code that an entry for ``spec`` gets; a backend with memory of its own goes between here."""
-        return code
-
-    def _decode_error(self, excinfo: int, entry: int, site: int) -> BaseException:
-        """The error for compiled code that failed."""
-        from aiodev._backends.cpu import compiler  # needs numba, which is there when compiled code is
-
-        return _located(compiler.decode_error(excinfo, self._names.get(entry, "kernel")), site)
-
-    def _wrap_error(self, error: BaseException, entry: int, site: int) -> BaseException:
-        """The error for Python code that raised ``error``: a KernelError whose cause it is, unless it is one of ours."""
-        if isinstance(error, AiodevError):
-            return _located(error, site)
-        wrapped = KernelError(self._names.get(entry, "kernel"), f"{type(error).__name__}: {error}")
-        wrapped.__cause__ = error
-        return _located(wrapped, site)
-
     def reserve_entry(self) -> int: ...
     def set_entry(self, entry: int, code: Any) -> None: ...  # an address; the portable one takes functions too
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]: ...
@@ -122,7 +83,8 @@ class HostBackend(Backend):
         """Use ``executor`` from now on. The class's methods below remain for who calls before ``start``."""
         self._executor = executor
         executor.decode_error = self._decode_error
-        executor.wrap_error = self._wrap_error
+        if isinstance(executor, PortableExecutor):
+            executor.wrap_error = self._wrap_error
         for method in _BOUND:
             setattr(self, method, getattr(executor, method))
 
@@ -163,7 +125,7 @@ class HostBackend(Backend):
         return _located(compiler.decode_error(excinfo, self._names.get(entry, "kernel")), site)
 
     def _wrap_error(self, error: BaseException, entry: int, site: int) -> BaseException:
-        """The error for Python code that raised ``error``: a KernelError whose cause it is, unless it is one of ours."""
+        """The error for Python code that raised ``error``: a KernelError with that cause, unless it is one of ours."""
         if isinstance(error, AiodevError):
             return _located(error, site)
         wrapped = KernelError(self._names.get(entry, "kernel"), f"{type(error).__name__}: {error}")
@@ -174,7 +136,7 @@ class HostBackend(Backend):
         """An entry without code; it may be launched behind a gate that opens after ``set_entry``."""
         return self.executor.reserve_entry()
 
-    def set_entry(self, entry: int, code: int | Callable[[bytes, int, int], None]) -> None:
+    def set_entry(self, entry: int, code: int | Callable[[bytes, int, int], object]) -> None:
         """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""
         self.executor.set_entry(entry, code)
 

@@ -35,7 +35,7 @@ __all__ = [
 Failure = tuple[BaseException | None, tuple[int, int] | None]
 
 #: A kernel's code: ``function(arguments, lo, hi)`` runs the indices ``lo`` … ``hi - 1``.
-Function = Callable[[bytes, int, int], None]
+Function = Callable[[bytes, int, int], object]
 
 #: Indices below which sharing a range costs more than it saves.
 GRAIN = 1 << 14
