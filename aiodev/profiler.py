@@ -35,9 +35,9 @@ class Activity:
 def counters() -> dict[str, int]:
     """Totals of this process so far.
 
-    ``events_recorded``: calls of ``record``. ``waits_enqueued``: waits of a stream for another that the device had to be
-    given. ``waits_elided``: those that were ordered already, so that nothing was enqueued. Subtract two readings to see what
-    a piece of a program does.
+    ``events_recorded``: calls of ``record``. ``waits_enqueued``: waits of a stream for another that the device had to
+    be given. ``waits_elided``: those that were ordered already, so that nothing was enqueued. Subtract two readings to
+    see what a piece of a program does.
 
     Example:
         >>> from aiodev import profiler
@@ -54,9 +54,9 @@ def counters() -> dict[str, int]:
 def record() -> Iterator[list[Activity]]:
     """Record what every stream runs of what is submitted inside the block.
 
-    The list is filled when the block is left, ordered by start, with what has run by then; so wait inside the block for what
-    is to be seen. Operations that failed or were skipped are not in it. Each operation is bracketed by two stamps of the
-    device: that costs submission about three times as much, and no GIL.
+    The list is filled when the block is left, ordered by start, with what has run by then; so wait inside the block for
+    what is to be seen. Operations that failed or were skipped are not in it. Each operation is bracketed by two stamps
+    of the device, which make submission slower and need no GIL.
 
     Raises:
         RuntimeError: a recording is under way; there is one at a time in a process.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+import aiodev
 
 project = "aiodev"
 author = "The aiodev developers"
 copyright = f"2026, {author}"
-release = metadata.version("aiodev")
+release = aiodev.__version__
 
 extensions = ["sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build"]
@@ -20,7 +20,7 @@ python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
 
 # Without inventories nothing outside aiodev can be linked to; everything inside must be.
-nitpick_ignore_regex = [(r"py:.*", r"(?!aiodev\.)(?!aiodev$).*"), (r"py:.*", r"aiodev\._.*")]
+nitpick_ignore_regex = [(r"py:.*", r"(?!aiodev\.)(?!aiodev$).*"), (r"py:.*", r"aiodev\.(_|testing\.\w+\.).*")]
 
 doctest_global_setup = """
 import asyncio

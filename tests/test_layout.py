@@ -64,12 +64,15 @@ def _import_nodes(tree: ast.AST, at_run_time: bool) -> Iterator[tuple[int, ast.I
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node.lineno, node
-        elif at_run_time and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        elif at_run_time and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
-        else:
+        elif not (at_run_time and _runs_later(node)):
             yield from _import_nodes(node, at_run_time)
+
+
+def _runs_later(node: ast.AST) -> bool:
+    """Whether importing the module does not run this."""
+    if isinstance(node, ast.If):
+        return "TYPE_CHECKING" in ast.dump(node.test)
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 
 
 def run_python(code: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

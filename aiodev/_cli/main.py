@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="shade a real elevation model and a photograph, tile by tile over streams")
     demo.add_argument("--output", type=Path, default=Path("demo-output"), metavar="DIRECTORY", help="for the pictures")
     demo.add_argument("--device", default="cpu", help="where to compute (default: cpu)")
-    demo.add_argument("--quick", action="store_true", help="a second's work, to see that it runs; its figures say little")
+    demo.add_argument("--quick", action="store_true", help="a second of work; its figures say little")
     return parser
 
 
@@ -43,4 +43,5 @@ def _demo(directory: Path, device: str, quick: bool) -> int:
         return 2
     from aiodev._demo.program import FULL, QUICK, demo  # imports matplotlib, which only this command needs
 
+    directory.mkdir(parents=True, exist_ok=True)
     return asyncio.run(demo(directory, QUICK if quick else FULL, device))

@@ -35,8 +35,7 @@ QUICK = Amount(zoom=1, size=128, radius=5, passes=1)
 
 
 async def demo(directory: Path, amount: Amount, device: aiodev.DeviceLike = "cpu") -> int:
-    """Run the demo, write its pictures to ``directory`` and print its table; returns the exit status."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Run the demo, write its pictures to ``directory``, which exists, and print its table; returns the exit status."""
     async with aiodev.device(device):
         where = aiodev.current_device()
         scenes = await to_thread.run_sync(load_scenes, amount.zoom, amount.size, amount.radius)
@@ -46,8 +45,8 @@ async def demo(directory: Path, amount: Amount, device: aiodev.DeviceLike = "cpu
         first = Result("first launch, compiling")
         await measure(first, scenes, where, awaiting, int, 1)
         print(
-            f"  first tiles, their kernels compiled or loaded from the disk cache: {time.perf_counter() - began:.2f} s, "
-            f"worst heartbeat lag {first.lag.worst:.1f} ms\n"
+            f"  first tiles, kernels compiled or loaded from the disk cache: {time.perf_counter() - began:.2f} s, "
+            f"worst heartbeat lag meanwhile {first.lag.worst:.1f} ms\n"
         )
 
         results = [await idle(0.5 if amount is FULL else 0.1)]

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"which ones (default: all): {', '.join(FIGURES)}")
     parser.add_argument("--smoke", action="store_true", help="as little as possible of everything")
     parser.add_argument("--repeats", type=int, default=7, help="rounds, of which the median counts (default: 7)")
-    parser.add_argument("--json", type=Path, default=Path("bench-output/core.json"), help="where the outcome is written")
+    parser.add_argument("--json", type=Path, default=Path("bench-output/core.json"), help="where to write the outcome")
     parser.add_argument("--rst", type=Path, help="write the table for the documentation, too")
     options = parser.parse_args()
     if unknown := set(options.figures) - set(FIGURES):

@@ -192,7 +192,8 @@ async def import_time(run: Run) -> Figure:
 
     def fresh(modules: str) -> float:
         code = f"import time; began = time.perf_counter(); import {modules}; print(time.perf_counter() - began)"
-        return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) * 1e3
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        return float(done.stdout) * 1e3
 
     values = await run.medians({"aiodev": lambda: fresh("aiodev"), "numpy, anyio": lambda: fresh("numpy, anyio")})
     return Figure("import", "ms", values, [Bar("numpy, anyio", at_most=1.5)])

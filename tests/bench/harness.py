@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+import aiodev
+
 __all__ = ["Bar", "Case", "Figure", "Run", "print_table", "write_json", "write_rst"]
 
 #: Measures once and returns the figure, in its unit; a function or a coroutine function.
@@ -99,12 +101,9 @@ def machine() -> dict[str, object]:
 
 def versions() -> dict[str, str]:
     """Versions of what takes part."""
-    found = {"python": platform.python_version()}
-    for name in ("aiodev", "numpy", "numba", "anyio"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # run from the tree
-            found[name] = "not installed"
+    found = {"python": platform.python_version(), "aiodev": aiodev.__version__}
+    for name in ("numpy", "numba", "anyio"):
+        found[name] = metadata.version(name)
     return found
 
 
@@ -140,13 +139,15 @@ def write_json(path: Path, figures: list[Figure], run: Run) -> None:
         "machine": machine(),
         "versions": versions(),
         "settings": settings(),
-        "figures": [
-            asdict(figure)
-            | {"ratios": [{"bar": str(b), "ratio": figure.ratio(b), "met": b.met(figure.ratio(b))} for b in figure.bars]}
-            for figure in figures
-        ],
+        "figures": [asdict(figure) | {"ratios": _ratios(figure)} for figure in figures],
     }
     path.write_text(json.dumps(outcome, indent=2, ensure_ascii=False) + "\n")
+
+
+def _ratios(figure: Figure) -> list[dict[str, object]]:
+    return [
+        {"bar": str(bar), "ratio": figure.ratio(bar), "met": bar.met(figure.ratio(bar))} for bar in figure.bars
+    ]
 
 
 def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
