@@ -1,27 +1,30 @@
-"""Guards that make a device current, and the off-loop start."""
+"""Guards that make a device current, and the start that leaves the loop free."""
 
 from __future__ import annotations
 
 from types import TracebackType
 
-import anyio.to_thread
-
 from aiodev._core import context
 from aiodev._core.device import Device
-from aiodev._core.registry import DeviceLike, device_of_object, init_blocking, registry
+from aiodev._core.registry import DeviceLike, registry
 
 __all__ = ["device", "device_of", "init"]
 
+#: DLPack's codes of memory that only one device can reach: CUDA's own and managed.
+_DLPACK_TYPES = {2: "cuda", 13: "cuda"}
 
-class device:  # noqa: N801  (a verb phrase in use: `with aiodev.device("cpu"):`)
-    """Make a device current for a block, in the running task only.
+
+class device:  # noqa: N801  (read as `with aiodev.device("cpu"):`)
+    """Make a device current for a block, in the running task and in those that it creates.
 
     ``async with`` starts the device's backend first, off the loop; ``with`` leaves that to the first submission, which does
-    not wait for it either. None changes nothing. The guard may be used again, nested, and by any number of tasks at once.
+    not wait for it either. None changes nothing. A guard keeps nothing of who entered it: it may be used again, nested, and
+    by any number of tasks at once.
 
     Raises:
-        InvalidDeviceError: there is no such device.
+        BackendNotFoundError: there is no such type of device.
         BackendUnavailableError: its backend cannot start here.
+        InvalidDeviceError: it has no such device.
 
     Example:
         >>> import aiodev
@@ -46,8 +49,9 @@ class device:  # noqa: N801  (a verb phrase in use: `with aiodev.device("cpu"):`
 
     async def __aenter__(self) -> Device | None:
         if self._entry is not None and not self._entry.started:
-            await anyio.to_thread.run_sync(self._entry.ensure_started, abandon_on_cancel=True)
-        return self.__enter__()
+            await self._entry.start()
+        context.push(self, self._device)
+        return self._device
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -55,18 +59,33 @@ class device:  # noqa: N801  (a verb phrase in use: `with aiodev.device("cpu"):`
         context.pop(self)
 
     def __repr__(self) -> str:
-        return f"aiodev.device({str(self._device) if self._device else None!r})"
+        return f"aiodev.device({None if self._device is None else str(self._device)!r})"
 
 
 def device_of(obj: object) -> device:
-    """The guard of the device that holds ``obj``; changes nothing for host objects."""
-    return device(device_of_object(obj))
+    """The guard of the device that holds ``obj``; changes nothing for host objects.
+
+    ``obj`` is anything of ours with a ``device``, or an array of another library that speaks DLPack.
+    """
+    found = getattr(obj, "device", None)
+    if isinstance(found, Device):
+        return device(found)
+    ask = getattr(obj, "__dlpack_device__", None)
+    if ask is not None:
+        code, index = ask()
+        if code in _DLPACK_TYPES:
+            return device(Device(_DLPACK_TYPES[code], index))
+    return device(None)
 
 
 async def init(type: str | None = None) -> None:
     """Start a backend (default: the best one), off the loop; nothing happens when it has started.
 
+    Any number of tasks and threads may ask at once: it starts once. Cancellation stops the waiting, not the start.
+
     Raises:
+        BackendNotFoundError: no such type.
         BackendUnavailableError: it cannot start here.
+        BadForkError: it was started before this process was forked.
     """
-    await anyio.to_thread.run_sync(init_blocking, type, abandon_on_cancel=True)
+    await registry.entry_of(type).start()

@@ -13,14 +13,13 @@ a closed loop's reactor is recycled when the next one is made; what it waited fo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import select
 import sys
 import threading
 import time
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
-
-import anyio.to_thread
 
 from aiodev._core.config import settings
 from aiodev._core.fairness import budget
@@ -65,6 +64,21 @@ class AsyncioReactor:
             for timeline, value in points:
                 self.waits.discard(timeline, value, future)
 
+    def start(self, entry: BackendEntry) -> Wait:
+        """Suspend the task until a backend has started, or failed to."""
+        future = self.loop.create_future()
+
+        def settle() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def started(error: BaseException | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                self.loop.call_soon_threadsafe(settle)
+
+        entry.start_soon(started)
+        yield from future
+
     def pause(self) -> Wait:
         """Let other tasks run once."""
         yield
@@ -93,6 +107,7 @@ class TrioReactor:
 
     def __init__(self, trio: Any) -> None:
         self._lowlevel = trio.lowlevel
+        self._finished: type[BaseException] = trio.RunFinishedError
         self.loop = trio.lowlevel.current_trio_token()
         self.waits = WaitSet()
         self.closed = False
@@ -116,6 +131,17 @@ class TrioReactor:
         finally:
             for timeline, value in points:
                 self.waits.discard(timeline, value, waiter)
+
+    def start(self, entry: BackendEntry) -> Wait:
+        """Suspend the task until a backend has started, or failed to."""
+        waiter = _TrioWaiter(self._lowlevel)
+
+        def started(error: BaseException | None) -> None:
+            with contextlib.suppress(self._finished):
+                self.loop.run_sync_soon(waiter.wake)
+
+        entry.start_soon(started)
+        yield from self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
 
     def pause(self) -> Wait:
         """Let other tasks run once."""
@@ -171,7 +197,7 @@ def _recycle_closed() -> None:
 def wait(timeline: Timeline, value: int) -> Wait:
     """Wait in a coroutine until ``timeline`` reaches ``value``; says nothing of failure."""
     if timeline.deferred:
-        yield from anyio.to_thread.run_sync(_ensure_started, timeline, abandon_on_cancel=True).__await__()
+        yield from current_reactor().start(timeline.entry)
     if timeline.reached(value):
         if budget.spend_time():
             yield from current_reactor().pause()
@@ -192,11 +218,27 @@ def wait_any(points: Sequence[Point]) -> Wait:
     """Wait in a coroutine until one of ``points``, (timeline, value), is reached."""
     for timeline, _ in points:
         if timeline.deferred:
-            yield from anyio.to_thread.run_sync(_ensure_started, timeline, abandon_on_cancel=True).__await__()
+            yield from current_reactor().start(timeline.entry)
     reactor = current_reactor()
     while not any(timeline.reached(value) for timeline, value in points):
         yield from reactor.park(points)
     budget.renew()
+
+
+class starting:  # noqa: N801  (a verb in use: `await starting(entry)`)
+    """Start a backend off the loop, and wait for that.
+
+    Raises:
+        BackendUnavailableError: it cannot start here.
+    """
+
+    def __init__(self, entry: BackendEntry) -> None:
+        self._entry = entry
+
+    def __await__(self) -> Wait:
+        if not self._entry.started:
+            yield from current_reactor().start(self._entry)
+            self._entry.ensure_started()
 
 
 def _spin(timeline: Timeline, value: int) -> bool:
@@ -214,14 +256,6 @@ def _spin(timeline: Timeline, value: int) -> bool:
         return True
     timeline.spin_ns = duration // 2 if duration > _PROBE_NS // 2 else 0
     return False
-
-
-def _ensure_started(timeline: Timeline) -> None:
-    """Block until a deferred timeline has been handed to its backend, or is lost."""
-    entry: BackendEntry = timeline.entry
-    done = threading.Event()
-    entry.start_soon(lambda error: done.set())
-    done.wait()
 
 
 class _ParkingPlace:

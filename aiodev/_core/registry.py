@@ -1,31 +1,31 @@
-"""Which backends there are, and their lazy start.
+"""Which backends and devices there are.
 
 Backends are found through the entry-point group ``aiodev.backends`` and :func:`register_backend`. Nothing is imported
-before a backend is asked for, and nothing starts before its first stream, or :func:`init`. A start runs once, in a thread of
-its own; whoever needs it meanwhile waits for that one.
+before a backend is asked for, and nothing starts before its first stream, or :func:`aiodev.init`.
 
-After a fork, a backend that had started is forgotten in the child: one that can starts afresh, any other raises
+After a fork, what the parent had started is forgotten in the child: a backend that can starts afresh, any other raises
 :class:`BadForkError`.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
+import atexit
 import logging
 import os
 import threading
-import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
 
 from aiodev._core import context
 from aiodev._core.backend import Backend, DeviceProperties
 from aiodev._core.device import Device
-from aiodev._core.errors import BackendNotFoundError, BackendUnavailableError, BadForkError, InvalidDeviceError
+from aiodev._core.entry import BackendEntry, Factory
+from aiodev._core.errors import BackendNotFoundError, BackendUnavailableError, InvalidDeviceError
 
 __all__ = [
+    "BackendEntry",
     "DeviceLike",
+    "Registry",
     "available_backends",
     "current_device",
     "device_count",
@@ -37,160 +37,57 @@ __all__ = [
     "is_available",
     "is_initialized",
     "register_backend",
+    "registry",
     "set_device",
 ]
 
 logger = logging.getLogger("aiodev")
 
 DeviceLike = Device | str | int
-Factory = Callable[[], Backend]
+Resolved = tuple[BackendEntry, Device]
 
-#: Found without looking through the installed distributions, which takes tens of milliseconds.
-_BUILT_IN = {"cpu": "aiodev._backends.cpu:CPUBackend"}
 _GROUP = "aiodev.backends"
-
-
-class BackendEntry:
-    """One registered backend: made on first need, started once."""
-
-    def __init__(self, name: str, factory: Factory) -> None:
-        self.name = name
-        self.started = False
-        self._factory = factory
-        self._backend: Backend | None = None
-        self._lock = threading.RLock()
-        self._starting: threading.Thread | None = None
-        self._error: BaseException | None = None
-        self._forked = False
-        self._callbacks: list[Callable[[BaseException | None], object]] = []
-        self._queued: list[tuple[Callable[[], object], traceback.StackSummary]] = []
-
-    @property
-    def backend(self) -> Backend:
-        """The backend, made if need be; not started by this."""
-        backend = self._backend
-        if backend is None:
-            with self._lock:
-                if self._backend is None:
-                    self._backend = self._factory()
-                backend = self._backend
-        return backend
-
-    def unavailable_reason(self) -> str | None:
-        """Why it cannot start here, or None; never raises."""
-        if self._forked:
-            return "it was started before this process was forked; start processes with the 'spawn' method"
-        try:
-            return self.backend.unavailable_reason()
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-
-    def start_soon(self, callback: Callable[[BaseException | None], object]) -> None:
-        """Start in a thread, unless started, and call ``callback(error or None)`` then, in order of registration."""
-        with self._lock:
-            if not self.started and self._error is None:
-                self._callbacks.append(callback)
-                if self._starting is None:
-                    self._starting = threading.Thread(
-                        target=self._start, name=f"aiodev-start-{self.name}", daemon=True
-                    )
-                    self._starting.start()
-                return
-        callback(self._error)
-
-    def ensure_started(self) -> None:
-        """Block until it has started.
-
-        Raises:
-            BackendUnavailableError: it cannot start here.
-            BadForkError: it was started before this process was forked, and cannot start afresh.
-        """
-        if self.started:
-            return
-        done = threading.Event()
-        self.start_soon(lambda error: done.set())
-        done.wait()
-        if self._error is not None:
-            raise self._error
-
-    def call_when_started(self, fn: Callable[[], object]) -> None:
-        """Run ``fn`` now if the backend has started, else when it starts; a failure then names this call's place."""
-        with self._lock:
-            if not self.started:
-                self._queued.append((fn, traceback.extract_stack()[:-1]))
-                return
-        fn()
-
-    def _start(self) -> None:
-        error: BaseException | None = None
-        try:
-            reason = self.unavailable_reason()
-            if self._forked:
-                raise BadForkError(f"backend {self.name!r}", "start processes with the 'spawn' method")
-            if reason is not None:
-                raise BackendUnavailableError(self.name, reason)
-            self.backend.start()
-        except (BackendUnavailableError, BadForkError) as failure:
-            error = failure
-        except BaseException as failure:
-            error = BackendUnavailableError(self.name, f"{type(failure).__name__}: {failure}")
-            error.__cause__ = failure
-        with self._lock:
-            self._error = error
-            self.started = error is None
-            queued, self._queued = self._queued, []
-        if error is None:
-            self._replay(queued)
-        while True:
-            with self._lock:
-                callbacks, self._callbacks = self._callbacks, []
-                if not callbacks:
-                    self._starting = None
-                    return
-            for callback in callbacks:
-                try:
-                    callback(error)
-                except Exception:
-                    logger.exception("backend %r: a callback of its start failed", self.name)
-
-    def _replay(self, queued: list[tuple[Callable[[], object], traceback.StackSummary]]) -> None:
-        for fn, stack in queued:
-            try:
-                fn()
-            except Exception as failure:
-                failure.add_note("It was queued before the backend had started, here:\n" + "".join(stack.format()))
-                logger.exception("backend %r: a call queued before its start failed", self.name)
-
-    def forget_after_fork(self) -> None:
-        """In a forked child: the parent's threads and driver state are not here."""
-        touched = self.started or self._starting is not None
-        fresh = touched and self._backend is not None and not self._backend.capabilities.restarts_after_fork
-        forked = self._forked or fresh
-        self.__init__(self.name, self._factory)  # type: ignore[misc]
-        self._forked = forked
+#: Known without looking through the installed distributions: running from the tree there is none, and looking takes time.
+_BUILT_IN = (EntryPoint("cpu", "aiodev._backends.cpu:CPUBackend", _GROUP),)
 
 
 class Registry:
-    """The backends of this process, by name."""
+    """Backends by name.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    Args:
+        built_in: entry points that are known from the start.
+        discover: finds the others, called once, when a name is not known or all are asked for.
+    """
+
+    def __init__(self, built_in: Iterable[EntryPoint], discover: Callable[[], Iterable[EntryPoint]]) -> None:
         self._entries: dict[str, BackendEntry] = {}
-        self._scanned = False
-        self._resolved: dict[DeviceLike, tuple[BackendEntry, Device]] = {}
-        self._best: str | None = None
+        self._discover: Callable[[], Iterable[EntryPoint]] | None = discover
+        # Guards changes; re-entrant, as is that of an entry. Readers go by the dictionaries alone.
+        self._lock = threading.RLock()
+        # Answers of ``resolve``, kept once their backend has started: until then drivers may change their minds about
+        # what is visible. ``_default`` is the answer for None where no device is current.
+        self._resolved: dict[DeviceLike, Resolved] = {}
+        self._default: Resolved | None = None
         #: Called in a forked child, after the backends were forgotten.
         self.after_fork: list[Callable[[], object]] = []
+        self._add(built_in)
+
+    def _add(self, points: Iterable[EntryPoint]) -> None:
+        for point in points:
+            self._entries.setdefault(point.name, BackendEntry(point.name, _loader(point)))
 
     def register(self, name: str, factory: Factory) -> None:
-        """Add a backend, or replace one that has not started."""
+        """Add a backend, or replace one that has not been started."""
+        device = Device(name)
+        if device.type != name:
+            raise ValueError(f"{name!r} cannot name a kind of device: it has an index")
         with self._lock:
-            known = self._entries.get(name)
-            if known is not None and known.started:
-                raise ValueError(f"backend {name!r} has already started and cannot be replaced")
+            known = self._entries.pop(name, None)
+            if known is not None and known.busy:
+                self._entries[name] = known
+                raise ValueError(f"backend {name!r} has already been started and cannot be replaced")
             self._entries[name] = BackendEntry(name, factory)
-            self._resolved.clear()
-            self._best = None
+            self._forget_answers()
 
     def entry(self, name: str) -> BackendEntry:
         """The backend's entry.
@@ -199,97 +96,130 @@ class Registry:
             BackendNotFoundError: there is none of that name.
         """
         found = self._entries.get(name)
-        if found is None and name in _BUILT_IN:
-            with self._lock:
-                found = self._entries.setdefault(name, BackendEntry(name, _importer(_BUILT_IN[name])))
         if found is None:
-            self._scan()
+            self._complete()
             found = self._entries.get(name)
-        if found is None:
-            raise BackendNotFoundError(name, self.names())
+            if found is None:
+                raise BackendNotFoundError(name, self.names())
         return found
 
+    def entry_of(self, device: DeviceLike | None) -> BackendEntry:
+        """The entry of a device's type, whether or not there is such a device; None is the default type."""
+        if device is None or isinstance(device, int):
+            return self.resolve_default()[0]
+        return self.entry(Device(device).type)
+
     def names(self) -> tuple[str, ...]:
-        """All registered names, accelerators first, the CPU last."""
-        self._scan()
+        """All names, best first: accelerators, in order of registration, before the CPU."""
+        self._complete()
         return tuple(sorted(self._entries, key=lambda name: name == "cpu"))
 
-    def _scan(self) -> None:
-        if self._scanned:
+    def available(self) -> tuple[str, ...]:
+        """The names of those that can start here, best first. Never raises, starts nothing."""
+        return tuple(name for name in self.names() if self._entries[name].unavailable_reason() is None)
+
+    def _complete(self) -> None:
+        if self._discover is None:
             return
-        found = {point.name: point.value for point in importlib.metadata.entry_points(group=_GROUP)}
         with self._lock:
-            for name, target in {**_BUILT_IN, **found}.items():
-                self._entries.setdefault(name, BackendEntry(name, _importer(target)))
-            self._scanned = True
+            discover, self._discover = self._discover, None
+            if discover is not None:
+                self._add(discover())
 
-    def best(self) -> str:
-        """The type that plain indices and defaults mean: the first that can start here."""
-        if self._best is None:
-            self._best = available_backends()[0]
-        return self._best
-
-    def resolve(self, device: DeviceLike | None = None) -> tuple[BackendEntry, Device]:
+    def resolve(self, device: DeviceLike | None = None) -> Resolved:
         """The entry and the device that ``device`` means; None is the current device.
 
         Raises:
             BackendNotFoundError: no such type.
             BackendUnavailableError: it cannot start here.
-            InvalidDeviceError: no such index.
+            BadForkError: it was started before this process was forked.
+            InvalidDeviceError: no such index, or malformed.
         """
         if device is None:
             device = context.current().device
             if device is None:
-                device = Device(self.best())
+                return self._default or self.resolve_default()
         found = self._resolved.get(device)
-        if found is not None:
-            return found
-        if isinstance(device, int):
-            resolved = Device(self.best(), device)
+        return self._look_up(device) if found is None else found
+
+    def resolve_default(self) -> Resolved:
+        """The first device of the best backend that can start here, which is what plain indices and defaults mean."""
+        if self._default is not None:
+            return self._default
+        for name in self.names():
+            entry = self._entries[name]
+            if entry.unavailable_reason() is None:
+                default = entry, Device(name)
+                if entry.started:
+                    self._default = default
+                return default
+        raise BackendUnavailableError(" or ".join(self.names()), "no backend can start here")
+
+    def _look_up(self, asked: DeviceLike) -> Resolved:
+        if isinstance(asked, int):
+            if asked < 0:
+                raise InvalidDeviceError(asked, "an index is 0 or more")
+            device = Device(self.resolve_default()[1].type, asked)
         else:
-            resolved = device if isinstance(device, Device) else Device(device)
-        entry = self.entry(resolved.type)
-        reason = entry.unavailable_reason()
-        if reason is not None:
-            if entry._forked:
-                raise BadForkError(f"backend {entry.name!r}", "start processes with the 'spawn' method")
-            raise BackendUnavailableError(entry.name, reason)
-        count = entry.backend.device_count()
-        if resolved.index >= count:
-            raise InvalidDeviceError(str(resolved), f"{resolved.type!r} has {count} device(s) here")
-        self._resolved[device] = entry, resolved
-        return entry, resolved
+            device = asked if isinstance(asked, Device) else Device(asked)
+        entry = self.entry(device.type)
+        entry.check_available()
+        count = entry.device_count()
+        if device.index >= count:
+            devices = f"{device.type}:0" if count == 1 else f"{device.type}:0 to {device.type}:{count - 1}"
+            raise InvalidDeviceError(str(device), f"this machine has {devices}")
+        if entry.started:
+            self._resolved[asked] = entry, device
+        return entry, device
+
+    def _forget_answers(self) -> None:
+        self._resolved.clear()
+        self._default = None
+
+    # The ends of a process
+
+    def stop(self) -> None:
+        """Have the threads of every backend end: code that they run must not outlive the interpreter."""
+        for entry in list(self._entries.values()):
+            try:
+                entry.stop()
+            except Exception:
+                logger.exception("backend %r did not stop", entry.name)
+
+    def settle(self) -> None:
+        """Before a fork."""
+        for entry in list(self._entries.values()):
+            entry.settle()
 
     def forget_after_fork(self) -> None:
         """In a forked child."""
-        self._lock = threading.Lock()
-        self._resolved.clear()
-        self._best = None
+        self._lock = threading.RLock()
+        self._forget_answers()
         for entry in self._entries.values():
             entry.forget_after_fork()
         for hook in self.after_fork:
             hook()
 
 
-def _importer(target: str) -> Factory:
+def _loader(point: EntryPoint) -> Factory:
     def make() -> Backend:
-        module, _, name = target.partition(":")
-        factory: Factory = getattr(importlib.import_module(module), name)
+        factory: Factory = point.load()
         return factory()
 
     return make
 
 
 #: The process's registry.
-registry = Registry()
-os.register_at_fork(after_in_child=registry.forget_after_fork)
+registry = Registry(_BUILT_IN, lambda: entry_points(group=_GROUP))
+atexit.register(registry.stop)
+os.register_at_fork(before=registry.settle, after_in_child=registry.forget_after_fork)
 
 
 def register_backend(type: str, factory: Callable[[], Backend]) -> None:
     """Make a kind of device known; ``factory()`` is called when it is first needed.
 
     Raises:
-        ValueError: a backend of that name has already started.
+        ValueError: the name cannot be a device's, or a backend of that name has already been started.
     """
     registry.register(type, factory)
 
@@ -299,9 +229,9 @@ def get_backend(device: DeviceLike) -> Backend:
 
     Raises:
         BackendNotFoundError: there is none.
+        BackendUnavailableError: it cannot even be loaded.
     """
-    name = registry.best() if isinstance(device, int) else Device(device).type
-    return registry.entry(name).backend
+    return registry.entry_of(device).backend
 
 
 def available_backends() -> tuple[str, ...]:
@@ -312,34 +242,37 @@ def available_backends() -> tuple[str, ...]:
         >>> "cpu" in aiodev.available_backends()
         True
     """
-    return tuple(name for name in registry.names() if registry.entry(name).unavailable_reason() is None)
+    return registry.available()
 
 
 def is_available(type: str) -> bool:
-    """Whether a type of device can start here. Never raises, starts nothing."""
-    try:
-        return registry.entry(type).unavailable_reason() is None
-    except BackendNotFoundError:
-        return False
+    """Whether there is such a type of device and it can start here. Never raises, starts nothing."""
+    return type in registry.available()
 
 
 def device_count(type: str | None = None) -> int:
     """How many devices of a type there are (default: the best type); 0 when unavailable. Starts nothing.
 
+    Does not stand in the way of a later fork.
+
     Raises:
         BackendNotFoundError: no such type.
     """
-    entry = registry.entry(registry.best() if type is None else type)
-    return entry.backend.device_count() if entry.unavailable_reason() is None else 0
+    return registry.entry_of(type).device_count()
 
 
 def current_device() -> Device:
-    """The running task's device; the best one where none was chosen."""
+    """The running task's device; the first of the best type where none was chosen."""
     return registry.resolve()[1]
 
 
 def set_device(device: DeviceLike) -> None:
-    """Make a device current for the rest of the task, or to the end of the innermost guard."""
+    """Make a device current for the rest of the task, or to the end of the innermost guard. Starts nothing.
+
+    Raises:
+        InvalidDeviceError: there is no such device.
+        BackendUnavailableError: its backend cannot start here.
+    """
     context.replace(device=registry.resolve(device)[1])
 
 
@@ -359,21 +292,22 @@ def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
     return get_device_properties(device).capability
 
 
-def init_blocking(type: str | None = None) -> None:
+def init_blocking(type: str | None = None, timeout: float | None = None) -> None:
     """Start a backend (default: the best) and wait for it.
 
     Raises:
+        BackendNotFoundError: no such type.
         BackendUnavailableError: it cannot start here.
+        BadForkError: it was started before this process was forked.
+        TimeoutError: ``timeout`` seconds have passed; the start goes on.
     """
-    registry.entry(registry.best() if type is None else type).ensure_started()
+    registry.entry_of(type).ensure_started(timeout)
 
 
 def is_initialized(type: str | None = None) -> bool:
-    """Whether a backend has started."""
-    return registry.entry(registry.best() if type is None else type).started
+    """Whether a backend (default: the best) has started.
 
-
-def device_of_object(obj: Any) -> Device | None:
-    """The device that holds ``obj``, or None for a host object."""
-    found = getattr(obj, "device", None)
-    return found if isinstance(found, Device) else None
+    Raises:
+        BackendNotFoundError: no such type.
+    """
+    return registry.entry_of(type).started

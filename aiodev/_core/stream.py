@@ -13,8 +13,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
 
-import anyio.to_thread
-
 from aiodev._core import context, event as _event, trace
 from aiodev._core.backend import COMPLETED, SUBMITTED
 from aiodev._core.completion import Completion, Outcome, Reached, Result
@@ -23,7 +21,7 @@ from aiodev._core.errors import ClosedError, DependencyError, StreamFullError
 from aiodev._core.event import Event
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
-from aiodev._core.reactor import wait_blocking
+from aiodev._core.reactor import starting, wait_blocking
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.timeline import Timeline
 
@@ -322,7 +320,7 @@ class Stream:
 
     async def __aenter__(self) -> Stream:
         if self.timeline.deferred:
-            await anyio.to_thread.run_sync(self.timeline.entry.ensure_started, abandon_on_cancel=True)
+            await starting(self.timeline.entry)
         context.push(self, self.device, self)
         return self
 
