@@ -62,7 +62,8 @@ class Scene:
         return len(self.weights) // 2 + 1
 
     def __len__(self) -> int:
-        return (self.slope.shape[0] // self.size) * (self.slope.shape[1] // self.size)
+        rows, columns = self.slope.shape
+        return int(rows // self.size) * int(columns // self.size)
 
     def tiles(self) -> Iterator[Tile]:
         """Every tile, row by row."""
@@ -75,7 +76,9 @@ class Scene:
 
     def crop(self, result: Floats) -> Floats:
         """A result without the cells that were only filled in."""
-        return result[: self.height.shape[0], : self.height.shape[1]]
+        rows, columns = self.height.shape
+        cropped: Floats = result[:rows, :columns]
+        return cropped
 
     def clear(self) -> None:
         """Forget the results, so that a run cannot pass on those of the one before."""
@@ -87,7 +90,8 @@ def gaussian(radius: int) -> Floats:
     """Weights of a Gaussian blur that reaches ``radius`` cells to each side; their sum is 1."""
     x = np.arange(-radius, radius + 1)
     weights = np.exp(-0.5 * (x / (radius / 3)) ** 2)
-    return (weights / weights.sum()).astype(np.float32)
+    normalised: Floats = (weights / weights.sum()).astype(np.float32)
+    return normalised
 
 
 def load_scenes(zoom: int, size: int, radius: int) -> list[Scene]:
