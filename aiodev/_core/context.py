@@ -1,8 +1,8 @@
 """What is current for the running task: its device, and its stream on each device.
 
-One context variable holds an immutable linked frame. A guard pushes a frame and pops it again, so the previous state lives
-in the frame, not in the guard: the same stream may be entered by any number of tasks, nested, at once. Tasks copy the
-context when they are created, which is how they inherit, and nothing that they do is seen outside.
+One context variable holds an immutable linked frame. A guard pushes a frame and pops it again, so the previous state
+lives in the frame, not in the guard: the same stream may be entered by any number of tasks, nested, at once. Tasks copy
+the context when they are created, which is how they inherit, and nothing that they do is seen outside.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Frame:
         self.owner = owner
 
 
-_frame: ContextVar[Frame] = ContextVar("aiodev.frame", default=Frame(None, {}, None, None))
+_outermost = Frame(None, {}, None, None)
+_frame: ContextVar[Frame] = ContextVar("aiodev.frame", default=_outermost)
 
 #: The running task's frame. A bound method of C: every submission without a stream of its own comes through here.
 current = _frame.get

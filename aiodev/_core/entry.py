@@ -2,13 +2,14 @@
 
 Starting imports compilers and drivers and takes up to seconds, so everybody shares one attempt. Invariants:
 
-1.  ``started`` becomes true after ``Backend.start`` and after every queued call; never before one of them. Whoever reads it
-    as true may use the backend, and nothing that was asked for before is still to come.
-2.  Callbacks run in order of registration, in the starting thread. One that is registered while earlier ones still run
-    comes after them, so "called back" means that whoever asked before has been served.
-3.  An attempt fails as a whole: for its waiters, its callbacks, and whoever joins before it is over. The next one tries anew.
-4.  No fork happens in the middle of an attempt (``settle``): a child would inherit import locks and half-made state that
-    nobody is left to finish.
+1.  ``started`` becomes true after ``Backend.start`` and after every queued call; never before one of them. Whoever
+    reads it as true may use the backend, and nothing that was asked for before is still to come.
+2.  Callbacks run in order of registration, in the starting thread. One that is registered while earlier ones still
+    run comes after them, so "called back" means that whoever asked before has been served.
+3.  An attempt fails as a whole: for its waiters, its callbacks, and whoever joins before it is over. The next one tries
+    anew.
+4.  No fork happens in the middle of an attempt (``settle``): a child would inherit import locks and half-made state
+    that nobody is left to finish.
 """
 
 from __future__ import annotations
@@ -84,6 +85,11 @@ class BackendEntry:
             raise BackendUnavailableError(self.name, f"{type(error).__name__}: {error}") from error
 
     @property
+    def busy(self) -> bool:
+        """Whether it has started, or is about to."""
+        return self.started or self._attempt is not None
+
+    @property
     def lost_in_fork(self) -> bool:
         """Whether the parent of this forked process had started it, so that it cannot start here."""
         return any(not backend.capabilities.restarts_after_fork for backend in self._inherited)
@@ -127,7 +133,8 @@ class BackendEntry:
     def start_soon(self, callback: Callback | None = None) -> None:
         """Start in a thread, unless started; then call ``callback(error or None)``.
 
-        Never blocks. The callback runs in the starting thread, or at once when nothing is left to start; it must be short.
+        Never blocks. The callback runs in the starting thread, or at once when nothing is left to start; it must be
+        short.
         """
         with self._lock:
             if self._join() is not None:
@@ -156,7 +163,8 @@ class BackendEntry:
             except TimeoutError:
                 if attempt.done():  # the start itself ran into a timeout
                     raise
-                raise TimeoutError(f"backend {self.name!r} had not started after {timeout} s; it goes on starting") from None
+                late = f"backend {self.name!r} had not started after {timeout} s; it goes on starting"
+                raise TimeoutError(late) from None
 
     async def start(self) -> None:
         """As ``ensure_started``, leaving the loop free meanwhile. Cancellation stops the waiting, not the start."""
@@ -245,10 +253,17 @@ class BackendEntry:
             self._backend.stop()
 
     def settle(self) -> None:
-        """Before a fork: let an attempt come to its end."""
+        """Before a fork: let an attempt come to its end, and none begin before ``resume``."""
+        self._lock.acquire()
         starter = self._starter
         if starter is not None and starter is not threading.current_thread():
+            self._lock.release()
             starter.join(_SETTLE_SECONDS)
+            self._lock.acquire()
+
+    def resume(self) -> None:
+        """After a fork, in the parent."""
+        self._lock.release()
 
     def forget_after_fork(self) -> None:
         """In a forked child: what the parent started is not here. Calls that are still queued stay so."""
@@ -269,5 +284,5 @@ def _site_of_caller() -> int:
         frame = sys._getframe(depth)
         outside = frame.f_globals.get("__name__", "").partition(".")[0] != "aiodev"
         if outside or frame.f_back is None:
-            return sites.here(depth - 1)
+            return sites.here(depth)
         depth += 1

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from aiodev._core import context
 from aiodev._core.device import Device
-from aiodev._core.registry import DeviceLike, registry
+from aiodev._core.registry import BackendEntry, DeviceLike, registry
 
 __all__ = ["device", "device_of", "init"]
 
@@ -14,12 +14,12 @@ __all__ = ["device", "device_of", "init"]
 _DLPACK_TYPES = {2: "cuda", 13: "cuda"}
 
 
-class device:  # noqa: N801  (read as `with aiodev.device("cpu"):`)
+class device:
     """Make a device current for a block, in the running task and in those that it creates.
 
-    ``async with`` starts the device's backend first, off the loop; ``with`` leaves that to the first submission, which does
-    not wait for it either. None changes nothing. A guard keeps nothing of who entered it: it may be used again, nested, and
-    by any number of tasks at once.
+    ``async with`` starts the device's backend first, off the loop; ``with`` leaves that to the first submission, which
+    does not wait for it either. None changes nothing. A guard keeps nothing of who entered it: it may be used again,
+    nested, and by any number of tasks at once.
 
     Raises:
         BackendNotFoundError: there is no such type of device.
@@ -36,7 +36,10 @@ class device:  # noqa: N801  (read as `with aiodev.device("cpu"):`)
     __slots__ = ("_device", "_entry")
 
     def __init__(self, device: DeviceLike | None) -> None:
-        self._entry, self._device = (None, None) if device is None else registry.resolve(device)
+        self._entry: BackendEntry | None = None
+        self._device: Device | None = None
+        if device is not None:
+            self._entry, self._device = registry.resolve(device)
 
     def __enter__(self) -> Device | None:
         context.push(self, self._device)

@@ -47,7 +47,7 @@ DeviceLike = Device | str | int
 Resolved = tuple[BackendEntry, Device]
 
 _GROUP = "aiodev.backends"
-#: Known without looking through the installed distributions: running from the tree there is none, and looking takes time.
+#: Known without looking through the installed distributions, among which a tree is not, and which takes time.
 _BUILT_IN = (EntryPoint("cpu", "aiodev._backends.cpu:CPUBackend", _GROUP),)
 
 
@@ -70,6 +70,7 @@ class Registry:
         self._default: Resolved | None = None
         #: Called in a forked child, after the backends were forgotten.
         self.after_fork: list[Callable[[], object]] = []
+        self._settled: list[BackendEntry] = []
         self._add(built_in)
 
     def _add(self, points: Iterable[EntryPoint]) -> None:
@@ -82,9 +83,8 @@ class Registry:
         if device.type != name:
             raise ValueError(f"{name!r} cannot name a kind of device: it has an index")
         with self._lock:
-            known = self._entries.pop(name, None)
+            known = self._entries.get(name)
             if known is not None and known.busy:
-                self._entries[name] = known
                 raise ValueError(f"backend {name!r} has already been started and cannot be replaced")
             self._entries[name] = BackendEntry(name, factory)
             self._forget_answers()
@@ -105,9 +105,9 @@ class Registry:
 
     def entry_of(self, device: DeviceLike | None) -> BackendEntry:
         """The entry of a device's type, whether or not there is such a device; None is the default type."""
-        if device is None or isinstance(device, int):
-            return self.resolve_default()[0]
-        return self.entry(Device(device).type)
+        if isinstance(device, str | Device):
+            return self.entry(Device(device).type)
+        return self.resolve_default()[0]
 
     def names(self) -> tuple[str, ...]:
         """All names, best first: accelerators, in order of registration, before the CPU."""
@@ -123,8 +123,12 @@ class Registry:
             return
         with self._lock:
             discover, self._discover = self._discover, None
-            if discover is not None:
+            if discover is None:
+                return
+            try:
                 self._add(discover())
+            except Exception:  # somebody else's broken metadata must not take our own backends away
+                logger.exception("the entry points of group %r could not be read", _GROUP)
 
     def resolve(self, device: DeviceLike | None = None) -> Resolved:
         """The entry and the device that ``device`` means; None is the current device.
@@ -156,12 +160,7 @@ class Registry:
         raise BackendUnavailableError(" or ".join(self.names()), "no backend can start here")
 
     def _look_up(self, asked: DeviceLike) -> Resolved:
-        if isinstance(asked, int):
-            if asked < 0:
-                raise InvalidDeviceError(asked, "an index is 0 or more")
-            device = Device(self.resolve_default()[1].type, asked)
-        else:
-            device = asked if isinstance(asked, Device) else Device(asked)
+        device = Device(self.resolve_default()[1].type, asked) if isinstance(asked, int) else Device(asked)
         entry = self.entry(device.type)
         entry.check_available()
         count = entry.device_count()
@@ -188,8 +187,15 @@ class Registry:
 
     def settle(self) -> None:
         """Before a fork."""
-        for entry in list(self._entries.values()):
+        self._settled = list(self._entries.values())
+        for entry in self._settled:
             entry.settle()
+
+    def resume(self) -> None:
+        """After a fork, in the parent."""
+        settled, self._settled = self._settled, []
+        for entry in settled:
+            entry.resume()
 
     def forget_after_fork(self) -> None:
         """In a forked child."""
@@ -212,7 +218,7 @@ def _loader(point: EntryPoint) -> Factory:
 #: The process's registry.
 registry = Registry(_BUILT_IN, lambda: entry_points(group=_GROUP))
 atexit.register(registry.stop)
-os.register_at_fork(before=registry.settle, after_in_child=registry.forget_after_fork)
+os.register_at_fork(before=registry.settle, after_in_parent=registry.resume, after_in_child=registry.forget_after_fork)
 
 
 def register_backend(type: str, factory: Callable[[], Backend]) -> None:
@@ -247,7 +253,10 @@ def available_backends() -> tuple[str, ...]:
 
 def is_available(type: str) -> bool:
     """Whether there is such a type of device and it can start here. Never raises, starts nothing."""
-    return type in registry.available()
+    try:
+        return registry.entry(type).unavailable_reason() is None
+    except BackendNotFoundError:
+        return False
 
 
 def device_count(type: str | None = None) -> int:
