@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aiodev._core.backend import Backend
-from aiodev.testing import failure_rules, memory_rules, order_rules, sharing_rules, waking_rules
+from aiodev.testing import failure_rules, kernel_rules, memory_rules, order_rules, sharing_rules, waking_rules
 from aiodev.testing.rule import ConformanceError, NotApplicable, Rule
 from aiodev.testing.workbench import Workbench
 
@@ -27,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     *waking_rules.RULES,
     *failure_rules.RULES,
     *sharing_rules.RULES,
+    *kernel_rules.RULES,
 )
 
 

@@ -96,17 +96,17 @@ def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) ->
     count = backend.executor.thread_count
     entered, release = threading.Semaphore(0), threading.Event()
 
-    def hold() -> int:
+    def hold(*_: object) -> int:
         entered.release()
         release.wait()
         return 0
 
     entry = backend.reserve_entry()
-    callback = _ENTRY(lambda result, excinfo, arguments, lo, hi: hold())
+    callback = _ENTRY(hold)
     if backend.executor.kind == "native":
         backend.set_entry(entry, ctypes.cast(callback, ctypes.c_void_p).value or 0)
     else:
-        backend.set_entry(entry, lambda arguments, lo, hi: hold())
+        backend.set_entry(entry, hold)
     queues = [backend.create_queue(index, backend.capabilities.priorities[0], False)[0] for _ in range(count)]
     try:
         for queue in queues:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from aiodev._backends.cpu.arena import arena
+from aiodev._backends.cpu.layout import ENTRY_BYTES
 from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Fault, KernelSpec
@@ -24,7 +26,6 @@ class Executor(Protocol):
     decode_error: Callable[[int, int, int], BaseException]  #: (excinfo address, entry, site) of failed code
 
     def stop(self) -> None: ...
-    def reserve_entry(self) -> int: ...
     def set_entry(self, entry: int, code: Any) -> None: ...  # an address; the portable one takes functions too
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]: ...
     def destroy_queue(self, queue: int) -> None: ...
@@ -45,7 +46,6 @@ class Executor(Protocol):
 
 #: Bound on the instance by ``adopt``, so that a call goes to the executor without a step between.
 _BOUND = (
-    "reserve_entry",
     "set_entry",
     "create_queue",
     "destroy_queue",
@@ -133,8 +133,8 @@ class HostBackend(Backend):
         return _located(wrapped, site)
 
     def reserve_entry(self) -> int:
-        """An entry without code; it may be launched behind a gate that opens after ``set_entry``."""
-        return self.executor.reserve_entry()
+        """An entry without code, before ``start`` too; it may be launched behind a gate that opens after ``set_entry``."""
+        return arena.allocate(ENTRY_BYTES)
 
     def set_entry(self, entry: int, code: int | Callable[[bytes, int, int], object]) -> None:
         """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""

@@ -78,12 +78,6 @@ class PortableExecutor:
 
     # Kernel entries
 
-    def reserve_entry(self) -> int:
-        """An entry without code yet; it can be launched behind a gate that opens after ``set_entry``."""
-        entry = next(self._numbers)
-        self._entries[entry] = _not_loaded
-        return entry
-
     def set_entry(self, entry: int, code: int | Function) -> None:
         """Give an entry its code: the address of native code, or a Python function ``(arguments, lo, hi)``."""
         self._entries[entry] = NativeCode(code) if isinstance(code, int) else code

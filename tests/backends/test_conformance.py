@@ -1,0 +1,155 @@
+"""Our backends keep every rule, and the rules catch backends that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiodev._backends.cpu.host import HostBackend
+from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.workers import PortableQueue, Waker
+from aiodev._core.backend import Fault
+from aiodev.testing import RULES, ConformanceError, NotApplicable, Rule, SimulatedBackend, check_backend, check_rule
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_rule(rule: Rule, backend: HostBackend) -> None:
+    """Each of our backends keeps each rule."""
+    try:
+        check_rule(backend, rule)
+    except NotApplicable as reason:
+        pytest.skip(str(reason))
+
+
+def test_rules_have_names_of_their_own_and_promises() -> None:
+    """Every rule is named once and says what it promises in a sentence."""
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert all(rule.promise.endswith(".") for rule in RULES)
+
+
+def test_check_backend_reports(backend: HostBackend) -> None:
+    """check_backend takes rules or their names, and says what was kept."""
+    found = check_backend(backend, rules=["values_count_from_one", RULES[0]])
+    assert found.kept == ["values_count_from_one", RULES[0].name]
+    assert found.not_applicable == {}
+
+
+def test_unknown_rule_is_a_key_error(backend: HostBackend) -> None:
+    """A misspelt rule is not silently left out."""
+    with pytest.raises(KeyError):
+        check_backend(backend, rules=["values_count_from_two"])
+
+
+class BrokenBackend(SimulatedBackend):
+    """A backend with an executor that breaks a promise."""
+
+    name = "broken"
+
+    def __init__(self, executor: type[PortableExecutor]) -> None:
+        super().__init__(2)
+        self._broken = executor
+
+    def start(self) -> None:
+        self.adopt(self._broken(2, 2))
+
+    def allocate(self, index: int, nbytes: int) -> int:
+        return super().allocate(index, nbytes) & (1 << 56) - 1
+
+
+class LosesWakeUps(PortableExecutor):
+    """Says that it will fire, having looked too early."""
+
+    def arm(self, queue: int, value: int, waker: int) -> bool:
+        super().arm(queue, 1 << 60, waker)
+        return True
+
+
+class ForgetsFaults(PortableExecutor):
+    """Keeps one fault only."""
+
+    def faults(self, queue: int) -> list[Fault]:
+        return super().faults(queue)[-1:]
+
+
+class ForgivesTooMuch(PortableExecutor):
+    """Lets what is pending run when it is forgiven."""
+
+    def forgive(self, queue: int) -> None:
+        with self._lock:
+            target = self._queues[queue]
+            if target.faults and target.faults[-1].last is None:
+                first = target.faults[-1]
+                target.faults[-1] = Fault(first.first, target.completed, first.error, first.dependency)
+
+
+class IgnoresWaits(PortableExecutor):
+    """Passes every wait."""
+
+    def wait(self, queue: int, other: int, value: int) -> int:
+        return super().wait(queue, other, 0)
+
+
+class IgnoresPriority(PortableExecutor):
+    """First come, first served."""
+
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        return super().create_queue(index, 0, reserved)
+
+
+class ChattyWaker(Waker):
+    """Writes for every queue."""
+
+    def fire(self, queue: int) -> None:
+        earlier = self.collect()
+        super().fire(queue)
+        self._fired += earlier
+
+
+class DoesNotCoalesce(PortableExecutor):
+    """Has a waker that writes more than once."""
+
+    def create_waker(self, descriptor: int) -> int:
+        waker = super().create_waker(descriptor)
+        self._wakers[waker] = ChattyWaker(descriptor)
+        return waker
+
+
+class SkipsWaitsBehindFailures(PortableExecutor):
+    """Forgets the order that a wait behind a failure sets up."""
+
+    def wait(self, queue: int, other: int, value: int) -> int:
+        target: PortableQueue = self._queues[queue]
+        return super().wait(queue, other, 0 if target.faults else value)
+
+
+class FillsBytes(PortableExecutor):
+    """Takes the first byte for the pattern."""
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        return super().fill(queue, dst, count, pattern[:1] * len(pattern))
+
+
+@pytest.mark.parametrize(
+    ("executor", "rule"),
+    [
+        (LosesWakeUps, "an_armed_waker_fires_once"),
+        (LosesWakeUps, "arm_refuses_a_reached_value"),
+        (ForgetsFaults, "the_last_faults_are_kept"),
+        (ForgivesTooMuch, "forgive_is_for_later_submissions_only"),
+        (IgnoresWaits, "a_wait_orders_two_queues"),
+        (IgnoresPriority, "urgent_work_overtakes"),
+        (DoesNotCoalesce, "wake_ups_coalesce"),
+        (SkipsWaitsBehindFailures, "a_wait_behind_a_failure_still_takes_its_time"),
+        (FillsBytes, "fills_repeat_their_pattern"),
+    ],
+)
+def test_broken_backend_is_caught(executor: type[PortableExecutor], rule: str) -> None:
+    """A backend that breaks a promise fails the rule of that promise, by name."""
+    broken = BrokenBackend(executor)
+    broken.start()
+    try:
+        with pytest.raises(ConformanceError) as caught:
+            check_backend(broken, rules=[rule], patience=0.5)
+        assert caught.value.rule == rule
+        assert str(caught.value).startswith(f"{rule}: ")
+    finally:
+        broken.stop()

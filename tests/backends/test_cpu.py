@@ -1,0 +1,154 @@
+"""The CPU backend: which executor it takes and why, how it splits the machine, and its memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+from aiodev._backends.cpu import CPUBackend, backend as cpu_backend
+from aiodev._backends.cpu.host import HostBackend
+from aiodev._backends.cpu.memory import HUGE_FROM, HUGE_PAGE, HostMemory
+from aiodev._backends.cpu.properties import available_memory, cores_of, total_memory, usable_cores
+from aiodev._core.config import Settings
+from aiodev._core.errors import BackendUnavailableError
+
+
+def _cpu(**environment: str) -> CPUBackend:
+    return CPUBackend(Settings.from_environment(environment))
+
+
+def test_python_executor_on_request() -> None:
+    """AIODEV_EXECUTOR=python takes plain threads and says so."""
+    backend = _cpu(AIODEV_EXECUTOR="python")
+    assert (backend.executor_kind, backend.executor_reason) == ("python", "AIODEV_EXECUTOR=python")
+    backend.start()
+    assert backend.executor.kind == "python"
+    backend.stop()
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "word"),
+    [(("platform", "darwin"), "darwin"), (("machine", "riscv64"), "riscv64"), (("jit", "1"), "NUMBA_DISABLE_JIT")],
+)
+def test_native_executor_only_where_it_runs(
+    monkeypatch: pytest.MonkeyPatch, obstacle: tuple[str, str], word: str
+) -> None:
+    """Where native code cannot run, auto takes plain threads and names the reason; asking for native raises it."""
+    what, value = obstacle
+    if what == "platform":
+        monkeypatch.setattr(cpu_backend.sys, "platform", value)
+    elif what == "machine":
+        monkeypatch.setattr(cpu_backend.platform, "machine", lambda: value)
+    else:
+        monkeypatch.setenv("NUMBA_DISABLE_JIT", value)
+    backend = _cpu()
+    assert backend.executor_kind == "python" and word in backend.executor_reason
+    with pytest.raises(BackendUnavailableError, match=word):
+        _cpu(AIODEV_EXECUTOR="native")
+
+
+def test_use_before_start_says_what_to_do() -> None:
+    """A backend that was not started raises and says so."""
+    backend = _cpu(AIODEV_EXECUTOR="python")
+    with pytest.raises(RuntimeError, match="start"):
+        backend.create_queue(0, 0, False)
+    backend.stop()
+
+
+def test_importing_and_asking_starts_nothing() -> None:
+    """Discovery imports neither numba nor NumPy and starts no thread."""
+    code = (
+        "import sys, threading; from aiodev._backends.cpu import CPUBackend; b = CPUBackend();"
+        "b.device_count(), b.device_properties(0), b.unavailable_reason(), b.memory_info(0);"
+        "print('numba' in sys.modules, 'numpy' in sys.modules, threading.active_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["False", "False", "1"]
+
+
+def test_devices_split_the_cores() -> None:
+    """Devices share out the usable cores without overlap; with more devices than cores each has one."""
+    cores = usable_cores()
+    for count in range(1, len(cores) + 1):
+        shares = [cores_of(i, count) for i in range(count)]
+        assert sum(shares, ()) == cores and all(shares)
+    many = len(cores) + 3
+    assert all(len(cores_of(i, many)) == 1 for i in range(many))
+
+
+def test_devices_split_the_memory() -> None:
+    """Devices share out the machine's memory, and each has its properties."""
+    backend = _cpu(AIODEV_CPU_DEVICES="3")
+    assert backend.device_count() == 3
+    for index in range(3):
+        properties = backend.device_properties(index)
+        assert (properties.index, properties.total_memory) == (index, total_memory() // 3)
+        assert properties.extra["cores"] == cores_of(index, 3)
+        assert properties.capability[0] in (16, 32, 64)
+
+
+def test_memory_figures_are_consistent() -> None:
+    """What is available is within the total."""
+    assert 0 < available_memory() <= total_memory()
+
+
+def test_memory_is_zeroed_aligned_and_counted() -> None:
+    """Fresh memory is zero, large memory starts at a huge page, and the counts follow."""
+    memory = HostMemory(1 << 30)
+    small, large = memory.allocate(1000), memory.allocate(HUGE_FROM + 1)
+    assert small % 256 == 0 and large % HUGE_PAGE == 0
+    assert ctypes.string_at(large + HUGE_FROM - 15, 16) == bytes(16)
+    ctypes.memset(large, 1, HUGE_FROM + 1)
+    assert memory.allocated == 1000 + HUGE_FROM + 1
+    memory.deallocate(small)
+    memory.deallocate(large)
+    assert memory.allocated == 0
+
+
+def test_memory_beyond_the_device_is_refused() -> None:
+    """The device's total binds, however much the system would promise."""
+    memory = HostMemory(1 << 20)
+    kept = memory.allocate(1 << 19)
+    with pytest.raises(MemoryError):
+        memory.allocate((1 << 19) + 1)
+    memory.deallocate(kept)
+    memory.deallocate(memory.allocate(1 << 20))
+
+
+def test_deallocating_twice_is_an_error() -> None:
+    """An address can be given back once."""
+    memory = HostMemory(1 << 20)
+    address = memory.allocate(1)
+    memory.deallocate(address)
+    with pytest.raises(KeyError):
+        memory.deallocate(address)
+
+
+def test_stop_ends_the_threads_and_may_be_repeated(cpu: HostBackend) -> None:
+    """A backend of its own can be started, stopped, and stopped again without a trace."""
+    backend = _cpu(AIODEV_EXECUTOR=cpu.executor.kind)
+    backend.start()
+    queue, counters = backend.create_queue(0, 0, False)
+    assert backend.spin(queue, backend.fill(queue, 0, 0, b"x"), 10**10)
+    assert counters[0] == 1
+    backend.stop()
+    backend.stop()
+
+
+def test_kernels_are_interpreted_without_a_compiler() -> None:
+    """With NUMBA_DISABLE_JIT=1 the rules about kernels hold all the same."""
+    code = (
+        "from aiodev._backends.cpu import CPUBackend; from aiodev.testing import check_backend; b = CPUBackend();"
+        "b.start(); print(b.executor.kind, b.executor_reason);"
+        "check_backend(b, rules=['empty_launches_complete', 'a_kernels_exception_is_its_fault']); b.stop()"
+    )
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "AIODEV_EXECUTOR": "auto"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("python NUMBA_DISABLE_JIT")

@@ -1,0 +1,125 @@
+"""Scheduling with every worker held: what happens is then exact, not likely."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import pytest
+
+from aiodev._backends.cpu.host import HostBackend
+from aiodev._backends.cpu.operations import GRAIN
+from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev.testing import QueueLatch, held_workers
+
+_PATIENCE = 10**10
+
+
+def test_urgent_work_that_came_last_runs_first(cpu: HostBackend) -> None:
+    """With all workers held, low, then normal, then high become ready; freed one by one, they run high to low."""
+    cells = (ctypes.c_int64 * 3)()
+    queues = []
+    with held_workers(cpu):
+        for i, priority in enumerate((1, 0, -1)):
+            queue, _ = cpu.create_queue(0, priority, False)
+            block = (ctypes.c_char * (8 << 20))()
+            cpu.stamp(queue, ctypes.addressof(cells) + 8 * i)
+            # Long, so that a second worker that is freed at the same time is not soon done with the next queue.
+            cpu.fill(queue, ctypes.addressof(block), 1 << 20, b"12345678")
+            queues.append((queue, block))
+            assert not cpu.spin(queue, 1, 1000), "a worker that should be held ran something"
+    for queue, _ in queues:
+        assert cpu.spin(queue, 2, _PATIENCE)
+        cpu.destroy_queue(queue)
+    if cpu.executor.thread_count == 1:
+        assert cells[2] < cells[1] < cells[0]
+    assert cells[2] < cells[0], "a low-priority queue that came first ran before a high-priority one"
+
+
+def test_submitting_needs_no_worker(cpu: HostBackend) -> None:
+    """Submission, arming and queries work while no worker is free."""
+    with held_workers(cpu):
+        queue, counters = cpu.create_queue(0, 0, False)
+        for _ in range(1000):
+            cpu.fill(queue, 0, 0, b"x")
+        assert counters[0] == 0 and not cpu.spin(queue, 1, 0)
+    assert cpu.spin(queue, 1000, _PATIENCE)
+    cpu.destroy_queue(queue)
+
+
+def test_reserved_queue_runs_while_all_others_are_held(cpu: HostBackend) -> None:
+    """A reserved queue of the native executor has a worker of its own."""
+    if cpu.executor.kind != "native":
+        pytest.skip("queues of the portable executor own nothing")
+    queue, _ = cpu.create_queue(0, 0, True)
+    with held_workers(cpu):
+        assert cpu.spin(queue, cpu.fill(queue, 0, 0, b"x"), _PATIENCE)
+    cpu.destroy_queue(queue)
+
+
+def test_queue_latch_holds_and_fails(cpu: HostBackend) -> None:
+    """A queue latch holds until released, once, and can fail the queue."""
+    queue, counters = cpu.create_queue(0, 0, False)
+    with QueueLatch(cpu, queue) as latch:
+        assert not cpu.spin(queue, latch.value, 1000)
+    latch.release()
+    assert cpu.spin(queue, latch.value, _PATIENCE)
+    failing = QueueLatch(cpu, queue)
+    failing.release(failed=True)
+    assert cpu.spin(queue, failing.value, _PATIENCE)
+    assert cpu.faults(queue)[0].first == failing.value
+    cpu.destroy_queue(queue)
+
+
+def test_workers_share_a_long_range() -> None:
+    """A long range is run by several workers at once, each index once, and completes when all are done."""
+    executor = PortableExecutor(1, 2)
+    meeting = threading.Barrier(2, timeout=30)
+    seen: list[tuple[int, int]] = []
+
+    def body(arguments: bytes, lo: int, hi: int) -> None:
+        if len(seen) < 2:
+            seen.append((lo, hi))
+            meeting.wait()  # passes only when two workers are inside
+        else:
+            seen.append((lo, hi))
+
+    entry = executor.reserve_entry()
+    executor.set_entry(entry, body)
+    queue, _ = executor.create_queue(0, 0, False)
+    size = 10 * GRAIN + 1
+    assert executor.spin(queue, executor.launch(queue, entry, size, b"", 0), _PATIENCE)
+    covered = sorted(seen)
+    assert covered[0][0] == 0 and covered[-1][1] == size
+    assert all(a[1] == b[0] for a, b in zip(covered, covered[1:], strict=False))
+    assert executor.faults(queue) == []
+    executor.stop()
+
+
+def test_a_failing_chunk_ends_the_range() -> None:
+    """After one chunk failed no more are handed out, and the first error is the operation's."""
+    executor = PortableExecutor(1, 2)
+    ran: list[int] = []
+
+    def body(arguments: bytes, lo: int, hi: int) -> None:
+        ran.append(lo)
+        raise ValueError(lo)
+
+    entry = executor.reserve_entry()
+    executor.set_entry(entry, body)
+    queue, _ = executor.create_queue(0, 0, False)
+    assert executor.spin(queue, executor.launch(queue, entry, 100 * GRAIN, b"", 0), _PATIENCE)
+    assert len(ran) <= 2
+    assert isinstance(executor.faults(queue)[0].error, ValueError)
+    executor.stop()
+
+
+def test_launching_an_empty_entry_fails_the_operation() -> None:
+    """An entry that was reserved but never loaded fails what launches it."""
+    executor = PortableExecutor(1, 2)
+    queue, _ = executor.create_queue(0, 0, False)
+    value = executor.launch(queue, executor.reserve_entry(), 1, b"", 0)
+    assert executor.spin(queue, value, _PATIENCE)
+    with pytest.raises(RuntimeError, match="loaded"):
+        raise executor.faults(queue)[0].error or AssertionError
+    executor.stop()

@@ -1,0 +1,116 @@
+"""The simulated device: hidden memory, injected latency and failures."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from aiodev._core.errors import BackendUnavailableError, DeviceError, DeviceLostError
+from aiodev.testing import SimulatedBackend
+
+_PATIENCE = 10**10
+
+
+@pytest.fixture
+def sim() -> Iterator[SimulatedBackend]:
+    """A started simulated backend with two devices."""
+    made = SimulatedBackend()
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_the_host_cannot_read_its_memory(sim: SimulatedBackend) -> None:
+    """Device addresses are no host addresses, name their device, and capabilities say so."""
+    first, second = sim.allocate(0, 64), sim.allocate(1, 64)
+    assert not sim.capabilities.host_accessible
+    assert (first >> 56, second >> 56) == (0x10, 0x11)
+    assert first < 1 << 63
+    sim.deallocate(0, first, 64)
+    sim.deallocate(1, second, 64)
+    assert sim.memory.allocated(0) == sim.memory.allocated(1) == 0
+
+
+@pytest.mark.parametrize("overrun", [1, 4096])
+def test_illegal_access_fails_the_operation(sim: SimulatedBackend, overrun: int) -> None:
+    """A copy beyond an allocation fails as on a real device, at its own place on the timeline."""
+    queue, _ = sim.create_queue(0, 0, False)
+    address, host = sim.allocate(0, 256), ctypes.create_string_buffer(256 + overrun)
+    value = sim.copy(queue, address, ctypes.addressof(host), 256 + overrun)
+    assert sim.spin(queue, value, _PATIENCE)
+    (fault,) = sim.faults(queue)
+    assert fault.first == value and isinstance(fault.error, DeviceError)
+    sim.deallocate(0, address, 256)
+
+
+def test_use_after_free_fails_the_operation(sim: SimulatedBackend) -> None:
+    """A fill of memory that was given back in the meantime fails instead of corrupting something."""
+    queue, _ = sim.create_queue(0, 0, False)
+    address = sim.allocate(0, 256)
+    _, gate = sim.gate(queue)
+    value = sim.fill(queue, address, 256, b"x")
+    sim.deallocate(0, address, 256)
+    sim.open_gate(gate, False)
+    assert sim.spin(queue, value, _PATIENCE)
+    assert isinstance(sim.faults(queue)[0].error, DeviceError)
+
+
+def test_injected_failure_hits_the_chosen_operation(sim: SimulatedBackend) -> None:
+    """``fail(error, after=n)`` fails the operation after n that run."""
+    queue, _ = sim.create_queue(0, 0, False)
+    cells = (ctypes.c_int64 * 3)()
+    boom = ValueError("boom")
+    sim.fail(boom, after=1)
+    for i in range(3):
+        value = sim.stamp(queue, ctypes.addressof(cells) + 8 * i)
+    assert sim.spin(queue, value, _PATIENCE)
+    assert cells[0] and not cells[1] and not cells[2]
+    assert [(fault.first, fault.error) for fault in sim.faults(queue)] == [(2, boom)]
+
+
+def test_injected_allocation_failures_are_counted(sim: SimulatedBackend) -> None:
+    """``fail_allocations(n)`` fails n allocations, no more."""
+    sim.fail_allocations(2)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            sim.allocate(0, 1)
+    sim.deallocate(0, sim.allocate(0, 1), 1)
+
+
+def test_a_lost_device_stays_lost_and_hangs_nobody(sim: SimulatedBackend) -> None:
+    """After ``lose`` everything on that device completes as failed, forgiven or not; the other device runs on."""
+    lost, _ = sim.create_queue(0, 0, False)
+    other, _ = sim.create_queue(1, 0, False)
+    cell = ctypes.c_int64()
+    sim.lose(0, "fell off the bus")
+    for _ in range(2):
+        assert sim.spin(lost, sim.stamp(lost, ctypes.addressof(cell)), _PATIENCE)
+        error = sim.faults(lost)[-1].error
+        assert isinstance(error, DeviceLostError) and error.device == "sim:0" and "bus" in str(error)
+        sim.forgive(lost)
+    assert sim.spin(other, sim.stamp(other, ctypes.addressof(cell)), _PATIENCE)
+    assert cell.value and sim.faults(other) == []
+
+
+def test_latency_is_added_to_each_operation(sim: SimulatedBackend) -> None:
+    """With a latency of 50 ms, four operations of one queue take 200 ms."""
+    sim.latency = 0.05
+    queue, _ = sim.create_queue(0, 0, False)
+    cell = ctypes.c_int64()
+    begin = time.perf_counter()
+    for _ in range(4):
+        value = sim.stamp(queue, ctypes.addressof(cell))
+    assert time.perf_counter() - begin < 0.15, "submitting waited for the latency"
+    assert sim.spin(queue, value, _PATIENCE)
+    assert time.perf_counter() - begin >= 0.2
+
+
+def test_an_unavailable_device_does_not_start() -> None:
+    """A simulated reason is told by discovery and by start."""
+    sim = SimulatedBackend(unavailable="no driver")
+    assert sim.unavailable_reason() == "no driver" and sim.device_count() == 0
+    with pytest.raises(BackendUnavailableError, match="no driver"):
+        sim.start()
