@@ -7,7 +7,6 @@ Importing it imports numba and loads (at the very first time: compiles) the nati
 from __future__ import annotations
 
 import ctypes
-import mmap
 import struct
 import threading
 import time
@@ -15,10 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from aiodev._backends.cpu import layout, native
+from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._core.backend import COUNTER_WORDS, Fault
-
-_PAGE = 1 << 20
-
 
 def _native(function: Any) -> Any:
     """The compiled function as a plain C callable: half the cost of a call through numba's dispatcher."""
@@ -30,33 +27,6 @@ def _code_address(function: Any) -> int:
     (overload,) = function.overloads.values()
     address: int = overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name)
     return address
-
-
-class _Arena:
-    """Zeroed memory that is never unmapped; workers may read it for as long as the process lives."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._next = self._end = 0
-
-    def allocate(self, nbytes: int) -> int:
-        """Address of ``nbytes``, on a cache line of its own."""
-        nbytes = (nbytes + 63) // 64 * 64
-        with self._lock:
-            if self._next + nbytes > self._end:
-                page = mmap.mmap(-1, max(_PAGE, nbytes))
-                view = (ctypes.c_char * len(page)).from_buffer(page)
-                # The exported buffer forbids closing the map, and the extra reference forbids collecting it.
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(view))
-                self._next = ctypes.addressof(view)
-                self._end = self._next + len(page)
-            address = self._next
-            self._next += nbytes
-            return address
-
-
-def _words(address: int, count: int) -> memoryview[int]:
-    return memoryview((ctypes.c_int64 * count).from_address(address)).cast("B").cast("q")
 
 
 class NativeExecutor:
@@ -72,8 +42,8 @@ class NativeExecutor:
         self.thread_count = threads_per_device
         self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
         self._spin_ns = spin_ns
-        self._arena = _Arena()
         self._lock = threading.Lock()
+        self._errors: dict[tuple[int, int], BaseException] = {}
         self._free: dict[int, list[int]] = {}
         self._reserved: dict[int, list[int]] = {}
         self._stopped = False
@@ -88,8 +58,8 @@ class NativeExecutor:
         self._create_gate = _native(native.create_gate)
         self._rearm_waker = _native(native.rearm_waker)
         self._next_fired = _native(native.next_fired)
-        self._copy_entry = self.reserve_entry()
-        self._fill_entry = self.reserve_entry()
+        self._copy_entry = arena.allocate(layout.ENTRY_BYTES)
+        self._fill_entry = arena.allocate(layout.ENTRY_BYTES)
         self.set_entry(self._copy_entry, _code_address(native.copy_entry))
         self.set_entry(self._fill_entry, _code_address(native.fill_entry))
         self._devices: list[int] = []
@@ -97,13 +67,13 @@ class NativeExecutor:
         self._devices = [self._start_device(f"cpu:{i}", threads_per_device) for i in range(device_count)]
 
     def _start_device(self, name: str, threads: int) -> int:
-        device = self._arena.allocate(layout.DEVICE_BYTES)
-        _words(device, layout.DEVICE_BYTES // 8)[layout.D_WORKERS // 8] = threads
+        device = arena.allocate(layout.DEVICE_BYTES)
+        words_at(device, layout.DEVICE_BYTES // 8)[layout.D_WORKERS // 8] = threads
         self._all_devices.append(device)
         work = _native(native.work)
         for i in range(threads):
-            worker = self._arena.allocate(layout.WORKER_BYTES)
-            words = _words(worker, layout.WORKER_BYTES // 8)
+            worker = arena.allocate(layout.WORKER_BYTES)
+            words = words_at(worker, layout.WORKER_BYTES // 8)
             words[layout.W_SPIN // 8] = words[layout.W_SPIN_CAP // 8] = self._spin_ns
             _libc.sem_init(ctypes.c_void_p(worker + layout.W_SEMAPHORE), 0, 0)
             threading.Thread(target=work, args=(device, worker), name=f"aiodev-{name}-{i}", daemon=True).start()
@@ -119,7 +89,7 @@ class NativeExecutor:
             stop(device)
         deadline = time.monotonic() + 0.3
         for device in self._all_devices:
-            words = _words(device, layout.DEVICE_BYTES // 8)
+            words = words_at(device, layout.DEVICE_BYTES // 8)
             while words[layout.D_LEFT // 8] < words[layout.D_WORKERS // 8] and time.monotonic() < deadline:
                 time.sleep(0.0005)
 
@@ -134,17 +104,17 @@ class NativeExecutor:
             queue = free.pop() if free else 0
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
-        words = _words(queue, layout.QUEUE_BYTES // 8)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
         words[layout.Q_PRIORITY // 8] = priority + 1
         return queue, words[:COUNTER_WORDS]
 
     def _make_queue(self, device: int, helpers: int) -> int:
-        queue = self._arena.allocate(layout.QUEUE_BYTES)
-        words = _words(queue, layout.QUEUE_BYTES // 8)
+        queue = arena.allocate(layout.QUEUE_BYTES)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
         chunk = _libc.malloc(layout.CHUNK_BYTES)
         if not chunk:
             raise MemoryError("no memory for another stream")
-        _words(chunk, 1)[0] = layout.CHUNK_BYTES
+        words_at(chunk, 1)[0] = layout.CHUNK_BYTES
         words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
         words[layout.Q_CHUNK // 8] = words[layout.Q_OPEN_CHUNK // 8] = chunk
         words[layout.Q_OFFSET // 8] = layout.C_FIRST
@@ -155,12 +125,13 @@ class NativeExecutor:
 
     def destroy_queue(self, queue: int) -> None:
         """Recycle an idle queue (invariant 3 of the native code says when it is)."""
-        words = _words(queue, layout.QUEUE_BYTES // 8)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
         while words[layout.Q_PENDING // 8]:  # completed, but a worker has yet to take its hands off
             time.sleep(0)
         for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
             words[word // 8] = 0
         words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
+        self._forget_errors(queue, before=layout.NEVER)
         device, helpers = words[layout.Q_DEVICE // 8], words[layout.Q_HELPERS // 8]
         pool = self._free if device == helpers else self._reserved
         with self._lock:
@@ -186,8 +157,8 @@ class NativeExecutor:
 
     def create_waker(self, descriptor: int) -> int:
         """A waker for a file descriptor; never freed, since a worker may be about to write."""
-        waker = self._arena.allocate(layout.WAKER_BYTES)
-        words = _words(waker, layout.WAKER_BYTES // 8)
+        waker = arena.allocate(layout.WAKER_BYTES)
+        words = words_at(waker, layout.WAKER_BYTES // 8)
         words[layout.K_DESCRIPTOR // 8] = descriptor
         words[layout.K_ONE // 8] = 1
         return waker
@@ -204,31 +175,32 @@ class NativeExecutor:
 
     def faults(self, queue: int) -> list[Fault]:
         """The last faults of a queue, decoded."""
-        words = _words(queue, layout.QUEUE_BYTES // 8)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
         count = words[layout.Q_FAULTS // 8]
         found = []
         for i in range(max(0, count - layout.FAULT_SLOTS), count):
             start = (layout.Q_FAULT_RING + i % layout.FAULT_SLOTS * layout.FAULT_BYTES) // 8
             first, last, kind, a, b, c, _ = words[start : start + 7]
-            found.append(
-                Fault(
-                    first,
-                    last or None,
-                    self.decode_error(a, c, b) if kind == layout.KIND_KERNEL else None,
-                    (a, b) if kind == layout.KIND_DEPENDENCY else None,
-                )
-            )
+            error = None
+            if kind == layout.KIND_KERNEL:
+                error = self._errors.get((queue, first))
+                if error is None:  # decoded once: numba's record of a dynamic exception does not survive a second time
+                    error = self._errors[queue, first] = self.decode_error(a, c, b)
+            dependency = (a, b) if kind == layout.KIND_DEPENDENCY else None
+            found.append(Fault(first, last or None, error, dependency))
+        if len(found) == layout.FAULT_SLOTS:
+            self._forget_errors(queue, before=found[0].first)
         return found
+
+    def _forget_errors(self, queue: int, before: int) -> None:
+        for key in [key for key in self._errors if key[0] == queue and key[1] < before]:
+            del self._errors[key]
 
     # Entries
 
-    def reserve_entry(self) -> int:
-        """An entry whose code comes later; it must be set before it is reached."""
-        return self._arena.allocate(layout.ENTRY_BYTES)
-
     def set_entry(self, entry: int, code: int) -> None:
-        """Give an entry its code, the address of ``int32 f(result*, excinfo**, arguments, lo, hi)``."""
-        _words(entry, 1)[0] = code
+        """Give an entry, ``ENTRY_BYTES`` of the arena, its code: ``int32 f(result*, excinfo**, arguments, lo, hi)``."""
+        words_at(entry, 1)[0] = code
 
 
 def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:

@@ -84,7 +84,7 @@ class PortableExecutor:
 
     def function(self, entry: int) -> Function:
         """What ``set_entry`` was given."""
-        return self._entries[entry]
+        return self._entries.get(entry, _not_loaded)
 
     def explain(self, error: BaseException, entry: int, site: int) -> BaseException:
         """The error to report for what a kernel raised."""
