@@ -44,8 +44,12 @@ async def _streams() -> list[aiodev.Stream]:
     return streams
 
 
-async def _wait(awaitable: Callable[[], Awaitable[object]]) -> None:
-    await awaitable()
+async def _wait(done: aiodev.Completion) -> None:
+    await done
+
+
+async def _wait_event(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def parked_time(run: Run) -> Figure:
@@ -55,7 +59,7 @@ async def parked_time(run: Run) -> Figure:
     async def ours() -> float:
         began = time.perf_counter()
         gates = Gates(streams)
-        tasks = [asyncio.create_task(_wait(gates.completions[n % STREAMS].synchronize)) for n in range(count)]
+        tasks = [asyncio.create_task(_wait(gates.completions[n % STREAMS])) for n in range(count)]
         await asyncio.sleep(0)
         gates.open()
         await asyncio.gather(*tasks)
@@ -64,7 +68,7 @@ async def parked_time(run: Run) -> Figure:
     async def theirs() -> float:
         began = time.perf_counter()
         events = [asyncio.Event() for _ in range(STREAMS)]
-        tasks = [asyncio.create_task(_wait(events[n % STREAMS].wait)) for n in range(count)]
+        tasks = [asyncio.create_task(_wait_event(events[n % STREAMS])) for n in range(count)]
         await asyncio.sleep(0)
         for event in events:
             event.set()
@@ -89,7 +93,7 @@ async def parked_memory(run: Run) -> Figure:
 
     async def ours() -> float:
         gates = Gates(streams)
-        size = await _memory(lambda n: _wait(gates.completions[n % STREAMS].synchronize), gates.open, count)
+        size = await _memory(lambda n: _wait(gates.completions[n % STREAMS]), gates.open, count)
         return size - await bare()
 
     async def theirs() -> float:
@@ -99,7 +103,7 @@ async def parked_memory(run: Run) -> Figure:
             for event in events:
                 event.set()
 
-        return await _memory(lambda n: _wait(events[n % STREAMS].wait), release, count) - await bare()
+        return await _memory(lambda n: _wait_event(events[n % STREAMS]), release, count) - await bare()
 
     tracemalloc.start()
     try:
