@@ -134,6 +134,7 @@ class SimulatedBackend(HostBackend):
         memory: the devices' memory; ``memory.allocated(index)`` tells what has leaked.
 
     Example:
+        >>> from aiodev.testing import check_backend
         >>> sim = SimulatedBackend()
         >>> sim.start()
         >>> check_backend(sim, rules=["values_count_from_one"]).kept

@@ -84,7 +84,7 @@ def test_workers_share_a_long_range() -> None:
         else:
             seen.append((lo, hi))
 
-    entry = executor.reserve_entry()
+    entry = 1
     executor.set_entry(entry, body)
     queue, _ = executor.create_queue(0, 0, False)
     size = 10 * GRAIN + 1
@@ -105,7 +105,7 @@ def test_a_failing_chunk_ends_the_range() -> None:
         ran.append(lo)
         raise ValueError(lo)
 
-    entry = executor.reserve_entry()
+    entry = 1
     executor.set_entry(entry, body)
     queue, _ = executor.create_queue(0, 0, False)
     assert executor.spin(queue, executor.launch(queue, entry, 100 * GRAIN, b"", 0), _PATIENCE)
@@ -115,10 +115,10 @@ def test_a_failing_chunk_ends_the_range() -> None:
 
 
 def test_launching_an_empty_entry_fails_the_operation() -> None:
-    """An entry that was reserved but never loaded fails what launches it."""
+    """An entry that has no code yet fails what launches it."""
     executor = PortableExecutor(1, 2)
     queue, _ = executor.create_queue(0, 0, False)
-    value = executor.launch(queue, executor.reserve_entry(), 1, b"", 0)
+    value = executor.launch(queue, 99, 1, b"", 0)
     assert executor.spin(queue, value, _PATIENCE)
     with pytest.raises(RuntimeError, match="loaded"):
         raise executor.faults(queue)[0].error or AssertionError

@@ -133,7 +133,7 @@ class HostBackend(Backend):
         return _located(wrapped, site)
 
     def reserve_entry(self) -> int:
-        """An entry without code, before ``start`` too; it may be launched behind a gate that opens after ``set_entry``."""
+        """An entry without code, before ``start`` too; to be launched behind a gate that opens after ``set_entry``."""
         return arena.allocate(ENTRY_BYTES)
 
     def set_entry(self, entry: int, code: int | Callable[[bytes, int, int], object]) -> None:
