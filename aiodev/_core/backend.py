@@ -148,6 +148,8 @@ class Backend(ABC):
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
         """Run entry ``entry`` (of ``load``) over ``range(size)``; ``arguments`` is copied.
 
+        The arguments are the lengths of the shape, then each argument's words, all little-endian int64: for a
+        contiguous array its address and shape, for any other also its strides in bytes, for a scalar its value.
         ``site`` is an integer that names the place of submission; it comes back in the error.
         """
 
@@ -161,11 +163,14 @@ class Backend(ABC):
 
     @abstractmethod
     def wait(self, queue: int, other: int, value: int) -> int:
-        """Hold ``queue`` until ``other``, a queue of the same backend, has completed ``value``; fail if that failed."""
+        """Hold ``queue`` until ``other``, a queue of the same backend, has completed ``value``; fail if that failed.
+
+        A wait holds behind a failure, too: what is submitted after ``forgive`` relies on the order that it sets up.
+        """
 
     @abstractmethod
     def gate(self, queue: int) -> tuple[int, int]:
-        """Hold ``queue`` until the host opens a gate; returns (value, gate)."""
+        """Hold ``queue`` until the host opens a gate; returns (value, gate). A gate behind a failure does not hold."""
 
     @abstractmethod
     def open_gate(self, gate: int, failed: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.fairness import budget
-from aiodev._core.reactor import wait, wait_any, wait_blocking
+from aiodev._core.reactor import spin, wait, wait_any, wait_blocking
 from aiodev._core.timeline import Timeline
 
 __all__ = ["Completion", "as_completed"]
@@ -45,9 +45,17 @@ class Completion(NamedTuple):
         """
         timeline, value = self
         counters = timeline.counters
-        if counters[COMPLETED] >= value and not counters[FAULTS] and not budget.spend():
-            return _NOTHING.__iter__()  # type: ignore[return-value]
-        return _finish(timeline, value)
+        if counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
+            return _finish(timeline, value)
+        if counters[FAULTS]:
+            return _finish(timeline, value)
+        try:
+            budget.tick()
+        except StopIteration:
+            if budget.over():
+                budget.left = 0
+                return _finish(timeline, value)
+        return _DONE  # type: ignore[return-value]
 
     async def synchronize(self) -> None:
         """As ``await completion``, without the result."""
@@ -68,8 +76,9 @@ class Completion(NamedTuple):
         return f"<Completion {self.value} of {self.timeline.label}, {state}>"
 
 
-#: Awaiting something done costs an iterator over nothing.
-_NOTHING: tuple[()] = ()
+#: Awaiting something done: an exhausted iterator, which stays exhausted whoever shares it.
+_DONE = iter(())
+next(_DONE, None)
 
 
 def _finish(timeline: Timeline, value: int) -> Generator[Any, Any, None]:

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from aiodev._core.backend import SUBMITTED
 from aiodev._core.completion import Completion
 from aiodev._core.device import Device
 from aiodev._core.registry import DeviceLike, registry
-from aiodev._core.timeline import Clock, totals
+from aiodev._core.timeline import Clock, Timeline, totals
 
 if TYPE_CHECKING:
     from aiodev._core.stream import Stream
@@ -21,15 +22,8 @@ __all__ = ["Event"]
 _ids = itertools.count(1)
 
 
-class _Record:
-    """What one ``record`` saw: a point, what that point follows, and where the time is written."""
-
-    __slots__ = ("cell", "clock", "completion")
-
-    def __init__(self, completion: Completion, clock: Clock, cell: ctypes.c_int64 | None) -> None:
-        self.completion = completion
-        self.clock = clock
-        self.cell = cell
+#: What one `record` saw: a point, what that point follows, and where the time is written. Replaced as a whole.
+_Record = tuple[Timeline, int, Clock, ctypes.c_int64 | None]
 
 
 class Event:
@@ -107,9 +101,9 @@ class Event:
             cell = ctypes.c_int64()
             value = timeline.operations.stamp(timeline.queue, ctypes.addressof(cell))
             timeline.keep(value, cell)
-            self._record = _Record(Completion(timeline, value), clock, cell)
+            self._record = (timeline, value, clock, cell)
         else:
-            self._record = _Record(Completion(timeline, timeline.submitted), clock, None)
+            self._record = (timeline, timeline.counters[SUBMITTED], clock, None)
 
     def wait(self, stream: Stream | None = None) -> Completion:
         """Order what is submitted to ``stream`` from now on after the event; returns what a task may await too.
@@ -121,13 +115,14 @@ class Event:
         record = self._record
         if record is None:
             return Completion(stream.timeline, 0)
-        stream.timeline.join(*record.completion, record.clock)
-        return record.completion
+        timeline, value, clock, _ = record
+        stream.timeline.join(timeline, value, clock)
+        return Completion(timeline, value)
 
     def query(self) -> bool:
         """Whether the point is reached; True when never recorded."""
         record = self._record
-        return record is None or record.completion.query()
+        return record is None or record[0].reached(record[1])
 
     def __await__(self) -> Generator[Any, Any, None]:
         """Suspend the task until the point is reached; raises what failed on its stream before it."""
@@ -135,8 +130,8 @@ class Event:
         if record is None:
             return iter(())  # type: ignore[return-value]
         if self._blocking:
-            record.completion.timeline.spin_ns = 0
-        return _synchronize(record.completion)
+            record[0].spin_ns = 0
+        return Completion(record[0], record[1]).__await__()
 
     async def synchronize(self) -> None:
         """As ``await event``."""
@@ -149,7 +144,7 @@ class Event:
             TimeoutError: ``timeout`` seconds have passed.
         """
         if self._record is not None:
-            self._record.completion.synchronize_blocking(timeout)
+            Completion(self._record[0], self._record[1]).synchronize_blocking(timeout)
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this event to ``end``, both recorded with timing and done. Never blocks.
@@ -171,10 +166,12 @@ class Event:
 
     def _time(self, name: str) -> int:
         record = self._record
-        if record is None or record.cell is None or not record.completion.query():
+        assert record is not None
+        timeline, value, _, cell = record
+        if cell is None or not timeline.reached(value):
             raise RuntimeError(f"the {name} event is not done; await it first")
-        record.completion.timeline.check(record.completion.value)
-        return record.cell.value
+        timeline.check(value)
+        return cell.value
 
     def ipc_handle(self) -> bytes:
         """A handle for another process; raises, since no backend here can share events yet."""
@@ -188,10 +185,6 @@ class Event:
     def __repr__(self) -> str:
         state = "unrecorded" if self._record is None else "done" if self.query() else "pending"
         return f"<aiodev.Event {self.event_id} on {self._device or 'any device'}, {state}>"
-
-
-def _synchronize(completion: Completion) -> Generator[Any, Any, None]:
-    yield from completion.__await__()
 
 
 def _current_stream(device: Device | None) -> Stream:

@@ -10,6 +10,7 @@ one round trip, and no look-up of the current task is needed where a nanosecond 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from time import perf_counter_ns
 
@@ -22,25 +23,21 @@ class Budget(threading.local):
     """What this thread's tasks may still do before one of them has to yield."""
 
     def __init__(self) -> None:
-        self.left = AWAITS
-        self.since = perf_counter_ns()
-
-    def spend(self) -> bool:
-        """Count one await that needs no waiting; whether the task has to yield instead."""
-        left = self.left = self.left - 1
-        if left & (_CLOCK_EVERY - 1):
-            return False
-        return left <= 0 or perf_counter_ns() - self.since > PERIOD_NS
-
-    def spend_time(self) -> bool:
-        """Count an await that spun; whether the task has to yield now."""
-        self.left -= 1
-        return self.left <= 0 or perf_counter_ns() - self.since > PERIOD_NS
+        self.renew()
 
     def renew(self) -> None:
         """Start afresh: the task has just been resumed by the loop."""
         self.left = AWAITS
         self.since = perf_counter_ns()
+        #: Counts one await that needs no waiting; raises StopIteration when it is time to ask ``over``. A C function,
+        #: since a Python one would double the cost of such an await.
+        self.tick = itertools.repeat(None, _CLOCK_EVERY).__next__
+
+    def over(self) -> bool:
+        """Whether the task has to yield now."""
+        self.left -= _CLOCK_EVERY
+        self.tick = itertools.repeat(None, _CLOCK_EVERY).__next__
+        return self.left <= 0 or perf_counter_ns() - self.since > PERIOD_NS
 
 
 budget = Budget()

@@ -198,17 +198,12 @@ def wait(timeline: Timeline, value: int) -> Wait:
     """Wait in a coroutine until ``timeline`` reaches ``value``; says nothing of failure."""
     if timeline.deferred:
         yield from current_reactor().start(timeline.entry)
-    if timeline.reached(value):
-        if budget.spend_time():
+    if timeline.reached(value) or spin(timeline, value):
+        if budget.over():
             yield from current_reactor().pause()
             budget.renew()
         return
     reactor = current_reactor()
-    if not reactor.waits.waits_on(timeline) and _spin(timeline, value):
-        if budget.spend_time():
-            yield from reactor.pause()
-            budget.renew()
-        return
     while not timeline.reached(value):
         yield from reactor.park(((timeline, value),))
     budget.renew()
@@ -241,9 +236,14 @@ class starting:  # noqa: N801  (a verb in use: `await starting(entry)`)
             self._entry.ensure_started()
 
 
-def _spin(timeline: Timeline, value: int) -> bool:
-    """Spin for as long as the timeline has learnt that it pays; whether ``value`` was reached."""
+def spin(timeline: Timeline, value: int) -> bool:
+    """Spin for as long as the timeline has learnt that it pays; whether ``value`` was reached.
+
+    Where tasks are parked on the timeline already, others have their turn first: no spin.
+    """
     duration = timeline.spin_ns
+    if timeline.parked:
+        return False
     if duration == 0:
         timeline.spin_skips += 1
         if timeline.spin_skips % _PROBE_EVERY or settings.spin_us == 0:
@@ -282,7 +282,7 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
         timeline.entry.start_soon(lambda error: started.set())
         if not started.wait(timeout):
             raise TimeoutError(_late(timeline, value, timeout))
-    if timeline.reached(value) or _spin(timeline, value):
+    if timeline.reached(value) or spin(timeline, value):
         return
     if _thread.parking is None:
         _thread.parking = _ParkingPlace()

@@ -225,12 +225,14 @@ class Stream:
 
     def wait_event(self, event: Event) -> None:
         """Order what is submitted from now on after the event's present record. Nothing blocks."""
-        event.wait(self)
+        record = event._record
+        if record is not None:
+            self.timeline.join(record[0], record[1], record[2])
 
     def wait_stream(self, stream: Stream) -> None:
         """Order what is submitted from now on after all that ``stream`` has been given so far."""
         timeline = stream.timeline
-        clock = timeline.frontier[1]
+        clock = timeline.frontier[1]  # before the point itself, as in Event.record
         self.timeline.join(timeline, timeline.submitted, clock)
 
     def wait(self, completion: Completion) -> None:

@@ -45,7 +45,6 @@ Clock = Mapping["Timeline", int]
 _NO_CLOCK: Clock = {}
 _opening = threading.Lock()
 _FAULTS_KEPT = 32
-_SOURCES_KEPT = 64
 
 
 class Counters:
@@ -63,18 +62,18 @@ totals = Counters()
 
 
 class KnownFault:
-    """A fault as the host knows it.
+    """A fault as the host knows it; ``cause`` is the fault of another timeline that it comes from.
 
     ``told``: a waiter of this timeline was told, so that it has ended. ``retrieved``: somebody knows of it, if only through
     a timeline that depends on this one, so that it need not be reported.
     """
 
-    __slots__ = ("dependency", "error", "first", "last", "retrieved", "told")
+    __slots__ = ("cause", "error", "first", "last", "retrieved", "told")
 
-    def __init__(self, fault: Fault, error: BaseException) -> None:
+    def __init__(self, fault: Fault, error: BaseException, cause: KnownFault | None) -> None:
         self.first = fault.first
         self.last = fault.last
-        self.dependency = fault.dependency
+        self.cause = cause
         self.error = error
         self.told = False
         self.retrieved = False
@@ -100,7 +99,6 @@ class Timeline:
         "_native_counters",
         "_reserved",
         "_seen_faults",
-        "_sources",
         "counters",
         "deferred",
         "device",
@@ -109,6 +107,7 @@ class Timeline:
         "label",
         "lost",
         "operations",
+        "parked",
         "priority",
         "queue",
         "spin_ns",
@@ -124,9 +123,9 @@ class Timeline:
         self.frontier: tuple[int, Clock] = (0, _NO_CLOCK)
         self.spin_ns = settings.spin_us * 1000
         self.spin_skips = 0
+        self.parked = 0  # wait sets with waiters of this timeline
         self._reserved = reserved
         self._kept: deque[tuple[int, object]] = deque()
-        self._sources: dict[int, Timeline] = {}
         self._gate_errors: dict[int, BaseException] = {}
         self._faults: list[KnownFault] = []
         self._seen_faults = 0
@@ -209,34 +208,36 @@ class Timeline:
         since, clock = self.frontier
         return clock if value >= since else _NO_CLOCK
 
-    def follows(self, other: Timeline, value: int) -> bool:
-        """Whether whatever is submitted from now on runs after ``other`` has done ``value``, as things are."""
-        if other is self:
-            return True
-        if other.counters[COMPLETED] >= value:
-            return not other.counters[FAULTS] or not other.failure_untold(value)
-        return self.frontier[1].get(other, 0) >= value
-
     def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
         """Order later operations after ``other``'s ``value``; returns the wait's number, None when it was elided.
 
         ``clock`` is what that point follows itself.
         """
-        if self.follows(other, value):
+        known = self.frontier[1]
+        counters = other.counters
+        if (
+            other is self
+            or known.get(other, 0) >= value
+            or (counters[COMPLETED] >= value and not (counters[FAULTS] and other.failure_untold(value)))
+        ):
             totals.waits_elided += 1
             return None
-        totals.waits_enqueued += 1
         if other.lost is not None:
             raise other.lost
-        number = self._enqueue_wait(other, value)
-        self.keep(number, other)
-        if len(self._sources) >= _SOURCES_KEPT:
-            self._forget_sources()
-        self._sources[other.queue] = other
-        merged = {t: v for t, v in self.frontier[1].items() if t.counters[COMPLETED] < v}
-        for t, v in clock.items():
-            if t is not self and merged.get(t, 0) < v and t.counters[COMPLETED] < v:
-                merged[t] = v
+        totals.waits_enqueued += 1
+        if self.entry is other.entry and not (self.deferred or other.deferred):
+            number: int = self.operations.wait(self.queue, other.queue, value)
+        else:
+            number = self._enqueue_wait(other, value)
+        kept = self._kept
+        if kept and kept[0][0] <= self.counters[COMPLETED]:
+            self.release()
+        kept.append((number, other))
+        merged = {t: v for t, v in known.items() if t.counters[COMPLETED] < v} if known else {}
+        if clock:
+            for t, v in clock.items():
+                if t is not self and merged.get(t, 0) < v and t.counters[COMPLETED] < v:
+                    merged[t] = v
         merged[other] = value
         self.frontier = (number, merged)
         return number
@@ -248,17 +249,11 @@ class Timeline:
                 return operations.wait_timeline(other, value)
             if isinstance(other.operations, Deferred):
                 other.operations.started(None)  # its backend is ours, and ours has
-            number: int = operations.wait(self.queue, other.queue, value)
-            return number
+            return operations.wait(self.queue, other.queue, value)  # type: ignore[no-any-return]
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
         watcher.watch(other, value, lambda: gate.open(other.error_of(value)))
         return gate.value
-
-    def _forget_sources(self) -> None:
-        self.release()
-        needed = {id(kept) for _, kept in self._kept}
-        self._sources = {queue: t for queue, t in self._sources.items() if id(t) in needed}
 
     # Failure
 
@@ -287,17 +282,22 @@ class Timeline:
         self._seen_faults = self.counters[FAULTS]
         for fault in self.entry.backend.faults(self.queue):
             if fault.first not in known:
-                self._faults.append(KnownFault(fault, self._error_of(fault)))
+                self._faults.append(self._known(fault))
         del self._faults[:-_FAULTS_KEPT]
 
-    def _error_of(self, fault: Fault) -> BaseException:
+    def _known(self, fault: Fault) -> KnownFault:
         if fault.error is not None:
-            return fault.error
-        if fault.dependency is not None:
-            source = self._sources.get(fault.dependency[0])
-            cause = source.fault_of(fault.dependency[1]) if source is not None else None
-            return _dependency(f"an operation of {self.label}", _root(cause.error) if cause else None)
-        return self._gate_errors.pop(fault.first, None) or _dependency(self.label, None)
+            return KnownFault(fault, fault.error, None)
+        if fault.dependency is None:
+            error = self._gate_errors.pop(fault.first, None) or _dependency(self.label, None)
+            return KnownFault(fault, error, None)
+        # What an operation waits for is kept until its faults were learnt, which is what `release` sees to.
+        queue, first = fault.dependency
+        sources = (kept for _, kept in self._kept if isinstance(kept, Timeline) and kept.queue == queue)
+        source = next(sources, None)
+        cause = source.fault_of(first) if source is not None else None
+        error = _dependency(f"an operation of {self.label}", _root(cause.error) if cause else None)
+        return KnownFault(fault, error, cause)
 
     def error_of(self, value: int) -> BaseException | None:
         """What went wrong with operation ``value``, without telling."""
@@ -335,11 +335,8 @@ class Timeline:
         if fault.last is None:
             self.entry.backend.forgive(self.queue)
             fault.last = self.counters[SUBMITTED]
-        if fault.dependency is not None:
-            source = self._sources.get(fault.dependency[0])
-            cause = source.fault_of(fault.dependency[1]) if source is not None else None
-            if cause is not None:
-                cause.retrieved = True
+        if fault.cause is not None:
+            fault.cause.retrieved = True
 
     def lose(self, error: BaseException) -> None:
         """Make every wait, now and later, raise ``error`` (invariant 5)."""

@@ -94,7 +94,9 @@ class WaitSet:
 
     def recycle(self) -> None:
         """Leave the descriptor to the next owner; this set is not used any more."""
-        self._groups.clear()
+        for group in self._groups.values():
+            for waiters in list(group.values()):
+                self._drop(group, waiters)
         _descriptors.append(self.descriptor)
 
     def add(self, timeline: Timeline, value: int, token: Hashable) -> bool:
@@ -104,6 +106,7 @@ class WaitSet:
         waiters = group.get(timeline.queue)
         if waiters is None:
             waiters = group[timeline.queue] = _Waiters(timeline)
+            timeline.parked += 1
         tokens = waiters.by_value.get(value)
         if tokens is not None:
             tokens[token] = None
@@ -116,7 +119,7 @@ class WaitSet:
                 self._due.append((backend, timeline.queue))
                 self.descriptor.wake()
             else:
-                del group[timeline.queue]
+                self._drop(group, waiters)
             return False
         heapq.heappush(heap, value)
         waiters.by_value[value] = {token: None}
@@ -133,12 +136,11 @@ class WaitSet:
         if not tokens:
             del waiters.by_value[value]  # its place in the heap goes when it is reached
             if not waiters.by_value:
-                del group[timeline.queue]
+                self._drop(group, waiters)
 
-    def waits_on(self, timeline: Timeline) -> bool:
-        """Whether somebody here waits for ``timeline``."""
-        group = self._groups.get(timeline.entry.backend)
-        return group is not None and timeline.queue in group
+    def _drop(self, group: dict[int, _Waiters], waiters: _Waiters) -> None:
+        del group[waiters.timeline.queue]
+        waiters.timeline.parked -= 1
 
     def collect(self) -> list[Hashable]:
         """The waiters whose operation is done; to be called when the descriptor is readable."""
@@ -161,7 +163,7 @@ class WaitSet:
             while heap and heap[0] <= completed:
                 done.extend(waiters.by_value.pop(heapq.heappop(heap), ()))
             if not heap or not waiters.by_value:
-                del group[queue]
+                self._drop(group, waiters)
                 return
             if backend.arm(queue, heap[0], self.descriptor.waker(backend)):
                 return

@@ -10,6 +10,7 @@ import ctypes
 import struct
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -44,8 +45,8 @@ class NativeExecutor:
         self._spin_ns = spin_ns
         self._lock = threading.Lock()
         self._errors: dict[tuple[int, int], BaseException] = {}
-        self._free: dict[int, list[int]] = {}
-        self._reserved: dict[int, list[int]] = {}
+        self._free: dict[int, deque[int]] = defaultdict(deque)
+        self._reserved: dict[int, deque[int]] = defaultdict(deque)
         self._stopped = False
         self.launch = _native(native.launch)
         self.wait = _native(native.wait)
@@ -100,11 +101,15 @@ class NativeExecutor:
         helpers = self._devices[index]
         pool = self._reserved if reserved else self._free
         with self._lock:
-            free = pool.setdefault(index, [])
-            queue = free.pop() if free else 0
+            queue = next((q for q in pool[index] if not words_at(q + layout.Q_PENDING, 1)[0]), 0)
+            if queue:
+                pool[index].remove(queue)
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
         words = words_at(queue, layout.QUEUE_BYTES // 8)
+        for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
+            words[word // 8] = 0
+        words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
         words[layout.Q_PRIORITY // 8] = priority + 1
         return queue, words[:COUNTER_WORDS]
 
@@ -124,18 +129,13 @@ class NativeExecutor:
         return queue
 
     def destroy_queue(self, queue: int) -> None:
-        """Recycle an idle queue (invariant 3 of the native code says when it is)."""
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        while words[layout.Q_PENDING // 8]:  # completed, but a worker has yet to take its hands off
-            time.sleep(0)
-        for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
-            words[word // 8] = 0
-        words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
+        """Recycle a queue whose operations are done, once no worker holds on to it (invariant 3 of the native code)."""
         self._forget_errors(queue, before=layout.NEVER)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
         device, helpers = words[layout.Q_DEVICE // 8], words[layout.Q_HELPERS // 8]
         pool = self._free if device == helpers else self._reserved
         with self._lock:
-            pool.setdefault(self._devices.index(helpers), []).append(queue)
+            pool[self._devices.index(helpers)].append(queue)
 
     # Submission
 

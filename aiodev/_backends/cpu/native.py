@@ -200,7 +200,7 @@ def unlink_range(device, queue):
 @_inner
 def find_work(device, worker):
     """Take work, looking for a while and then sleeping until there is some; 0 when the device stops."""
-    idle_since = 0
+    idle_since = get(worker + W_IDLE)  # not 0 when we have already looked around in vain
     while True:
         lock(device + D_LOCK)
         if get(device + D_STOP) != 0:
@@ -214,20 +214,14 @@ def find_work(device, worker):
             unlock(device + D_LOCK)
             wake_worker(sleeper)
             if idle_since != 0:
+                put(worker + W_IDLE, 0)
                 learn(worker, now() - idle_since)
             return work
         if idle_since == 0:
+            unlock(device + D_LOCK)
             idle_since = now()
-            if get(worker + W_PENALTY) > 0:
-                put(worker + W_PENALTY, get(worker + W_PENALTY) - 1)
-            elif get(worker + W_SPIN) > 0 and get(device + D_SPINNERS) == 0:
-                put(device + D_SPINNERS, 1)
-                unlock(device + D_LOCK)
-                look(device, worker, idle_since + get(worker + W_SPIN))
-                lock(device + D_LOCK)
-                put(device + D_SPINNERS, 0)
-                unlock(device + D_LOCK)
-                continue
+            look_around(device, worker, 0)
+            continue
         put(worker + W_NEXT, get(device + D_SLEEPERS))
         put(device + D_SLEEPERS, worker)
         unlock(device + D_LOCK)
@@ -236,21 +230,47 @@ def find_work(device, worker):
 
 
 @_inner
-def look(device, worker, until):
-    """Spin until there may be work, or the time is over, or the core was taken from us."""
-    seen = now()
-    while True:
-        for _ in range(16):
-            if load(device + D_PENDING) != 0 or load(device + D_STOP) != 0:
-                return
-            pause()
-        time = now()
-        if time - seen > PREEMPTED:
-            put(worker + W_PENALTY, PENALTY)
-            return
-        if time >= until:
-            return
-        seen = time
+def look_around(device, worker, queue):
+    """Spin for as long as this worker has learnt that it pays, one worker of a device at a time.
+
+    ``queue`` is 0, or a queue in our hands whose last known operation is done: then True means that it got another one.
+    Keeping hold of it saves its submitter and us the way over the ready list.
+    """
+    if get(worker + W_PENALTY) > 0:
+        put(worker + W_PENALTY, get(worker + W_PENALTY) - 1)
+        return False
+    spin = get(worker + W_SPIN)
+    if spin == 0:
+        return False
+    found = False
+    if fetch_add(device + D_SPINNERS, 1) == 0:
+        begin = now()
+        seen = begin
+        while True:
+            if watch(device, queue):
+                break
+            time = now()
+            if time - seen > PREEMPTED:
+                put(worker + W_PENALTY, PENALTY)
+                break
+            if time - begin >= spin:
+                break
+            seen = time
+        found = queue != 0 and load(queue + Q_PENDING) > 1
+    fetch_add(device + D_SPINNERS, -1)
+    return found
+
+
+@_inner
+def watch(device, queue):
+    """Look some times; whether there is anything to do."""
+    for _ in range(32):
+        if load(device + D_PENDING) != 0 or load(device + D_STOP) != 0:
+            return True
+        if queue != 0 and load(queue + Q_PENDING) > 1:
+            return True
+        pause()
+    return False
 
 
 @_inner
@@ -520,7 +540,7 @@ def leave_range(queue):
 
 
 @_inner
-def finish(queue, record, value):
+def finish(device, worker, queue, record, value):
     """Complete the operation at the cursor; False when the queue went idle and is no longer ours (invariant 3)."""
     status = get(queue + Q_RANGE_STATUS)
     if status != 0:
@@ -529,7 +549,14 @@ def finish(queue, record, value):
         open_fault(queue, value, KIND_KERNEL, excinfo, get(record + R_C), get(record + R_A), status)
     put(queue + Q_CURSOR, record + get(record + R_BYTES))
     complete(queue, value)
-    return fetch_add(queue + Q_PENDING, -1) != 1
+    if load(queue + Q_PENDING) == 1:
+        begin = now()
+        if not look_around(device, worker, queue):
+            put(worker + W_IDLE, begin)
+    if fetch_add(queue + Q_PENDING, -1) == 1:
+        return False
+    put(worker + W_IDLE, 0)
+    return True
 
 
 @_inner
@@ -615,7 +642,7 @@ def drain(device, worker, queue):
                 return
         else:
             put(get(record + R_A), now())
-        if not finish(queue, record, value):
+        if not finish(device, worker, queue, record, value):
             return
 
 
@@ -630,7 +657,7 @@ def work(device, worker):
         if found & 1:
             if not join_range(device, worker, queue):
                 continue
-            if not finish(queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
+            if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
                 continue
             if get(queue + Q_DEVICE) != device:
                 make_ready(queue)
