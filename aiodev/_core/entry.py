@@ -21,8 +21,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-import anyio.to_thread
-
 from aiodev._core import sites
 from aiodev._core.backend import Backend
 from aiodev._core.errors import BackendUnavailableError, BadForkError
@@ -165,11 +163,6 @@ class BackendEntry:
                     raise
                 late = f"backend {self.name!r} had not started after {timeout} s; it goes on starting"
                 raise TimeoutError(late) from None
-
-    async def start(self) -> None:
-        """As ``ensure_started``, leaving the loop free meanwhile. Cancellation stops the waiting, not the start."""
-        if not self.started:
-            await anyio.to_thread.run_sync(self.ensure_started, abandon_on_cancel=True)
 
     def call_when_started(self, fn: Callable[[], object]) -> None:
         """Run ``fn`` now if the backend has started, else when it starts, in the order of these calls.

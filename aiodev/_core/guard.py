@@ -6,6 +6,7 @@ from types import TracebackType
 
 from aiodev._core import context
 from aiodev._core.device import Device
+from aiodev._core.reactor import starting
 from aiodev._core.registry import BackendEntry, DeviceLike, registry
 
 __all__ = ["device", "device_of", "init"]
@@ -52,7 +53,7 @@ class device:
 
     async def __aenter__(self) -> Device | None:
         if self._entry is not None and not self._entry.started:
-            await self._entry.start()
+            await starting(self._entry)
         context.push(self, self._device)
         return self._device
 
@@ -91,4 +92,4 @@ async def init(type: str | None = None) -> None:
         BackendUnavailableError: it cannot start here.
         BadForkError: it was started before this process was forked.
     """
-    await registry.entry_of(type).start()
+    await starting(registry.entry_of(type))

@@ -64,20 +64,21 @@ class AsyncioReactor:
             for timeline, value in points:
                 self.waits.discard(timeline, value, future)
 
-    def start(self, entry: BackendEntry) -> Wait:
-        """Suspend the task until a backend has started, or failed to."""
+    def start(self, entry: BackendEntry) -> Generator[Any, Any, BaseException | None]:
+        """Suspend the task until a backend has started, or failed to; returns the failure."""
         future = self.loop.create_future()
 
-        def settle() -> None:
+        def settle(error: BaseException | None) -> None:
             if not future.done():
-                future.set_result(None)
+                future.set_result(error)
 
         def started(error: BaseException | None) -> None:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self.loop.call_soon_threadsafe(settle)
+                self.loop.call_soon_threadsafe(settle, error)
 
         entry.start_soon(started)
-        yield from future
+        error: BaseException | None = yield from future
+        return error
 
     def pause(self) -> Wait:
         """Let other tasks run once."""
@@ -132,16 +133,19 @@ class TrioReactor:
             for timeline, value in points:
                 self.waits.discard(timeline, value, waiter)
 
-    def start(self, entry: BackendEntry) -> Wait:
-        """Suspend the task until a backend has started, or failed to."""
+    def start(self, entry: BackendEntry) -> Generator[Any, Any, BaseException | None]:
+        """Suspend the task until a backend has started, or failed to; returns the failure."""
         waiter = _TrioWaiter(self._lowlevel)
+        errors: list[BaseException | None] = []
 
         def started(error: BaseException | None) -> None:
+            errors.append(error)
             with contextlib.suppress(self._finished):
                 self.loop.run_sync_soon(waiter.wake)
 
         entry.start_soon(started)
         yield from self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
+        return errors[0]
 
     def pause(self) -> Wait:
         """Let other tasks run once."""
@@ -221,7 +225,7 @@ def wait_any(points: Sequence[Point]) -> Wait:
 
 
 class starting:  # noqa: N801  (a verb in use: `await starting(entry)`)
-    """Start a backend off the loop, and wait for that.
+    """Start a backend off the loop, and wait for that; cancellation stops the waiting, not the start.
 
     Raises:
         BackendUnavailableError: it cannot start here.
@@ -232,8 +236,9 @@ class starting:  # noqa: N801  (a verb in use: `await starting(entry)`)
 
     def __await__(self) -> Wait:
         if not self._entry.started:
-            yield from current_reactor().start(self._entry)
-            self._entry.ensure_started()
+            error = yield from current_reactor().start(self._entry)
+            if error is not None:
+                raise error
 
 
 def spin(timeline: Timeline, value: int) -> bool:
