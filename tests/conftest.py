@@ -1,0 +1,64 @@
+"""Every async test that is marked ``anyio`` runs on every loop that aiodev supports.
+
+``pytestmark = pytest.mark.anyio`` at the top of a module marks all of its async tests; they then speak anyio, not asyncio.
+An async test without the mark runs on asyncio alone, by pytest-asyncio. That plugin, in its auto mode, would also take
+the marked ones, so they are handed to pytest as plain functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import anyio
+import pytest
+
+Loop = tuple[str, dict[str, Any]]
+
+LOOPS: dict[str, Loop] = {
+    "asyncio": ("asyncio", {}),
+    "uvloop": ("asyncio", {"use_uvloop": True}),
+    "trio": ("trio", {}),
+}
+
+
+@pytest.fixture(params=LOOPS)
+def anyio_backend(request: pytest.FixtureRequest) -> Loop:
+    """The loop that the test runs on, as anyio names it."""
+    if importlib.util.find_spec(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    return LOOPS[request.param]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: Any
+) -> list[pytest.Function] | None:
+    """Make plain tests, one a loop, of a coroutine function that is marked ``anyio``."""
+    if not inspect.iscoroutinefunction(obj) or not collector.istestfunction(obj, name):
+        return None
+    own = (mark.name for mark in getattr(obj, "pytestmark", ()))
+    if collector.get_closest_marker("anyio") is None and "anyio" not in own:
+        return None
+    plain = on_every_loop(obj)
+    setattr(collector.obj, name, plain)  # which is where the items look for their function
+    return list(collector._genfunctions(name, plain))
+
+
+def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A plain test that runs ``test`` on the loop of the fixture ``anyio_backend``."""
+    signature = inspect.signature(test)
+
+    @functools.wraps(test)
+    def run(**arguments: Any) -> None:
+        backend, options = arguments["anyio_backend"]
+        wanted = {name: arguments[name] for name in signature.parameters}
+        anyio.run(functools.partial(test, **wanted), backend=backend, backend_options=options)
+
+    fixture = inspect.Parameter("anyio_backend", inspect.Parameter.KEYWORD_ONLY)
+    parameters = {**signature.parameters, "anyio_backend": fixture}
+    run.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+    return run

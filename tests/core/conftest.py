@@ -1,0 +1,80 @@
+"""Backends of no device at all, which count how often they start and do so when the test lets them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from aiodev._core.backend import Backend, Capabilities, DeviceProperties
+from aiodev._core.registry import Registry, registry
+
+
+class FakeBackend(Backend):
+    """A backend that can be asked what it is and be started, and nothing else.
+
+    Attributes:
+        may_start: cleared by a test to hold ``start``.
+        starting: set once ``start`` was called.
+        start_threads: the thread of each start.
+        error: what ``start`` raises.
+    """
+
+    def __init__(self, name: str = "fake", devices: int = 2, *, reason: str | None = None) -> None:
+        self.name = name  # type: ignore[misc]
+        self.capabilities = Capabilities(host_accessible=False)
+        self.reason = reason
+        self.devices = devices
+        self.error: BaseException | None = None
+        self.starting = threading.Event()
+        self.may_start = threading.Event()
+        self.may_start.set()
+        self.start_threads: list[threading.Thread] = []
+        self.stopped = 0
+
+    def unavailable_reason(self) -> str | None:
+        return self.reason
+
+    def device_count(self) -> int:
+        return 0 if self.reason else self.devices
+
+    def device_properties(self, index: int) -> DeviceProperties:
+        return DeviceProperties(f"Fake {index}", self.name, index, 1 << 30, 4, (9, index))
+
+    def start(self) -> None:
+        self.start_threads.append(threading.current_thread())
+        self.starting.set()
+        assert self.may_start.wait(30), "the test did not let the backend start"
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+FakeBackend.__abstractmethods__ = frozenset()  # submissions are not what these tests are about
+
+AddBackend = Callable[..., FakeBackend]
+
+
+@pytest.fixture
+def empty_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """The process's registry, without any backend for as long as the test lasts."""
+    fresh = Registry((), lambda: ())
+    for name in ("_entries", "_discover", "_resolved", "_default"):
+        monkeypatch.setattr(registry, name, getattr(fresh, name))
+    yield registry
+
+
+@pytest.fixture
+def add_backend(empty_registry: Registry) -> AddBackend:
+    """Register a fake backend in an otherwise empty registry; takes the arguments of FakeBackend."""
+
+    def add(name: str = "fake", *args: Any, **kwargs: Any) -> FakeBackend:
+        backend = FakeBackend(name, *args, **kwargs)
+        empty_registry.register(name, lambda: backend)
+        return backend
+
+    return add

@@ -1,0 +1,88 @@
+"""Settings: what the environment may say, and what happens when it says something else."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+from aiodev._core.config import Settings
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    """Without variables, and with empty ones, every setting has its default."""
+    empty = {setting.metadata["name"]: "" for setting in fields(Settings)}
+    assert Settings.from_environment({}) == Settings.from_environment(empty) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("AIODEV_EXECUTOR", "python", "executor", "python"),
+        ("AIODEV_EXECUTOR", "native", "executor", "native"),
+        ("AIODEV_CPU_DEVICES", "4", "cpu_devices", 4),
+        ("AIODEV_CPU_THREADS", "3", "cpu_threads", 3),
+        ("AIODEV_SPIN_US", "0", "spin_us", 0),
+        ("AIODEV_WORKER_SPIN_US", " 75 ", "worker_spin_us", 75),
+        ("AIODEV_CACHE_DIR", "/somewhere/else", "cache_dir", "/somewhere/else"),
+        ("AIODEV_DEBUG", "1", "debug", True),
+        ("AIODEV_DEBUG", "0", "debug", False),
+    ],
+)
+def test_a_variable_sets_its_field(name: str, text: str, field: str, value: object) -> None:
+    """Each variable sets one field and leaves the others alone."""
+    assert Settings.from_environment({name: text}) == Settings(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("AIODEV_EXECUTOR", "gpu"),
+        ("AIODEV_CPU_DEVICES", "0"),
+        ("AIODEV_CPU_DEVICES", "two"),
+        ("AIODEV_CPU_THREADS", "-1"),
+        ("AIODEV_SPIN_US", "1.5"),
+        ("AIODEV_WORKER_SPIN_US", "²"),
+        ("AIODEV_DEBUG", "maybe"),
+    ],
+)
+def test_a_bad_value_names_its_variable(name: str, text: str) -> None:
+    """What cannot be is refused, with the variable and its value in the message."""
+    with pytest.raises(ValueError, match=f"{name}='{text}' in the environment: expected"):
+        Settings.from_environment({name: text})
+
+
+def test_the_cache_is_where_the_platform_keeps_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XDG's variable is followed on Linux."""
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert Settings().cache_dir == "/caches/aiodev"
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's nameless user gets one among the temporary files."""
+
+    def home() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr(Path, "home", home)
+    assert "aiodev-" in Settings().cache_dir
+
+
+def test_a_relative_cache_stays_where_it_was() -> None:
+    """A relative directory is fixed when it is read, not when it is used."""
+    assert Settings.from_environment({"AIODEV_CACHE_DIR": "here"}).cache_dir == str(Path.cwd() / "here")
+
+
+def test_settings_do_not_change() -> None:
+    """They are read once."""
+    with pytest.raises(FrozenInstanceError):
+        Settings().debug = True  # type: ignore[misc]
+
+
+def test_every_setting_says_what_it_is() -> None:
+    """The docs and ``python -m aiodev info`` list names and meanings from the fields."""
+    for setting in fields(Settings):
+        assert setting.metadata["name"] == f"AIODEV_{setting.name.upper()}"
+        assert setting.metadata["doc"].endswith(".")
