@@ -15,16 +15,14 @@ from typing import Any
 
 from aiodev._core.config import settings
 
-#: Modules that the native executor's code is compiled from.
-_NATIVE_SOURCES = ("intrinsics.py", "layout.py", "native.py", "codecache.py")
-
 
 @functools.cache
 def native_key() -> str:
     """Hash of the native executor's sources."""
     digest = hashlib.sha256()
-    for name in _NATIVE_SOURCES:
-        digest.update((Path(__file__).parent / name).read_bytes())
+    here = Path(__file__).parent
+    for source in sorted([here / "layout.py", *(here / "native").glob("*.py")]):
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:32]
 
 

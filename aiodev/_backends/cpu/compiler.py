@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy
 from numba import config, types
-from numba.core import compiler as numba_compiler
-from numba.core import errors as numba_errors
+from numba.core import compiler as numba_compiler, errors as numba_errors
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.target_extension import target_override
 from numba.np.numpy_support import from_dtype
 
-from aiodev._backends.cpu import compiler_disk as disk
-from aiodev._backends.cpu import compiler_lang
+from aiodev._backends.cpu import compiler_disk as disk, compiler_lang
 from aiodev._backends.cpu.compiler_errors import decode_error
 from aiodev._backends.cpu.compiler_function import jit_function
 from aiodev._backends.cpu.compiler_interpreted import interpreted_entry
@@ -103,8 +101,10 @@ def compile_result(spec: KernelSpec) -> Any:
     options = {"error_model": "aiodev", **dict(spec.options)}
     with _explained(spec), global_compiler_lock, target_override("cpu"):
         body = jit_function(spec.function, forceinline=True, **options)
-        entry = _entry_function(spec, body, arguments)
         word = types.int64
+        # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
+        body.compile((*[word] * spec.ndim, *map(numba_type, arguments)))
+        entry = _entry_function(spec, body, arguments)
         typing, target = cpu_target.typing_context, cpu_target.target_context
         typing.refresh()
         target.refresh()
@@ -147,12 +147,15 @@ def _explained(spec: KernelSpec) -> Iterator[None]:
         yield
     except CompileError:
         raise
-    except (numba_errors.NumbaError, ValueError, TypeError, NotImplementedError, AssertionError, KeyError) as error:
+    except Exception as error:  # numba's own errors are of many classes, and a bug of its is no less a refusal
         raise CompileError(spec.name, _message(error), location=_location(error, spec)) from None
 
 
-def _message(error: BaseException) -> str:
-    return numba_errors.strip_ansi(str(error)) if hasattr(numba_errors, "strip_ansi") else str(error)
+def _message(error: Exception) -> str:
+    """What numba says, without the names of its passes."""
+    text = str(error) if isinstance(error, numba_errors.NumbaError) else f"{type(error).__name__}: {error}"
+    noise = ("Failed in nopython mode pipeline", "During: Pass ")
+    return "\n".join(line for line in text.splitlines() if not line.startswith(noise)).strip()
 
 
 def _location(error: BaseException, spec: KernelSpec) -> str:
@@ -167,3 +170,9 @@ def _location(error: BaseException, spec: KernelSpec) -> str:
 def _first_line(spec: KernelSpec) -> str:
     code = spec.function.__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def is_compiled(spec: KernelSpec, directory: str) -> bool:
+    """Whether the disk cache has ``spec``; where numba may not compile, there is nothing to compile."""
+    path = _path(spec, directory)
+    return bool(config.DISABLE_JIT) or spec.key in _loaded or (path is not None and path.exists())

@@ -18,6 +18,7 @@ from aiodev._backends.cpu import layout, native
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._core.backend import COUNTER_WORDS, Fault
 
+
 def _native(function: Any) -> Any:
     """The compiled function as a plain C callable: half the cost of a call through numba's dispatcher."""
     (overload,) = function.overloads.values()

@@ -155,9 +155,7 @@ def call_entry(typing_context, code, scratch, arguments, lo, hi):  # type: ignor
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         code, scratch, *rest = args
-        function_type = ir.FunctionType(
-            ir.IntType(32), [_WORD_POINTER, _WORD_POINTER, _WORD, _WORD, _WORD]
-        )
+        function_type = ir.FunctionType(ir.IntType(32), [_WORD_POINTER, _WORD_POINTER, _WORD, _WORD, _WORD])
         result = _pointer(builder, scratch)
         excinfo = _pointer(builder, builder.add(scratch, ir.Constant(_WORD, 8)))
         function = builder.inttoptr(code, function_type.as_pointer())

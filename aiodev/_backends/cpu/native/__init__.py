@@ -1,0 +1,46 @@
+"""The native executor's code: submission, scheduling, execution and wake-ups, with no GIL and no Python.
+
+**Problem.** Streams are queues of operations that Python threads feed and a few workers run. Workers must never need the
+GIL, submitters must never wait, an idle machine must sleep, and whoever makes work ready must wake exactly whom it takes.
+
+**Invariants.**
+
+1.  A queue's operations complete in order, one at a time; ``Q_COMPLETED`` is stored after everything that the operation
+    wrote, its fault included.
+2.  A queue is at any time in exactly one place: nowhere (``Q_PENDING`` is 0), on a ready list, in a worker's hands, held by
+    one wait node or gate, or on the open list with a range. Moving it from place to place transfers the right to touch it.
+3.  Whoever raises ``Q_PENDING`` from 0 puts the queue on the ready list; the worker that lowers it to 0 never touches
+    the queue again. Hence an idle queue may be recycled.
+4.  Waiters and completers shake hands: a waiter stores its target, then loads the counter; a completer stores the
+    counter, then loads the target. All four are sequentially consistent, so that at least one of the two sees the other, and
+    the node's target is taken back to ``NEVER`` by compare-exchange, so that exactly one acts.
+5.  A worker sleeps only after it found, under the device's lock, no work; work is only added under that lock, and wakes a
+    sleeper unless somebody is already looking. So no work waits while all sleep.
+6.  A range is joined and left under the helpers' lock. The last to leave an exhausted range, and nobody else, completes it.
+
+A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
+"""
+
+from aiodev._backends.cpu.native.entries import copy_entry, fill_entry
+from aiodev._backends.cpu.native.faults import forgive
+from aiodev._backends.cpu.native.running import stop, work
+from aiodev._backends.cpu.native.submission import create_gate, gate, launch, open_gate, stamp, wait
+from aiodev._backends.cpu.native.waiting import arm, next_fired, rearm_waker, spin
+
+__all__ = [
+    "arm",
+    "copy_entry",
+    "create_gate",
+    "fill_entry",
+    "forgive",
+    "gate",
+    "launch",
+    "next_fired",
+    "open_gate",
+    "rearm_waker",
+    "spin",
+    "stamp",
+    "stop",
+    "wait",
+    "work",
+]

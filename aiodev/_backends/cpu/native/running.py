@@ -1,0 +1,209 @@
+"""Running a queue's operations in order (invariants 1 to 3), and a worker's life."""
+
+from __future__ import annotations
+
+from numba import types
+
+from aiodev._backends.cpu.layout import (
+    C_FIRST,
+    D_LEFT,
+    D_LOCK,
+    D_PENDING,
+    D_SLEEPERS,
+    D_STOP,
+    G_REFERENCES,
+    G_STATE,
+    G_WAITER,
+    KIND_DEPENDENCY,
+    KIND_GATE,
+    KIND_KERNEL,
+    OP_CHUNK,
+    OP_GATE,
+    OP_KERNEL,
+    OP_WAIT,
+    Q_COMPLETED,
+    Q_CURSOR,
+    Q_DEVICE,
+    Q_FAILED,
+    Q_FORGIVEN,
+    Q_OPEN_CHUNK,
+    Q_PENDING,
+    Q_RANGE_EXCINFO,
+    Q_RANGE_STATUS,
+    Q_SPARE,
+    R_A,
+    R_B,
+    R_BYTES,
+    R_C,
+    R_OPERATION,
+    W_IDLE,
+    W_NEXT,
+)
+from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.faults import covering_fault, open_fault
+from aiodev._backends.cpu.native.intrinsics import (
+    exchange,
+    fetch_add,
+    free,
+    get,
+    load,
+    load_fence,
+    now,
+    put,
+    store_fence,
+)
+from aiodev._backends.cpu.native.ranges import join_range, run_kernel
+from aiodev._backends.cpu.native.scheduling import (
+    find_work,
+    lock,
+    look_around,
+    make_ready,
+    outranked,
+    unlock,
+    wake_worker,
+)
+from aiodev._backends.cpu.native.waiting import arm_node, complete
+
+#: Operations that one queue may run while others of its device are waiting.
+QUOTA = 256
+
+
+@inner
+def finish(device, worker, queue, record, value):
+    """Complete the operation at the cursor; False when the queue went idle and is no longer ours (invariant 3)."""
+    status = get(queue + Q_RANGE_STATUS)
+    if status != 0:
+        put(queue + Q_RANGE_STATUS, 0)
+        excinfo = get(queue + Q_RANGE_EXCINFO)
+        open_fault(queue, value, KIND_KERNEL, excinfo, get(record + R_C), get(record + R_A), status)
+    put(queue + Q_CURSOR, record + get(record + R_BYTES))
+    complete(queue, value)
+    if load(queue + Q_PENDING) == 1:
+        begin = now()
+        if not look_around(device, worker, queue):
+            put(worker + W_IDLE, begin)
+    if fetch_add(queue + Q_PENDING, -1) == 1:
+        return False
+    put(worker + W_IDLE, 0)
+    return True
+
+
+@inner
+def next_chunk(queue, record):
+    """Go on to the next chunk of records and leave the drained one to the submitter."""
+    chunk = get(record + R_A)
+    drained = get(queue + Q_OPEN_CHUNK)
+    put(queue + Q_OPEN_CHUNK, chunk)
+    put(queue + Q_CURSOR, chunk + C_FIRST)
+    surplus = exchange(queue + Q_SPARE, drained)
+    if surplus != 0:
+        free(surplus)
+
+
+@inner
+def release_gate(gate):
+    if fetch_add(gate + G_REFERENCES, -1) == 1:
+        free(gate)
+
+
+@inner
+def pass_wait(queue, record, value, failed):
+    """Pass a wait for another queue; False when we are held (and the queue is no longer ours).
+
+    A wait holds even behind a failure: what is submitted once that is forgiven relies on the order that it sets up.
+    """
+    other = get(record + R_A)
+    target = get(record + R_B)
+    if load(other + Q_COMPLETED) < target and arm_node(other, get(record + R_C), target):
+        return False
+    first = covering_fault(other, target)
+    if first != 0 and failed == 0:
+        open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
+    return True
+
+
+@inner
+def pass_gate(queue, record, value):
+    """Pass a gate; False when we are held (and the queue is no longer ours)."""
+    gate = get(record + R_A)
+    state = load(gate + G_STATE)
+    if state == 0:
+        store_fence(gate + G_WAITER, queue)
+        state = load_fence(gate + G_STATE)
+        if state == 0 or exchange(gate + G_WAITER, 0) == 0:
+            return False
+    if state == 2:
+        open_fault(queue, value, KIND_GATE, 0, 0, 0, 0)
+    release_gate(gate)
+    return True
+
+
+@inner
+def drain(device, worker, queue):
+    """Run a queue's operations until it is idle, held, shared with helpers, or it is the turn of others."""
+    quota = QUOTA
+    while True:
+        record = get(queue + Q_CURSOR)
+        operation = get(record + R_OPERATION)
+        if operation == OP_CHUNK:
+            next_chunk(queue, record)
+            continue
+        if (quota == 0 and load(device + D_PENDING) != 0) or outranked(device, queue):
+            make_ready(queue)
+            return
+        quota = max(0, quota - 1)
+        value = get(queue + Q_COMPLETED) + 1
+        failed = get(queue + Q_FAILED)
+        if failed != 0 and value > load(queue + Q_FORGIVEN):
+            put(queue + Q_FAILED, 0)
+            failed = 0
+        if operation == OP_WAIT:
+            if not pass_wait(queue, record, value, failed):
+                return
+        elif failed != 0:
+            if operation == OP_GATE:
+                release_gate(get(record + R_A))
+        elif operation == OP_KERNEL:
+            if not run_kernel(device, worker, queue, record):
+                return
+        elif operation == OP_GATE:
+            if not pass_gate(queue, record, value):
+                return
+        else:
+            put(get(record + R_A), now())
+        if not finish(device, worker, queue, record, value):
+            return
+
+
+@exported(types.void(int64, int64), nogil=True)
+def work(device, worker):
+    """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
+    while True:
+        found = find_work(device, worker)
+        if found == 0:
+            break
+        queue = found & ~1
+        if found & 1:
+            if not join_range(device, worker, queue):
+                continue
+            if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
+                continue
+            if get(queue + Q_DEVICE) != device:
+                make_ready(queue)
+                continue
+        drain(device, worker, queue)
+    fetch_add(device + D_LEFT, 1)
+
+
+@exported(types.void(int64))
+def stop(device):
+    """Ask the workers to return, and wake all that sleep."""
+    lock(device + D_LOCK)
+    put(device + D_STOP, 1)
+    sleeper = get(device + D_SLEEPERS)
+    put(device + D_SLEEPERS, 0)
+    unlock(device + D_LOCK)
+    while sleeper != 0:
+        following = get(sleeper + W_NEXT)
+        wake_worker(sleeper)
+        sleeper = following
