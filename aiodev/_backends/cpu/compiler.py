@@ -7,6 +7,8 @@ See :mod:`aiodev._backends.cpu.compiler_source` for the argument block and the l
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import linecache
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import llvmlite
+import numba
 import numpy
 from numba import config, types
 from numba.core import compiler as numba_compiler, errors as numba_errors
@@ -44,9 +48,14 @@ _lock = threading.Lock()
 compiler_lang.install()
 
 
+@functools.cache
 def target_name() -> str:
-    """The machine that code is made for; part of the name of every file in the disk cache."""
-    return repr(cpu_target.target_context.codegen().magic_tuple())
+    """What code is made for and made by; part of the name of every file in the disk cache."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("compiler*.py")):
+        digest.update(source.read_bytes())
+    versions = (numba.__version__, llvmlite.__version__, digest.hexdigest())
+    return repr((cpu_target.target_context.codegen().magic_tuple(), versions))
 
 
 def compile_kernel(spec: KernelSpec, directory: str) -> None:
@@ -170,9 +179,3 @@ def _location(error: BaseException, spec: KernelSpec) -> str:
 def _first_line(spec: KernelSpec) -> str:
     code = spec.function.__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def is_compiled(spec: KernelSpec, directory: str) -> bool:
-    """Whether the disk cache has ``spec``; where numba may not compile, there is nothing to compile."""
-    path = _path(spec, directory)
-    return bool(config.DISABLE_JIT) or spec.key in _loaded or (path is not None and path.exists())

@@ -80,7 +80,7 @@ def _parse(descriptor: str) -> Argument:
 
 def entry_source(name: str, ndim: int, arguments: list[Argument]) -> str:
     """Source of ``name(block, lo, hi)``; it needs the names that :func:`aiodev._backends.cpu.compiler` gives it."""
-    lines = [f"def {name}(block, lo, hi):"]
+    lines = [f"def {name}(block, lo, hi):", "    if lo >= hi:", "        return 0"]  # a length may be 0, to divide by
     lines += [f"    n{d} = scalar_at(block + {WORD * d}, int64)" for d in range(1, ndim)]
     for position, argument in enumerate(arguments):
         reader = "array_at" if argument.is_array else "scalar_at"

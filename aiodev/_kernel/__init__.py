@@ -1,0 +1,1 @@
+"""Kernels: one source, compiled off the loop, launched in a microsecond."""

@@ -1,0 +1,43 @@
+"""Where and over what a kernel is launched: the part in brackets."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from aiodev._core.errors import LaunchError
+from aiodev._core.stream import Stream
+
+__all__ = ["Place", "parse_place"]
+
+#: (number of indices, lengths, stream or None for the current one).
+Place = tuple[int, tuple[int, ...], Stream | None]
+
+
+def parse_place(kernel: str, ndim: int, asked: Any) -> Place:
+    """Read ``shape`` or ``(shape, stream)``; a shape is an int or a tuple of ``ndim`` ints.
+
+    Raises:
+        LaunchError: it is neither, or has another number of dimensions, or a negative length.
+    """
+    stream: Stream | None = None
+    shape = asked
+    if isinstance(asked, tuple) and asked and isinstance(asked[-1], Stream):
+        stream, shape = asked[-1], asked[:-1]
+        if len(shape) == 1:
+            shape = shape[0]
+    lengths = shape if isinstance(shape, tuple | list) else (shape,)
+    try:
+        found = tuple(operator.index(length) for length in lengths)
+    except TypeError:
+        raise LaunchError(kernel, "shape", _expected(ndim), repr(asked)) from None
+    if len(found) != ndim:
+        raise LaunchError(kernel, "shape", _expected(ndim), f"{len(found)} dimension(s): {asked!r}")
+    if any(length < 0 for length in found):
+        raise LaunchError(kernel, "shape", "lengths of 0 or more", repr(shape))
+    return math.prod(found), found, stream
+
+
+def _expected(ndim: int) -> str:
+    return "an int" if ndim == 1 else f"a tuple of {ndim} ints"

@@ -1,0 +1,135 @@
+"""Worker processes that compile: started on demand, ended when idle, replaced when they die."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from aiodev._core.config import available_cores
+from aiodev._core.errors import CompileError
+from aiodev._kernel.wire import receive, send
+from aiodev._kernel.worker import Job, placeholder
+
+__all__ = ["WorkerPool"]
+
+_COMMAND = [sys.executable, "-c", "from aiodev._kernel.worker import main; main()"]
+#: A worker that found nothing to do for this long (seconds) ends; it holds a compiler in memory.
+IDLE = 20.0
+#: One that takes longer than this over one kernel hangs.
+PATIENCE = 300.0
+
+Done = Callable[[BaseException | None], None]
+
+
+class WorkerPool:
+    """Up to ``size`` worker processes, each fed by a thread of this one.
+
+    A job whose worker dies is tried once more on a new one; then it fails, since it may be what kills them.
+    """
+
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size or max(1, min(8, available_cores() - 1))
+        self._jobs: queue.SimpleQueue[tuple[Job, Done]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._pending = 0
+        self.processes: set[subprocess.Popen[bytes]] = set()
+        atexit.register(self.stop)
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Compile; ``done(error or None)`` is called from a thread of the pool."""
+        with self._lock:
+            self._pending += 1
+            grow = self._threads < self.size and self._pending > self._threads
+            self._threads += grow
+        self._jobs.put((job, done))
+        if grow:
+            threading.Thread(target=self._feed, name="aiodev-compile", daemon=True).start()
+
+    def stop(self) -> None:
+        """End every worker process at once."""
+        for process in list(self.processes):
+            with contextlib.suppress(OSError):
+                process.kill()
+
+    def _feed(self) -> None:
+        worker: subprocess.Popen[bytes] | None = None
+        while True:
+            try:
+                job, done = self._jobs.get(timeout=IDLE)
+            except queue.Empty:
+                with self._lock:
+                    if self._pending >= self._threads:  # a job has just been counted on this thread
+                        continue
+                    self._threads -= 1
+                self._end(worker)
+                return
+            worker, error = self._compile(worker, job)
+            with self._lock:
+                self._pending -= 1
+            done(error)
+
+    def _compile(
+        self, worker: subprocess.Popen[bytes] | None, job: Job
+    ) -> tuple[subprocess.Popen[bytes] | None, BaseException | None]:
+        """Have a job done by ``worker``, or by the one that replaces it; returns the living worker and the outcome."""
+        name, spec, data, directory = job
+        message = (name, replace(spec, function=placeholder), data, directory)
+        status: int | None = None
+        for _ in range(2):
+            try:
+                if worker is None or worker.poll() is not None:
+                    self._end(worker)
+                    worker = self._start()
+                reply = self._ask(worker, message)
+            except (EOFError, OSError):
+                status = self._end(worker)
+                worker = None
+                continue
+            return worker, reply
+        log = f"the compile worker died, twice (exit status {status}); its messages are on standard error"
+        return worker, CompileError(spec.name, log)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = dict(os.environ)
+        path = [entry or os.getcwd() for entry in sys.path]
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+        process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        self.processes.add(process)
+        assert process.stdin is not None
+        send(process.stdin, path)
+        return process
+
+    def _ask(self, worker: subprocess.Popen[bytes], message: Any) -> Any:
+        assert worker.stdin is not None and worker.stdout is not None
+        hung = threading.Timer(PATIENCE, worker.kill)
+        hung.daemon = True
+        hung.start()
+        try:
+            send(worker.stdin, message)
+            return receive(worker.stdout)
+        finally:
+            hung.cancel()
+
+    def _end(self, worker: subprocess.Popen[bytes] | None) -> int | None:
+        """Make sure that a worker is gone; its exit status."""
+        if worker is None:
+            return None
+        self.processes.discard(worker)
+        for pipe in (worker.stdin, worker.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+        try:
+            return worker.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            return worker.wait()

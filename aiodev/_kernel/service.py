@@ -1,0 +1,149 @@
+"""The compile service: brings kernels from their source to code that can be launched, without the caller waiting.
+
+1. A kernel is loaded once for a backend, however many launches ask for it at once; all of them get the one outcome.
+2. Nothing here runs on a caller's thread but putting a request in a queue. One thread loads from the disk cache; what is not
+   there goes to a pool of worker processes, and back to the loading thread when it is.
+3. A callback is called exactly once, from a thread of the service, or at once when the outcome is known.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from aiodev._core import trace
+from aiodev._core.backend import KernelSpec
+from aiodev._core.config import settings
+from aiodev._core.errors import AiodevError, CompileError
+from aiodev._core.registry import BackendEntry
+from aiodev._kernel.cache import cache_key, is_compiled, mark_compiled
+from aiodev._kernel.pool import WorkerPool
+from aiodev._kernel.snapshot import Snapshot, Uncapturable
+
+__all__ = ["Loading", "service"]
+
+logger = logging.getLogger("aiodev")
+
+
+class Loading:
+    """A kernel on its way: an entry that may be launched behind a gate, and the outcome when there is one.
+
+    Attributes:
+        entry: the backend's entry; launches of it must be held until the outcome is known to be good.
+        ready: the code is there.
+        error: why it will never be.
+    """
+
+    __slots__ = ("_callbacks", "_lock", "backend", "entry", "error", "ready", "snapshot", "spec")
+
+    def __init__(self, backend: BackendEntry, spec: KernelSpec, snapshot: Snapshot) -> None:
+        self.backend = backend
+        self.spec = spec
+        self.snapshot = snapshot
+        self.ready = False
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[BaseException | None], object]] = []
+        self.entry: int = backend.backend.reserve_entry()
+        trace.entry_names[self.entry] = spec.name
+
+    def when_done(self, callback: Callable[[BaseException | None], object]) -> None:
+        """Call ``callback(error or None)`` when the outcome is known."""
+        with self._lock:
+            if not self.ready and self.error is None:
+                self._callbacks.append(callback)
+                return
+        callback(self.error)
+
+    def finish(self, error: BaseException | None) -> None:
+        """The outcome."""
+        with self._lock:
+            self.error, self.ready = error, error is None
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback(error)
+            except Exception:
+                logger.exception("%s: a callback of its compilation failed", self.spec.name)
+
+
+class Service:
+    """One for the process; it owns the loading thread and the workers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.workers = WorkerPool()
+        self.compiled = 0  #: kernels that were not in the cache
+
+    def load(self, loading: Loading) -> None:
+        """Start bringing a kernel in."""
+        loading.backend.start_soon(lambda error: self._started(loading, error))
+
+    def _started(self, loading: Loading, error: BaseException | None) -> None:
+        if error is not None:
+            loading.finish(error)
+            return
+        self._request(lambda: self._prepare(loading))
+
+    def _request(self, request: Callable[[], None]) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="aiodev-load", daemon=True)
+                self._thread.start()
+        self._requests.put(request)
+
+    def _run(self) -> None:
+        while True:
+            request = self._requests.get()
+            try:
+                request()
+            except Exception:
+                logger.exception("the compile service failed")
+
+    def _prepare(self, loading: Loading) -> None:
+        """Load what is in the cache; send what is not to a worker, or compile here what cannot be sent."""
+        spec, backend = loading.spec, loading.backend
+        try:
+            key = cache_key(spec, loading.snapshot)
+            data = loading.snapshot.to_bytes()
+        except Uncapturable as reason:
+            logger.debug("%s: compiled in this process, and not kept: %s", spec.name, reason)
+            self._finish(loading)
+            return
+        loading.spec = spec = replace(spec, key=key)
+        directory = settings.cache_dir
+        if is_compiled(directory, backend.name, key):
+            self._finish(loading)
+            return
+        self.compiled += 1
+        job = (backend.name, spec, data, directory)
+        self.workers.submit(job, lambda error: self._request(lambda: self._compiled(loading, error)))
+
+    def _compiled(self, loading: Loading, error: BaseException | None) -> None:
+        if error is not None:
+            loading.finish(error)
+        else:
+            mark_compiled(settings.cache_dir, loading.backend.name, loading.spec.key)
+            self._finish(loading)
+
+    def _finish(self, loading: Loading) -> None:
+        try:
+            loading.backend.backend.load_into(loading.entry, loading.spec, settings.cache_dir)
+        except AiodevError as error:
+            loading.finish(error)
+        except Exception as error:
+            failure = CompileError(loading.spec.name, f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            loading.finish(failure)
+        else:
+            loading.finish(None)
+        loading.snapshot = Snapshot()  # let go of what the body refers to
+
+
+#: The process's service.
+service = Service()

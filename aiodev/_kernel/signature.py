@@ -1,0 +1,152 @@
+"""The types of a launch: what its arguments are, what a kernel is compiled for, and how scalars are packed.
+
+Python scalars are weak (NEP 50): they have no type of their own, and take that of the arrays that the body combines them
+with. So ``2.0`` beside ``float32`` arrays is a ``float32``, and the loop stays in single precision. NumPy scalars keep their
+type. A Python int becomes a float only where every use of it is in a sum or a product with elements of floating arrays; it
+stays an ``int64`` where it may be an index, a bound or a divisor.
+
+The argument block of a launch: the shape, the scalars in order, the arrays in order, all in little-endian 8-byte words.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from aiodev._core.device import Device
+from aiodev._core.errors import LaunchError
+from aiodev._kernel.analysis import BodyUse
+
+__all__ = ["ARRAY", "COMPLEX", "SCALAR", "Signature", "describe"]
+
+#: What an argument is, to the generated call: an array, a scalar of one number, a scalar of two.
+ARRAY, SCALAR, COMPLEX = "A", "S", "Z"
+
+FORMATS = {
+    "b1": "?7x", "i1": "b7x", "i2": "h6x", "i4": "i4x", "i8": "q",
+    "u1": "B7x", "u2": "H6x", "u4": "I4x", "u8": "Q",
+    "f2": "e6x", "f4": "f4x", "f8": "d", "c8": "ff", "c16": "dd",
+}  # fmt: skip
+_CONTIGUOUS_COPY = "aiodev.asarray(value, device={device!r}) copies it there"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The types of one launch.
+
+    Attributes:
+        descriptors: one for each argument, as in ``KernelSpec``.
+        pattern: what each argument is: ``ARRAY``, ``SCALAR`` or ``COMPLEX``.
+        pack: packs the shape's words and then the scalars' numbers.
+    """
+
+    descriptors: tuple[str, ...]
+    pattern: str
+    pack: Callable[..., bytes]
+
+    def numbers(self, args: Sequence[Any]) -> list[Any]:
+        """The scalars among ``args``, complex ones as two numbers."""
+        numbers: list[Any] = []
+        for kind, value in zip(self.pattern, args, strict=True):
+            if kind == SCALAR:
+                numbers.append(value)
+            elif kind == COMPLEX:
+                numbers += (value.real, value.imag)
+        return numbers
+
+
+def describe(
+    kernel: str, ndim: int, names: Sequence[str], args: Sequence[Any], device: Device, use: Callable[[], BodyUse]
+) -> Signature:
+    """The signature of a launch on ``device``.
+
+    ``use`` gives the body's use of its parameters; it is asked only when it matters.
+
+    Raises:
+        LaunchError: an argument is not one, or not on ``device``, or read-only where the body writes.
+    """
+    arrays: dict[str, str] = {}
+    for name, value in zip(names, args, strict=True):
+        key = getattr(value, "_key", None)
+        if key is not None:
+            arrays[name] = _array_descriptor(kernel, name, key, device, use)
+    descriptors, pattern = [], ""
+    for name, value in zip(names, args, strict=True):
+        if name in arrays:
+            descriptors.append(arrays[name])
+            pattern += ARRAY
+        else:
+            code = _scalar_code(kernel, name, value, arrays, device, use)
+            descriptors.append(code)
+            pattern += COMPLEX if code[0] == "c" else SCALAR
+    formats = "".join(FORMATS[code] for code in descriptors if code in FORMATS)
+    return Signature(tuple(descriptors), pattern, struct.Struct(f"<{ndim}q{formats}").pack)
+
+
+def _array_descriptor(kernel: str, name: str, key: Any, device: Device, use: Callable[[], BodyUse]) -> str:
+    where, descriptor, writable = key
+    if where != device:
+        raise LaunchError(kernel, name, f"an array on {device}", f"{where}")
+    if writable:
+        return str(descriptor)
+    if name in use().written:
+        raise LaunchError(kernel, name, "an array that can be written to", "a read-only one")
+    return f"{descriptor}r"
+
+
+def _scalar_code(
+    kernel: str, name: str, value: Any, arrays: dict[str, str], device: Device, use: Callable[[], BodyUse]
+) -> str:
+    if isinstance(value, numpy.generic):
+        code = f"{value.dtype.kind}{value.dtype.itemsize}"
+        if code in FORMATS:
+            return code
+    elif isinstance(value, bool):
+        return "b1"
+    elif isinstance(value, int):
+        return _weak_int(name, arrays, use()) if arrays else "i8"
+    elif isinstance(value, float):
+        return _real(_partner_type(name, arrays, use)) if arrays else "f8"
+    elif isinstance(value, complex):
+        return _complex(_partner_type(name, arrays, use)) if arrays else "c16"
+    raise LaunchError(kernel, name, f"a number or an array on {device}", _found(value, device))
+
+
+def _found(value: Any, device: Device) -> str:
+    if isinstance(value, numpy.ndarray):
+        advice = _CONTIGUOUS_COPY.format(device=str(device))
+        return f"a NumPy array in host memory ({value.dtype}, shape {value.shape}); {advice}"
+    return f"{type(value).__name__} {value!r}" if value is not None else "None"
+
+
+def _dtype(descriptor: str) -> numpy.dtype[Any]:
+    return numpy.dtype(descriptor.lstrip("A").lstrip("0123456789").rstrip("rCA"))
+
+
+def _weak_int(name: str, arrays: dict[str, str], use: BodyUse) -> str:
+    partners = [_dtype(arrays[array]) for array in use.partners.get(name, ()) if array in arrays]
+    if name in use.integral or not partners or any(found.kind not in "fc" for found in partners):
+        return "i8"
+    return _real(numpy.result_type(*partners))
+
+
+def _partner_type(name: str, arrays: dict[str, str], use: Callable[[], BodyUse]) -> numpy.dtype[Any]:
+    """The floating type that a weak float takes: that of the arrays it meets, else of all floating arrays."""
+    every = {array: found for array, text in arrays.items() if (found := _dtype(text)).kind in "fc"}
+    types = set(every.values())
+    if len(types) > 1:
+        types = {every[array] for array in use().partners.get(name, ()) if array in every} or types
+    return numpy.result_type(*types) if types else numpy.dtype("f8")
+
+
+def _real(dtype: numpy.dtype[Any]) -> str:
+    itemsize = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    return "f8" if itemsize >= 8 else "f4"
+
+
+def _complex(dtype: numpy.dtype[Any]) -> str:
+    return "c16" if _real(dtype) == "f8" else "c8"

@@ -1,0 +1,34 @@
+"""How the service and a worker process talk: pickles with a length in front, over the worker's standard input and output."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import IO, Any
+
+__all__ = ["receive", "send"]
+
+_LENGTH = struct.Struct("<Q")
+
+
+def send(stream: IO[bytes], message: Any) -> None:
+    """Write one message."""
+    data = pickle.dumps(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """Read one message.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    header = stream.read(_LENGTH.size)
+    if len(header) < _LENGTH.size:
+        raise EOFError
+    (length,) = _LENGTH.unpack(header)
+    data = stream.read(length)
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)

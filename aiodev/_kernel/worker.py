@@ -1,0 +1,59 @@
+"""A compile worker: ``python -c "from aiodev._kernel.worker import main; main()"``; it reads jobs until its input ends.
+
+It is a process of its own, started afresh: nothing of the program that launches kernels runs here, not even an import of
+its modules, unless a body reads from one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from aiodev._core.backend import KernelSpec
+from aiodev._core.errors import AiodevError, CompileError
+from aiodev._core.registry import registry
+from aiodev._kernel.snapshot import Snapshot
+from aiodev._kernel.wire import receive, send
+
+__all__ = ["Job", "main"]
+
+#: (backend's name, spec with no function, the snapshot of its function, cache directory)
+Job = tuple[str, KernelSpec, bytes, str]
+
+
+def main() -> None:
+    """Serve jobs; the first message is the path to import from."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends this process when it ends
+    if hasattr(os, "nice"):
+        os.nice(5)  # compiling is to yield to whatever the program is doing
+    jobs = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a module prints while it is imported must not end up among the replies
+    try:
+        sys.path[:] = receive(jobs)
+        while True:
+            send(replies, _serve(receive(jobs)))
+    except (EOFError, BrokenPipeError):
+        return
+
+
+def _serve(job: Job) -> BaseException | None:
+    """Compile into the cache; returns what went wrong, or None."""
+    name, spec, data, directory = job
+    try:
+        function = Snapshot.rebuild(data)
+        registry.entry(name).backend.compile(replace(spec, function=function), directory)
+    except AiodevError as error:
+        error.__cause__ = error.__context__ = None
+        return error
+    except Exception:
+        return CompileError(spec.name, traceback.format_exc())
+    return None
+
+
+def placeholder(*args: Any) -> None:
+    """Stands in for a spec's function on its way here."""

@@ -1,0 +1,10 @@
+"""What a kernel body may call on every device, besides arithmetic, ``math`` and NumPy's scalar functions.
+
+Here each is a plain Python function, which is what a body means when it is read, debugged or interpreted; every backend
+compiles its own form of it. Importing this imports no compiler.
+"""
+
+from aiodev.lang.atomics import atomic_add, atomic_cas, atomic_max, atomic_min
+from aiodev.lang.numeric import fma, popcount, rsqrt
+
+__all__ = ["atomic_add", "atomic_cas", "atomic_max", "atomic_min", "fma", "popcount", "rsqrt"]

@@ -1,0 +1,54 @@
+"""Updates of one element of an array that no other index of the launch can come between.
+
+All return what was there before. The order in which indices arrive is not defined, so a sum of floats may differ in its last
+bits from run to run. Elements are integers or floats; ``index`` is an int, or a tuple of ints.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["atomic_add", "atomic_cas", "atomic_max", "atomic_min"]
+
+Index = int | tuple[int, ...]
+
+
+def atomic_add(array: Any, index: Index, value: Any) -> Any:
+    """Add ``value`` to ``array[index]``; returns what was there.
+
+    Example:
+        >>> import numpy
+        >>> counts = numpy.zeros(2, "i8")
+        >>> int(atomic_add(counts, 1, 5)), counts.tolist()
+        (0, [0, 5])
+    """
+    old = array[index]
+    array[index] = old + value
+    return old
+
+
+def atomic_min(array: Any, index: Index, value: Any) -> Any:
+    """Lower ``array[index]`` to ``value`` if that is less; a NaN counts as absent. Returns what was there."""
+    old = array[index]
+    if value < old or old != old:
+        array[index] = value
+    return old
+
+
+def atomic_max(array: Any, index: Index, value: Any) -> Any:
+    """Raise ``array[index]`` to ``value`` if that is more; a NaN counts as absent. Returns what was there."""
+    old = array[index]
+    if value > old or old != old:
+        array[index] = value
+    return old
+
+
+def atomic_cas(array: Any, index: Index, expected: Any, value: Any) -> Any:
+    """Write ``value`` to ``array[index]`` if ``expected`` is there; returns what was there.
+
+    It was written exactly when the result equals ``expected``. Floats are compared by their bits.
+    """
+    old = array[index]
+    if old == expected:
+        array[index] = value
+    return old

@@ -1,0 +1,39 @@
+"""Arithmetic that processors have instructions for, and that differs in spelling between targets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+__all__ = ["fma", "popcount", "rsqrt"]
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c``, rounded once where it is compiled; of floats.
+
+    Example:
+        >>> fma(2.0, 3.0, 1.0)
+        7.0
+    """
+    return a * b + c
+
+
+def rsqrt(x: Any) -> Any:
+    """``1 / sqrt(x)``.
+
+    Example:
+        >>> rsqrt(4.0)
+        0.5
+    """
+    return 1.0 / math.sqrt(x)
+
+
+def popcount(x: Any) -> Any:
+    """How many bits of an integer are set; of a negative one, in its own width.
+
+    Example:
+        >>> popcount(0b1011)
+        3
+    """
+    bits = getattr(x, "itemsize", 8) * 8
+    return (int(x) & ((1 << bits) - 1)).bit_count()

@@ -1,0 +1,83 @@
+"""What a launch costs in Python alone: ``python tests/kernel/bench_call.py``, with a stream that submits nothing."""
+
+from __future__ import annotations
+
+import sys
+import timeit
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from kernel_fakes import arrays  # noqa: E402
+
+from aiodev import Device  # noqa: E402
+from aiodev._core import context, sites  # noqa: E402
+from aiodev._core.registry import registry  # noqa: E402
+from aiodev._kernel.kernel import Kernel, kernel  # noqa: E402
+from aiodev._kernel.launch import Variant  # noqa: E402
+from aiodev._kernel.signature import describe  # noqa: E402
+
+
+class _Stream:
+    """Takes every submission and does nothing."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.timeline = object()
+
+    def _launch(self, *submission: Any) -> int:
+        return 1
+
+
+class _Loaded:
+    entry, ready = 1, True
+
+
+@kernel
+def saxpy4(i: int, x: Any, y: Any, z: Any, out: Any) -> None:
+    out[i] = x[i] + y[i] * z[i]
+
+
+@kernel
+def saxpy(i: int, a: float, x: Any, y: Any, out: Any) -> None:
+    out[i] = a * x[i] + y[i]
+
+
+def remember(launched: Kernel, device: Device, *args: Any) -> None:
+    """Have the call function know these types."""
+    keys = tuple(getattr(arg, "_key", type(arg)) for arg in args)
+    signature = describe(launched.name, launched.ndim, launched._names, args, device, lambda: launched._use)
+    launched._remember(Variant(keys, device, signature, _Loaded()))  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """Print a table."""
+    device = registry.resolve("cpu")[1]
+    stream: Any = _Stream(device)
+    stream._launch = lambda entry, size, block, site: 1
+    context.replace(device=device, stream=stream)
+    w, x, y, z = arrays(*(np.zeros(8) for _ in range(4)))
+    remember(saxpy4, device, w, x, y, z)
+    remember(saxpy, device, 2.0, x, y, z)
+    a, b, c = np.zeros(8), np.zeros(8), np.zeros(8)
+    over = saxpy4[8]
+    rows = {
+        "np.add(a, b, out=c)": lambda: np.add(a, b, out=c),
+        "nothing": lambda: None,
+        "kernel[8]": lambda: saxpy4[8],
+        "over(w, x, y, z)": lambda: over(w, x, y, z),
+        "kernel[8](w, x, y, z)": lambda: saxpy4[8](w, x, y, z),
+        "kernel[8](2.0, x, y, z)": lambda: saxpy[8](2.0, x, y, z),
+        "the site": lambda: sites.here(0),
+    }
+    for name, call in rows.items():
+        times = timeit.repeat(call, number=20_000, repeat=7)
+        print(f"{name:28s} {min(times) / 20_000 * 1e6:6.3f} µs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Device arrays of the shape that the launch path sees, over NumPy memory of the CPU."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from aiodev import Device
+
+_keys: dict[tuple[Device, str, bool], tuple[Device, str, bool]] = {}
+
+
+class FakeBuffer:
+    """What a launch leaves a note in."""
+
+    def __init__(self) -> None:
+        self._timeline: Any = None
+        self._value = 0
+        self.uses: dict[Any, int] = {}
+
+    def _stamp(self, timeline: Any, value: int) -> None:
+        self._timeline, self._value = timeline, value
+        self.uses[timeline] = value
+
+
+class FakeArray:
+    """A NumPy array posing as a device's."""
+
+    def __init__(self, host: np.ndarray[Any, Any], device: str = "cpu:0") -> None:
+        self.host = host
+        contiguous = host.flags.c_contiguous
+        text = f"A{host.ndim}{host.dtype.kind}{host.dtype.itemsize}{'C' if contiguous else 'A'}"
+        key = (Device(device), text, host.flags.writeable)
+        self._key = _keys.setdefault(key, key)
+        words = (host.ctypes.data, *host.shape, *(() if contiguous else host.strides))
+        self._packed = struct.pack(f"<{len(words)}q", *words)
+        self._buffer = FakeBuffer()
+
+
+def arrays(*hosts: np.ndarray[Any, Any]) -> tuple[FakeArray, ...]:
+    """Each as a device array."""
+    return tuple(FakeArray(host) for host in hosts)

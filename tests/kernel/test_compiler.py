@@ -1,0 +1,284 @@
+"""The CPU compiler: range entries called by their symbol."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_entry import Entry, run, spec_of
+
+from aiodev._backends.cpu import compiler, compiler_disk
+from aiodev._backends.cpu.compiler_interpreted import interpreted_entry
+from aiodev._backends.cpu.compiler_source import parse_arguments
+from aiodev._core.errors import CompileError, KernelError
+
+NUMBERS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16"]
+HERE = __file__
+
+
+def saxpy(i: int, a: float, x: Any, y: Any, out: Any) -> None:
+    out[i] = a * x[i] + y[i]
+
+
+def test_saxpy() -> None:
+    """A one-dimensional kernel runs every index once."""
+    x, y, out = np.arange(1000, dtype="f4"), np.ones(1000, "f4"), np.zeros(1000, "f4")
+    run(saxpy, 1000, np.float32(2), x, y, out)
+    assert (out == 2 * x + 1).all()
+
+
+def test_saxpy_is_vectorised() -> None:
+    """LLVM emits vector code for saxpy: multiplications of whole registers, in single precision."""
+    x = np.zeros(8, "f4")
+    result = compiler.compile_result(spec_of(saxpy, 1, (np.float32(2), x, x, x)))
+    assert re.search(r"fmul <\d+ x float>", result.library.get_llvm_str())
+    assert not re.search(r"fmul (<\d+ x )?double", result.library.get_llvm_str())
+
+
+def test_rows_are_vectorised() -> None:
+    """So it does for the rows of a plane, with a neighbour on the right."""
+
+    def add(i: int, j: int, x: Any, out: Any) -> None:
+        out[i, j] = x[i, j] + x[i, j + 1]
+
+    x = np.zeros((8, 9), "f4")
+    result = compiler.compile_result(spec_of(add, 2, (x, x)))
+    assert re.search(r"fadd <\d+ x float>", result.library.get_llvm_str())
+
+
+@pytest.mark.parametrize("code", NUMBERS)
+def test_scalars_and_elements_of_every_type(code: str) -> None:
+    """A scalar of each type arrives as it was packed, and is stored as an element."""
+
+    def fill(i: int, value: Any, out: Any) -> None:
+        out[i] = value
+
+    value = np.array([3], code)[0]
+    out = np.zeros(5, code)
+    run(fill, 5, value, out)
+    assert (out == value).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 7), min_size=2, max_size=3), st.data())
+def test_any_range_of_a_plane_or_volume(shape: list[int], data: st.DataObject) -> None:
+    """Whatever range of flat indices is asked for is run, in C order, and nothing else."""
+    total = math.prod(shape)
+    lo = data.draw(st.integers(0, total))
+    hi = data.draw(st.integers(lo, total))
+    out = np.zeros(shape, "i8")
+    _mark_entry(len(shape), out)(out, lo=lo, hi=hi)
+    expected = np.zeros(total, "i8")
+    expected[lo:hi] = _marks(shape)[lo:hi]
+    assert (out.ravel() == expected).all()
+
+
+def _marks(shape: list[int]) -> np.ndarray[Any, Any]:
+    return np.array([1 + sum(10**d * i for d, i in enumerate(index)) for index in np.ndindex(*shape)], "i8")
+
+
+def _mark_plane(i: int, j: int, out: Any) -> None:
+    out[i, j] += 1 + i + 10 * j
+
+
+def _mark_volume(i: int, j: int, k: int, out: Any) -> None:
+    out[i, j, k] += 1 + i + 10 * j + 100 * k
+
+
+_entries: dict[int, Entry] = {}
+
+
+def _mark_entry(ndim: int, out: np.ndarray[Any, Any]) -> Entry:
+    if ndim not in _entries:
+        _entries[ndim] = Entry(_mark_plane if ndim == 2 else _mark_volume, (1,) * ndim, np.zeros((1,) * ndim, "i8"))
+    _entries[ndim].shape = out.shape
+    return _entries[ndim]
+
+
+def test_strided_and_reversed_arrays() -> None:
+    """An array of layout A is read by its strides, negative ones too; its neighbours are left alone."""
+    x = np.arange(24.0).reshape(4, 6)
+    out = np.zeros((6, 8))
+
+    def copy(i: int, j: int, x: Any, out: Any) -> None:
+        out[i, j] = x[i, j]
+
+    target = out[::2, ::-2]
+    run(copy, (3, 4), x.T[::2], target)
+    assert (target == x.T[::2]).all()
+    assert out.sum() == target.sum()
+
+
+def test_zero_dimensional_and_empty_arrays() -> None:
+    """A 0-d array is read by ``x[()]``; an empty range runs nothing."""
+
+    def take(i: int, x: Any, out: Any) -> None:
+        out[i] = x[()]
+
+    out = np.zeros(3)
+    run(take, 3, np.array(5.0), out)
+    assert out.tolist() == [5, 5, 5]
+    run(take, 0, np.array(5.0), np.zeros(0))
+
+
+def test_negative_indices_wrap() -> None:
+    """``x[i - 1]`` at 0 is the last element, as in Python."""
+
+    def previous(i: int, x: Any, out: Any) -> None:
+        out[i] = x[i - 1]
+
+    x, out = np.arange(4.0), np.zeros(4)
+    run(previous, 4, x, out)
+    assert out.tolist() == [3, 0, 1, 2]
+
+
+def test_what_a_body_calls_is_compiled_with_it() -> None:
+    """Plain functions may be called, through globals and closures, recursively."""
+    scale = 3.0
+
+    def scaled(v: float) -> float:
+        return _twice(v) * scale
+
+    def apply(i: int, x: Any, out: Any) -> None:
+        out[i] = scaled(x[i])
+
+    out = np.zeros(2)
+    run(apply, 2, np.array([1.0, 2.0]), out)
+    assert out.tolist() == [6, 12]
+
+
+def _twice(v: float) -> float:
+    return v + v
+
+
+def raise_static(i: int, x: Any) -> None:
+    if x[i] > 2:
+        raise ValueError("bad row", 3)
+
+
+def raise_computed(i: int, x: Any) -> None:
+    if x[i] > 2:
+        raise ValueError("bad row", i, x[i])
+
+
+def divide(i: int, x: Any) -> None:
+    x[i] = 10 // (i - 2)
+
+
+def remainder(i: int, x: Any) -> None:
+    x[i] = 10 % (i - 2)
+
+
+def overrun(i: int, x: Any) -> None:
+    x[i + 2] = 0
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "kind", "arguments"),
+    [
+        (raise_static, {}, ValueError, ("bad row", 3)),
+        (raise_computed, {}, ValueError, ("bad row", 3, 3.0)),
+        (divide, {}, ZeroDivisionError, ("integer division by zero",)),
+        (remainder, {}, ZeroDivisionError, ("integer modulo by zero",)),
+        (overrun, {"boundscheck": True}, IndexError, ("index is out of bounds",)),
+    ],
+)
+def test_errors_come_with_their_line(
+    body: Any, options: dict[str, bool], kind: type[Exception], arguments: tuple[Any, ...]
+) -> None:
+    """What a body raises is the cause, with its arguments, and the line is the one that raised."""
+    entry = Entry(body, 5, np.arange(5.0), **options)
+    for _ in range(2):
+        with pytest.raises(KernelError) as caught:
+            entry(np.arange(5.0))
+        assert type(caught.value.__cause__) is kind
+        assert caught.value.__cause__.args == arguments
+        line = body.__code__.co_firstlineno + (2 if "raise" in body.__name__ else 1)
+        assert caught.value.location == f"{HERE}:{line}"
+        assert body.__name__ in str(caught.value)
+
+
+def test_one_failure_may_be_decoded_twice() -> None:
+    """The arguments of a computed exception are read once from memory that reading frees."""
+    import ctypes
+
+    from kernel_entry import block
+
+    x = np.arange(5.0)
+    entry = Entry(raise_computed, 5, x)
+    result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
+    assert entry._code(ctypes.byref(result), ctypes.byref(excinfo), block((5,), (x,)), 0, 5) != 0
+    first, second = (compiler.decode_error(excinfo.value or 0, "k") for _ in range(2))
+    assert first.__cause__.args == second.__cause__.args == ("bad row", 3, 3.0)
+
+
+def test_floating_division_follows_ieee() -> None:
+    """``/`` gives inf and nan, as it does for arrays; it raises nothing, and so can be vectorised."""
+
+    def divided(i: int, x: Any, y: Any, out: Any) -> None:
+        out[i] = x[i] / y[i]
+
+    x, y, out = np.array([1.0, 0.0]), np.zeros(2), np.zeros(2)
+    run(divided, 2, x, y, out)
+    assert out[0] == np.inf and np.isnan(out[1])
+
+
+def test_compile_error_names_the_line() -> None:
+    """What numba refuses is a CompileError with its message and the line in the body."""
+
+    def wrong(i: int, x: Any) -> None:
+        y = 1
+        x[i] = "text" + y
+
+    with pytest.raises(CompileError) as caught:
+        run(wrong, 1, np.zeros(1))
+    assert "Invalid use" in caught.value.log or "No implementation" in caught.value.log
+    assert caught.value.location == f"{HERE}:{wrong.__code__.co_firstlineno + 2}"
+
+
+def test_unsupported_syntax_is_a_compile_error() -> None:
+    """So is what numba does not even read."""
+
+    def wrong(i: int, x: Any) -> None:
+        with open("x") as file:
+            x[i] = len(file.read())
+
+    with pytest.raises(CompileError):
+        run(wrong, 1, np.zeros(1))
+
+
+def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled kernel is found again; a damaged file counts as absent."""
+    x = np.ones(4, "f4")
+    spec = spec_of(saxpy, 1, (np.float32(2), x, x, x), key="ab" * 32)
+    compiler.compile_kernel(spec, str(tmp_path))
+    (file,) = tmp_path.rglob("*.bin")
+    assert compiler_disk.read(file) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "compile_result", None)
+        assert compiler.load_kernel(spec, str(tmp_path))
+    file.write_bytes(file.read_bytes()[:-100])
+    assert compiler_disk.read(file) is None
+
+
+def test_interpreted_entry_agrees() -> None:
+    """Where numba may not compile, the interpreter runs the same block the same way."""
+    from kernel_entry import block, descriptor
+
+    x, y = np.arange(12.0).reshape(3, 4), np.arange(24.0).reshape(4, 6)[:, ::-2].T
+    out, compiled = np.zeros((3, 4)), np.zeros((3, 4))
+
+    def add(i: int, j: int, a: float, x: Any, y: Any, out: Any) -> None:
+        out[i, j] = a * x[i, j] - y[i, j]
+
+    values = (np.float64(2), x, y, out)
+    arguments = parse_arguments(2, tuple(map(descriptor, values)))
+    interpreted_entry(add, 2, arguments)(block((3, 4), values), 1, 11)
+    Entry(add, (3, 4), np.float64(2), x, y, compiled)(np.float64(2), x, y, compiled, lo=1, hi=11)
+    assert (out == compiled).all()
