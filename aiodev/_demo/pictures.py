@@ -16,13 +16,25 @@ from aiodev._demo.scene import Floats, Scene
 
 __all__ = ["draw_scene", "draw_timeline"]
 
+LARGEST = 1600  #: rows or columns of a picture
+
 
 def draw_scene(scene: Scene, directory: Path) -> list[Path]:
-    """Write the scene's relief (its heights in colour, shaded) and its slopes as PNGs."""
+    """Write the scene's relief (its heights in colour, shaded) and its slopes as PNGs.
+
+    Of a large scene every second, third … cell is drawn, so that no picture has more than ``LARGEST`` rows or columns.
+    """
     relief, slope = directory / f"{scene.name}-relief.png", directory / f"{scene.name}-slope.png"
-    colour = colormaps["gist_earth" if scene.name == "elevation" else "gray"](_unit(scene.height))[..., :3]
-    imsave(relief, np.clip(colour * (0.25 + scene.crop(scene.shade)[..., None]), 0.0, 1.0))
-    imsave(slope, _unit(scene.crop(scene.slope)), cmap="magma")
+    step = -(-max(scene.height.shape) // LARGEST)
+    height, slopes, shade = (
+        field[::step, ::step] for field in (scene.height, scene.crop(scene.slope), scene.crop(scene.shade))
+    )
+    if scene.name == "elevation":
+        colour = colormaps["gist_earth"](0.25 + 0.75 * _unit(height))[..., :3]  # its lowest quarter is for seas
+    else:
+        colour = colormaps["gray"](_unit(height))[..., :3]
+    imsave(relief, np.clip(colour * (0.25 + shade[..., None]), 0.0, 1.0))
+    imsave(slope, _unit(slopes), cmap="magma")
     return [relief, slope]
 
 

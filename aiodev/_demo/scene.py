@@ -114,8 +114,8 @@ def _elevation(zoom: int, size: int, radius: int) -> Scene:
 def _photograph(zoom: int, size: int, radius: int) -> Scene:
     with Image.open(matplotlib.cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)) as photo:
         brightness = np.asarray(photo.convert("L"), np.float32)
-    # Brightness, 0 to 255, read as height: 8 levels rise as much as a cell of the original is wide.
-    scale = zoom / (2 * 8.0)
+    # Brightness, 0 to 255, read as height: 16 levels rise as much as a cell of the original is wide.
+    scale = zoom / (2 * 16.0)
     return Scene("photograph", _enlarge(brightness, zoom), (scale, scale), gaussian(radius), size)
 
 
