@@ -34,15 +34,15 @@ class Device:
         'cpu:0'
     """
 
-    # Devices are keys on the way of every launch, so the hash is made once.
-    __slots__ = ("_hash", "index", "type")
+    # Devices are keys on the way of every launch. There is one object for each, so that comparing them is comparing
+    # addresses, and hashing them costs nothing.
+    __slots__ = ("index", "type")
     __match_args__ = ("type", "index")
 
     type: str
     index: int
-    _hash: int
 
-    def __init__(self, type: str | Device, index: SupportsIndex | None = None) -> None:
+    def __new__(cls, type: str | Device, index: SupportsIndex | None = None) -> Device:
         name, found = (type.type, type.index) if isinstance(type, Device) else _parse(type)
         if index is not None:
             if found is not None:
@@ -51,23 +51,19 @@ class Device:
             if found < 0:
                 raise InvalidDeviceError(f"{type}:{index}", "an index is 0 or more")
         number = found or 0
-        object.__setattr__(self, "type", name)
-        object.__setattr__(self, "index", number)
-        object.__setattr__(self, "_hash", hash((name, number)))
+        known = _devices.get((name, number))
+        if known is None:
+            known = object.__new__(cls)
+            object.__setattr__(known, "type", name)
+            object.__setattr__(known, "index", number)
+            known = _devices.setdefault((name, number), known)  # atomic: another thread may have been faster
+        return known
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Device is a value; make another one instead of setting {name}")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a Device is a value; {name} cannot be deleted")
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Device):
-            return self.type == other.type and self.index == other.index
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __str__(self) -> str:
         return f"{self.type}:{self.index}"
@@ -76,7 +72,10 @@ class Device:
         return f"aiodev.Device({str(self)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Device, (self.type, self.index)  # not the hash, which differs between processes
+        return Device, (self.type, self.index)
+
+
+_devices: dict[tuple[str, int], Device] = {}
 
 
 def _parse(name: str) -> tuple[str, int | None]:
