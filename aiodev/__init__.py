@@ -35,6 +35,7 @@ from aiodev._core.stream import (
     synchronize,
     synchronize_blocking,
 )
+from aiodev._kernel.kernel import Kernel, kernel
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ __all__ = [
     "DeviceProperties",
     "Event",
     "Fault",
+    "Kernel",
     "KernelSpec",
     "Stream",
     "StreamGroup",
@@ -66,6 +68,7 @@ __all__ = [
     "init_blocking",
     "is_available",
     "is_initialized",
+    "kernel",
     "register_backend",
     "set_device",
     "set_stream",
@@ -78,7 +81,7 @@ __all__ += _errors
 # Where a public name is defined is nobody's business: repr, pickle and the docs say `aiodev.Stream`.
 for _name in __all__:
     _value = globals()[_name]
-    if getattr(_value, "__module__", "").startswith("aiodev._core"):
+    if getattr(_value, "__module__", "").startswith("aiodev._"):
         _value.__module__ = "aiodev"
 del _name, _value
 _fork.install()
