@@ -1,0 +1,1 @@
+"""Arrays: layouts, views, the protocols of other libraries, and copies."""

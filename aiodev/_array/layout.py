@@ -1,0 +1,257 @@
+"""Shapes and strides, as pure functions.
+
+A layout is a shape and strides in bytes; an array adds the address of its first element. Lengths are 0 or more, strides any
+integers. Nothing here knows of memory.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from types import EllipsisType
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Index",
+    "Layout",
+    "Part",
+    "collapse",
+    "extent",
+    "index_layout",
+    "is_contiguous",
+    "packed_strides",
+    "parse_shape",
+    "permute",
+    "reshape_strides",
+    "resolve_shape",
+    "runs",
+    "transposition",
+]
+
+Shape = tuple[int, ...]
+Index = int | slice | EllipsisType | None | tuple["int | slice | EllipsisType | None", ...]
+
+
+class Layout(NamedTuple):
+    """A shape and its strides in bytes."""
+
+    shape: Shape
+    strides: Shape
+
+
+class Part(NamedTuple):
+    """A layout within another one's memory."""
+
+    layout: Layout
+    offset: int  #: bytes from the other's first element
+
+
+def parse_shape(shape: Any) -> Shape:
+    """A shape as a tuple of ints; an int is a shape of one dimension.
+
+    Raises:
+        TypeError: it is neither an integer nor a sequence of them.
+        ValueError: a length is negative.
+    """
+    found: Shape
+    try:
+        found = (operator.index(shape),)
+    except TypeError:
+        found = tuple(operator.index(length) for length in shape)
+    if found and min(found) < 0:
+        raise ValueError(f"shape {found}: a length cannot be negative")
+    return found
+
+
+def packed_strides(shape: Shape, itemsize: int) -> Shape:
+    """Strides of rows after rows (C order), with no gaps."""
+    strides, stride = [], itemsize
+    for length in reversed(shape):
+        strides.append(stride)
+        stride *= length or 1
+    return tuple(reversed(strides))
+
+
+def is_contiguous(layout: Layout, itemsize: int) -> bool:
+    """Whether the elements lie in C order with no gaps; as NumPy has it, strides of single elements do not matter."""
+    if 0 in layout.shape:
+        return True
+    expected = itemsize
+    for length, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
+        if length != 1:
+            if stride != expected:
+                return False
+            expected *= length
+    return True
+
+
+def extent(layout: Layout, itemsize: int) -> tuple[int, int]:
+    """(first, last): the bytes from ``first`` up to ``last`` hold all elements, relative to the first element."""
+    if 0 in layout.shape:
+        return 0, 0
+    steps = [(length - 1) * stride for length, stride in zip(layout.shape, layout.strides, strict=True)]
+    return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + itemsize
+
+
+def permute(layout: Layout, axes: Sequence[int]) -> Layout:
+    """The layout with its dimensions in the order ``axes``.
+
+    Raises:
+        ValueError: ``axes`` is no permutation.
+    """
+    ndim = len(layout.shape)
+    try:
+        order = [axis + ndim if axis < 0 else axis for axis in map(operator.index, axes)]
+    except TypeError:
+        raise TypeError(f"axes {axes!r}: expected integers") from None
+    if sorted(order) != list(range(ndim)):
+        raise ValueError(f"axes {tuple(axes)} are not a permutation of {ndim} dimensions")
+    return Layout(tuple(layout.shape[a] for a in order), tuple(layout.strides[a] for a in order))
+
+
+def transposition(ndim: int, axes: tuple[Any, ...]) -> Sequence[int]:
+    """The permutation that ``transpose(*axes)`` means: none given, reversed; else a sequence, or the axes themselves."""
+    if not axes or axes == (None,):
+        return range(ndim - 1, -1, -1)
+    if len(axes) == 1 and isinstance(axes[0], Sequence):
+        return axes[0]
+    return axes
+
+
+def index_layout(layout: Layout, index: Index) -> Part:
+    """Basic indexing: integers, slices, one ellipsis and None (a new dimension).
+
+    Raises:
+        IndexError: out of bounds, too many indices, two ellipses, or an index of another kind.
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    used = sum(1 for item in items if item is not None and item is not Ellipsis)
+    ndim = len(layout.shape)
+    if used > ndim:
+        raise IndexError(f"{used} indices for an array of {ndim} dimensions")
+    if sum(1 for item in items if item is Ellipsis) > 1:
+        raise IndexError("an index can have one ellipsis ('...') only")
+    shape: list[int] = []
+    strides: list[int] = []
+    offset = axis = 0
+    for item in items if any(item is Ellipsis for item in items) else (*items, Ellipsis):
+        if item is None:
+            shape.append(1)
+            strides.append(0)
+        elif item is Ellipsis:
+            rest = ndim - used
+            shape += layout.shape[axis : axis + rest]
+            strides += layout.strides[axis : axis + rest]
+            axis += rest
+        elif isinstance(item, slice):
+            start, stop, step = item.indices(layout.shape[axis])
+            length = len(range(start, stop, step))
+            shape.append(length)
+            strides.append(layout.strides[axis] * step)
+            offset += start * layout.strides[axis] if length else 0
+            axis += 1
+        else:
+            offset += _position(item, axis, layout.shape[axis]) * layout.strides[axis]
+            axis += 1
+    return Part(Layout(tuple(shape), tuple(strides)), offset)
+
+
+def _position(item: Any, axis: int, length: int) -> int:
+    if isinstance(item, bool):
+        raise IndexError("arrays are indexed by integers, slices, '...' and None; not by booleans")
+    try:
+        position = operator.index(item)
+    except TypeError:
+        found = type(item).__name__
+        raise IndexError(f"arrays are indexed by integers, slices, '...' and None; not by {found}") from None
+    if not -length <= position < length:
+        raise IndexError(f"index {position} is out of bounds for dimension {axis} of length {length}")
+    return position + length if position < 0 else position
+
+
+def resolve_shape(shape: tuple[Any, ...], size: int) -> Shape:
+    """The shape that ``reshape(*shape)`` means for ``size`` elements; one length may be -1.
+
+    Raises:
+        ValueError: the shape does not have that many elements.
+    """
+    lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+    found = [operator.index(length) for length in lengths]
+    if found.count(-1) == 1:
+        known = math.prod(length for length in found if length != -1)
+        found[found.index(-1)] = size // known if known else -1
+    if min(found, default=0) < 0 or math.prod(found) != size:
+        raise ValueError(f"{size} elements cannot have the shape {tuple(lengths)}")
+    return tuple(found)
+
+
+def reshape_strides(layout: Layout, shape: Shape, itemsize: int) -> Shape | None:
+    """Strides that show the same elements, in C order, in another shape; None if no strides do.
+
+    Both shapes are cut into groups of dimensions with as many elements; a group of the old one must be evenly spaced.
+    """
+    if math.prod(shape) == 0:
+        return packed_strides(shape, itemsize)
+    pairs = zip(layout.shape, layout.strides, strict=True)
+    old = [(length, stride) for length, stride in pairs if length != 1]
+    strides: list[int] = []
+    i = j = 0
+    while i < len(old) and j < len(shape):
+        first, begin = i, j
+        have, want = old[i][0], shape[j]
+        while have != want:
+            if have < want:
+                i += 1
+                have *= old[i][0]
+            else:
+                j += 1
+                want *= shape[j]
+        for k in range(first, i):
+            if old[k][1] != old[k + 1][0] * old[k + 1][1]:
+                return None
+        strides += packed_strides(shape[begin : j + 1], old[i][1])
+        i, j = i + 1, j + 1
+    last = strides[-1] if strides else itemsize
+    return tuple(strides + [last] * (len(shape) - len(strides)))
+
+
+def collapse(shape: Shape, *strides: Shape) -> tuple[Shape, tuple[Shape, ...]]:
+    """The fewest dimensions that visit the same elements of several layouts of one shape, in the same order."""
+    lengths: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for axis, length in enumerate(shape):
+        if length == 1:
+            continue
+        here = [layout[axis] for layout in strides]
+        if lengths and all(own[-1] == step * length for own, step in zip(steps, here, strict=True)):
+            lengths[-1] *= length
+            for own, step in zip(steps, here, strict=True):
+                own[-1] = step
+        else:
+            lengths.append(length)
+            for own, step in zip(steps, here, strict=True):
+                own.append(step)
+    return tuple(lengths), tuple(tuple(own) for own in steps)
+
+
+def runs(shape: Shape, first: Shape, second: Shape, itemsize: int) -> tuple[int, int, Iterator[tuple[int, int]]]:
+    """How to copy between two layouts by pieces that have no gaps in either.
+
+    Returns how many pieces there are, the bytes of each, and their offsets in both.
+    """
+    lengths, (a, b) = collapse(shape, first, second)
+    nbytes = itemsize
+    if lengths and a[-1] == itemsize == b[-1]:
+        nbytes *= lengths[-1]
+        lengths, a, b = lengths[:-1], a[:-1], b[:-1]
+    return math.prod(lengths), nbytes, _offsets(lengths, a, b)
+
+
+def _offsets(lengths: Shape, a: Shape, b: Shape) -> Iterator[tuple[int, int]]:
+    if not lengths:
+        yield 0, 0
+        return
+    for i in range(lengths[0]):
+        for p, q in _offsets(lengths[1:], a[1:], b[1:]):
+            yield i * a[0] + p, i * b[0] + q

@@ -1,0 +1,74 @@
+"""The process's allocators, one for each device, made when first needed."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from aiodev._core.registry import BackendEntry, DeviceLike, registry
+from aiodev._memory.caching import CachingAllocator
+
+if TYPE_CHECKING:
+    from aiodev._core.device import Device
+    from aiodev._core.timeline import Timeline
+
+__all__ = ["BackendMemory", "known_pool", "pool_for", "pool_of"]
+
+_pools: dict[tuple[BackendEntry, int], CachingAllocator] = {}
+_making = threading.RLock()
+
+
+class BackendMemory:
+    """A backend's memory on one device, as the allocator wants it."""
+
+    def __init__(self, entry: BackendEntry, index: int) -> None:
+        self._entry = entry
+        self._index = index
+
+    def allocate(self, nbytes: int) -> int:
+        """Fresh memory.
+
+        Host memory can be had before its backend has started; any other start is waited for, as for a driver's first call.
+        """
+        if not self._entry.started and not self._entry.backend.capabilities.host_accessible:
+            self._entry.ensure_started()
+        return self._entry.backend.allocate(self._index, nbytes)
+
+    def deallocate(self, address: int, nbytes: int) -> None:
+        """Give it back."""
+        self._entry.backend.deallocate(self._index, address, nbytes)
+
+    def info(self) -> tuple[int, int]:
+        """Bytes free and in total."""
+        return self._entry.backend.memory_info(self._index)
+
+
+def pool_of(timeline: Timeline) -> CachingAllocator:
+    """The allocator of a timeline's device."""
+    return _pools.get((timeline.entry, timeline.device.index)) or _make(timeline.entry, timeline.device)
+
+
+def pool_for(device: DeviceLike | None) -> CachingAllocator:
+    """The allocator of a device; None is the current one."""
+    entry, resolved = registry.resolve(device)
+    return _pools.get((entry, resolved.index)) or _make(entry, resolved)
+
+
+def known_pool(device: DeviceLike | None) -> CachingAllocator | None:
+    """The same, if it has been needed so far."""
+    entry, resolved = registry.resolve(device)
+    return _pools.get((entry, resolved.index))
+
+
+def _make(entry: BackendEntry, device: Device) -> CachingAllocator:
+    with _making:
+        found = _pools.get((entry, device.index))
+        if found is None:
+            memory = BackendMemory(entry, device.index)
+            found = CachingAllocator(device, memory, entry.backend.capabilities.host_accessible)
+            _pools[entry, device.index] = found
+        return found
+
+
+# In a forked child the backend is another one: what the parent had allocated stays readable and is never reused.
+registry.after_fork.append(_pools.clear)

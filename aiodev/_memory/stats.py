@@ -1,0 +1,121 @@
+"""What an allocator counts, in torch's names."""
+
+from __future__ import annotations
+
+__all__ = ["Totals", "summarise"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Totals:
+    """Plain integers, exact under the GIL: each change is one statement that calls nothing."""
+
+    __slots__ = (
+        "allocated",
+        "allocated_ever",
+        "allocations",
+        "frees",
+        "out_of_memory",
+        "passed_over",
+        "peak_allocated",
+        "peak_reserved",
+        "peak_segments",
+        "reserved",
+        "reserved_ever",
+        "retries",
+        "segments",
+        "segments_ever",
+    )
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+    allocated: int  # bytes in use
+    allocated_ever: int
+    peak_allocated: int
+    allocations: int
+    frees: int
+    reserved: int  # bytes held from the backend
+    reserved_ever: int
+    peak_reserved: int
+    segments: int
+    segments_ever: int
+    peak_segments: int
+    retries: int
+    out_of_memory: int
+    passed_over: int  # requests for which there was a block, but none whose use was ordered before
+
+    def reserve(self, nbytes: int) -> None:
+        """A segment came."""
+        self.segments += 1
+        self.segments_ever += 1
+        self.reserved += nbytes
+        self.reserved_ever += nbytes
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        self.peak_segments = max(self.peak_segments, self.segments)
+
+    def unreserve(self, nbytes: int) -> None:
+        """A segment went."""
+        self.segments -= 1
+        self.reserved -= nbytes
+
+    def reset_peaks(self) -> None:
+        """Start the peaks from what is now."""
+        self.peak_allocated = self.allocated
+        self.peak_reserved = self.reserved
+        self.peak_segments = self.segments
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by torch's names."""
+        living = self.allocations - self.frees
+        found = _series("allocated_bytes", self.allocated, self.peak_allocated, self.allocated_ever)
+        found |= _series("reserved_bytes", self.reserved, self.peak_reserved, self.reserved_ever)
+        found |= _series("segment", self.segments, self.peak_segments, self.segments_ever)
+        found |= {
+            "allocation.all.current": living,
+            "allocation.all.allocated": self.allocations,
+            "allocation.all.freed": self.frees,
+            "num_alloc_retries": self.retries,
+            "num_ooms": self.out_of_memory,
+            "num_device_alloc": self.segments_ever,
+            "num_device_free": self.segments_ever - self.segments,
+            "num_passed_over": self.passed_over,
+        }
+        return found
+
+
+def _series(name: str, current: int, peak: int, ever: int) -> dict[str, int]:
+    return {
+        f"{name}.all.current": current,
+        f"{name}.all.peak": peak,
+        f"{name}.all.allocated": ever,
+        f"{name}.all.freed": ever - current,
+    }
+
+
+def summarise(device: object, totals: Totals) -> str:
+    """A table of the bytes and of what they came in."""
+    counts = totals.as_dict()
+    lines = [f"memory of {device}", f"{'':18}{'now':>12}{'peak':>12}{'ever':>12}{'freed':>12}"]
+    for title, name in (("allocated", "allocated_bytes"), ("reserved", "reserved_bytes")):
+        cells = (counts[f"{name}.all.{field}"] for field in ("current", "peak", "allocated", "freed"))
+        lines.append(f"{title:18}" + "".join(f"{_bytes(cell):>12}" for cell in cells))
+    cells = (counts[f"segment.all.{field}"] for field in ("current", "peak", "allocated", "freed"))
+    lines.append(f"{'segments':18}" + "".join(f"{cell:>12,}" for cell in cells))
+    living, ever, freed = (counts[f"allocation.all.{field}"] for field in ("current", "allocated", "freed"))
+    lines.append(f"{'allocations':18}{living:>12,}{'':>12}{ever:>12,}{freed:>12,}")
+    lines.append(
+        f"{totals.retries:,} retries, {totals.out_of_memory:,} out of memory, {totals.passed_over:,} requests passed "
+        f"over a cached block that was still in use"
+    )
+    return "\n".join(lines)
+
+
+def _bytes(count: int) -> str:
+    value, unit = float(count), _UNITS[0]
+    for unit in _UNITS:
+        if abs(value) < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
