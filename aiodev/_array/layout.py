@@ -55,6 +55,12 @@ def parse_shape(shape: Any) -> Shape:
         ValueError: a length is negative.
     """
     found: Shape
+    if type(shape) is tuple:
+        for length in shape:
+            if type(length) is not int or length < 0:
+                break
+        else:
+            return shape
     try:
         found = (operator.index(shape),)
     except TypeError:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiodev._core.backend import COMPLETED
+from aiodev._core.backend import COMPLETED, FAULTS
 
 if TYPE_CHECKING:
     from aiodev._core.device import Device
@@ -90,7 +90,7 @@ class Buffer:
     def check(self) -> None:
         """Raise what went wrong with one of the buffer's own uses, all of which are done."""
         for timeline, value in self.uses():
-            if value and not self.inherited(timeline, value):
+            if timeline.counters[FAULTS] and value and not self.inherited(timeline, value):
                 timeline.check(value)
 
     def inherited(self, timeline: Timeline, value: int) -> bool:

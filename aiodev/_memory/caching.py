@@ -163,6 +163,9 @@ class Block:
         return True
 
 
+_new = object.__new__
+
+
 class CachingAllocator:
     """The memory of one device.
 
@@ -213,7 +216,14 @@ class CachingAllocator:
         totals.allocated += block.size
         if totals.allocated > totals.peak_allocated:
             totals.peak_allocated = totals.allocated
-        return Buffer(block.address, self, block, timeline, value)
+        buffer = _new(Buffer)  # what its constructor does, in half the time
+        buffer.address = block.address
+        buffer.source = self
+        buffer.block = block
+        buffer._timeline = timeline
+        buffer._value = value
+        buffer._uses = None
+        return buffer
 
     def release(self, buffer: Buffer) -> None:
         """Cache a dead buffer's block, with the uses that are still running."""

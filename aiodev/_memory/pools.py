@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from aiodev._core.device import Device
 from aiodev._core.registry import BackendEntry, DeviceLike, registry
 from aiodev._memory.caching import CachingAllocator
 
 if TYPE_CHECKING:
-    from aiodev._core.device import Device
     from aiodev._core.timeline import Timeline
 
 __all__ = ["BackendMemory", "known_pool", "pool_for", "pool_of"]
 
-_pools: dict[tuple[BackendEntry, int], CachingAllocator] = {}
+_pools: dict[Device, CachingAllocator] = {}
 _making = threading.RLock()
 
 
@@ -45,28 +45,27 @@ class BackendMemory:
 
 def pool_of(timeline: Timeline) -> CachingAllocator:
     """The allocator of a timeline's device."""
-    return _pools.get((timeline.entry, timeline.device.index)) or _make(timeline.entry, timeline.device)
+    return _pools.get(timeline.device) or _make(timeline.entry, timeline.device)
 
 
 def pool_for(device: DeviceLike | None) -> CachingAllocator:
     """The allocator of a device; None is the current one."""
     entry, resolved = registry.resolve(device)
-    return _pools.get((entry, resolved.index)) or _make(entry, resolved)
+    return _pools.get(resolved) or _make(entry, resolved)
 
 
 def known_pool(device: DeviceLike | None) -> CachingAllocator | None:
     """The same, if it has been needed so far."""
-    entry, resolved = registry.resolve(device)
-    return _pools.get((entry, resolved.index))
+    return _pools.get(registry.resolve(device)[1])
 
 
 def _make(entry: BackendEntry, device: Device) -> CachingAllocator:
     with _making:
-        found = _pools.get((entry, device.index))
+        found = _pools.get(device)
         if found is None:
             memory = BackendMemory(entry, device.index)
             found = CachingAllocator(device, memory, entry.backend.capabilities.host_accessible)
-            _pools[entry, device.index] = found
+            _pools[device] = found
         return found
 
 

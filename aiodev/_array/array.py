@@ -1,0 +1,286 @@
+"""Arrays: device memory with a shape, strides and a dtype."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from aiodev._array import layout, reading
+from aiodev._array.carrying import carry
+from aiodev._array.dtypes import DType
+from aiodev._array.layout import Index, Layout, Shape
+from aiodev._array.protocols import Protocols
+from aiodev._core.stream import current_stream
+from aiodev._memory.buffer import Buffer
+from aiodev._memory.pools import pool_of
+
+if TYPE_CHECKING:
+    from aiodev._core.completion import Completion
+    from aiodev._core.device import Device
+    from aiodev._core.registry import DeviceLike
+    from aiodev._core.stream import Stream
+
+__all__ = ["Array", "Key", "allocate", "make_array"]
+
+
+class Key(tuple):  # type: ignore[type-arg]
+    """What kernels are compiled for: (device, descriptor, writable). There is one object for each combination.
+
+    So a key is told from others by identity, and hashes as fast as any plain object.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+_keys: dict[tuple[Any, ...], Key] = {}
+_packers: list[Callable[..., bytes]] = [struct.Struct(f"<{words}q").pack for words in range(66)]
+
+
+class Array(Protocols):
+    """Elements of one dtype on one device, to be computed with by kernels.
+
+    Made by :func:`empty`, :func:`zeros`, :func:`ones`, :func:`full`, :func:`arange`, :func:`asarray` and
+    :func:`from_dlpack`. It has no arithmetic of its own; that is :mod:`aiodev.kernels`. Slices, reshaped and transposed
+    arrays are views of the same memory.
+
+    Work on an array runs in the order of its stream. The array belongs to the stream that was current when it was made: have
+    other streams wait for that one before they use it. It may be dropped at any time; its memory outlives the work on it.
+
+    Example:
+        >>> import aiodev
+        >>> async def main():
+        ...     x = aiodev.arange(6, device="cpu").reshape(2, 3)
+        ...     print(x.T, await x[:, 1].numpy())
+        >>> import asyncio; asyncio.run(main())
+        <aiodev.Array (3, 2) int64 on cpu:0> [1 4]
+    """
+
+    __slots__ = ("__weakref__", "_address", "_buffer", "_dtype", "_key", "_packed", "_shape", "_strides", "_writable")
+
+    _address: int
+    _buffer: Buffer
+    _dtype: DType
+    _shape: Shape
+    _strides: Shape | None  # None: C order, no gaps
+    _writable: bool
+    # Made when a kernel first asks, by __getattr__: most arrays are views on the way to others, or are only copied.
+    _key: Key
+    _packed: bytes
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("arrays are made by aiodev.empty, zeros, ones, full, arange, asarray and from_dlpack")
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_packed":
+            words = (self._address, *self._shape, *(self._strides or ()))
+            self._packed = packed = _packers[len(words)](*words)
+            return packed
+        if name == "_key":
+            self._key = key = self._find_key()
+            return key
+        raise AttributeError(f"'Array' object has no attribute {name!r}")
+
+    def _find_key(self) -> Key:
+        device = self._buffer.source.device
+        what = device, self._dtype, len(self._shape), self._strides is None, self._writable
+        found = _keys.get(what)
+        if found is None:
+            dtype = self._dtype
+            descriptor = f"A{len(self._shape)}{dtype.kind}{dtype.itemsize}{'C' if self._strides is None else 'A'}"
+            found = _keys.setdefault(what, Key((device, descriptor, self._writable)))
+        return found
+
+    # Shape
+
+    @property
+    def shape(self) -> Shape:
+        """Its lengths."""
+        return self._shape
+
+    @property
+    def strides(self) -> Shape:
+        """Bytes from one element to the next, along each dimension."""
+        found = self._strides
+        return layout.packed_strides(self._shape, self._dtype.itemsize) if found is None else found
+
+    @property
+    def dtype(self) -> DType:
+        """The type of its elements, as NumPy has it."""
+        return self._dtype
+
+    @property
+    def device(self) -> Device:
+        """Where it is."""
+        return self._buffer.source.device
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return math.prod(self._shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self._dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, without gaps."""
+        return math.prod(self._shape) * self._dtype.itemsize
+
+    @property
+    def T(self) -> Array:
+        """The array with its dimensions reversed; a view."""
+        return self.transpose()
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self._shape, self.strides)
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("an array of no dimensions has no length")
+        return self._shape[0]
+
+    def __bool__(self) -> NoReturn:
+        """Not known without waiting for the device."""
+        raise TypeError("the truth of an array is on its device; `await array.numpy()` brings it here")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.Array {self._shape} {self._dtype} on {self.device}>"
+
+    def __reduce__(self) -> NoReturn:
+        """Device memory is not pickled."""
+        raise TypeError("device arrays are not pickled; pickle what `await array.numpy()` gives")
+
+    # Views
+
+    def __getitem__(self, index: Index) -> Array:
+        """A view by integers, slices, ``...`` and None.
+
+        Raises:
+            IndexError: out of bounds, or another kind of index.
+        """
+        found, offset = layout.index_layout(self._layout, index)
+        return self._view(found.shape, found.strides, offset)
+
+    def reshape(self, *shape: Any) -> Array:
+        """The same elements in C order in another shape; one length may be -1.
+
+        A view where strides can express it, else a copy that is made on the current stream.
+
+        Raises:
+            ValueError: the shape has another number of elements.
+        """
+        wanted = layout.resolve_shape(shape, self.size)
+        strides = layout.reshape_strides(self._layout, wanted, self._dtype.itemsize)
+        if strides is not None:
+            return self._view(wanted, strides)
+        copied = allocate(self._shape, self._dtype, current_stream(self.device))
+        carry(copied, self)
+        return copied._view(wanted, layout.packed_strides(wanted, self._dtype.itemsize))
+
+    def transpose(self, *axes: Any) -> Array:
+        """The dimensions in another order, reversed by default; a view.
+
+        Raises:
+            ValueError: the axes are no permutation.
+        """
+        found = layout.permute(self._layout, layout.transposition(len(self._shape), axes))
+        return self._view(found.shape, found.strides)
+
+    def _view(self, shape: Shape, strides: Shape, offset: int = 0, writable: bool = True) -> Array:
+        packed = layout.is_contiguous(Layout(shape, strides), self._dtype.itemsize)
+        address = self._address + offset
+        return make_array(
+            self._buffer, address, shape, self._dtype, None if packed else strides, writable and self._writable
+        )
+
+    # To and from the host, and other devices
+
+    async def numpy(self) -> np.ndarray[Any, DType]:
+        """A copy on the host, of the state that the work submitted so far leaves.
+
+        Waits for what uses this array's memory, not for other work of the same streams. The loop stays free.
+
+        Raises:
+            KernelError: what computed the array failed.
+        """
+        return await reading.read(self)
+
+    def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
+        """The same, blocking this thread.
+
+        Raises:
+            TimeoutError: ``timeout`` seconds have passed.
+        """
+        return reading.read_blocking(self, timeout)
+
+    def to(self, device: DeviceLike) -> Array:
+        """This array on another device, itself if it is there already. Submits a copy; waits for nothing.
+
+        The copy is ordered after the work on this array, and the current streams of both devices after the copy.
+        """
+        stream = current_stream(device)
+        if stream.device is self.device:
+            return self
+        moved = allocate(self._shape, self._dtype, stream)
+        carry(moved, self)
+        return moved
+
+    def copy_from(self, src: Any) -> Completion:
+        """Fill this array with ``src``: an array of any device, or of the host (NumPy), of the same shape and dtype.
+
+        Submits to the current stream of this device. A host array must not change until the completion is done.
+
+        Raises:
+            ValueError: shapes or dtypes differ, or this array is read-only.
+        """
+        return carry(self, src)
+
+    def record_stream(self, stream: Stream) -> None:
+        """Say that what was submitted to ``stream`` so far uses this array's memory.
+
+        Launches and copies of aiodev say so themselves; this is for work that other libraries submit.
+        """
+        timeline = stream.timeline
+        self._buffer._stamp(timeline, timeline.submitted)
+
+
+_new = object.__new__
+
+
+def make_array(
+    buffer: Buffer, address: int, shape: Shape, dtype: DType, strides: Shape | None, writable: bool
+) -> Array:
+    """An array over a buffer; ``strides`` None for C order without gaps."""
+    array = _new(Array)
+    array._buffer = buffer
+    array._address = address
+    array._shape = shape
+    array._dtype = dtype
+    array._strides = strides
+    array._writable = writable
+    return array
+
+
+def allocate(shape: Shape, dtype: DType, stream: Stream) -> Array:
+    """A fresh array, its elements not defined, for work that ``stream`` is given from now on.
+
+    Raises:
+        OutOfMemoryError: there is no room for it.
+    """
+    timeline = stream.timeline
+    buffer = pool_of(timeline).allocate(math.prod(shape) * dtype.itemsize, timeline)
+    return make_array(buffer, buffer.address, shape, dtype, None, True)

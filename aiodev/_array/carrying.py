@@ -1,0 +1,39 @@
+"""Copies that choose their own stream: into an array, from another device or the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiodev._core.stream import Stream, current_stream
+
+if TYPE_CHECKING:
+    from aiodev._array.array import Array
+    from aiodev._core.completion import Completion
+
+__all__ = ["carry"]
+
+
+def carry(dst: Array, src: Any) -> Completion:
+    """Copy ``src`` to ``dst`` on the current stream of the device that must do it.
+
+    Between devices the copy waits for all work on both arrays, and the current streams of both devices wait for the copy.
+    """
+    source = getattr(src, "_buffer", None)
+    if source is None or source.source.device is dst.device:
+        return current_stream(dst.device).copy(dst, src)
+    streams = [current_stream(dst.device), current_stream(src.device)]
+    # A device that the host cannot reach must do the copy itself; the host's own could not.
+    if dst._buffer.source.host_accessible and not source.source.host_accessible:
+        streams.reverse()
+    stream = streams[0]
+    _follow(stream, dst, src)
+    completion = stream.copy(dst, src)
+    streams[1].wait(completion)
+    return completion
+
+
+def _follow(stream: Stream, *arrays: Array) -> None:
+    """Order the stream after what uses the arrays."""
+    for array in arrays:
+        for timeline, value in array._buffer.pending():
+            stream.timeline.join(timeline, value, timeline.clock_at(value))

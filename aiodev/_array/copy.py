@@ -1,0 +1,202 @@
+"""What a copy becomes: the routing table of ``Stream.copy``.
+
+====================  =====================================================================================
+both without gaps     one copy operation, whatever the sides are
+few pieces            one copy operation for each piece without gaps
+gaps, shared memory   one strided kernel over both, host arrays too
+gaps, on the device   a strided kernel to or from a packed array on the device, and one copy operation
+gaps, on the host     a thread packs or unpacks a host array in stream order, and one copy operation
+====================  =====================================================================================
+
+Host arrays are held until the copy is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aiodev._array import layout
+from aiodev._array.array import Array, allocate, make_array
+from aiodev._array.dtypes import DType
+from aiodev._array.layout import Layout
+from aiodev._core.completion import Completion
+from aiodev._core.registry import registry
+from aiodev._core.stream import Stream
+from aiodev._core.timeline import Timeline
+from aiodev._memory.buffer import Buffer, Foreign
+
+__all__ = ["PIECES", "copy_arrays", "set_strided_kernel"]
+
+HostArray = np.ndarray[Any, DType]
+Side = Array | HostArray
+
+#: Up to so many pieces are copied one by one: it is about what a kernel's launch costs.
+PIECES = 16
+
+_WORDS: dict[int, DType] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"), 16: np.dtype("c16")}
+
+#: Launches the kernel that copies (stream, shape of three dimensions, dst, src).
+StridedKernel = Callable[[Stream, tuple[int, ...], Array, Array], Completion]
+_strided_kernel: StridedKernel | None = None
+
+
+def set_strided_kernel(kernel: StridedKernel) -> None:
+    """Say what copies arrays with gaps; kernels stand above arrays."""
+    global _strided_kernel
+    _strided_kernel = kernel
+
+
+def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion:
+    """Copy ``src`` to ``dst`` on a stream; see :meth:`aiodev.Stream.copy`."""
+    source = src if isinstance(src, Array) else np.asarray(src)
+    _check(stream, dst, source)
+    timeline = stream.timeline
+    if 0 in dst.shape:
+        return Completion(timeline, timeline.submitted)
+    shape, itemsize = dst.shape, dst.dtype.itemsize
+    count, nbytes, offsets = layout.runs(shape, dst.strides, source.strides, itemsize)
+    if count > (1 if stream.maxsize else PIECES):
+        done = _copy_strided(stream, dst, source)
+        _note_use(timeline, done.value, dst, source)
+        return done
+    to, fro = _address(dst), _address(source)
+    value = 0
+    try:
+        for there, here in offsets:
+            value = stream._copy(to + there, fro + here, nbytes)
+    finally:  # also of the pieces before one that was refused
+        _note_use(timeline, value, dst, source)
+    return Completion(timeline, value)
+
+
+def _note_use(timeline: Timeline, value: int, *sides: Side) -> None:
+    """What an operation uses lives until it is done."""
+    for side in sides if value else ():
+        if isinstance(side, Array):
+            side._buffer._stamp(timeline, value)
+        else:
+            timeline.keep(value, side)
+
+
+def _address(side: Side) -> int:
+    if isinstance(side, Array):
+        return side._address
+    found: int = side.__array_interface__["data"][0]
+    return found
+
+
+def _check(stream: Stream, dst: Any, src: Side) -> None:
+    """Raise for what cannot be copied."""
+    if not isinstance(dst, Array | np.ndarray):
+        raise TypeError(f"copy to {type(dst).__name__}: expected an aiodev.Array or a NumPy array")
+    if not isinstance(dst, Array) and not isinstance(src, Array):
+        raise TypeError("copy from host to host: one side must be an aiodev.Array")
+    if dst.shape != src.shape:
+        raise ValueError(f"copy to shape {dst.shape}: the source has shape {src.shape}")
+    if dst.dtype != src.dtype:
+        raise ValueError(f"copy to {dst.dtype}: the source is {src.dtype}; aiodev.kernels.astype converts")
+    if not (dst._writable if isinstance(dst, Array) else dst.flags.writeable):
+        raise ValueError("copy to a read-only array")
+    for side in (dst, src):
+        if isinstance(side, Array):
+            held = side._buffer.source
+            if held.device.type != stream.device.type and not held.host_accessible:
+                raise ValueError(f"a stream of {stream.device} cannot reach memory of {held.device}; use one of that device")
+
+
+def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion:
+    shared = registry.entry(stream.device.type).backend.capabilities.host_accessible
+    if shared or (_on_device(stream, dst) and _on_device(stream, src)):
+        return _launch(stream, _seen_from(stream, dst), _seen_from(stream, src))
+    packed_src = src if _is_packed(src) else _pack(stream, src)
+    packed_dst: Side = dst
+    if not _is_packed(dst):
+        packed_dst = (
+            allocate(dst.shape, dst.dtype, stream) if _on_device(stream, dst) else np.empty(dst.shape, dst.dtype)
+        )
+    done = copy_arrays(stream, packed_dst, packed_src)
+    if packed_dst is dst:
+        return done
+    if isinstance(packed_dst, Array):
+        return _launch(stream, _seen_from(stream, dst), packed_dst)
+    return _unpack(stream, dst, packed_dst)
+
+
+def _on_device(stream: Stream, side: Side) -> bool:
+    return isinstance(side, Array) and side.device.type == stream.device.type
+
+
+def _is_packed(side: Side) -> bool:
+    return layout.is_contiguous(Layout(side.shape, side.strides), side.dtype.itemsize)
+
+
+def _pack(stream: Stream, src: Side) -> Side:
+    """A packed copy on the same side."""
+    if isinstance(src, Array) and _on_device(stream, src):
+        packed = allocate(src.shape, src.dtype, stream)
+        _launch(stream, packed, src)
+        return packed
+    host = np.empty(src.shape, src.dtype)
+    view = _host_view(src)
+    stream.call(np.copyto, host, view)
+    return host
+
+
+def _unpack(stream: Stream, dst: Side, packed: HostArray) -> Completion:
+    done = stream.call(np.copyto, _host_view(dst), packed)
+    return Completion(*done)
+
+
+def _host_view(side: Side) -> HostArray:
+    """Memory that the host reaches, as NumPy sees it, without waiting for the work on it: the stream does that."""
+    if not isinstance(side, Array):
+        return side
+    return np.asarray(_Unwaited(side))
+
+
+class _Unwaited:
+    """An array's memory for code that runs in stream order."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = {
+            "version": 3, "data": (array._address, False), "shape": array.shape, "strides": array.strides,
+            "typestr": array.dtype.str,
+        }  # fmt: skip
+
+
+def _seen_from(stream: Stream, side: Side) -> Array:
+    """A side as an array of the stream's device, which reaches it: the host's memory, or a peer's."""
+    if isinstance(side, Array) and side.device is stream.device:
+        return side
+    address = _address(side)
+    buffer = Buffer(address, Foreign(stream.device, side), None, stream.timeline, 0)
+    return make_array(buffer, address, side.shape, side.dtype, side.strides, True)
+
+
+def _launch(stream: Stream, dst: Array, src: Array) -> Completion:
+    """Copy by kernel: as unsigned words, over the fewest dimensions, three at a time."""
+    if _strided_kernel is None:
+        raise RuntimeError("no strided kernel: import aiodev, which sets one")
+    shape, (to, fro) = layout.collapse(dst.shape, dst.strides, src.strides)
+    fill = 3 - len(shape)
+    outer, inner = shape[:-3], (1,) * fill + shape[-3:]
+    word = _WORDS[dst.dtype.itemsize]
+    done = None
+    for index in np.ndindex(*outer):
+        there = sum(i * s for i, s in zip(index, to, strict=False))
+        here = sum(i * s for i, s in zip(index, fro, strict=False))
+        done = _strided_kernel(
+            stream,
+            inner,
+            make_array(dst._buffer, dst._address + there, inner, word, (0,) * fill + to[-3:], True),
+            make_array(src._buffer, src._address + here, inner, word, (0,) * fill + fro[-3:], True),
+        )
+    assert done is not None
+    return done
+
+
+Stream.copy_arrays = copy_arrays
