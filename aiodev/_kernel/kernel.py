@@ -95,7 +95,9 @@ class Kernel:
         def register(body: Callable[..., None]) -> Callable[..., None]:
             if [p.name for p in _parameters(body, self.ndim)] != self._names:
                 found = inspect.signature(body)
-                raise TypeError(f"{self.name}: the {device_type} body takes {found}, the kernel ({', '.join(self._names)})")
+                raise TypeError(
+                    f"{self.name}: the {device_type} body takes {found}, the kernel ({', '.join(self._names)})"
+                )
             if any(variant.device.type == device_type for variant in self._variants.values()):
                 raise ValueError(f"{self.name} was already launched on {device_type}")
             self._bodies[device_type] = body
@@ -104,7 +106,8 @@ class Kernel:
         return register
 
     def __repr__(self) -> str:
-        return f"<aiodev.Kernel {self.__module__}.{self.__qualname__}({', '.join(self._names)}), ndim={self.ndim}>"
+        where = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+        return f"<aiodev.Kernel {where}({', '.join(self._names)}), ndim={self.ndim}>"
 
     def __getitem__(self, shape: Any) -> Callable[..., Completion]:
         """The kernel over ``shape``, or over ``(shape, stream)``; call it to launch.
@@ -116,9 +119,17 @@ class Kernel:
             return types.MethodType(self._call, shape)
         return types.MethodType(self._call, parse_place(self.name, self.ndim, shape))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        """Not a launch: say how to launch."""
-        raise TypeError(f"{self.name} is a kernel; launch it over a shape, {self.name}[shape](...), or call .py_func")
+    def __call__(self, *args: Any) -> None:
+        """Run the body for one index, here, in Python: what a call from another kernel's body means, compiled or not.
+
+        Raises:
+            TypeError: it was meant as a launch, which needs a shape.
+        """
+        if len(args) != self.ndim + len(self._names):
+            raise TypeError(
+                f"{self.name} is a kernel; launch it over a shape: {self.name}[shape]({', '.join(self._names)})"
+            )
+        self.py_func(*args)
 
     async def compile(self, *args: Any, device: Any = None) -> None:
         """Compile for the types of ``args`` ahead of time, off the loop; the result is kept on disk.
@@ -260,7 +271,9 @@ def _parameters(function: Callable[..., None], ndim: int) -> list[inspect.Parame
     """
     found = list(inspect.signature(function).parameters.values())
     if len(found) < ndim:
-        raise TypeError(f"{function.__name__}: a kernel of {ndim} dimension(s) takes {ndim} indices first, then arguments")
+        raise TypeError(
+            f"{function.__name__}: a kernel of {ndim} dimension(s) takes {ndim} indices first, then arguments"
+        )
     for parameter in found:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise TypeError(f"{function.__name__}: parameter {parameter}: a kernel's parameters are plain ones")

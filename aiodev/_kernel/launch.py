@@ -69,7 +69,7 @@ def generate_call(
     lines = [f"def {name}({', '.join(signature)}, *_extra):"]
     if variants:
         lines += _fast_path(ndim, names, variants, namespace)
-    lines.append(f"    return _slow(_place, ({arguments}*_extra))")
+    lines.append(f"    return _slow(_place, ({arguments}*_extra,))")
     source = "\n".join(lines) + "\n"
     filename = f"<aiodev launch of {name}>"
     exec(compile(source, filename, "exec"), namespace)
@@ -138,7 +138,7 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
         "    except _Errors:",
         "        _entry = None",
         "    if _entry is not None and _size >= 0 and not _extra:",
-        f"        _value = _stream._launch(_entry, _size, {block}, _here(0))",
+        f"        _value = _stream._launch(_entry, _size, {block}, _here(1))",
         "        _timeline = _stream.timeline",
     ]
     for name in arrays:

@@ -20,7 +20,8 @@ from aiodev._kernel.worker import Job, placeholder
 
 __all__ = ["WorkerPool"]
 
-_COMMAND = [sys.executable, "-c", "from aiodev._kernel.worker import main; main()"]
+#: Starts a worker.
+COMMAND = [sys.executable, "-c", "from aiodev._kernel.worker import main; main()"]
 #: A worker that found nothing to do for this long (seconds) ends; it holds a compiler in memory.
 IDLE = 20.0
 #: One that takes longer than this over one kernel hangs.
@@ -102,7 +103,7 @@ class WorkerPool:
         environment = dict(os.environ)
         path = [entry or os.getcwd() for entry in sys.path]
         environment["PYTHONPATH"] = os.pathsep.join(path)
-        process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self.processes.add(process)
         assert process.stdin is not None
         send(process.stdin, path)

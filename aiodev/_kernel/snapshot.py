@@ -41,7 +41,9 @@ class _Function:
     defaults: tuple[Any, ...] | None
     globals: dict[str, tuple[str, Any]] = field(default_factory=dict)
     closure: tuple[tuple[str, Any], ...] = ()
-    attributes: dict[str, tuple[str, Any]] = field(default_factory=dict)  # read from modules; they count for the key only
+    attributes: dict[str, tuple[str, Any]] = field(
+        default_factory=dict
+    )  # read from modules; they count for the key only
 
 
 class Snapshot:

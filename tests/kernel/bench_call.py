@@ -12,14 +12,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from kernel_fakes import arrays  # noqa: E402
+from kernel_fakes import arrays
 
-from aiodev import Device  # noqa: E402
-from aiodev._core import context, sites  # noqa: E402
-from aiodev._core.registry import registry  # noqa: E402
-from aiodev._kernel.kernel import Kernel, kernel  # noqa: E402
-from aiodev._kernel.launch import Variant  # noqa: E402
-from aiodev._kernel.signature import describe  # noqa: E402
+from aiodev import Device
+from aiodev._core import context, sites
+from aiodev._core.registry import registry
+from aiodev._kernel.kernel import Kernel, kernel
+from aiodev._kernel.launch import Variant
+from aiodev._kernel.signature import describe
 
 
 class _Stream:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kernel_entry import Entry, run, spec_of
 
 from aiodev._backends.cpu import compiler, compiler_disk
@@ -282,3 +283,25 @@ def test_interpreted_entry_agrees() -> None:
     interpreted_entry(add, 2, arguments)(block((3, 4), values), 1, 11)
     Entry(add, (3, 4), np.float64(2), x, y, compiled)(np.float64(2), x, y, compiled, lo=1, hi=11)
     assert (out == compiled).all()
+
+
+def test_a_new_process_can_raise_from_the_cache(tmp_path: Path) -> None:
+    """A computed exception allocates; a process that only loads code must be able to."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import ctypes, numpy as np
+from kernel_entry import block, compiler, spec_of, _PROTOTYPE
+def body(i, x):
+    if x[i] > 1:
+        raise ValueError("bad", x[i])
+x = np.arange(3.0)
+address = compiler.load_kernel(spec_of(body, 1, (x,), key="k"), {str(tmp_path)!r})
+result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
+assert _PROTOTYPE(address)(ctypes.byref(result), ctypes.byref(excinfo), block((3,), (x,)), 0, 3) == 1
+print(compiler.decode_error(excinfo.value, "k").__cause__.args)
+"""
+    root = str(Path(compiler.__file__).parents[3])
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": root})
+        assert done.stdout == "('bad', 2.0)\n", done.stderr

@@ -23,6 +23,7 @@ from numba import config, types
 from numba.core import compiler as numba_compiler, errors as numba_errors
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 from numba.core.target_extension import target_override
 from numba.np.numpy_support import from_dtype
 
@@ -46,6 +47,8 @@ _loaded: dict[str, tuple[int, Any]] = {}
 _lock = threading.Lock()
 
 compiler_lang.install()
+# Code from the cache may allocate (a computed exception does); nothing else would have set up the allocator.
+rtsys.initialize(cpu_target.target_context)
 
 
 @functools.cache

@@ -56,10 +56,7 @@ def _updater(name: str, signed: str, unsigned: str, floating: str) -> Any:
     def update(typing_context, array, index, value):  # type: ignore[no-untyped-def]
         _checked_index(name, array, index)
         dtype = array.dtype
-        if isinstance(dtype, types.Float):
-            operation = floating
-        else:
-            operation = signed if dtype.signed else unsigned
+        operation = floating if isinstance(dtype, types.Float) else signed if dtype.signed else unsigned
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             place = _element(context, builder, array, args[0], index, args[1])
@@ -148,7 +145,9 @@ def _popcount(typing_context, x):  # type: ignore[no-untyped-def]
         raise TypingError(f"popcount: expected an integer, got {x}")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return context.cast(builder, builder.ctpop(args[0]), types.Integer.from_bitwidth(x.bitwidth, False), types.int64)
+        return context.cast(
+            builder, builder.ctpop(args[0]), types.Integer.from_bitwidth(x.bitwidth, False), types.int64
+        )
 
     return types.int64(x), generate
 

@@ -1,0 +1,94 @@
+"""The compile service and its worker processes."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiodev._core.backend import KernelSpec
+from aiodev._core.errors import CompileError
+from aiodev._kernel import pool
+from aiodev._kernel.pool import WorkerPool
+from aiodev._kernel.snapshot import capture
+from aiodev._kernel.worker import Job, placeholder
+
+Outcomes = queue.SimpleQueue[BaseException | None]
+
+
+def fill(i: int, x: Any) -> None:
+    x[i] = 1
+
+
+def wrong(i: int, x: Any) -> None:
+    x[i] = nowhere  # type: ignore[name-defined]  # noqa: F821
+
+
+def job(function: Any, directory: Path, key: str) -> Job:
+    spec = KernelSpec(function.__name__, placeholder, 1, ("A1f8C",), (), key)
+    return "cpu", spec, capture(function).to_bytes(), str(directory)
+
+
+@pytest.fixture
+def workers() -> Iterator[WorkerPool]:
+    """A pool of one worker, gone at the end."""
+    made = WorkerPool(1)
+    yield made
+    made.stop()
+
+
+def test_jobs_end_well_or_with_the_compilers_message(workers: WorkerPool, tmp_path: Path) -> None:
+    """One worker serves them in turn; a kernel that does not compile does not harm it."""
+    outcomes: Outcomes = queue.SimpleQueue()
+    for function, key in ((fill, "aa"), (wrong, "bb"), (fill, "cc")):
+        workers.submit(job(function, tmp_path, key * 32), outcomes.put)
+    first, second, third = (outcomes.get(timeout=60) for _ in range(3))
+    assert first is None and third is None
+    assert isinstance(second, CompileError) and "nowhere" in second.log
+    assert second.kernel == "wrong" and second.location is not None and second.location.startswith(__file__)
+    assert len(list(tmp_path.rglob("*.bin"))) == 2
+    assert len(workers.processes) == 1
+
+
+def test_a_killed_worker_is_replaced(workers: WorkerPool, tmp_path: Path) -> None:
+    """The job that it had is done by the next one."""
+    outcomes: Outcomes = queue.SimpleQueue()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None
+    (worker,) = workers.processes
+    worker.kill()
+    workers.submit(job(fill, tmp_path, "bb" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None
+    assert workers.processes and worker not in workers.processes
+
+
+def test_a_job_that_kills_its_workers_fails(
+    workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a second worker died of it, its waiters are told; the next job has a new worker."""
+    monkeypatch.setattr(pool, "COMMAND", [pool.COMMAND[0], "-c", "import os; os._exit(7)"])
+    outcomes: Outcomes = queue.SimpleQueue()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    error = outcomes.get(timeout=60)
+    assert isinstance(error, CompileError) and "exit status 7" in error.log
+    assert not workers.processes
+    monkeypatch.undo()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None
+
+
+def test_an_idle_worker_ends(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left of it; a job that comes later starts another."""
+    monkeypatch.setattr(pool, "IDLE", 0.01)
+    outcomes: Outcomes = queue.SimpleQueue()
+    for key in ("aa", "bb"):
+        before = set(threading.enumerate())
+        workers.submit(job(fill, tmp_path, key * 32), outcomes.put)
+        assert outcomes.get(timeout=60) is None
+        for thread in set(threading.enumerate()) - before:
+            thread.join(timeout=30)
+        assert not workers.processes
