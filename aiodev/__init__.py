@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from aiodev import memory
+from aiodev._array.array import Array
+from aiodev._array.creation import arange, asarray, empty, empty_like, from_dlpack, full, ones, zeros
 from aiodev._core import fork as _fork
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
 from aiodev._core.completion import Completion, as_completed
@@ -35,11 +38,13 @@ from aiodev._core.stream import (
     synchronize,
     synchronize_blocking,
 )
+from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
 from aiodev._kernel.kernel import Kernel, kernel
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Array",
     "Backend",
     "Capabilities",
     "Completion",
@@ -52,7 +57,9 @@ __all__ = [
     "KernelSpec",
     "Stream",
     "StreamGroup",
+    "arange",
     "as_completed",
+    "asarray",
     "available_backends",
     "current_device",
     "current_stream",
@@ -60,6 +67,10 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "empty",
+    "empty_like",
+    "from_dlpack",
+    "full",
     "get_backend",
     "get_device_capability",
     "get_device_name",
@@ -69,12 +80,15 @@ __all__ = [
     "is_available",
     "is_initialized",
     "kernel",
+    "memory",
+    "ones",
     "register_backend",
     "set_device",
     "set_stream",
     "stream",
     "synchronize",
     "synchronize_blocking",
+    "zeros",
 ]
 __all__ += _errors
 
