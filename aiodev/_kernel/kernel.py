@@ -7,6 +7,7 @@ import inspect
 import struct
 import threading
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, overload
 
@@ -28,6 +29,8 @@ from aiodev._kernel.snapshot import capture
 __all__ = ["Kernel", "kernel"]
 
 _EMPTY = inspect.Parameter.empty
+_MOST_PATIENCE = 1024
+_kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
 
 
 class Kernel:
@@ -70,9 +73,11 @@ class Kernel:
         self._names = [parameter.name for parameter in self._parameters]
         self._variants: dict[tuple[Any, ...], Variant] = {}
         self._recent: list[Variant] = []
+        self._misses, self._patience = 0, 1
         self._lock = threading.Lock()
         functools.update_wrapper(self, function)
         self._call = self._generate()
+        _kernels.add(self)
 
     @property
     def __aiodev_body__(self) -> Callable[..., None]:
@@ -243,16 +248,37 @@ class Kernel:
         return analyse(self.py_func, tuple(self._names))
 
     def _remember(self, variant: Variant) -> None:
-        """Give a combination of types a branch of its own in the call function."""
+        """Give a combination of types a branch of its own in the call function.
+
+        Generating one costs as much as a hundred slow launches, so a kernel whose types keep changing does it ever less often.
+        """
         with self._lock:
-            if variant in self._recent:
+            self._misses += 1
+            if variant in self._recent or self._misses < self._patience:
                 return
+            self._misses, self._patience = 0, min(2 * self._patience, _MOST_PATIENCE)
             same = [known for known in self._recent if known.signature.pattern == variant.signature.pattern]
             self._recent = [variant, *same][:BRANCHES]
             self._call = self._generate()
 
+    def _forget(self) -> None:
+        """Start afresh in a forked child, with its backend: what is compiled is still in the cache."""
+        self._lock = threading.Lock()
+        self._variants.clear()
+        self._recent = []
+        self._call = self._generate()
+
     def _generate(self) -> Callable[..., Completion]:
         return generate_call(self.name, self.ndim, self._parameters, self._recent, self._launch_slowly)
+
+
+def _forget_after_fork() -> None:
+    service.forget_after_fork()
+    for known in list(_kernels):
+        known._forget()
+
+
+registry.after_fork.append(_forget_after_fork)
 
 
 def _fits(code: str, value: Any) -> bool:

@@ -61,6 +61,11 @@ class WorkerPool:
             with contextlib.suppress(OSError):
                 process.kill()
 
+    def forget(self) -> None:
+        """Have nothing more to do with the processes, which somebody else owns now."""
+        atexit.unregister(self.stop)
+        self.processes.clear()
+
     def _feed(self) -> None:
         worker: subprocess.Popen[bytes] | None = None
         while True:

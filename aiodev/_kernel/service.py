@@ -80,6 +80,11 @@ class Service:
         self.workers = WorkerPool()
         self.compiled = 0  #: kernels that were not in the cache
 
+    def forget_after_fork(self) -> None:
+        """In a forked child: the threads and the workers are the parent's."""
+        self.workers.forget()
+        self.__init__()  # type: ignore[misc]
+
     def load(self, loading: Loading) -> None:
         """Start bringing a kernel in."""
         loading.backend.start_soon(lambda error: self._started(loading, error))

@@ -368,3 +368,40 @@ def test_a_new_process_finds_everything(tmp_path: Path) -> None:
     assert run(2.0) == "[3.0, 3.0, 3.0, 3.0] 2 1"
     assert run(2.0) == "[3.0, 3.0, 3.0, 3.0] 0 0"
     assert run(5.0) == "[6.0, 6.0, 6.0, 6.0] 1 1"
+
+
+FORKING = """
+import os, sys
+sys.path.insert(0, {helpers!r})
+import numpy as np
+import aiodev
+from aiodev._kernel.kernel import kernel
+from aiodev._kernel.service import service
+from kernel_fakes import arrays
+
+@kernel
+def add(i, x):
+    x[i] = x[i] + 1
+
+x, = arrays(np.zeros(4))
+add[4](x).synchronize_blocking(timeout=60)
+workers = list(service.workers.processes)
+if os.fork() == 0:
+    add[4](x).synchronize_blocking(timeout=60)
+    assert x.host.tolist() == [2] * 4 and not service.workers.processes
+    sys.exit(5)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 5
+add[4](x).synchronize_blocking(timeout=60)
+assert x.host.tolist() == [2] * 4
+assert workers and all(worker.poll() is None for worker in workers)
+"""
+
+
+@pytest.mark.parametrize("executor", ["native", "python"])
+def test_a_forked_child_starts_afresh(executor: str, tmp_path: Path) -> None:
+    """Its launches work, and its end does not touch the parent's workers."""
+    program = FORKING.format(helpers=str(Path(__file__).parent))
+    root = str(Path(aiodev.__file__).parents[1])
+    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(tmp_path), "AIODEV_EXECUTOR": executor}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
