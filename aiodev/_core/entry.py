@@ -8,8 +8,8 @@ Starting imports compilers and drivers and takes up to seconds, so everybody sha
     run comes after them, so "called back" means that whoever asked before has been served.
 3.  An attempt fails as a whole: for its waiters, its callbacks, and whoever joins before it is over. The next one tries
     anew.
-4.  No fork happens in the middle of an attempt (``settle``): a child would inherit import locks and half-made state
-    that nobody is left to finish.
+4.  No fork happens in the middle of an attempt (``Registry.settle``): a child would inherit import locks and half-made
+    state that nobody is left to finish.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ logger = logging.getLogger("aiodev")
 
 Factory = Callable[[], Backend]
 Callback = Callable[[BaseException | None], object]
-
-#: How long a fork waits for an attempt. A driver that hangs must not hang the fork for ever.
-_SETTLE_SECONDS = 10.0
 
 
 class BackendEntry:
@@ -245,14 +242,14 @@ class BackendEntry:
         if self._running and self._backend is not None:
             self._backend.stop()
 
-    def settle(self) -> None:
-        """Before a fork: let an attempt come to its end, and none begin before ``resume``."""
+    @property
+    def starter(self) -> threading.Thread | None:
+        """The thread of the attempt in progress."""
+        return self._starter
+
+    def hold(self) -> None:
+        """Before a fork: let no attempt begin or end until ``resume``."""
         self._lock.acquire()
-        starter = self._starter
-        if starter is not None and starter is not threading.current_thread():
-            self._lock.release()
-            starter.join(_SETTLE_SECONDS)
-            self._lock.acquire()
 
     def resume(self) -> None:
         """After a fork, in the parent."""

@@ -13,6 +13,7 @@ import atexit
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 
@@ -47,6 +48,8 @@ DeviceLike = Device | str | int
 Resolved = tuple[BackendEntry, Device]
 
 _GROUP = "aiodev.backends"
+#: How long a fork waits for a start. A driver that hangs must not hang the fork for ever.
+_SETTLE_SECONDS = 10.0
 #: Known without looking through the installed distributions, among which a tree is not, and which takes time.
 _BUILT_IN = (EntryPoint("cpu", "aiodev._backends.cpu:CPUBackend", _GROUP),)
 
@@ -70,7 +73,8 @@ class Registry:
         self._default: Resolved | None = None
         #: Called in a forked child, after the backends were forgotten.
         self.after_fork: list[Callable[[], object]] = []
-        self._settled: list[BackendEntry] = []
+        self._forking = threading.Lock()
+        self._held: list[BackendEntry] = []
         self._add(built_in)
 
     def _add(self, points: Iterable[EntryPoint]) -> None:
@@ -186,20 +190,32 @@ class Registry:
                 logger.exception("backend %r did not stop", entry.name)
 
     def settle(self) -> None:
-        """Before a fork."""
-        self._settled = list(self._entries.values())
-        for entry in self._settled:
-            entry.settle()
+        """Before a fork: let starts come to their end, and hold every entry as it is until ``resume``."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            self._forking.acquire()
+            self._held = list(self._entries.values())
+            for entry in self._held:
+                entry.hold()
+            starters = {entry.starter for entry in self._held} - {None, threading.current_thread()}
+            if not starters or time.monotonic() > deadline:
+                return
+            self.resume()  # a start may fork, too
+            for starter in starters:
+                starter.join(max(0.0, deadline - time.monotonic()))  # type: ignore[union-attr]
 
     def resume(self) -> None:
         """After a fork, in the parent."""
-        settled, self._settled = self._settled, []
-        for entry in settled:
+        for entry in self._held:
             entry.resume()
+        self._held = []
+        self._forking.release()
 
     def forget_after_fork(self) -> None:
         """In a forked child."""
         self._lock = threading.RLock()
+        self._forking = threading.Lock()
+        self._held = []
         self._forget_answers()
         for entry in self._entries.values():
             entry.forget_after_fork()

@@ -26,8 +26,9 @@ def entry_of(backend: Any) -> BackendEntry:
 
 def wait_for_end(entry: BackendEntry) -> None:
     """Wait until the attempt is over, callbacks and all."""
-    entry.settle()
-    entry.resume()
+    starter = entry.starter
+    if starter is not None:
+        starter.join(30)
 
 
 async def starting(backend: Any) -> None:

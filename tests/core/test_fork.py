@@ -1,0 +1,240 @@
+"""What a forked child finds. Each program runs in a fresh interpreter, where nothing else has threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+
+PRELUDE = """
+import os, sys, threading, time
+import aiodev
+from aiodev._core.backend import Capabilities
+from aiodev.testing import SimulatedBackend
+
+
+def in_child(run):
+    "Fork, run there, and fail here when that failed."
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            run()
+            status = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0, "the child failed"
+
+
+def use(device):
+    assert aiodev.Stream(device).call(sum, [1, 2]).synchronize_blocking(30) == 3
+
+
+def raises(kind, ask, *arguments):
+    try:
+        ask(*arguments)
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised")
+"""
+
+
+def run(program: str) -> None:
+    """Run a program after the prelude."""
+    code = PRELUDE + textwrap.dedent(program)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_counting_devices_does_not_stand_in_the_way() -> None:
+    """Backends that were asked what there is, and not started, start in the child."""
+    run(
+        """
+        aiodev.register_backend("sim", SimulatedBackend)
+        assert aiodev.device_count("sim") == 2 and aiodev.device_count("cpu") >= 1
+        aiodev.get_device_properties("sim:1"), aiodev.available_backends(), aiodev.current_device()
+        in_child(lambda: (use("cpu"), use("sim:1")))
+        use("sim:1")
+        """
+    )
+
+
+def test_the_cpu_starts_afresh() -> None:
+    """A CPU backend that the parent has started starts again in the child, and goes on in the parent."""
+    run(
+        """
+        use("cpu")
+
+        def child():
+            assert not aiodev.is_initialized("cpu") and aiodev.is_available("cpu")
+            use("cpu")
+
+        before = aiodev.get_backend("cpu")
+        in_child(child)
+        in_child(lambda: in_child(child))
+        assert aiodev.get_backend("cpu") is before
+        use("cpu")
+        """
+    )
+
+
+def test_other_backends_do_not() -> None:
+    """One that has a driver raises in the child, says what to do, and counts as unavailable."""
+    run(
+        """
+        aiodev.register_backend("sim", SimulatedBackend)
+        aiodev.init_blocking("sim")
+
+        def child():
+            for ask in (aiodev.Stream, aiodev.device, aiodev.init_blocking, aiodev.set_device):
+                assert "spawn" in str(raises(aiodev.BadForkError, ask, "sim"))
+            assert not aiodev.is_available("sim") and aiodev.device_count("sim") == 0
+            assert aiodev.available_backends() == ("cpu",) and aiodev.current_device().type == "cpu"
+            use("cpu")
+            in_child(lambda: raises(aiodev.BadForkError, aiodev.init_blocking, "sim"))
+
+        in_child(child)
+        use("sim")
+        """
+    )
+
+
+def test_streams_belong_to_their_process() -> None:
+    """A stream of the parent raises in the child, at once, whatever is done with it."""
+    run(
+        """
+        stream = aiodev.Stream("cpu")
+        done = stream.call(sum, [1])
+        done.synchronize_blocking(30)
+
+        def child():
+            raises(aiodev.BadForkError, stream.call, sum, [1])
+            raises(aiodev.BadForkError, stream.synchronize_blocking, 30)
+            use("cpu")
+
+        in_child(child)
+        """
+    )
+
+
+def test_a_fork_waits_for_a_start() -> None:
+    """A start in progress comes to its end first, so that the child inherits no half-made state."""
+    run(
+        """
+        starting, may_start = threading.Event(), threading.Event()
+
+        class Slow(SimulatedBackend):
+            def start(self):
+                starting.set()
+                assert may_start.wait(30)
+                super().start()
+
+        aiodev.register_backend("sim", Slow)
+        heard = []
+        threading.Thread(target=aiodev.init_blocking, args=("sim",)).start()
+        assert starting.wait(30)
+        threading.Timer(0.2, lambda: (heard.append(1), may_start.set())).start()
+        in_child(lambda: raises(aiodev.BadForkError, aiodev.init_blocking, "sim"))
+        assert heard and aiodev.is_initialized("sim")
+        """
+    )
+
+
+def test_a_fork_while_the_cpu_starts() -> None:
+    """Streams may be made just before a fork: both sides work."""
+    run(
+        """
+        stream = aiodev.Stream("cpu")
+        done = stream.call(sum, [1, 2])
+        in_child(lambda: use("cpu"))
+        assert done.synchronize_blocking(30) == 3
+        """
+    )
+
+
+def test_a_thread_that_starts_a_backend_may_fork() -> None:
+    """A fork from inside a start does not wait for itself."""
+    run(
+        """
+        class Forking(SimulatedBackend):
+            def start(self):
+                in_child(lambda: use("cpu"))
+                super().start()
+
+        aiodev.register_backend("sim", Forking)
+        use("sim")
+        """
+    )
+
+
+def test_queued_calls_survive() -> None:
+    """What waits for a start that has not begun happens in both processes."""
+    run(
+        """
+        from aiodev._core.registry import registry
+        seen = []
+        registry.entry("cpu").call_when_started(lambda: seen.append(os.getpid()))
+
+        def child():
+            aiodev.init_blocking("cpu")
+            assert seen == [os.getpid()]
+
+        in_child(child)
+        aiodev.init_blocking("cpu")
+        assert seen == [os.getpid()]
+        """
+    )
+
+
+def test_forks_from_many_threads() -> None:
+    """Threads that fork while others start and use backends neither hang nor break each other."""
+    run(
+        """
+        aiodev.register_backend("sim", SimulatedBackend)
+
+        def work(device):
+            for _ in range(5):
+                in_child(lambda: use("cpu"))
+                use(device)
+
+        threads = [threading.Thread(target=work, args=(d,)) for d in ("cpu", "sim", "cpu", "sim")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(50)
+            assert not thread.is_alive()
+        """
+    )
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing(tmp_path: object, method: str) -> None:
+    """Processes of ``multiprocessing`` use the CPU, however they are made, after the parent has used it."""
+    program = f"{tmp_path}/program.py"
+    with open(program, "w") as file:
+        file.write(
+            textwrap.dedent(
+                f"""
+                import multiprocessing
+                import aiodev
+
+                def add(numbers):
+                    return aiodev.Stream("cpu").call(sum, numbers).synchronize_blocking(30)
+
+                if __name__ == "__main__":
+                    assert add([1, 2]) == 3
+                    with multiprocessing.get_context({method!r}).Pool(2) as pool:
+                        assert pool.map(add, [[1, 2], [3, 4], [5, 6]]) == [3, 7, 11]
+                """
+            )
+        )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
