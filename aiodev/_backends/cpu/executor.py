@@ -117,7 +117,7 @@ class NativeExecutor:
     def _make_queue(self, device: int, helpers: int) -> int:
         queue = arena.allocate(layout.QUEUE_BYTES)
         words = words_at(queue, layout.QUEUE_BYTES // 8)
-        chunk = _libc.malloc(layout.CHUNK_BYTES)
+        chunk = _libc.aligned_alloc(layout.RECORD_ALIGNMENT, layout.CHUNK_BYTES)
         if not chunk:
             raise MemoryError("no memory for another stream")
         words_at(chunk, 1)[0] = layout.CHUNK_BYTES
@@ -209,5 +209,5 @@ def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.malloc.restype = ctypes.c_void_p
-_libc.malloc.argtypes = [ctypes.c_size_t]
+_libc.aligned_alloc.restype = ctypes.c_void_p
+_libc.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]

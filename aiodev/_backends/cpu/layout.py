@@ -18,33 +18,38 @@ Q_FAULTS: Final = 8  #: faults recorded so far
 Q_TARGET: Final = 16  #: no waiter has a lower target than this
 Q_WAITERS: Final = 24  #: first wait node, or 0
 
-Q_SUBMITTED: Final = 64  #: operations submitted; publishes their records
+Q_SUBMITTED: Final = 64  #: operations submitted; what only submitters touch is on this line
 Q_CHUNK: Final = 72  #: chunk that the next record goes to
 Q_OFFSET: Final = 80  #: where in it
 Q_SUBMIT_LOCK: Final = 88
 Q_SPARE: Final = 96  #: a drained chunk for the submitter to reuse, or 0
-Q_PENDING: Final = 104  #: operations that no worker has finished with; whoever raises it from 0 makes the queue ready
 
-Q_NEXT: Final = 136  #: next queue on the ready list
-Q_DEVICE: Final = 144  #: the device whose workers run it
-Q_PRIORITY: Final = 152  #: 0 high, 1 normal, 2 low
-Q_HELPERS: Final = 160  #: the device whose workers may join its ranges
+#: Operations that no worker has taken off the count; whoever raises it from 0 makes the queue ready. Alone on its line,
+#: which an idle worker watches: a submission takes the line away once.
+Q_PENDING: Final = 128
 
-Q_CURSOR: Final = 192  #: address of the next record to run
-Q_FAILED: Final = 200  #: value of the operation that opened the present fault, or 0
-Q_FORGIVEN: Final = 208  #: operations up to this value share the present fault's fate; NEVER while it is open
-Q_OPEN_CHUNK: Final = 216  #: chunk that the cursor is in
+Q_NEXT: Final = 192  #: next queue on the ready list
+Q_DEVICE: Final = 200  #: the device whose workers run it
+Q_PRIORITY: Final = 208  #: 0 high, 1 normal, 2 low
+Q_HELPERS: Final = 216  #: the device whose workers may join its ranges
 
-Q_RANGE_NEXT: Final = 256  #: first index that nobody has claimed
-Q_RANGE_SIZE: Final = 264
-Q_RANGE_CHUNK: Final = 272  #: indices to claim at a time
-Q_RANGE_MEMBERS: Final = 280  #: workers inside, under the helpers' lock
-Q_RANGE_LINK: Final = 288  #: next queue on the open list
-Q_RANGE_STATUS: Final = 296  #: first non-zero status, or 0
-Q_RANGE_EXCINFO: Final = 304
-Q_RANGE_LINKED: Final = 312  #: 1 while on an open list
+Q_CURSOR: Final = 256  #: address of the next record to run; what only its worker touches is on this line
+Q_FAILED: Final = 264  #: value of the operation that opened the present fault, or 0
+Q_OPEN_CHUNK: Final = 272  #: chunk that the cursor is in
+Q_KNOWN: Final = 280  #: what the worker last saw of Q_PENDING
+Q_OWED: Final = 288  #: how many of those it has completed, and not taken off the count yet
+Q_FORGIVEN: Final = 296  #: operations up to this value share the present fault's fate; NEVER while it is open
 
-Q_FAULT_RING: Final = 320  #: the last faults
+Q_RANGE_NEXT: Final = 320  #: first index that nobody has claimed
+Q_RANGE_SIZE: Final = 328
+Q_RANGE_CHUNK: Final = 336  #: indices to claim at a time
+Q_RANGE_MEMBERS: Final = 344  #: workers inside, under the helpers' lock
+Q_RANGE_LINK: Final = 352  #: next queue on the open list
+Q_RANGE_STATUS: Final = 360  #: first non-zero status, or 0
+Q_RANGE_EXCINFO: Final = 368
+Q_RANGE_LINKED: Final = 376  #: 1 while on an open list
+
+Q_FAULT_RING: Final = 384  #: the last faults
 FAULT_SLOTS: Final = 32
 FAULT_BYTES: Final = 64
 F_FIRST, F_LAST, F_KIND, F_A, F_B, F_C, F_D = 0, 8, 16, 24, 32, 40, 48
@@ -108,9 +113,10 @@ ENTRY_BYTES: Final = 32
 
 # Chunk of records. A record is a header (operation, bytes) and its words.
 C_BYTES: Final = 0
-C_FIRST: Final = 16
+C_FIRST: Final = 64
 CHUNK_BYTES: Final = 16384
 
+RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
 R_OPERATION: Final = 0
 R_BYTES: Final = 8
 R_A, R_B, R_C, R_ARGUMENTS = 16, 24, 32, 40

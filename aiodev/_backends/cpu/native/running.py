@@ -26,7 +26,9 @@ from aiodev._backends.cpu.layout import (
     Q_DEVICE,
     Q_FAILED,
     Q_FORGIVEN,
+    Q_KNOWN,
     Q_OPEN_CHUNK,
+    Q_OWED,
     Q_PENDING,
     Q_RANGE_EXCINFO,
     Q_RANGE_STATUS,
@@ -36,7 +38,6 @@ from aiodev._backends.cpu.layout import (
     R_BYTES,
     R_C,
     R_OPERATION,
-    W_IDLE,
     W_NEXT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
@@ -78,13 +79,22 @@ def finish(device, worker, queue, record, value):
         open_fault(queue, value, KIND_KERNEL, excinfo, get(record + R_C), get(record + R_A), status)
     put(queue + Q_CURSOR, record + get(record + R_BYTES))
     complete(queue, value)
-    if load(queue + Q_PENDING) == 1:
-        begin = now()
-        if not look_around(device, worker, queue):
-            put(worker + W_IDLE, begin)
-    if fetch_add(queue + Q_PENDING, -1) == 1:
+    owed = get(queue + Q_OWED) + 1
+    put(queue + Q_OWED, owed)
+    if owed < get(queue + Q_KNOWN):
+        return True
+    known = load(queue + Q_PENDING)
+    if known == owed and look_around(device, worker, queue, owed):
+        known = load(queue + Q_PENDING)
+    if known > owed:
+        put(queue + Q_KNOWN, known)
+        return True
+    put(queue + Q_OWED, 0)
+    put(queue + Q_KNOWN, 0)
+    left = fetch_add(queue + Q_PENDING, -owed) - owed
+    if left == 0:
         return False
-    put(worker + W_IDLE, 0)
+    put(queue + Q_KNOWN, left)
     return True
 
 

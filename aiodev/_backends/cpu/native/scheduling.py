@@ -181,8 +181,8 @@ def find_work(device, worker):
             return work
         if idle_since == 0:
             unlock(device + D_LOCK)
-            idle_since = now()
-            look_around(device, worker, 0)
+            look_around(device, worker, 0, 0)
+            idle_since = get(worker + W_IDLE)
             continue
         put(worker + W_NEXT, get(device + D_SLEEPERS))
         put(device + D_SLEEPERS, worker)
@@ -192,12 +192,14 @@ def find_work(device, worker):
 
 
 @inner
-def look_around(device, worker, queue):
+def look_around(device, worker, queue, owed):
     """Spin for as long as this worker has learnt that it pays, one worker of a device at a time.
 
-    ``queue`` is 0, or a queue in our hands whose last known operation is done: then True means that it got another one.
-    Keeping hold of it saves its submitter and us the way over the ready list.
+    ``queue`` is 0, or a queue in our hands, all ``owed`` pending operations of which are done: then True means that it got
+    another one. Keeping hold of it saves its submitter and us the way over the ready list.
     """
+    begin = now()
+    put(worker + W_IDLE, begin)
     if get(worker + W_PENALTY) > 0:
         put(worker + W_PENALTY, get(worker + W_PENALTY) - 1)
         return False
@@ -206,11 +208,8 @@ def look_around(device, worker, queue):
         return False
     found = False
     if fetch_add(device + D_SPINNERS, 1) == 0:
-        begin = now()
         seen = begin
-        while True:
-            if watch(device, queue):
-                break
+        while not watch(device, queue, owed):
             time = now()
             if time - seen > PREEMPTED:
                 put(worker + W_PENALTY, PENALTY)
@@ -218,18 +217,20 @@ def look_around(device, worker, queue):
             if time - begin >= spin:
                 break
             seen = time
-        found = queue != 0 and load(queue + Q_PENDING) > 1
+        found = queue != 0 and load(queue + Q_PENDING) > owed
     fetch_add(device + D_SPINNERS, -1)
+    if found:
+        put(worker + W_IDLE, 0)
     return found
 
 
 @inner
-def watch(device, queue):
+def watch(device, queue, owed):
     """Look some times; whether there is anything to do."""
     for _ in range(32):
         if load(device + D_PENDING) != 0 or load(device + D_STOP) != 0:
             return True
-        if queue != 0 and load(queue + Q_PENDING) > 1:
+        if queue != 0 and load(queue + Q_PENDING) > owed:
             return True
         pause()
     return False
@@ -253,7 +254,7 @@ def learn(worker, idle):
 @inner
 def outranked(device, queue):
     """Whether more urgent work than ``queue`` waits."""
-    for higher in range(get(queue + Q_PRIORITY)):
+    for higher in range(get(queue + Q_PRIORITY)):  # noqa: SIM110  (nopython code has no generators)
         if load(device + D_PENDING_BY_PRIORITY + WORD * higher) != 0:
             return True
     return False

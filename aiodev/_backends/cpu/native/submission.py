@@ -29,10 +29,11 @@ from aiodev._backends.cpu.layout import (
     R_BYTES,
     R_C,
     R_OPERATION,
-    WORD,
+    RECORD_ALIGNMENT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.intrinsics import (
+    aligned_alloc,
     bytes_address,
     bytes_length,
     bytes_type,
@@ -54,10 +55,11 @@ from aiodev._backends.cpu.native.waiting import find_node
 @inner
 def append(queue, operation, nbytes):
     """Room for a record of ``nbytes``, under the submit lock, which stays held unless memory is out."""
+    nbytes = (nbytes + RECORD_ALIGNMENT - 1) // RECORD_ALIGNMENT * RECORD_ALIGNMENT
     lock(queue + Q_SUBMIT_LOCK)
     chunk = get(queue + Q_CHUNK)
     offset = get(queue + Q_OFFSET)
-    link = R_B  # a link to the next chunk always fits behind the last record
+    link = RECORD_ALIGNMENT  # a link to the next chunk always fits behind the last record
     if offset + nbytes + link > get(chunk + C_BYTES):
         needed = C_FIRST + nbytes + link
         fresh = exchange(queue + Q_SPARE, 0)
@@ -66,7 +68,7 @@ def append(queue, operation, nbytes):
             fresh = 0
         if fresh == 0:
             room = max(CHUNK_BYTES, needed)
-            fresh = malloc(room)
+            fresh = aligned_alloc(RECORD_ALIGNMENT, room)
             if fresh == 0:
                 unlock(queue + Q_SUBMIT_LOCK)
                 raise MemoryError("no memory for the record of another operation")
@@ -99,7 +101,7 @@ def publish(queue):
 def launch(queue, entry, size, arguments, site):
     """Append a kernel; returns its value."""
     nbytes = bytes_length(arguments)
-    record = append(queue, OP_KERNEL, R_ARGUMENTS + (nbytes + 7) // WORD * WORD)
+    record = append(queue, OP_KERNEL, R_ARGUMENTS + nbytes)
     put(record + R_A, entry)
     put(record + R_B, size)
     put(record + R_C, site)
