@@ -1,0 +1,82 @@
+"""Choosing, limiting and converting elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.operation import DType, Elementwise, Operand
+
+__all__ = ["astype", "clip", "where"]
+
+
+def _types_of_where(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+    """The common type of what is chosen from; Python numbers are weak."""
+    weak = all(isinstance(kind, type) for kind in kinds[1:])
+    result = np.result_type(*kinds[1:]) if weak else np.add.resolve_dtypes((kinds[1], kinds[2], None))[2]
+    return [np.dtype(bool), result, result], result
+
+
+_where = Elementwise("where", "{x1} if {condition} else {x2}", ("condition", "x1", "x2"), _types_of_where)
+_clip = Elementwise(
+    "clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), lambda kinds: ([kinds[0]] * 3, kinds[0])
+)
+_clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), lambda kinds: ([kinds[0]] * 2, kinds[0]))
+_clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), lambda kinds: ([kinds[0]] * 2, kinds[0]))
+_conversions: dict[DType, Elementwise] = {}
+
+
+def where(
+    condition: aiodev.Array, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None
+) -> aiodev.Array:
+    """Elements of ``x1`` where ``condition`` is true, else of ``x2``; shapes broadcast, types are promoted."""
+    return _where((condition, x1, x2), out)
+
+
+def clip(
+    x: aiodev.Array,
+    /,
+    min: Operand | None = None,
+    max: Operand | None = None,
+    *,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """Elements of ``x``, at least ``min`` and at most ``max``, in the dtype of ``x``; NaN stays. A bound may be None."""
+    if min is not None and max is not None:
+        return _clip((x, min, max), out)
+    if min is not None:
+        return _clip_below((x, min), out)
+    if max is not None:
+        return _clip_above((x, max), out)
+    return _convert(x, x.dtype, out)
+
+
+def astype(x: aiodev.Array, dtype: Any, /, *, copy: bool = True) -> aiodev.Array:
+    """The elements converted to another dtype; ``copy=False`` gives ``x`` itself where it has that dtype already.
+
+    Raises:
+        TypeError: complex numbers cannot become real ones.
+    """
+    wanted = np.dtype(dtype)
+    if wanted == x.dtype:
+        if not copy:
+            return x
+        copied = aiodev.empty_like(x)
+        copied.copy_from(x)
+        return copied
+    return _convert(x, wanted, None)
+
+
+def _convert(x: aiodev.Array, dtype: DType, out: aiodev.Array | None) -> aiodev.Array:
+    if x.dtype.kind == "c" and dtype.kind != "c":
+        raise TypeError(f"astype: {x.dtype} cannot become {dtype}; complex numbers have no order and two parts")
+    if dtype == np.float16:
+        raise TypeError("astype: float16 can be stored and copied, not computed with")
+    found = _conversions.get(dtype)
+    if found is None:
+        expression = "{x} != 0" if dtype.kind == "b" else "{x}"
+        found = _conversions[dtype] = Elementwise("astype", expression, ("x",), lambda kinds: (kinds, dtype))
+    return found((x,), out)
