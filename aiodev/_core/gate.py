@@ -21,15 +21,16 @@ class Gate:
     ) -> None:
         self.value = value
         self._open: Callable[[bool], None] | None = open_gate
-        self._fail = fail
+        self._fail: Callable[[int, BaseException], None] | None = fail
         self._lock = threading.Lock()
 
     def open(self, error: BaseException | None = None) -> None:
         """Let the stream go on; with an ``error`` the operation fails with it, and so does what is ordered after it."""
         with self._lock:
-            open_gate, self._open = self._open, None
-        if open_gate is None:
+            open_gate, fail = self._open, self._fail
+            self._open = self._fail = None  # which hold the timeline, and the gate's holder may live long
+        if open_gate is None or fail is None:
             return
         if error is not None:
-            self._fail(self.value, error)
+            fail(self.value, error)
         open_gate(error is not None)

@@ -23,7 +23,7 @@ from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
 from aiodev._core.reactor import starting, wait_blocking
 from aiodev._core.registry import DeviceLike, registry
-from aiodev._core.timeline import Timeline
+from aiodev._core.timeline import Timeline, living_timelines, lose_all
 
 __all__ = ["Stream", "current_stream", "default_stream", "set_stream", "stream", "synchronize", "synchronize_blocking"]
 
@@ -112,6 +112,9 @@ class Stream:
 
     def _bind(self) -> None:
         """Have submissions go straight to the backend, or through what this stream asks for."""
+        if self._closed:
+            self._launch = self._copy = self._fill = partial(_refuse, self)
+            return
         operations, queue = self.timeline.operations, self.timeline.queue
         self._launch = partial(operations.launch, queue)
         self._copy = partial(operations.copy, queue)
@@ -304,8 +307,7 @@ class Stream:
         if self._closed:
             return
         self._closed = True
-        refuse = partial(_refuse, self)
-        self._launch = self._copy = self._fill = refuse
+        self._bind()
         await Reached(self.timeline, self.timeline.submitted)
         self.timeline.report()
 
@@ -461,9 +463,10 @@ def stream(stream: Stream | None) -> Stream | _NoStream:
     return _NoStream() if stream is None else stream
 
 
-def _streams_of(device: DeviceLike | None) -> Sequence[Stream]:
+def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
+    """The present ends of a device's timelines, those of streams that were dropped with work in flight included."""
     _, resolved = registry.resolve(device)
-    return [found for found in list(_streams.values()) if found.device == resolved]
+    return [(found, found.submitted) for found in living_timelines() if found.device == resolved]
 
 
 async def synchronize(device: DeviceLike | None = None) -> None:
@@ -472,7 +475,7 @@ async def synchronize(device: DeviceLike | None = None) -> None:
     Raises:
         BaseException: the first failure that nobody was told of yet.
     """
-    points = [(found.timeline, found.timeline.submitted) for found in _streams_of(device)]
+    points = _points_of(device)
     for timeline, value in points:
         await Reached(timeline, value)
     for timeline, value in points:
@@ -486,7 +489,7 @@ def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None
         TimeoutError: ``timeout`` seconds have passed.
         BaseException: as ``synchronize``.
     """
-    points = [(found.timeline, found.timeline.submitted) for found in _streams_of(device)]
+    points = _points_of(device)
     for timeline, value in points:
         wait_blocking(timeline, value, timeout)
     for timeline, value in points:
@@ -495,8 +498,7 @@ def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None
 
 def lose_streams_after_fork(error: BaseException) -> None:
     """In a forked child: what belongs to the parent raises, and nothing of it hangs."""
-    for found in list(_streams.values()):
-        found.timeline.lose(error)
+    lose_all(error)
     _defaults.clear()
     _slots.clear()
 

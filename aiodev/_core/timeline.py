@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -44,6 +45,8 @@ logger = logging.getLogger("aiodev")
 Clock = Mapping["Timeline", int]
 _NO_CLOCK: Clock = {}
 _opening = threading.Lock()
+_living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
+_dropped: set[Timeline] = set()  # with work in flight, and held by the watcher alone
 _FAULTS_KEPT = 32
 
 
@@ -132,6 +135,7 @@ class Timeline:
         self.queue = 0
         self._bound: Callable[[], None] | None = None
         self._native_counters: memoryview[int] | None = None
+        _living[id(self)] = self
         self.operations: Any  # a Backend, a Deferred, or a Lost
         self.deferred = not entry.started
         if self.deferred:
@@ -365,6 +369,7 @@ class Timeline:
 
     def end(self) -> None:
         """Report, and give the queue back. The timeline must be idle."""
+        _dropped.discard(self)
         self.report()
         queue, self.queue = self.queue, 0
         if queue and self.lost is None:
@@ -378,7 +383,22 @@ class Timeline:
             self.end()
         else:
             # In flight: the watcher holds the timeline (and all that it keeps) until it is idle, then ends it.
+            _dropped.add(self)
             watcher.watch(self, submitted, self.end)
+
+
+def living_timelines() -> set[Timeline]:
+    """Those that somebody holds, and those that were dropped with work in flight."""
+    found = set(list(_dropped))
+    found.update(timeline for reference in _living.valuerefs() if (timeline := reference()) is not None)
+    return found
+
+
+def lose_all(error: BaseException) -> None:
+    """Lose every timeline, those that were dropped with work in flight included."""
+    for timeline in living_timelines():
+        timeline.lose(error)
+    _dropped.clear()
 
 
 def _root(error: BaseException) -> BaseException:

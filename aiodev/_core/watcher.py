@@ -78,9 +78,8 @@ class Watcher:
                 if not waits.add(timeline, value, job):
                     done.append(job)
                 del timeline, job
-            for job in done:
-                job.run()  # type: ignore[attr-defined]
-            del done
+            while done:  # and keep none of them, nor the timeline that it may hold, until the next wake-up
+                done.pop(0).run()  # type: ignore[attr-defined]
 
     def forget_after_fork(self) -> None:
         """In a forked child the thread is gone; start afresh."""
