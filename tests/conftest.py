@@ -14,7 +14,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
+import hypothesis  # noqa: F401  # before a backend freezes the collector's objects, of which trio's plugin would warn
 import pytest
+
+#: Seconds after which an async test on every loop fails instead of hanging.
+DEADLINE = 60
 
 Loop = tuple[str, dict[str, Any]]
 
@@ -56,7 +60,12 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     def run(**arguments: Any) -> None:
         backend, options = arguments["anyio_backend"]
         wanted = {name: arguments[name] for name in signature.parameters}
-        anyio.run(functools.partial(test, **wanted), backend=backend, backend_options=options)
+
+        async def bounded() -> None:
+            with anyio.fail_after(DEADLINE):
+                await test(**wanted)
+
+        anyio.run(bounded, backend=backend, backend_options=options)
 
     fixture = inspect.Parameter("anyio_backend", inspect.Parameter.KEYWORD_ONLY)
     parameters = {**signature.parameters, "anyio_backend": fixture}

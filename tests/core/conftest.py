@@ -1,4 +1,4 @@
-"""Backends of no device at all, which count how often they start and do so when the test lets them."""
+"""Backends of no device at all, which start when the test lets them; and what every test of the core leaves behind: nothing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from aiodev._core import reactor
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties
+from aiodev._core.entry import BackendEntry
 from aiodev._core.registry import Registry, registry
+from aiodev.testing import SimulatedBackend
 
 
 class FakeBackend(Backend):
@@ -78,3 +81,21 @@ def add_backend(empty_registry: Registry) -> AddBackend:
         return backend
 
     return add
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedBackend]:
+    """A simulated device ``sim``, not started, next to the others for as long as the test lasts."""
+    backend = SimulatedBackend()
+    entries = {**registry._entries, "sim": BackendEntry("sim", lambda: backend)}
+    for name, value in (("_entries", entries), ("_resolved", {}), ("_default", None)):
+        monkeypatch.setattr(registry, name, value)
+    yield backend
+    backend.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_parked_waits() -> Iterator[None]:
+    """After each test, nothing waits any more in a loop of the test's thread."""
+    yield
+    assert [len(known.waits) for known in reactor._thread.all if len(known.waits)] == []

@@ -1,0 +1,421 @@
+"""Streams: order, flow control, identity and end. What is submitted is held by latches, never by time."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+import aiodev
+from aiodev import ClosedError, Stream, StreamFullError
+from aiodev.testing import Latch, SimulatedBackend
+
+pytestmark = pytest.mark.anyio
+
+
+class Block:
+    """Device memory."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.backend, self.nbytes = aiodev.get_backend("cpu"), nbytes
+        self.address = self.backend.allocate(0, nbytes)
+
+    def read(self) -> bytes:
+        return ctypes.string_at(self.address, self.nbytes)
+
+
+@pytest.fixture
+def block() -> Iterator[Callable[[int], Block]]:
+    """Allocate device memory that is given back after the test."""
+    aiodev.init_blocking("cpu")
+    blocks: list[Block] = []
+
+    def allocate(nbytes: int) -> Block:
+        blocks.append(Block(nbytes))
+        return blocks[-1]
+
+    yield allocate
+    aiodev.synchronize_blocking("cpu", timeout=30)
+    for made in blocks:
+        made.backend.deallocate(0, made.address, made.nbytes)
+
+
+# Identity
+
+
+def test_a_stream_says_what_it_is() -> None:
+    """Device, type, index, priority and bound are those that were asked for."""
+    stream = Stream("cpu:0", -1, maxsize=3)
+    assert (stream.device, stream.device_type, stream.device_index) == (aiodev.Device("cpu"), "cpu", 0)
+    assert (stream.priority, stream.maxsize) == (-1, 3)
+    assert repr(stream) == f"<aiodev.Stream {stream.stream_id} on cpu:0>"
+
+
+@pytest.mark.parametrize(("asked", "given"), [(-7, -1), (-1, -1), (0, 0), (1, 1), (9, 1)])
+def test_priorities_clamp(asked: int, given: int) -> None:
+    """A priority out of range becomes the nearest one."""
+    assert Stream("cpu", asked).priority == given
+
+
+def test_a_negative_bound_is_refused() -> None:
+    """``maxsize`` is a number of operations."""
+    with pytest.raises(ValueError, match="maxsize=-1"):
+        Stream("cpu", maxsize=-1)
+
+
+def test_streams_are_found_by_their_id() -> None:
+    """``from_id`` gives the same object, for as long as it lives, on the device that is named."""
+    stream = Stream("cpu")
+    assert Stream.from_id(stream.stream_id) is stream
+    assert Stream.from_id(stream.stream_id, "cpu") is stream
+
+
+def test_an_unknown_id_is_told() -> None:
+    """An id that never was, or whose stream is gone, raises LookupError."""
+    stream = Stream("cpu")
+    number = stream.stream_id
+    del stream
+    gc.collect()
+    for unknown in (number, -1):
+        with pytest.raises(LookupError, match=str(unknown)):
+            Stream.from_id(unknown, "cpu")
+
+
+@pytest.mark.skipif(aiodev.device_count("cpu") < 2, reason="needs AIODEV_CPU_DEVICES=2")
+def test_an_id_belongs_to_one_device() -> None:
+    """Asking for it on another device raises."""
+    stream = Stream("cpu:1")
+    with pytest.raises(LookupError, match="is on cpu:1, not on cpu:0"):
+        Stream.from_id(stream.stream_id, "cpu:0")
+
+
+def test_many_streams_differ() -> None:
+    """More streams than slots, of every priority, have ids and timelines of their own."""
+    streams = [Stream("cpu", priority) for priority in (-1, 0, 1) for _ in range(40)]
+    assert len({stream.stream_id for stream in streams}) == len({stream.timeline for stream in streams}) == 120
+
+
+# Order
+
+
+async def test_operations_run_in_order() -> None:
+    """Calls of one stream run one after another, in the order of submission."""
+    stream, seen = Stream("cpu"), list[int]()
+    for i in range(100):
+        stream.call(seen.append, i)
+    await stream.synchronize()
+    assert seen == list(range(100))
+
+
+async def test_fills_copies_and_calls_are_one_sequence(block: Callable[[int], Block]) -> None:
+    """Work of workers and of threads keeps its order on one stream."""
+    stream, first, second = Stream("cpu"), block(4096), block(4096)
+    seen: list[bytes] = []
+    for i in range(20):
+        stream._fill(first.address, 4096, bytes([i]))
+        stream._copy(second.address, first.address, 4096)
+        stream.call(lambda: seen.append(second.read()))
+    await stream.synchronize()
+    assert seen == [bytes([i]) * 4096 for i in range(20)]
+
+
+async def test_streams_are_concurrent() -> None:
+    """One stream goes on while another is held."""
+    held, free = Stream("cpu"), Stream("cpu")
+    with Latch(held):
+        waiting = held.call(int)
+        assert await free.call(int, 7) == 7
+        assert not waiting.query()
+    assert await waiting == 0
+
+
+async def test_work_submitted_from_many_threads_keeps_each_threads_order() -> None:
+    """Eight threads feed one stream: nothing is lost, and each thread's operations run in its order."""
+    stream, seen = Stream("cpu"), list[tuple[int, int]]()
+    ready = threading.Barrier(8)
+
+    def feed(thread: int) -> None:
+        ready.wait(30)
+        for i in range(200):
+            stream.call(seen.append, (thread, i))
+
+    threads = [threading.Thread(target=feed, args=(thread,)) for thread in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    await stream.synchronize()
+    assert [[i for other, i in seen if other == thread] for thread in range(8)] == [list(range(200))] * 8
+
+
+@pytest.mark.parametrize("priority", [-1, 0, 1])
+@pytest.mark.parametrize("reserve", [False, True])
+async def test_every_priority_runs(priority: int, reserve: bool) -> None:
+    """A stream of any priority, with a slot of its own or shared, runs what it is given."""
+    assert await Stream("cpu", priority, reserve=reserve).call(sum, [1, 2]) == 3
+
+
+# Waiting
+
+
+async def test_an_empty_stream_is_done() -> None:
+    """Nothing was submitted: query is true, and synchronizing returns."""
+    stream = Stream("cpu")
+    assert stream.query() and stream.empty() and not stream.full() and stream.qsize() == 0
+    await stream.synchronize()
+    stream.synchronize_blocking()
+
+
+async def test_query_tells_progress() -> None:
+    """A stream and its completions are pending until the latch is released, and done afterwards."""
+    stream = Stream("cpu")
+    with Latch(stream):
+        done = stream.call(int)
+        assert not stream.query() and not done.query()
+        assert repr(done).endswith("pending>")
+    await done
+    assert stream.query() and done.query() and repr(done).endswith("done>")
+
+
+async def test_synchronize_covers_what_came_before() -> None:
+    """It returns when all earlier operations are done, while a later one is still held."""
+    stream, synchronized = Stream("cpu"), anyio.Event()
+
+    async def synchronize() -> None:
+        await stream.synchronize()
+        synchronized.set()
+
+    first = Latch(stream)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(synchronize)
+        await anyio.wait_all_tasks_blocked()
+        with Latch(stream):
+            later = stream.call(int)
+            assert not synchronized.is_set()
+            first.release()
+            await synchronized.wait()
+            assert not later.query()
+    await later
+
+
+async def test_synchronize_returns_while_others_keep_submitting() -> None:
+    """A task that submits for ever does not keep another from synchronizing."""
+    stream = Stream("cpu")
+    running = True
+
+    async def feed() -> None:
+        while running:
+            while stream.qsize() < 8:
+                stream.call(int)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(feed)
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+            await stream.synchronize()
+        running = False
+    await stream.synchronize()
+
+
+def test_blocking_twins_time_out() -> None:
+    """``timeout`` seconds later TimeoutError is raised; the work goes on, and can be waited for again."""
+    stream = Stream("cpu")
+    with Latch(stream):
+        done = stream.call(int, 5)
+        for wait in (stream.synchronize_blocking, done.synchronize_blocking, stream.record_event().synchronize_blocking):
+            for timeout in (0, 0.01):
+                with pytest.raises(TimeoutError):
+                    wait(timeout=timeout)
+    assert done.synchronize_blocking(timeout=30) == 5
+    stream.synchronize_blocking(timeout=30)
+
+
+async def test_a_devices_synchronize_covers_all_its_streams() -> None:
+    """``aiodev.synchronize`` waits for every stream of the device."""
+    streams = [Stream("cpu") for _ in range(5)]
+    seen: list[int] = []
+    latches = [Latch(stream) for stream in streams]
+    for i, stream in enumerate(streams):
+        stream.call(seen.append, i)
+    with anyio.move_on_after(0) as scope:
+        await aiodev.synchronize("cpu")
+    assert scope.cancelled_caught
+    for latch in latches:
+        latch.release()
+    await aiodev.synchronize("cpu")
+    assert sorted(seen) == list(range(5))
+
+
+async def test_a_devices_synchronize_covers_streams_that_were_dropped() -> None:
+    """Work of a stream that nobody holds any more is work of the device all the same."""
+    gate = Stream("cpu")
+    latch = Latch(gate)
+    dropped, seen = Stream("cpu"), list[int]()
+    dropped.wait_stream(gate)
+    dropped.call(seen.append, 1)
+    del dropped
+    gc.collect()
+    await gate_opened(latch)
+    await aiodev.synchronize("cpu")
+    assert seen == [1]
+
+
+async def gate_opened(latch: Latch) -> None:
+    """Open it from a thread, so that the work is still in flight when the caller starts to wait."""
+    await anyio.lowlevel.checkpoint()
+    threading.Thread(target=latch.release).start()
+
+
+# Flow control
+
+
+async def test_qsize_counts_what_is_pending() -> None:
+    """Operations submitted and not done; a stream without a bound is never full."""
+    stream = Stream("cpu")
+    with Latch(stream):
+        for _ in range(3):
+            stream.call(int)
+        assert stream.qsize() == 4 and not stream.empty() and not stream.full()
+    await stream.synchronize()
+    assert stream.qsize() == 0 and stream.empty()
+
+
+async def test_a_full_stream_refuses(block: Callable[[int], Block]) -> None:
+    """Every kind of submission to a full stream raises StreamFullError, which is asyncio's QueueFull."""
+    stream, memory = Stream("cpu", maxsize=2), block(16)
+    with Latch(stream):
+        stream.call(int)
+        assert stream.full()
+        for submit in (
+            lambda: stream.call(int),
+            lambda: stream.wait_future(object()),
+            lambda: stream._fill(memory.address, 1, b"\0"),
+            lambda: stream._copy(memory.address, memory.address + 8, 8),
+            lambda: stream._launch(0, 1, b"", 0),
+        ):
+            with pytest.raises(StreamFullError, match="2 operations pending") as caught:
+                submit()
+        assert isinstance(caught.value, asyncio.QueueFull) and caught.value.maxsize == 2
+        assert stream.qsize() == 2, "a refused submission was counted"
+    await stream.drain()
+    assert await stream.call(int, 3) == 3
+
+
+async def test_drain_waits_for_room_and_no_more() -> None:
+    """``drain`` returns as soon as one more operation fits, while others are still pending."""
+    stream = Stream("cpu", maxsize=2)
+    first = Latch(stream)
+    second = Latch(stream)
+    with anyio.move_on_after(0) as scope:
+        await stream.drain()
+    assert scope.cancelled_caught
+    first.release()
+    await stream.drain()
+    assert stream.qsize() == 1 and not stream.full()
+    second.release()
+
+
+async def test_drain_of_a_stream_without_bound_returns() -> None:
+    """There is always room."""
+    stream = Stream("cpu")
+    with Latch(stream):
+        await stream.drain()
+        assert stream.qsize() == 1
+
+
+async def test_a_producer_with_drain_keeps_to_the_bound() -> None:
+    """asyncio's write and drain: never more than ``maxsize`` pending, nothing lost, nothing refused."""
+    stream, seen = Stream("cpu", maxsize=4), list[int]()
+    for i in range(100):
+        await stream.drain()
+        stream.call(seen.append, i)
+        assert stream.qsize() <= 4
+    await stream.synchronize()
+    assert seen == list(range(100))
+
+
+# End
+
+
+async def test_closing_waits_and_then_refuses(block: Callable[[int], Block]) -> None:
+    """``aclose`` waits for what is pending; afterwards every submission raises ClosedError."""
+    stream, seen, memory = Stream("cpu"), list[int](), block(16)
+    stream.call(seen.append, 1)
+    await stream.aclose()
+    assert seen == [1]
+    for submit in (
+        lambda: stream.call(int),
+        lambda: stream.wait_future(object()),
+        lambda: stream._fill(memory.address, 1, b"\0"),
+        lambda: stream._copy(memory.address, memory.address + 8, 8),
+        lambda: stream._launch(0, 1, b"", 0),
+    ):
+        with pytest.raises(ClosedError, match=f"Stream {stream.stream_id} on cpu:0.* is closed"):
+            submit()
+
+
+async def test_closing_twice_does_nothing() -> None:
+    """The second ``aclose`` returns."""
+    stream = Stream("cpu")
+    await stream.aclose()
+    await stream.aclose()
+    await stream.synchronize()
+
+
+async def test_a_closed_stream_stays_closed_when_its_backend_starts(simulated: SimulatedBackend) -> None:
+    """A stream that is closed before its backend has started refuses afterwards, too."""
+    held = threading.Event()
+    start = simulated.start
+    simulated.start = lambda: held.wait(30) and start()
+    stream = Stream("sim")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stream.aclose)
+        await anyio.wait_all_tasks_blocked()
+        held.set()
+    with pytest.raises(ClosedError):
+        stream._fill(0, 0, b"\0")
+    with pytest.raises(ClosedError):
+        stream.call(int)
+
+
+async def test_a_stream_may_be_dropped_with_work_in_flight() -> None:
+    """The stream is collected; its work goes on, in order, and can be awaited."""
+    stream, seen = Stream("cpu"), list[int]()
+    gone = weakref.ref(stream)
+    latch = Latch(stream)
+    stream.call(seen.append, 1)
+    done = stream.call(seen.append, 2)
+    del stream
+    gc.collect()
+    assert gone() is None and not done.query()
+    latch.release()
+    await done
+    assert seen == [1, 2]
+
+
+async def test_what_dropped_work_needs_lives_until_it_is_done() -> None:
+    """Neither the stream nor its completions are held: what an operation was given still is."""
+
+    class Needed:
+        pass
+
+    needed = Needed()
+    gone, finished = weakref.ref(needed), threading.Event()
+    weakref.finalize(needed, finished.set)
+    stream = Stream("cpu")
+    latch = Latch(stream)
+    stream._keep(stream.call(int).value, needed)
+    del stream, needed
+    gc.collect()
+    assert gone() is not None
+    latch.release()
+    assert await anyio.to_thread.run_sync(finished.wait, 30)
+    assert gone() is None
