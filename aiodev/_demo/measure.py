@@ -18,7 +18,7 @@ from aiodev._demo.waits import awaiting
 __all__ = ["Result", "TracedRun", "idle", "measure", "trace"]
 
 #: How many tiles of each scene the traced run sends through.
-TRACED_TILES = 6
+TRACED_TILES = 12
 
 
 @dataclass(slots=True)

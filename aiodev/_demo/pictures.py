@@ -56,8 +56,9 @@ def draw_timeline(run: TracedRun, path: Path) -> Path:
             above.barh(rows[activity.stream_id], length, left=start, height=0.7, color=colour, edgecolor=colour, lw=0.4)
     above.set_yticks(list(rows.values()), list(run.streams.values()))
     above.invert_yaxis()
-    above.set_title("Operations by stream, as stamped by the device")
-    above.legend(handles=[Patch(color=colours[name], label=name) for name in names], loc="upper right")
+    above.set_title("Operations by stream, as stamped by the device", loc="left")
+    handles = [Patch(color=colours[name], label=name) for name in names]
+    figure.legend(handles=handles, loc="outside upper right", ncols=len(handles))
 
     beats = (np.array(run.heartbeat.times) - first) / 1e6
     below.stem(beats, run.heartbeat.late_ms, basefmt=" ", markerfmt=".")

@@ -75,8 +75,9 @@ class Pipeline:
     @property
     def streams(self) -> dict[int, str]:
         """What each stream is for, by its id."""
-        names = {self.copy_in.stream_id: "copy in", self.copy_out.stream_id: "copy out"}
-        return names | {stream.stream_id: f"compute {n}" for n, stream in enumerate(self.compute)}
+        names = {self.copy_in.stream_id: "copy in"}
+        names |= {stream.stream_id: f"compute {n}" for n, stream in enumerate(self.compute)}
+        return names | {self.copy_out.stream_id: "copy out"}
 
     async def run(self, wait: Wait, advance: Callable[[], object], limit: int | None = None) -> None:
         """Send the scene's tiles through, at most ``limit`` of them.

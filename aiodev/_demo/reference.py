@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from aiodev._demo.scene import Floats, Scene
 
-__all__ = ["Check", "check"]
+__all__ = ["Check", "Expected"]
 
 Doubles = npt.NDArray[np.float64]
 
@@ -31,22 +31,31 @@ class Check:
         return self.error <= TOLERANCE
 
 
-def check(scene: Scene) -> list[Check]:
-    """Compare the scene's results with NumPy's."""
-    slope, shade = _compute(scene)
-    return [
-        Check(f"{scene.name}: slope", _distance(scene.slope, slope)),
-        Check(f"{scene.name}: shade", _distance(scene.shade, shade)),
-    ]
+class Expected:
+    """What a scene's results should be.
 
+    Attributes:
+        slope: as ``Scene.slope``, in double precision.
+        shade: as ``Scene.shade``, in double precision.
+    """
 
-def _compute(scene: Scene) -> tuple[Doubles, Doubles]:
-    height = _blur(_blur(scene.padded.astype(np.float64), scene.weights, axis=1), scene.weights, axis=0)
-    x = (height[1:-1, 2:] - height[1:-1, :-2]) * scene.scale[0]
-    y = (height[2:, 1:-1] - height[:-2, 1:-1]) * scene.scale[1]
-    light_x, light_y, light_z = scene.light
-    shade = (light_z - x * light_x - y * light_y) / np.sqrt(x * x + y * y + 1.0)
-    return np.hypot(x, y), np.maximum(shade, 0.0)
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        height = _blur(_blur(scene.padded.astype(np.float64), scene.weights, axis=1), scene.weights, axis=0)
+        x = (height[1:-1, 2:] - height[1:-1, :-2]) * scene.scale[0]
+        y = (height[2:, 1:-1] - height[:-2, 1:-1]) * scene.scale[1]
+        light_x, light_y, light_z = scene.light
+        shade = (light_z - x * light_x - y * light_y) / np.sqrt(x * x + y * y + 1.0)
+        self.slope: Doubles = np.hypot(x, y)
+        self.shade: Doubles = np.maximum(shade, 0.0)
+
+    def check(self) -> list[Check]:
+        """Compare the scene's present results with these."""
+        scene = self._scene
+        return [
+            Check(f"{scene.name}: slope", _distance(scene.slope, self.slope)),
+            Check(f"{scene.name}: shade", _distance(scene.shade, self.shade)),
+        ]
 
 
 def _blur(field: Doubles, weights: Floats, axis: int) -> Doubles:
