@@ -1,0 +1,258 @@
+"""The caching policy against a model: no overlap, no early reuse, no leak, exact accounts (see the module's invariants)."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import aiodev
+from aiodev._memory.buffer import Buffer
+from aiodev._memory.caching import SEGMENT, SMALL, CachingAllocator, size_class
+
+_spec = importlib.util.spec_from_file_location("memory_model", Path(__file__).with_name("model.py"))
+assert _spec is not None and _spec.loader is not None
+model = importlib.util.module_from_spec(_spec)
+sys.modules["memory_model"] = model
+_spec.loader.exec_module(model)
+
+FakeMemory, FakeTimeline = model.FakeMemory, model.FakeTimeline
+DEVICE = aiodev.Device("cpu")
+SIZES = st.one_of(st.integers(0, 4096), st.integers(0, 3 << 20), st.sampled_from([512, 513, SMALL, SMALL + 1, SEGMENT]))
+
+
+def allocator(total: int = 1 << 30) -> tuple[CachingAllocator, Any]:
+    """An allocator over fake memory."""
+    memory = FakeMemory(total)
+    return CachingAllocator(DEVICE, memory, True), memory
+
+
+@dataclass
+class Freed:
+    """Memory that was freed, and what used it."""
+
+    start: int
+    stop: int
+    uses: list[tuple[Any, int]]
+
+
+class Allocations(RuleBasedStateMachine):
+    """Any sequence of allocations, uses, frees, waits, completions and releases."""
+
+    @initialize(total=st.sampled_from([6 << 20, 64 << 20]))
+    def begin(self, total: int) -> None:
+        """Three timelines and little or much memory."""
+        self.pool, self.memory = allocator(total)
+        self.timelines = [FakeTimeline(name) for name in "ABC"]
+        self.live: list[tuple[Buffer, int]] = []
+        self.freed: list[Freed] = []
+
+    @rule(nbytes=SIZES, who=st.integers(0, 2))
+    def allocate(self, nbytes: int, who: int) -> None:
+        """A block overlaps no other in use, and its former uses are ordered before its owner's next operation (1)."""
+        timeline = self.timelines[who]
+        try:
+            buffer = self.pool.allocate(nbytes, timeline)
+        except aiodev.OutOfMemoryError as error:
+            assert error.allocated == self.pool.totals.allocated
+            return
+        start, stop = buffer.address, buffer.address + buffer.block.size
+        assert buffer.block.size >= nbytes
+        assert all(stop <= b.address or b.address + b.block.size <= start for b, _ in self.live)
+        assert any(a <= start and stop <= a + n for a, n in self.memory.held.items())
+        before = timeline.ordered_before_next()
+        for freed in self.freed:
+            if freed.start < stop and start < freed.stop:
+                for t, v in freed.uses:
+                    assert t.completed >= v or before.get(t, 0) >= v
+        self.live.append((buffer, nbytes))
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 1 << 16), who=st.integers(0, 2))
+    def use(self, which: int, who: int) -> None:
+        """Queue an operation that touches a buffer."""
+        buffer, _ = self.live[which % len(self.live)]
+        timeline = self.timelines[who]
+        if buffer._timeline is not timeline and not self.follows(timeline, buffer):
+            for other in self.timelines:
+                timeline.join(other)  # the rule of streams: order them, then share memory
+        buffer._stamp(timeline, timeline.submit())
+
+    def follows(self, timeline: Any, buffer: Buffer) -> bool:
+        """Whether the timeline runs after every use of the buffer."""
+        before = timeline.ordered_before_next()
+        return all(t.completed >= v or before.get(t, 0) >= v for t, v in buffer.uses())
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 1 << 16))
+    def free(self, which: int) -> None:
+        """Drop the last reference, whatever is running."""
+        buffer, _ = self.live.pop(which % len(self.live))
+        self.freed.append(Freed(buffer.address, buffer.address + buffer.block.size, list(buffer.uses())))
+        del buffer
+
+    @rule(who=st.integers(0, 2), whom=st.integers(0, 2))
+    def wait(self, who: int, whom: int) -> None:
+        """Order one timeline after another."""
+        self.timelines[who].join(self.timelines[whom])
+
+    @rule(who=st.integers(0, 2), count=st.integers(1, 4))
+    def complete(self, who: int, count: int) -> None:
+        """Let operations finish."""
+        for _ in range(count):
+            self.timelines[who].advance()
+
+    @rule()
+    def release(self) -> None:
+        """Give back what is idle: never what is in use, nor what queued work uses (3)."""
+        before = dict(self.memory.held)
+        self.pool.empty_cache()
+        for address in before.keys() - self.memory.held.keys():
+            stop = address + before[address]
+            assert all(b.address + b.block.size <= address or stop <= b.address for b, _ in self.live)
+            for freed in self.freed:
+                if freed.start < stop and address < freed.stop:
+                    assert all(t.completed >= v for t, v in freed.uses)
+
+    @invariant()
+    def accounts_are_exact(self) -> None:
+        """``allocated`` and ``reserved`` say what is (3)."""
+        if not hasattr(self, "pool"):
+            return
+        totals = self.pool.totals
+        assert totals.allocated == sum(buffer.block.size for buffer, _ in self.live)
+        assert totals.reserved == sum(self.memory.held.values())
+        assert totals.peak_reserved >= totals.reserved >= totals.allocated
+        assert totals.allocations - totals.frees == len(self.live)
+
+    def teardown(self) -> None:
+        """When all work is done and every buffer dropped, every byte goes back."""
+        if not hasattr(self, "pool"):
+            return
+        self.live.clear()
+        while any(timeline.advance() for timeline in self.timelines):
+            pass
+        self.pool.empty_cache()
+        assert self.memory.held == {}
+        assert self.pool.totals.allocated == self.pool.totals.reserved == 0
+
+
+TestAllocations = Allocations.TestCase
+TestAllocations.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+@given(st.integers(0, 1 << 40))
+def test_a_size_class_is_little_larger_than_the_request(nbytes: int) -> None:
+    """At most 1/8, or 511 bytes; multiples of 512; and a class is its own class (2)."""
+    size = size_class(nbytes)
+    assert size >= max(nbytes, 1)
+    assert size % 512 == 0
+    assert size - nbytes <= max(512, nbytes // 8)
+    assert size_class(size) == size
+
+
+def test_memory_comes_back_to_the_same_timeline_with_work_in_flight() -> None:
+    """What is freed behind a running kernel serves the same stream at once; no wait, no event (1)."""
+    pool, _ = allocator()
+    timeline = FakeTimeline("A")
+    first = pool.allocate(1000, timeline)
+    first._stamp(timeline, timeline.submit())
+    address = first.address
+    del first
+    again = pool.allocate(1000, timeline)
+    assert again.address == address
+    assert again.pending() == [(timeline, 1)]
+    assert again.inherited(timeline, 1)
+
+
+def test_another_timeline_gets_it_only_when_ordered_after_the_work() -> None:
+    """Before: other memory. After a wait, or when the work is done: that memory (1)."""
+    pool, _ = allocator()
+    a, b, c = (FakeTimeline(name) for name in "ABC")
+    first = pool.allocate(1000, a)
+    first._stamp(a, a.submit())
+    address = first.address
+    del first
+    other = pool.allocate(1000, b)
+    assert other.address != address
+    assert pool.totals.passed_over == 1
+    b.join(a)
+    follower = pool.allocate(1000, b)
+    assert follower.address == address
+    del follower
+    unrelated = pool.allocate(1000, c)
+    assert unrelated.address != address  # it still waits for what b waits for
+    a.advance()
+    b.advance()
+    assert pool.allocate(1000, c).address == address
+
+
+def test_one_retry_gives_back_what_is_cached() -> None:
+    """Cached memory of other sizes does not stand in the way; then the figures are in the error."""
+    pool, memory = allocator(total=10 << 20)
+    timeline = FakeTimeline("A")
+    for _ in range(2):
+        pool.allocate(8 << 20, timeline)
+    assert pool.totals.retries == 0
+    kept = pool.allocate(9 << 20, timeline)
+    assert pool.totals.retries == 1
+    with pytest.raises(aiodev.OutOfMemoryError) as caught:
+        pool.allocate(2 << 20, timeline)
+    error = caught.value
+    assert isinstance(error, MemoryError)
+    assert (error.requested, error.allocated, error.free, error.total) == (2 << 20, 9 << 20, 1 << 20, 10 << 20)
+    del kept
+    assert pool.allocate(2 << 20, timeline).address in memory.held
+
+
+def test_a_limit_counts_as_running_out() -> None:
+    """The fraction that a process was given is what there is."""
+    pool, _ = allocator()
+    pool.limit = 4 << 20
+    timeline = FakeTimeline("A")
+    held = pool.allocate(4 << 20, timeline)
+    with pytest.raises(aiodev.OutOfMemoryError) as caught:
+        pool.allocate(1, timeline)
+    assert caught.value.total == 4 << 20
+    del held
+    assert pool.allocate(1, timeline).address
+
+
+def test_a_cached_block_does_not_keep_a_timeline_whose_work_is_done() -> None:
+    """A closed stream's queue must not live on in the cache."""
+    pool, _ = allocator()
+    a, b = FakeTimeline("A"), FakeTimeline("B")
+    buffer = pool.allocate(1000, a)
+    buffer._stamp(a, a.submit())
+    block = buffer.block
+    del buffer
+    assert block.timeline is a
+    a.advance()
+    pool.allocate(5000, b)  # dropped at once: any release will do
+    gc.collect()
+    assert block.timeline is None
+
+
+def test_a_buffer_used_by_several_timelines_waits_for_all() -> None:
+    """Each timeline's last use counts."""
+    pool, _ = allocator()
+    a, b, c = (FakeTimeline(name) for name in "ABC")
+    buffer = pool.allocate(1000, a)
+    buffer._stamp(a, a.submit())
+    b.join(a)
+    buffer._stamp(b, b.submit())
+    address = buffer.address
+    del buffer
+    a.advance()
+    unrelated = pool.allocate(1000, c)
+    assert unrelated.address != address
+    b.advance()
+    b.advance()
+    assert pool.allocate(1000, c).address == address
