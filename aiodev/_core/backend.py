@@ -108,7 +108,7 @@ class Backend(ABC):
 
     @abstractmethod
     def device_properties(self, index: int) -> DeviceProperties:
-        """What device ``index`` is."""
+        """What device ``index`` is. Needs no start where the answer is cheap; else it starts what it needs, and blocks."""
 
     @abstractmethod
     def start(self) -> None:
@@ -225,5 +225,15 @@ class Backend(ABC):
         """Compile into the disk cache at ``directory``. Called in a worker process; raises CompileError."""
 
     @abstractmethod
+    def reserve_entry(self) -> int:
+        """An entry without code, before ``start`` too; it may be launched behind a gate that opens after ``load_into``."""
+
+    @abstractmethod
+    def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
+        """Give an entry its code, from the disk cache, else compiled. Blocks; called off every loop."""
+
     def load(self, spec: KernelSpec, directory: str) -> int:
-        """The entry for a kernel, from the disk cache, else compiled. Blocks; called off every loop."""
+        """A fresh entry with the code for ``spec``. Blocks."""
+        entry = self.reserve_entry()
+        self.load_into(entry, spec, directory)
+        return entry

@@ -46,15 +46,15 @@ class Completion(NamedTuple):
         timeline, value = self
         counters = timeline.counters
         if counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
-            return _finish(timeline, value)
+            return wait(timeline, value, check=True, spun=True)
         if counters[FAULTS]:
-            return _finish(timeline, value)
+            return wait(timeline, value, check=True)
         try:
             budget.tick()
         except StopIteration:
             if budget.over():
                 budget.left = 0
-                return _finish(timeline, value)
+                return wait(timeline, value, check=True)
         return _DONE  # type: ignore[return-value]
 
     async def synchronize(self) -> None:
@@ -81,12 +81,6 @@ _DONE = iter(())
 next(_DONE, None)
 
 
-def _finish(timeline: Timeline, value: int) -> Generator[Any, Any, None]:
-    yield from wait(timeline, value)
-    if timeline.counters[FAULTS]:
-        timeline.check(value)
-
-
 class Outcome:
     """Where the result of a called function goes."""
 
@@ -102,7 +96,7 @@ class Result(Completion):
     outcome: Outcome
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        yield from _finish(self.timeline, self.value)
+        yield from wait(self.timeline, self.value, check=True)
         return self.outcome.result
 
     def synchronize_blocking(self, timeout: float | None = None) -> Any:

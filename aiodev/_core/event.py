@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend import SUBMITTED
@@ -192,4 +192,4 @@ def _current_stream(device: Device | None) -> Stream:
 
 
 #: Set by ``stream``, which is further up the ladder: the current stream of a device.
-current_stream: Any = None
+current_stream: Callable[[Device | None], Stream]

@@ -21,6 +21,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from aiodev._core.backend import FAULTS
 from aiodev._core.config import settings
 from aiodev._core.fairness import budget
 from aiodev._core.waitset import WaitSet, forget_after_fork
@@ -54,15 +55,13 @@ class AsyncioReactor:
             if not future.done():  # type: ignore[attr-defined]
                 future.set_result(None)  # type: ignore[attr-defined]
 
-    def park(self, points: Sequence[Point]) -> Wait:
-        """Suspend the task until one of ``points`` is reached."""
-        future = self.loop.create_future()
-        try:
-            if all(self.waits.add(timeline, value, future) for timeline, value in points):
-                yield from future
-        finally:
-            for timeline, value in points:
-                self.waits.discard(timeline, value, future)
+    def waiter(self) -> asyncio.Future[None]:
+        """What enters the wait set for the running task."""
+        return self.loop.create_future()
+
+    def suspend(self, waiter: asyncio.Future[None]) -> Wait:
+        """Suspend the task until ``waiter`` is woken."""
+        return waiter.__await__()
 
     def start(self, entry: BackendEntry) -> Generator[Any, Any, BaseException | None]:
         """Suspend the task until a backend has started, or failed to; returns the failure."""
@@ -123,15 +122,14 @@ class TrioReactor:
         finally:
             self.closed = True
 
-    def park(self, points: Sequence[Point]) -> Wait:
-        """Suspend the task until one of ``points`` is reached."""
-        waiter = _TrioWaiter(self._lowlevel)
-        try:
-            if all(self.waits.add(timeline, value, waiter) for timeline, value in points):
-                yield from self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
-        finally:
-            for timeline, value in points:
-                self.waits.discard(timeline, value, waiter)
+    def waiter(self) -> _TrioWaiter:
+        """What enters the wait set for the running task."""
+        return _TrioWaiter(self._lowlevel)
+
+    def suspend(self, waiter: _TrioWaiter) -> Wait:
+        """Suspend the task until ``waiter`` is woken."""
+        suspension: Wait = self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
+        return suspension
 
     def start(self, entry: BackendEntry) -> Generator[Any, Any, BaseException | None]:
         """Suspend the task until a backend has started, or failed to; returns the failure."""
@@ -152,7 +150,7 @@ class TrioReactor:
         yield from self._lowlevel.checkpoint().__await__()
 
 
-Reactor = AsyncioReactor | TrioReactor
+Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
 
 
 class _Thread(threading.local):
@@ -198,19 +196,29 @@ def _recycle_closed() -> None:
     _thread.last = None
 
 
-def wait(timeline: Timeline, value: int) -> Wait:
-    """Wait in a coroutine until ``timeline`` reaches ``value``; says nothing of failure."""
+def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False) -> Wait:
+    """Wait in a coroutine until ``timeline`` reaches ``value``; then, with ``check``, raise if that failed.
+
+    One generator does it all: ten thousand parked tasks hold ten thousand of it.
+    """
     if timeline.deferred:
         yield from current_reactor().start(timeline.entry)
-    if timeline.reached(value) or spin(timeline, value):
+    if timeline.reached(value) or (not spun and spin(timeline, value)):
         if budget.over():
             yield from current_reactor().pause()
             budget.renew()
-        return
-    reactor = current_reactor()
-    while not timeline.reached(value):
-        yield from reactor.park(((timeline, value),))
-    budget.renew()
+    else:
+        reactor = current_reactor()
+        while not timeline.reached(value):
+            waiter = reactor.waiter()
+            try:
+                if reactor.waits.add(timeline, value, waiter):
+                    yield from reactor.suspend(waiter)
+            finally:
+                reactor.waits.discard(timeline, value, waiter)
+        budget.renew()
+    if check and timeline.counters[FAULTS]:
+        timeline.check(value)
 
 
 def wait_any(points: Sequence[Point]) -> Wait:
@@ -220,7 +228,13 @@ def wait_any(points: Sequence[Point]) -> Wait:
             yield from current_reactor().start(timeline.entry)
     reactor = current_reactor()
     while not any(timeline.reached(value) for timeline, value in points):
-        yield from reactor.park(points)
+        waiter = reactor.waiter()
+        try:
+            if all(reactor.waits.add(timeline, value, waiter) for timeline, value in points):
+                yield from reactor.suspend(waiter)
+        finally:
+            for timeline, value in points:
+                reactor.waits.discard(timeline, value, waiter)
     budget.renew()
 
 

@@ -15,7 +15,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
 
 from aiodev._core import context
 from aiodev._core.backend import Backend, DeviceProperties
@@ -50,8 +51,28 @@ Resolved = tuple[BackendEntry, Device]
 _GROUP = "aiodev.backends"
 #: How long a fork waits for a start. A driver that hangs must not hang the fork for ever.
 _SETTLE_SECONDS = 10.0
+
+
+class EntryPointLike(Protocol):
+    """As much of :class:`importlib.metadata.EntryPoint` as is used."""
+
+    @property
+    def name(self) -> str: ...
+
+    def load(self) -> Any: ...
+
+
+class _BuiltIn(NamedTuple):
+    name: str
+    module: str
+    attribute: str
+
+    def load(self) -> Any:
+        return getattr(import_module(self.module), self.attribute)
+
+
 #: Known without looking through the installed distributions, among which a tree is not, and which takes time.
-_BUILT_IN = (EntryPoint("cpu", "aiodev._backends.cpu:CPUBackend", _GROUP),)
+_BUILT_IN = (_BuiltIn("cpu", "aiodev._backends.cpu", "CPUBackend"),)
 
 
 class Registry:
@@ -62,9 +83,9 @@ class Registry:
         discover: finds the others, called once, when a name is not known or all are asked for.
     """
 
-    def __init__(self, built_in: Iterable[EntryPoint], discover: Callable[[], Iterable[EntryPoint]]) -> None:
+    def __init__(self, built_in: Iterable[EntryPointLike], discover: Callable[[], Iterable[EntryPointLike]]) -> None:
         self._entries: dict[str, BackendEntry] = {}
-        self._discover: Callable[[], Iterable[EntryPoint]] | None = discover
+        self._discover: Callable[[], Iterable[EntryPointLike]] | None = discover
         # Guards changes; re-entrant, as is that of an entry. Readers go by the dictionaries alone.
         self._lock = threading.RLock()
         # Answers of ``resolve``, kept once their backend has started: until then drivers may change their minds about
@@ -77,7 +98,7 @@ class Registry:
         self._held: list[BackendEntry] = []
         self._add(built_in)
 
-    def _add(self, points: Iterable[EntryPoint]) -> None:
+    def _add(self, points: Iterable[EntryPointLike]) -> None:
         for point in points:
             self._entries.setdefault(point.name, BackendEntry(point.name, _loader(point)))
 
@@ -223,7 +244,7 @@ class Registry:
             hook()
 
 
-def _loader(point: EntryPoint) -> Factory:
+def _loader(point: EntryPointLike) -> Factory:
     def make() -> Backend:
         factory: Factory = point.load()
         return factory()
@@ -231,8 +252,14 @@ def _loader(point: EntryPoint) -> Factory:
     return make
 
 
+def _installed() -> Iterable[EntryPointLike]:
+    from importlib.metadata import entry_points  # which costs a tenth of importing aiodev, and is seldom needed
+
+    return entry_points(group=_GROUP)
+
+
 #: The process's registry.
-registry = Registry(_BUILT_IN, lambda: entry_points(group=_GROUP))
+registry = Registry(_BUILT_IN, _installed)
 atexit.register(registry.stop)
 os.register_at_fork(before=registry.settle, after_in_parent=registry.resume, after_in_child=registry.forget_after_fork)
 

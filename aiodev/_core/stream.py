@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
+import inspect
 import itertools
 import sys
 import threading
@@ -203,12 +205,22 @@ class Stream:
 
         ``await`` of the completion gives its result. If it raises, the operation fails with that exception and what is
         ordered after it does not run; if it is cancelled, or dropped unfinished, with :class:`DependencyError`.
-        A coroutine is started as a task of the running loop.
+        A coroutine is started as a task of the running loop, with this task's context variables.
+
+        Raises:
+            RuntimeError: a coroutine where no loop is running, or a future of a loop that is closed.
+            TypeError: nothing that can be awaited.
         """
         self._check_room()
+        if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
+            raise TypeError(f"wait_future: expected a future, a task or a coroutine, got {awaitable!r}")
         gate = self.timeline.gate()
         outcome = Outcome()
-        _Bridge(gate, outcome).follow(awaitable)
+        try:
+            _Bridge(gate, outcome).follow(awaitable)
+        except BaseException:  # no loop is running, or it is closed: nobody would ever open the gate
+            gate.open()
+            raise
         return self._result(gate.value, outcome)
 
     def _result(self, value: int, outcome: Outcome) -> Completion:
@@ -368,7 +380,8 @@ class _Bridge:
             else:
                 loop.call_soon_threadsafe(awaitable.add_done_callback, self._settle)
         elif "trio" in sys.modules and asyncio._get_running_loop() is None:
-            sys.modules["trio"].lowlevel.spawn_system_task(self._run, awaitable)
+            run_with = contextvars.copy_context()  # a system task has trio's own by default
+            sys.modules["trio"].lowlevel.spawn_system_task(self._run, awaitable, context=run_with)
             return
         else:
             task = asyncio.get_running_loop().create_task(_result_of(awaitable))
@@ -432,7 +445,10 @@ def current_stream(device: DeviceLike | None = None) -> Stream:
     Task-local: what another task does with ``with stream:`` is never seen here; a task inherits from its creator.
     """
     frame = context.current()
-    resolved = frame.device if device is None and frame.device is not None else registry.resolve(device)[1]
+    if device is None and frame.stream is not None:
+        current: Stream = frame.stream
+        return current
+    resolved = registry.resolve(device)[1]
     found: Stream | None = frame.streams.get(resolved)
     return found if found is not None else default_stream(resolved)
 
@@ -498,7 +514,9 @@ def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None
 
 def lose_streams_after_fork(error: BaseException) -> None:
     """In a forked child: what belongs to the parent raises, and nothing of it hangs."""
+    global _making_default
     lose_all(error)
+    _making_default = threading.Lock()  # another thread of the parent may have held it
     _defaults.clear()
     _slots.clear()
 

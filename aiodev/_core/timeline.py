@@ -389,13 +389,15 @@ class Timeline:
 
 def living_timelines() -> set[Timeline]:
     """Those that somebody holds, and those that were dropped with work in flight."""
-    found = set(list(_dropped))
+    found = _dropped.copy()
     found.update(timeline for reference in _living.valuerefs() if (timeline := reference()) is not None)
     return found
 
 
 def lose_all(error: BaseException) -> None:
-    """Lose every timeline, those that were dropped with work in flight included."""
+    """In a forked child: lose every timeline, those that were dropped with work in flight included."""
+    global _opening
+    _opening = threading.Lock()  # this is a forked child, and another thread of the parent may have held it
     for timeline in living_timelines():
         timeline.lose(error)
     _dropped.clear()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import platform
 import sys
 from pathlib import Path
@@ -47,10 +46,12 @@ def mark_compiled(directory: str, backend: str, key: str) -> None:
 @functools.cache
 def _machine() -> str:
     """What makes compiled code useless elsewhere: another machine that shares the directory, another compiler."""
+    from importlib import metadata  # costly to import, and needed by the first compilation only
+
     versions = []
     for name in ("aiodev", "llvmlite", "numba"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions.append(importlib.metadata.version(name))
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions.append(metadata.version(name))
     return repr((platform.node(), platform.machine(), versions))
 
 

@@ -101,12 +101,6 @@ class HostBackend(Backend):
 
         compiler.compile_kernel(spec, directory)
 
-    def load(self, spec: KernelSpec, directory: str) -> int:
-        """See the ABC."""
-        entry = self.reserve_entry()
-        self.load_into(entry, spec, directory)
-        return entry
-
     def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
         """``load`` for an entry that was reserved, and perhaps launched behind a gate, before."""
         from aiodev._backends.cpu import compiler  # needs numba
