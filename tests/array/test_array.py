@@ -1,0 +1,167 @@
+"""Arrays: making them, views, and that they say what they are."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as hnp
+
+import aiodev
+
+DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+
+
+def test_what_an_array_says_of_itself() -> None:
+    """Shape, dtype, strides and sizes are NumPy's; the repr does not touch the device."""
+    array = aiodev.empty((2, 3), "f4", "cpu")
+    host = np.empty((2, 3), "f4")
+    for name in ("shape", "dtype", "strides", "ndim", "size", "itemsize", "nbytes"):
+        assert getattr(array, name) == getattr(host, name)
+    assert array.device == aiodev.Device("cpu")
+    assert repr(array) == "<aiodev.Array (2, 3) float32 on cpu:0>"
+    assert len(array) == 2
+    assert type(array).__module__ == "aiodev"
+
+
+def test_what_an_array_is_not() -> None:
+    """No truth, no length without dimensions, no pickle, no constructor."""
+    array = aiodev.empty((), device="cpu")
+    for attempt in (bool, len, pickle.dumps, copy.copy, lambda _: aiodev.Array()):
+        with pytest.raises(TypeError):
+            attempt(array)
+    with pytest.raises(AttributeError):
+        array.shape = (1,)  # type: ignore[misc]
+    assert array == array
+    assert array != aiodev.empty((), device="cpu")
+    assert {array: 1}[array] == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_filled_arrays(dtype: str) -> None:
+    """zeros, ones and full of every dtype."""
+    for shape in (5, (2, 0), (), (3, 2)):
+        for made, expected in (
+            (aiodev.zeros(shape, dtype, "cpu"), np.zeros(shape, dtype)),
+            (aiodev.ones(shape, dtype, "cpu"), np.ones(shape, dtype)),
+            (aiodev.full(shape, 1, dtype, "cpu"), np.full(shape, 1, dtype)),
+        ):
+            found = made.numpy_blocking()
+            assert found.dtype == expected.dtype
+            assert np.array_equal(found, expected)
+
+
+def test_dtypes_by_default() -> None:
+    """float64, or that of the values."""
+    assert aiodev.empty(1, device="cpu").dtype == np.float64
+    assert aiodev.full(1, 3, device="cpu").dtype == np.int64
+    assert aiodev.full(1, True, device="cpu").dtype == np.bool_
+    assert aiodev.arange(3, device="cpu").dtype == np.int64
+    assert aiodev.asarray([1.5], device="cpu").dtype == np.float64
+    assert aiodev.empty_like(aiodev.ones(2, "i2", "cpu")).dtype == np.int16
+
+
+@pytest.mark.parametrize("dtype", ["U3", "O", "M8[s]", "f16", [("a", "i4")]])
+def test_dtypes_that_no_device_has(dtype: Any) -> None:
+    """Refused by name."""
+    with pytest.raises(TypeError, match="device arrays hold"):
+        aiodev.empty(1, dtype, "cpu")
+
+
+def test_the_other_byte_order_is_converted() -> None:
+    """Devices have native order only."""
+    host = np.arange(5, dtype=">i4")
+    array = aiodev.asarray(host, device="cpu")
+    assert array.dtype == np.dtype("i4")
+    assert np.array_equal(array.numpy_blocking(), host)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(5,), (2, 9), (2, 10, 3), (10, 2, -3), (0.0, 1.0, 0.1), (5, 2), (0,), (1.5,), (0, 50_000)]
+)
+def test_ranges_are_numpys(arguments: tuple[Any, ...]) -> None:
+    """Small ones are made at once, large ones by a thread; both as NumPy makes them."""
+    for dtype in (None, "f4", "i8"):
+        expected = np.arange(*arguments, dtype=dtype)
+        assert np.array_equal(aiodev.arange(*arguments, dtype=dtype, device="cpu").numpy_blocking(), expected)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=60)
+def test_views_of_views_are_numpys(data: st.DataObject) -> None:
+    """Indexing, transposing and reshaping in any order; the memory is shared."""
+    host = np.arange(data.draw(st.integers(0, 60)), dtype="i4")
+    array = aiodev.asarray(host, device="cpu")
+    for _ in range(data.draw(st.integers(0, 3))):
+        step = data.draw(st.sampled_from(["index", "transpose", "reshape"]))
+        if step == "index" and host.ndim:
+            index = data.draw(hnp.basic_indices(host.shape, allow_ellipsis=True, allow_newaxis=True))
+            host, array = np.asarray(host[index]), array[index]
+        elif step == "transpose":
+            axes = data.draw(st.permutations(range(host.ndim)))
+            host, array = host.transpose(axes), array.transpose(axes)
+        elif step == "reshape" and host.size:
+            parts = [n for n in range(1, host.size + 1) if host.size % n == 0]
+            first = data.draw(st.sampled_from(parts))
+            host, array = host.reshape(first, -1), array.reshape(first, -1)
+        assert array.shape == host.shape
+    assert np.array_equal(array.numpy_blocking(), host)
+    assert np.array_equal(np.asarray(array), host)
+
+
+def test_views_share_and_a_reshape_that_cannot_copies() -> None:
+    """Writing to a view writes to its base; a transposed array reshaped is another one."""
+    base = aiodev.zeros((3, 4), "i4", "cpu")
+    base[1:, ::2].copy_from(np.full((2, 2), 7, "i4"))
+    expected = np.zeros((3, 4), "i4")
+    expected[1:, ::2] = 7
+    assert np.array_equal(base.numpy_blocking(), expected)
+    copied = base.T.reshape(12)
+    assert copied._buffer is not base._buffer
+    assert np.array_equal(copied.numpy_blocking(), expected.T.reshape(12))
+    assert base.reshape(2, 6)._buffer is base._buffer
+
+
+def test_keys_are_one_object_for_each_combination() -> None:
+    """Kernels compare them by identity."""
+    a, b = (aiodev.empty((2, 3), "f4", "cpu") for _ in range(2))
+    assert a._key is b._key
+    assert tuple(a._key) == (a.device, "A2f4C", True)
+    assert tuple(a.T._key) == (a.device, "A2f4A", True)
+    assert a[:1]._key is b._key
+    words = np.frombuffer(a.T._packed, np.int64)
+    assert list(words) == [a._address, 3, 2, 4, 12]
+    assert list(np.frombuffer(a._packed, np.int64)) == [a._address, 2, 3]
+
+
+def test_asarray_of_an_array_is_itself() -> None:
+    """Nothing to copy; a conversion is a kernel's work."""
+    array = aiodev.ones(3, "f4", "cpu")
+    assert aiodev.asarray(array) is array
+    assert aiodev.asarray(array, device="cpu") is array
+    assert array.to("cpu:0") is array
+    with pytest.raises(TypeError, match="astype"):
+        aiodev.asarray(array, dtype="f8")
+
+
+@given(hnp.arrays(hnp.scalar_dtypes().filter(lambda d: d.kind in "biufc" and d.itemsize <= 16), SHAPES))
+@settings(deadline=None, max_examples=40)
+def test_round_trip(host: np.ndarray[Any, Any]) -> None:
+    """What goes in comes out, bit by bit."""
+    found = aiodev.asarray(host, device="cpu").numpy_blocking()
+    assert found.tobytes() == host.astype(host.dtype.newbyteorder("=")).tobytes()
+
+
+def test_the_current_device_and_stream_are_used() -> None:
+    """No argument means the running task's."""
+    stream = aiodev.Stream("cpu")
+    with stream:
+        array = aiodev.zeros(3)
+        assert array.device == stream.device
+        assert array._buffer._timeline is stream.timeline
+        assert stream.timeline.submitted == 1

@@ -1,0 +1,159 @@
+"""Copies of every layout between every pair of sides, on the CPU and on a device that the host cannot reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as hnp
+
+import aiodev
+from aiodev._array.copy import PIECES
+from aiodev.testing.latch import Latch
+from aiodev.testing.simulated import SimulatedBackend
+
+BIG = (7, PIECES + 5, 6)
+INDICES = [np.s_[:], np.s_[::2], np.s_[:, ::2], np.s_[..., ::2], np.s_[::-1, :, ::-3], np.s_[1], np.s_[..., 2], np.s_[:0]]
+
+
+@pytest.fixture(scope="module", params=["cpu", "sim"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A device whose memory the host reaches, and one whose memory it does not."""
+    if request.param == "sim" and "sim" not in aiodev.available_backends():
+        aiodev.register_backend("sim", SimulatedBackend)
+    aiodev.init_blocking(request.param)
+    yield request.param
+
+
+def source() -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Distinct elements."""
+    return np.arange(np.prod(BIG), dtype=np.int32).reshape(BIG)
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+@pytest.mark.parametrize("there", ["host", "device"])
+@pytest.mark.parametrize("here", ["host", "device"])
+def test_copies_between_any_layouts(device: str, index: Any, here: str, there: str) -> None:
+    """From a strided side to a strided side; what lies between the elements stays as it was."""
+    if here == there == "host":
+        return
+    stream = aiodev.Stream(device)
+    with stream:
+        values = source()
+        src: Any = values[index] if here == "host" else aiodev.asarray(values)[index]
+        target = np.full(BIG, -1, np.int32)
+        if there == "host":
+            stream.copy(target[index], src).synchronize_blocking()
+            found = target
+        else:
+            array = aiodev.asarray(target)
+            stream.copy(array[index], src)
+            found = array.numpy_blocking()
+    expected = np.full(BIG, -1, np.int32)
+    expected[index] = values[index]
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_reads_of_any_layout(device: str, index: Any) -> None:
+    """numpy() of a view."""
+    values = source()
+    assert np.array_equal(aiodev.asarray(values, device=device)[index].numpy_blocking(), values[index])
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=40)
+def test_copies_of_random_views(data: st.DataObject) -> None:
+    """Any basic index of any shape, either way round."""
+    host = data.draw(hnp.arrays(st.sampled_from(["i1", "u2", "f4", "c8", "c16"]), hnp.array_shapes(max_side=6)))
+    index = data.draw(hnp.basic_indices(host.shape, allow_newaxis=True))
+    part = np.asarray(host[index])
+    array = aiodev.zeros(host.shape, host.dtype, "cpu")
+    array[index].copy_from(part)
+    expected = np.zeros_like(host)
+    expected[index] = part
+    assert array.numpy_blocking().tobytes() == expected.tobytes()
+
+
+def test_five_dimensions_with_gaps_in_each() -> None:
+    """More than a kernel has: the outer ones are taken one by one."""
+    host = np.arange(4**5 * 2**5).reshape((8,) * 5)[(slice(None, None, 2),) * 5]
+    array = aiodev.asarray(host, device="cpu")
+    assert np.array_equal(array.numpy_blocking(), host)
+
+
+def test_what_cannot_be_copied_says_why() -> None:
+    """Other shapes, other dtypes, read-only targets, host to host, no array."""
+    stream = aiodev.default_stream("cpu")
+    array = aiodev.zeros((2, 3), "f4", "cpu")
+    frozen = np.zeros((2, 3), "f4")
+    frozen.flags.writeable = False
+    for dst, src, error in [
+        (array, np.zeros((3, 2), "f4"), ValueError),
+        (array, np.zeros((2, 3), "f8"), ValueError),
+        (frozen, array, ValueError),
+        (aiodev.from_dlpack(np.frombuffer(b"abcd", "u1")) if np.__version__ >= "2.1" else frozen, array, ValueError),
+        (np.zeros(3), np.zeros(3), TypeError),
+        ([1, 2], array, TypeError),
+    ]:
+        with pytest.raises(error):
+            stream.copy(dst, src)
+
+
+def test_a_stream_of_the_host_cannot_copy_from_a_device(device: str) -> None:
+    """The CPU's workers do not reach it; a stream of the device does."""
+    if device == "cpu":
+        return
+    array = aiodev.zeros(3, device=device)
+    with pytest.raises(ValueError, match="cannot reach"):
+        aiodev.default_stream("cpu").copy(np.zeros(3), array)
+
+
+def test_to_another_device_and_back(device: str) -> None:
+    """Ordered by itself: behind the work on the source, before later work on it."""
+    if device == "cpu":
+        return
+    here = aiodev.Stream("cpu")
+    with here, aiodev.Stream(device):
+        array = aiodev.zeros(1000, "i4", "cpu")
+        latch = Latch(aiodev.current_stream("cpu"))
+        array.copy_from(np.full(1000, 1, "i4"))
+        moved = array.to(device)
+        array.copy_from(np.full(1000, 2, "i4"))
+        back = moved.to("cpu")
+        latch.release()
+        assert moved.device == aiodev.Device(device)
+        assert (back.numpy_blocking() == 1).all()
+        assert (moved.numpy_blocking() == 1).all()
+        assert (array.numpy_blocking() == 2).all()
+
+
+def test_the_source_lives_until_the_copy_is_done() -> None:
+    """A NumPy array whose last reference is the copy."""
+    stream = aiodev.Stream("cpu")
+    with stream:
+        array = aiodev.empty(100_000, "i4")
+        latch = Latch(stream)
+        array.copy_from(np.full(100_000, 5, "i4"))
+        for _ in range(20):
+            np.full(100_000, 6, "i4")  # would take its place
+        latch.release()
+        assert (array.numpy_blocking() == 5).all()
+
+
+def test_bounded_streams_copy_as_one_operation() -> None:
+    """Pieces would never fit in a stream of one place."""
+    stream = aiodev.Stream("cpu", maxsize=2)
+    with stream:
+        host = np.arange(40).reshape(4, 10)[:, :5]
+        array = aiodev.empty(host.shape, host.dtype)
+        stream.copy(array, host).synchronize_blocking()
+        assert np.array_equal(array.numpy_blocking(), host)
+        latch = Latch(stream)
+        stream.copy(array, np.zeros((4, 5), host.dtype))
+        with pytest.raises(aiodev.StreamFullError):
+            stream.copy(array, np.zeros((4, 5), host.dtype))
+        latch.release()
