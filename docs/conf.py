@@ -18,6 +18,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 
 # Without inventories nothing outside aiodev can be linked to; everything inside must be.
 nitpick_ignore_regex = [(r"py:.*", r"(?!aiodev\.)(?!aiodev$).*"), (r"py:.*", r"aiodev\.(_|testing\.\w+\.).*")]
@@ -26,5 +27,6 @@ doctest_global_setup = """
 import asyncio
 import numpy as np
 import aiodev
+from aiodev.lang import *
 """
 doctest_test_doctest_blocks = "default"

@@ -46,7 +46,7 @@ def test_tiles_cover_the_scene_once() -> None:
     scene.shade[:] = 0
     tiles = list(scene.tiles())
     for tile in tiles:
-        tile.shade += 1
+        tile.shade[:] += 1
     assert len(tiles) == len(scene) == 6
     assert {tile.source.shape for tile in tiles} == {(32 + 2 * 4, 32 + 2 * 4)}
     assert (scene.shade == 1).all()
