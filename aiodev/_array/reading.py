@@ -20,6 +20,7 @@ import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
+from aiodev._core.backend import FAULTS
 from aiodev._core.completion import Completion
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
@@ -129,13 +130,17 @@ class _Reading:
             writer.join(timeline, value, timeline.clock_at(value))
 
     def raise_cause(self) -> None:
-        """Raise the failure of the work that the array depends on, from its own stream."""
+        """Raise the failure of the work that the array depends on, from its own stream.
+
+        A failure that was there before the read does not fail the copy, since nothing had to be waited for.
+        """
         for timeline, value in self._uses:
-            if timeline.reached(value) and not self._buffer.inherited(timeline, value):
+            if timeline.counters[FAULTS] and timeline.reached(value) and not self._buffer.inherited(timeline, value):
                 timeline.check(value)
 
     def finish(self) -> HostArray:
         """The copy, which is done."""
+        self.raise_cause()
         if self._reader is not None:
             idle = _readers.setdefault(self._reader.device, [])
             if len(idle) < _READERS_KEPT:

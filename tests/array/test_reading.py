@@ -92,6 +92,25 @@ async def test_a_failure_reaches_the_reader_and_its_stream_works_again() -> None
             assert (await array.numpy() == 3).all()
 
 
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_a_failure_that_is_over_reaches_the_reader_too(size: int) -> None:
+    """Nothing is left to wait for, and the array was never computed: every read says so."""
+    stream = aiodev.Stream("cpu")
+
+    def fail() -> None:
+        raise KeyError("no such row")
+
+    async with stream:
+        array = aiodev.ones(size)
+        stream.call(fail)
+        array.copy_from(np.zeros(size))
+        with pytest.raises(KeyError):
+            await stream.synchronize()
+        for _ in range(2):
+            with pytest.raises(aiodev.DependencyError):
+                await array.numpy()
+
+
 async def test_a_cancelled_read_leaves_the_array_alone() -> None:
     """The waiting stops; the copy's memory lives until it is done; later reads work."""
     stream = aiodev.Stream("cpu")

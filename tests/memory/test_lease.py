@@ -57,12 +57,12 @@ async def test_leases_are_granted_in_order() -> None:
         admission.release(nbytes, 10)
 
     async with anyio.create_task_group() as group:
-        for nbytes in (9, 1):
+        for nbytes in (9, 2):
             group.start_soon(ask, nbytes)
             await anyio.wait_all_tasks_blocked()
         assert len(admission) == 2
         admission.release(8, 10)
-    assert order == [9, 1]
+    assert order == [9, 2]
     assert admission.leased == 0
 
 

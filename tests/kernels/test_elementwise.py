@@ -1,0 +1,174 @@
+"""The elementwise kernels against NumPy: values, types, shapes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as hnp
+
+import aiodev
+import aiodev.kernels as kernels
+from aiodev.kernels import elementwise
+
+UNARY, BINARY = elementwise._UNARY, elementwise._BINARY
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    """NumPy warns of what IEEE arithmetic defines."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        yield
+
+
+def on_device(host: Any) -> aiodev.Array:
+    """A copy on the CPU device."""
+    return aiodev.asarray(host, device="cpu")
+
+
+def check(found: aiodev.Array, expected: Any) -> None:
+    """The same shape and dtype, and values to some units in the last place."""
+    expected = np.asarray(expected)
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    values = found.numpy_blocking()
+    if expected.dtype.kind in "fc":
+        np.testing.assert_allclose(values, expected, rtol=16 * np.finfo(expected.dtype).eps)
+    else:
+        np.testing.assert_array_equal(values, expected)
+
+
+def test_every_name_is_public_and_documented() -> None:
+    """``__all__`` has the whole table."""
+    assert {*UNARY, *BINARY, "astype", "clip", "where"} == set(kernels.__all__)
+    for name in kernels.__all__:
+        function = getattr(kernels, name)
+        assert function.__name__ == name
+        assert function.__doc__
+
+
+@pytest.mark.parametrize("name", sorted(UNARY))
+def test_unary_functions(name: str) -> None:
+    """Ordinary values, and those that are not."""
+    host = np.concatenate([np.linspace(0.05, 0.95, 20), [0.0, -0.0, np.inf, -np.inf, np.nan, -0.5]])
+    check(getattr(kernels, name)(on_device(host)), UNARY[name][1](host))
+
+
+@pytest.mark.parametrize("name", sorted(BINARY))
+def test_binary_functions(name: str) -> None:
+    """All pairs of ordinary values and those that are not."""
+    host = np.array([1.5, 0.0, -2.0, 0.25, np.inf, np.nan])
+    check(getattr(kernels, name)(on_device(host[:, None]), on_device(host)), BINARY[name][1](host[:, None], host))
+
+
+@pytest.mark.parametrize("x1", ["?", "i1", "u4", "i8", "f4", "c8"])
+@pytest.mark.parametrize("x2", ["i2", "f8"])
+def test_types_are_promoted_as_numpy_does(x1: str, x2: str) -> None:
+    """Sums of every kind with every kind."""
+    a, b = np.array([1, 0, 1], x1), np.array([3, 4, 5], x2)
+    check(kernels.add(on_device(a), on_device(b)), a + b)
+
+
+def test_numbers_are_weak() -> None:
+    """They take the array's type, unless they are of a higher kind; NumPy's scalars keep theirs."""
+    host = np.arange(5, dtype="f4")
+    array = on_device(host)
+    check(kernels.multiply(array, 2.5), host * np.float32(2.5))
+    check(kernels.subtract(1, array), 1 - host)
+    check(kernels.add(array, np.float64(1)), host + np.float64(1))
+    whole = on_device(np.arange(5, dtype="i2"))
+    check(kernels.add(whole, 3), np.arange(5, dtype="i2") + np.int16(3))
+    check(kernels.divide(whole, 2.0), np.arange(5, dtype="i2") / 2.0)
+
+
+def test_division_by_zero_raises_nothing() -> None:
+    """Infinities and NaN, of integers too."""
+    host = np.array([1, 0, -3], "i4")
+    check(kernels.divide(on_device(host), on_device(np.zeros(3, "i4"))), [np.inf, np.nan, -np.inf])
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=40)
+def test_shapes_broadcast_and_strides_do_not_matter(data: st.DataObject) -> None:
+    """Any two shapes that go together, any basic views of them."""
+    shapes = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=5, max_side=4, min_side=0))
+    hosts, arrays = [], []
+    for shape in shapes.input_shapes:
+        host = np.arange(np.prod([2 * n for n in shape]), dtype="f8").reshape([2 * n for n in shape])
+        every = (..., *(slice(None, None, data.draw(st.sampled_from([2, -2]))) for _ in shape))
+        hosts.append(host[every])
+        arrays.append(on_device(host)[every])
+    check(kernels.add(*arrays), hosts[0] + hosts[1])
+    out = aiodev.zeros(shapes.result_shape, device="cpu")
+    assert kernels.multiply(*arrays, out=out) is out
+    check(out, hosts[0] * hosts[1])
+
+
+def test_out_may_be_a_view_with_gaps() -> None:
+    """What lies between stays as it was."""
+    base = aiodev.zeros((4, 6), device="cpu")
+    kernels.add(on_device(np.ones((2, 3))), 1.0, out=base[::2, ::2])
+    expected = np.zeros((4, 6))
+    expected[::2, ::2] = 2
+    check(base, expected)
+
+
+def test_where_clip_and_astype() -> None:
+    """Each in its forms."""
+    host = np.array([-2, -1, 0, 1, 2], "f4")
+    array = on_device(host)
+    check(kernels.where(kernels.greater(array, 0), array, 0), np.where(host > 0, host, np.float32(0)))
+    check(kernels.where(kernels.greater(array, 0), 1, 2.5), np.where(host > 0, 1.0, 2.5))
+    check(kernels.clip(array, -1, 1), host.clip(-1, 1))
+    check(kernels.clip(array, min=0), host.clip(0, None))
+    check(kernels.clip(array, max=on_device(host[::-1])), np.minimum(host, host[::-1]))
+    check(kernels.clip(array), host)
+    for dtype in ("i4", "?", "f8", "c16"):
+        check(kernels.astype(array, dtype), host.astype(dtype))
+    assert kernels.astype(array, "f4", copy=False) is array
+    assert kernels.astype(array, "f4") is not array
+    with pytest.raises(TypeError, match="complex"):
+        kernels.astype(kernels.astype(array, "c8"), "f4")
+
+
+def test_rounding_leaves_integers_alone() -> None:
+    """As the array API has it: the same dtype."""
+    host = np.array([1, -2, 3], "i4")
+    for name in ("ceil", "floor", "round", "trunc"):
+        check(getattr(kernels, name)(on_device(host)), host)
+
+
+def test_wrong_arguments_name_themselves() -> None:
+    """Which argument, what was expected, what to do."""
+    array = aiodev.ones(3, device="cpu")
+    with pytest.raises(TypeError, match=r"add: argument x2: .*NumPy.*asarray"):
+        kernels.add(array, np.ones(3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="numbers only"):
+        kernels.add(1, 2)
+    with pytest.raises(TypeError, match="x1"):
+        kernels.add("a", array)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="float16"):
+        kernels.sqrt(aiodev.ones(3, "f2", "cpu"))
+    with pytest.raises(ValueError, match="out"):
+        kernels.add(array, 1, out=aiodev.empty(4, device="cpu"))
+    with pytest.raises(TypeError, match="out"):
+        kernels.add(array, 1.5, out=aiodev.empty(3, "i4", "cpu"))
+    with pytest.raises(ValueError):
+        kernels.add(array, aiodev.ones(4, device="cpu"))
+
+
+async def test_submission_does_not_wait() -> None:
+    """A chain behind a host-held stream is submitted at once, and runs in order."""
+    stream = aiodev.Stream("cpu")
+    async with stream:
+        gate = stream._gate()
+        x = aiodev.ones(1000)
+        for _ in range(10):
+            x = kernels.add(kernels.multiply(x, 2.0), 1.0)
+        assert not stream.query()
+        gate.open()
+        assert (await x.numpy() == 2047).all()
