@@ -8,7 +8,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import anyio
 import pytest
@@ -230,7 +229,11 @@ def test_blocking_twins_time_out() -> None:
     stream = Stream("cpu")
     with Latch(stream):
         done = stream.call(int, 5)
-        for wait in (stream.synchronize_blocking, done.synchronize_blocking, stream.record_event().synchronize_blocking):
+        for wait in (
+            stream.synchronize_blocking,
+            done.synchronize_blocking,
+            stream.record_event().synchronize_blocking,
+        ):
             for timeout in (0, 0.01):
                 with pytest.raises(TimeoutError):
                     wait(timeout=timeout)
