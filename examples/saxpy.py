@@ -1,17 +1,22 @@
 import asyncio
+
 import numpy as np
+
 import aiodev
+
 
 @aiodev.kernel
 def saxpy(i, a, x, y, out):
     out[i] = a * x[i] + y[i]
+
 
 async def main():
     async with aiodev.device("cpu"), aiodev.Stream():
         x = aiodev.asarray(np.arange(8, dtype=np.float32))
         y = aiodev.ones(8, dtype=np.float32)
         out = aiodev.empty_like(x)
-        saxpy[8](2.0, x, y, out)     # submitting is a plain call; it returns at once
-        print(await out.numpy())     # waiting is an await; other tasks run meanwhile
+        saxpy[8](2.0, x, y, out)  # submitting is a plain call; it returns at once
+        print(await out.numpy())  # waiting is an await; other tasks run meanwhile
+
 
 asyncio.run(main())
