@@ -40,6 +40,7 @@ class Capabilities:
     timing: bool = True  #: ``stamp`` works
     interprocess: bool = False  #: events can be shared between processes
     restarts_after_fork: bool = False  #: a forked child may start the backend afresh
+    stand_in: bool = False  #: stands in for another device, for tests: the default only where there is nothing else
     priorities: tuple[int, int] = (-1, 1)  #: highest and lowest, inclusive; more urgent is lower
 
 

@@ -141,7 +141,8 @@ class Registry:
 
     def available(self) -> tuple[str, ...]:
         """The names of those that can start here, best first. Never raises, starts nothing."""
-        return tuple(name for name in self.names() if self._entries[name].unavailable_reason() is None)
+        able = [name for name in self.names() if self._entries[name].unavailable_reason() is None]
+        return tuple(sorted(able, key=lambda name: self._entries[name].backend.capabilities.stand_in))
 
     def _complete(self) -> None:
         if self._discover is None:
@@ -175,13 +176,12 @@ class Registry:
         """The first device of the best backend that can start here, which is what plain indices and defaults mean."""
         if self._default is not None:
             return self._default
-        for name in self.names():
+        for name in self.available():
             entry = self._entries[name]
-            if entry.unavailable_reason() is None:
-                default = entry, Device(name)
-                if entry.started:
-                    self._default = default
-                return default
+            default = entry, Device(name)
+            if entry.started:
+                self._default = default
+            return default
         raise BackendUnavailableError(" or ".join(self.names()), "no backend can start here")
 
     def _look_up(self, asked: DeviceLike) -> Resolved:

@@ -368,11 +368,12 @@ class Timeline:
                 logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.error)
 
     def end(self) -> None:
-        """Report, and give the queue back. The timeline must be idle."""
+        """Report, and give the queue back. The timeline must be idle; who waits for it still sees that it is."""
         _dropped.discard(self)
         self.report()
-        queue, self.queue = self.queue, 0
-        if queue and self.lost is None:
+        if self.lost is None and self.queue:
+            self.counters = memoryview(self.counters.tobytes()).cast("q")
+            queue, self.queue = self.queue, 0
             self.entry.backend.destroy_queue(queue)
 
     def __del__(self) -> None:

@@ -69,10 +69,11 @@ class Descriptor:
 class _Waiters:
     """The waiters of one timeline."""
 
-    __slots__ = ("by_value", "heap", "timeline")
+    __slots__ = ("by_value", "heap", "queue", "timeline")
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
+        self.queue = timeline.queue  # which the timeline has no more when it has ended
         self.heap: list[int] = []
         self.by_value: dict[int, dict[Hashable, None]] = {}
 
@@ -129,6 +130,8 @@ class WaitSet:
         """Forget ``token``."""
         group = self._groups.get(timeline.entry.backend, {})
         waiters = group.get(timeline.queue)
+        if timeline.queue == 0:  # it has ended
+            waiters = next((found for found in group.values() if found.timeline is timeline), None)
         tokens = waiters.by_value.get(value) if waiters is not None else None
         if waiters is None or tokens is None:
             return
@@ -139,7 +142,7 @@ class WaitSet:
                 self._drop(group, waiters)
 
     def _drop(self, group: dict[int, _Waiters], waiters: _Waiters) -> None:
-        del group[waiters.timeline.queue]
+        del group[waiters.queue]
         waiters.timeline.parked -= 1
 
     def collect(self) -> list[Hashable]:
