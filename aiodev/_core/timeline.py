@@ -46,7 +46,7 @@ Clock = Mapping["Timeline", int]
 _NO_CLOCK: Clock = {}
 _opening = threading.Lock()
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
-_dropped: set[Timeline] = set()  # with work in flight, and held by the watcher alone
+_dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 _FAULTS_KEPT = 32
 
 
@@ -379,13 +379,10 @@ class Timeline:
     def __del__(self) -> None:
         if sys.is_finalizing() or self.queue == 0 or self.lost is not None:
             return
-        submitted = self.counters[SUBMITTED]
-        if self.counters[COMPLETED] >= submitted:
-            self.end()
-        else:
-            # In flight: the watcher holds the timeline (and all that it keeps) until it is idle, then ends it.
-            _dropped.add(self)
-            watcher.watch(self, submitted, self.end)
+        # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it
+        # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.
+        _dropped.add(self)
+        watcher.hand_over(self, self.counters[SUBMITTED], self.end)
 
 
 def living_timelines() -> set[Timeline]:

@@ -54,8 +54,12 @@ class Watcher:
         elif timeline.reached(value):
             _Job(callback).run()
         else:
-            self._inbox.append((timeline, value, _Job(callback)))
-            self._started().descriptor.wake()
+            self.hand_over(timeline, value, callback)
+
+    def hand_over(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
+        """As ``watch``, but always from the watcher's thread: for finalizers, which may run under any lock."""
+        self._inbox.append((timeline, value, _Job(callback)))
+        self._started().descriptor.wake()
 
     def _started(self) -> WaitSet:
         waits = self._waits
@@ -78,8 +82,9 @@ class Watcher:
                 if not waits.add(timeline, value, job):
                     done.append(job)
                 del timeline, job
+            done.reverse()
             while done:  # and keep none of them, nor the timeline that it may hold, until the next wake-up
-                done.pop(0).run()  # type: ignore[attr-defined]
+                done.pop().run()  # type: ignore[attr-defined]
 
     def forget_after_fork(self) -> None:
         """In a forked child the thread is gone; start afresh."""
