@@ -422,3 +422,15 @@ async def test_what_dropped_work_needs_lives_until_it_is_done() -> None:
     latch.release()
     assert await anyio.to_thread.run_sync(finished.wait, 30)
     assert gone() is None
+
+
+def test_a_stream_may_be_collected_at_any_moment() -> None:
+    """The collector runs where it likes, even in a backend that holds its lock: nothing deadlocks."""
+    streams = [Stream("cpu")]
+    streams[0].synchronize_blocking()
+    executor = aiodev.get_backend("cpu").executor  # type: ignore[attr-defined]
+    with executor._lock:
+        dropping = threading.Thread(target=streams.clear, daemon=True)
+        dropping.start()
+        dropping.join(10)
+        assert not dropping.is_alive()
