@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -26,7 +25,9 @@ def _cache_directory() -> str:
     try:
         home = Path.home()
     except RuntimeError:  # a container's user without a name or a HOME
-        return str(Path(tempfile.gettempdir()) / f"aiodev-{os.getuid() if hasattr(os, 'getuid') else 'cache'}")
+        from tempfile import gettempdir  # costly to import, and hardly ever needed
+
+        return str(Path(gettempdir()) / f"aiodev-{os.getuid() if hasattr(os, 'getuid') else 'cache'}")
     if sys.platform == "darwin":
         return str(home / "Library" / "Caches" / "aiodev")
     if sys.platform == "win32":

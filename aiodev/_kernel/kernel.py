@@ -120,8 +120,13 @@ class Kernel:
         Raises:
             LaunchError: the shape is none, or has another number of dimensions.
         """
-        if shape.__class__ is int and self.ndim == 1:
-            return types.MethodType(self._call, shape)
+        if self.ndim == 1:
+            if shape.__class__ is int:
+                return types.MethodType(self._call, shape)
+            if shape.__class__ is tuple and len(shape) == 2:
+                length, stream = shape
+                if length.__class__ is int and stream.__class__ is Stream:
+                    return types.MethodType(self._call, (length, (length,), stream))
         return types.MethodType(self._call, parse_place(self.name, self.ndim, shape))
 
     def __call__(self, *args: Any) -> None:
