@@ -72,13 +72,18 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion:
     return Completion(timeline, value)
 
 
-def _note_use(timeline: Timeline, value: int, *sides: Side) -> None:
-    """What an operation uses lives until it is done."""
-    for side in sides if value else ():
-        if isinstance(side, Array):
-            side._buffer._stamp(timeline, value)
-        else:
-            timeline.keep(value, side)
+def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
+    """What operation ``value`` uses lives until it is done; nothing is noted for 0, no operation."""
+    if not value:
+        return
+    if isinstance(dst, Array):
+        dst._buffer._stamp(timeline, value)
+    else:
+        timeline.keep(value, dst)
+    if isinstance(src, Array):
+        src._buffer._stamp_aside(timeline, value)
+    else:
+        timeline.keep(value, src)
 
 
 def _address(side: Side) -> int:

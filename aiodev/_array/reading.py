@@ -92,7 +92,7 @@ class _Reading:
 
     def __init__(self, array: Array) -> None:
         self._buffer = array._buffer
-        self._uses = list(array._buffer.uses())
+        self._uses = array._buffer.uses()
         self._reader: Stream | None = None
         itemsize = array.itemsize
         first, last = layout.extent(array._layout, itemsize)
@@ -125,22 +125,21 @@ class _Reading:
 
     def _keep_writers_out(self, timeline: Timeline, value: int) -> None:
         writer = self._buffer._timeline
-        self._buffer._stamp(timeline, value)
+        self._buffer._stamp_aside(timeline, value)
         if writer is not timeline:
             writer.join(timeline, value, timeline.clock_at(value))
 
     def raise_cause(self) -> None:
-        """Raise the failure of the work that the array depends on, from its own stream.
-
-        A failure that was there before the read does not fail the copy, since nothing had to be waited for.
-        """
+        """Raise the failure of the work that the array depends on, from its own stream."""
         for timeline, value in self._uses:
-            if timeline.counters[FAULTS] and timeline.reached(value) and not self._buffer.inherited(timeline, value):
+            if timeline.reached(value) and not self._buffer.inherited(timeline, value):
                 timeline.check(value)
 
     def finish(self) -> HostArray:
         """The copy, which is done."""
-        self.raise_cause()
+        timeline, value = self._uses[0]
+        if timeline.counters[FAULTS] and not self._buffer.inherited(timeline, value):
+            timeline.check(value)  # over before the read began, so the copy did not wait for it
         if self._reader is not None:
             idle = _readers.setdefault(self._reader.device, [])
             if len(idle) < _READERS_KEPT:

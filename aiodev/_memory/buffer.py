@@ -6,15 +6,17 @@ else before that work is done, and nothing may be kept per operation: a launch h
 **Invariants.**
 
 1.  A buffer knows, for each timeline that used it, the number of its last use there: ``_timeline`` and ``_value`` for the
-    timeline that used it last, ``_uses`` for the others. Numbers only grow.
+    use that tells what became of its contents, ``_uses`` for the others. Numbers only grow.
 2.  A number in ``_uses`` may lag behind for the timeline that is also ``_timeline``; the larger one counts.
-3.  A fresh buffer inherits the use that its memory was freed with, when it may still be running; ``inherited`` tells that
+3.  The contents are good if the operation ``_value`` of ``_timeline`` succeeded. It is the last that may have written them;
+    what only read them on another timeline is noted aside. Whatever ran before on other timelines was ordered before it,
+    and would have made it fail, or somebody was told.
+4.  A fresh buffer inherits the use that its memory was freed with, when it may still be running; ``inherited`` tells that
     one from the buffer's own, since a failure of the former is none of the latter's business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.backend import COMPLETED, FAULTS
@@ -62,7 +64,7 @@ class Buffer:
         self._uses = None
 
     def _stamp(self, timeline: Timeline, value: int) -> None:
-        """Note that operation ``value`` of ``timeline`` uses the memory."""
+        """Note that operation ``value`` of ``timeline`` uses the memory, and may write it."""
         if self._timeline is timeline:
             if self._value < value:
                 self._value = value
@@ -77,24 +79,37 @@ class Buffer:
         self._timeline = timeline
         self._value = value
 
-    def uses(self) -> Iterator[tuple[Timeline, int]]:
-        """The last use on each timeline, inherited ones included."""
-        yield self._timeline, self._value
-        if self._uses is not None:
-            yield from self._uses.copy().items()
+    def _stamp_aside(self, timeline: Timeline, value: int) -> None:
+        """Note that operation ``value`` of ``timeline`` reads the memory."""
+        if self._timeline is timeline:
+            self._stamp(timeline, value)
+            return
+        uses = self._uses
+        if uses is None:
+            uses = self._uses = {}
+        if uses.get(timeline, 0) < value:
+            uses[timeline] = value
+
+    def uses(self) -> list[tuple[Timeline, int]]:
+        """The last use on each timeline, inherited ones included; that which tells of the contents is first."""
+        timeline, value, uses = self._timeline, self._value, self._uses
+        found = [(timeline, value)]
+        if uses is not None:
+            found += [(t, v) for t, v in uses.copy().items() if t is not timeline or v > value]
+        return found
 
     def pending(self) -> list[tuple[Timeline, int]]:
         """The uses that are not done."""
         return [(timeline, value) for timeline, value in self.uses() if timeline.counters[COMPLETED] < value]
 
     def check(self) -> None:
-        """Raise what went wrong with one of the buffer's own uses, all of which are done."""
-        for timeline, value in self.uses():
-            if timeline.counters[FAULTS] and value and not self.inherited(timeline, value):
-                timeline.check(value)
+        """Raise what went wrong with the contents, when the last use that tells of them is done (invariant 3)."""
+        timeline, value = self._timeline, self._value
+        if timeline.counters[FAULTS] and value and not self.inherited(timeline, value):
+            timeline.check(value)
 
     def inherited(self, timeline: Timeline, value: int) -> bool:
-        """Whether a use is one of the memory's life before this buffer (invariant 3)."""
+        """Whether a use is one of the memory's life before this buffer (invariant 4)."""
         block = self.block
         return block is not None and block.timeline is timeline and block.value == value
 

@@ -109,6 +109,25 @@ async def test_a_failure_that_is_over_reaches_the_reader_too(size: int) -> None:
         for _ in range(2):
             with pytest.raises(aiodev.DependencyError):
                 await array.numpy()
+        array.copy_from(np.full(size, 2.0))
+        assert (await array.numpy() == 2).all()
+
+
+async def test_an_array_that_a_failed_stream_only_read_is_good() -> None:
+    """It was the source of a copy that did not run."""
+    writer, reader = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+
+    def fail() -> None:
+        raise KeyError("no such row")
+
+    async with writer:
+        array = aiodev.ones(10)
+    await writer.synchronize()
+    reader.call(fail)
+    reader.copy(np.empty(10), array)
+    with pytest.raises(KeyError):
+        await reader.synchronize()
+    assert (await array.numpy() == 1).all()
 
 
 async def test_a_cancelled_read_leaves_the_array_alone() -> None:
