@@ -17,7 +17,7 @@ from dataclasses import replace
 from aiodev._core import trace
 from aiodev._core.backend import KernelSpec
 from aiodev._core.config import settings
-from aiodev._core.errors import AiodevError, CompileError
+from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
 from aiodev._core.registry import BackendEntry
 from aiodev._kernel.cache import cache_key, is_compiled, mark_compiled
 from aiodev._kernel.pool import WorkerPool
@@ -130,7 +130,10 @@ class Service:
         self.workers.submit(job, lambda error: self._request(lambda: self._compiled(loading, error)))
 
     def _compiled(self, loading: Loading, error: BaseException | None) -> None:
-        if error is not None:
+        if isinstance(error, BackendNotFoundError):
+            # Registered by this process alone (`register_backend`): only here can it be asked to compile.
+            self._finish(loading)
+        elif error is not None:
             loading.finish(error)
         else:
             mark_compiled(settings.cache_dir, loading.backend.name, loading.spec.key)
