@@ -98,11 +98,16 @@ class Elementwise:
     # Launches
 
     def _submit(self, pattern: str, values: list[Any], out: aiodev.Array) -> None:
-        arrays = [value for value in values if isinstance(value, aiodev.Array)]
         stream = aiodev.current_stream(out.device)
-        if all(_is_packed(array) and array.shape == out.shape for array in (*arrays, out)):
-            flat = [value.reshape(-1) if isinstance(value, aiodev.Array) else value for value in values]
-            self._kernel(1, pattern)[out.size, stream](*flat, out.reshape(-1))
+        shape, size = out.shape, out.size
+        if all(
+            kind == "S" or (value.shape == shape and _is_packed(value))
+            for kind, value in zip(pattern + "A", (*values, out), strict=True)
+        ):
+            if len(shape) != 1:
+                values = [value.reshape(size) if kind == "A" else value for kind, value in zip(pattern, values, strict=True)]
+                out = out.reshape(size)
+            self._kernel(1, pattern)[size, stream](*values, out)
             return
         views = [_in_three(value, out.ndim) for value in values]
         target = _in_three(out, out.ndim)
@@ -146,8 +151,11 @@ class Elementwise:
 
 
 def _is_packed(array: aiodev.Array) -> bool:
-    expected = array.itemsize
-    for length, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+    """Whether it lies in memory in C order without gaps."""
+    expected, shape = array.itemsize, array.shape
+    if len(shape) == 1:
+        return array.strides[0] == expected
+    for length, stride in zip(reversed(shape), reversed(array.strides), strict=True):
         if length != 1:
             if stride != expected:
                 return False

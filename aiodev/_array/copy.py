@@ -21,7 +21,6 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
-from aiodev._array.layout import Layout
 from aiodev._core.completion import Completion
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
@@ -53,6 +52,18 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion:
     """Copy ``src`` to ``dst`` on a stream; see :meth:`aiodev.Stream.copy`."""
     source = src if isinstance(src, Array) else np.asarray(src)
     _check(stream, dst, source)
+    if _has_no_gaps(dst) and _has_no_gaps(source) and dst.size:
+        value = stream._copy(_address(dst), _address(source), dst.nbytes)
+        _note_use(stream.timeline, value, dst, source)
+        return Completion(stream.timeline, value)
+    return _copy_pieces(stream, dst, source)
+
+
+def _has_no_gaps(side: Side) -> bool:
+    return side._strides is None if isinstance(side, Array) else side.flags.c_contiguous
+
+
+def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion:
     timeline = stream.timeline
     if 0 in dst.shape:
         return Completion(timeline, timeline.submitted)
@@ -87,10 +98,7 @@ def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
 
 
 def _address(side: Side) -> int:
-    if isinstance(side, Array):
-        return side._address
-    found: int = side.__array_interface__["data"][0]
-    return found
+    return side._address if isinstance(side, Array) else side.ctypes.data
 
 
 def _check(stream: Stream, dst: Any, src: Side) -> None:
@@ -116,9 +124,9 @@ def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion:
     shared = registry.entry(stream.device.type).backend.capabilities.host_accessible
     if shared or (_on_device(stream, dst) and _on_device(stream, src)):
         return _launch(stream, _seen_from(stream, dst), _seen_from(stream, src))
-    packed_src = src if _is_packed(src) else _pack(stream, src)
+    packed_src = src if _has_no_gaps(src) else _pack(stream, src)
     packed_dst: Side = dst
-    if not _is_packed(dst):
+    if not _has_no_gaps(dst):
         packed_dst = (
             allocate(dst.shape, dst.dtype, stream) if _on_device(stream, dst) else np.empty(dst.shape, dst.dtype)
         )
@@ -132,10 +140,6 @@ def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion:
 
 def _on_device(stream: Stream, side: Side) -> bool:
     return isinstance(side, Array) and side.device.type == stream.device.type
-
-
-def _is_packed(side: Side) -> bool:
-    return layout.is_contiguous(Layout(side.shape, side.strides), side.dtype.itemsize)
 
 
 def _pack(stream: Stream, src: Side) -> Side:
