@@ -1,0 +1,117 @@
+"""A process that ends, or is interrupted, with work in flight ends cleanly and soon."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+#: Work of every kind that has no end of its own: a held stream, a function that sleeps, kernels that run for long.
+IN_FLIGHT = """
+import asyncio, sys, threading, time
+import numpy as np
+import aiodev
+
+@aiodev.kernel
+def busy(i, n, out):
+    x = 0.0
+    for k in range(n):
+        x += (k * i) % 7
+    out[i] = x
+
+held, calling, computing = (aiodev.Stream("cpu") for _ in range(3))
+out = aiodev.empty(4096, dtype=np.float64, device="cpu")
+busy[1, computing](1, out).synchronize_blocking(60)
+gate = held._gate()
+behind = held.call(print, "never")
+sleeping = threading.Event()
+calling.call(lambda: (sleeping.set(), time.sleep(60)))
+for _ in range(100):
+    busy[4096, computing](1_000_000, out)
+sleeping.wait(30)
+"""
+
+ENDINGS = {
+    "the program ends": "print('ready', flush=True)",
+    "SystemExit": "print('ready', flush=True); sys.exit(0)",
+    "a loop ends": "asyncio.run(asyncio.sleep(0)); print('ready', flush=True)",
+    "a loop ends with a waiter": """
+async def main():
+    waiter = asyncio.ensure_future(held.synchronize())
+    await asyncio.sleep(0)
+    print('ready', flush=True)
+
+asyncio.run(main())
+""",
+}
+
+INTERRUPTED = {
+    "a blocking wait": "print('ready', flush=True); held.synchronize_blocking()",
+    "a loop": """
+async def main():
+    print('ready', flush=True)
+    await held.synchronize()
+
+asyncio.run(main())
+""",
+    "a called function is awaited": """
+async def main():
+    print('ready', flush=True)
+    await calling.synchronize()
+
+asyncio.run(main())
+""",
+}
+
+#: Seconds that the end may take. A second is what is aimed at; the rest is for machines that do other things, too.
+PATIENCE = 8.0
+
+
+def start(ending: str) -> subprocess.Popen[str]:
+    program = textwrap.dedent(IN_FLIGHT) + ending
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_until_ready(process: subprocess.Popen[str]) -> float:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if line.strip() != "ready":
+        process.kill()
+        pytest.fail(f"the program did not get ready: {line!r} {process.communicate()[1]}")
+    return time.monotonic()
+
+
+def end_of(process: subprocess.Popen[str], began: float) -> tuple[int, str]:
+    """How it ended, and what it said of that; fails when that took too long."""
+    try:
+        out, errors = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"still running after {time.monotonic() - began:.1f} s: {process.communicate()[1]}")
+    assert "never" not in out
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_a_program_ends_with_work_in_flight(ending: str) -> None:
+    """The interpreter ends soon, with status 0 and without a word from our threads."""
+    process = start(ending)
+    code, errors = end_of(process, wait_until_ready(process))
+    assert code == 0, errors
+    assert "Traceback" not in errors and "Fatal" not in errors, errors
+
+
+@pytest.mark.parametrize("ending", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_ctrl_c_interrupts_a_wait(ending: str) -> None:
+    """Ctrl-C ends a wait with KeyboardInterrupt, and then the program, soon."""
+    process = start(ending)
+    began = wait_until_ready(process)
+    process.send_signal(signal.SIGINT)
+    code, errors = end_of(process, began)
+    assert code in (-signal.SIGINT, 130, 1), (code, errors)
+    assert errors.strip().endswith("KeyboardInterrupt"), errors
+    assert "Fatal" not in errors and "Exception in thread" not in errors, errors
