@@ -58,12 +58,6 @@ def _at_least(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _flag(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError("0 or 1")
-    return text == "1"
-
-
 def _setting(name: str, default: Callable[[], T], parse: Callable[[str], T], doc: str) -> Any:
     return field(default_factory=default, metadata={"name": name, "parse": parse, "doc": doc})
 
@@ -110,12 +104,6 @@ class Settings:
         _cache_directory,
         lambda text: str(Path(text).expanduser().absolute()),
         "Where compiled kernels are kept.",
-    )
-    debug: bool = _setting(
-        "AIODEV_DEBUG",
-        lambda: False,
-        _flag,
-        "Poison freed device memory and check guard bytes.",
     )
 
     @classmethod

@@ -145,7 +145,8 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
         lines += [
             f"        _buffer = {name}._buffer",
             "        if _buffer._timeline is _timeline:",
-            "            _buffer._value = _value",
+            "            if _value > _buffer._value:",  # another thread's later launch may have been faster here
+            "                _buffer._value = _value",
             "        else:",
             "            _buffer._stamp(_timeline, _value)",
         ]
