@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.backend import SUBMITTED
+from aiodev._core.backend import FAULTS, SUBMITTED
 from aiodev._core.completion import Completion
 from aiodev._core.device import Device
 from aiodev._core.registry import DeviceLike, registry
@@ -103,7 +103,13 @@ class Event:
             timeline.keep(value, cell)
             self._record = (timeline, value, clock, cell)
         else:
-            self._record = (timeline, timeline.counters[SUBMITTED], clock, None)
+            value = timeline.counters[SUBMITTED]
+            if timeline.counters[FAULTS] and timeline.ended_fault(value):
+                # The last operation failed, and that has been told. What follows it is clean: put a point there.
+                cell = ctypes.c_int64()
+                value = timeline.operations.stamp(timeline.queue, ctypes.addressof(cell))
+                timeline.keep(value, cell)
+            self._record = (timeline, value, clock, None)
 
     def wait(self, stream: Stream | None = None) -> Completion:
         """Order what is submitted to ``stream`` from now on after the event; returns what a task may await too.

@@ -88,16 +88,19 @@ class Call:
         host_threads.submit(self._run)
 
     def _run(self) -> None:
-        gate, timeline = self._gate, self._timeline
+        gate = self._gate
         assert gate is not None
-        if timeline.error_of(gate.value) is not None:  # what is ahead failed: do not run
-            gate.open()
-            return
+        ahead_failed = self._timeline.error_of(gate.value) is not None
+        # The traceback of what the function raises holds this frame, and the timeline will hold the exception: nothing here
+        # may hold the timeline, or a dropped stream would wait for the garbage collector.
+        del self._timeline, self._gate
+        error = None if ahead_failed else self._call()
+        del self._function, self._arguments, self._context
+        gate.open(error)
+
+    def _call(self) -> BaseException | None:
         try:
             self.outcome.result = self._context.run(self._function, *self._arguments)
         except BaseException as error:
-            gate.open(error)
-        else:
-            gate.open()
-        finally:
-            del self._function, self._arguments, self._context, self._timeline, self._gate
+            return error
+        return None

@@ -47,7 +47,7 @@ _NO_CLOCK: Clock = {}
 _opening = threading.Lock()
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
-_FAULTS_KEPT = 32
+_FAULTS_KEPT = 1024  # whoever waits for an older one finds nothing; each was told or reported
 
 
 class Counters:
@@ -219,10 +219,10 @@ class Timeline:
         """
         known = self.frontier[1]
         counters = other.counters
-        if (
-            other is self
-            or known.get(other, 0) >= value
-            or (counters[COMPLETED] >= value and not (counters[FAULTS] and other.failure_untold(value)))
+        if other is self or (
+            (known.get(other, 0) >= value or counters[COMPLETED] >= value)
+            # A point that failed, and of which its own waiters know nothing yet, is waited for again: that fails, too.
+            and not (counters[FAULTS] and other.failure_untold(value))
         ):
             totals.waits_elided += 1
             return None
@@ -270,6 +270,11 @@ class Timeline:
         fault = self.fault_of(value)
         return fault is not None and not fault.told
 
+    def ended_fault(self, value: int) -> bool:
+        """Whether operation ``value`` failed, or did not run, and that is over: a waiter was told."""
+        fault = self.fault_of(value)
+        return fault is not None and fault.told
+
     def fault_of(self, value: int) -> KnownFault | None:
         """The fault that covers a finished operation, or None."""
         if self.counters[FAULTS] != self._seen_faults:
@@ -277,6 +282,8 @@ class Timeline:
         for fault in reversed(self._faults):
             if fault.covers(value):
                 return fault
+            if fault.first < value:  # faults are in order: the older ones ended earlier still
+                return None
         return None
 
     def _learn_faults(self) -> None:
