@@ -170,8 +170,15 @@ class Timeline:
     def gate(self) -> Gate:
         """Hold the timeline until the host opens the gate that is returned."""
         value, handle = self.operations.gate(self.queue)
-        open_gate = handle.open if isinstance(handle, DeferredGate) else partial(self.operations.open_gate, handle)
-        return Gate(value, open_gate, self.fail_gate)
+        return Gate(value, partial(self._open_gate, handle), self.fail_gate)
+
+    def _open_gate(self, handle: int | DeferredGate, failed: bool) -> None:
+        if self.lost is not None:
+            return  # in a forked child native code must not run: a worker of the parent may have held a lock at the fork
+        if isinstance(handle, DeferredGate):
+            handle.open(failed)
+        else:
+            self.entry.backend.open_gate(handle, failed)
 
     def __repr__(self) -> str:
         return f"<timeline of {self.label}: {self.counters[COMPLETED]} of {self.counters[SUBMITTED]} done>"
@@ -267,6 +274,8 @@ class Timeline:
 
     def failure_untold(self, value: int) -> bool:
         """Whether operation ``value`` failed, or did not run, and nobody was told."""
+        if self.lost is not None:
+            return True
         fault = self.fault_of(value)
         return fault is not None and not fault.told
 
@@ -287,7 +296,7 @@ class Timeline:
         return None
 
     def _learn_faults(self) -> None:
-        if self.queue == 0:
+        if self.queue == 0 or self.lost is not None:  # a lost queue is the parent's, or not there any more
             return
         known = {fault.first for fault in self._faults}
         self._seen_faults = self.counters[FAULTS]
