@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from aiodev._core.backend import FAULTS, SUBMITTED
 from aiodev._core.completion import Completion
@@ -52,6 +51,9 @@ class Event:
 
     __slots__ = ("__weakref__", "_blocking", "_device", "_record", "enable_timing", "event_id")
 
+    #: Set by ``stream``, which is further up the ladder: the current stream of a device.
+    current_stream: ClassVar[Callable[[Device | None], Stream]]
+
     def __init__(
         self,
         device: DeviceLike | None = None,
@@ -87,7 +89,7 @@ class Event:
             ValueError: the stream is on another device than the event.
         """
         if stream is None:
-            stream = _current_stream(self._device)
+            stream = Event.current_stream(self._device)
         if self._device is None:
             self._device = stream.device
         elif self._device != stream.device:
@@ -117,7 +119,7 @@ class Event:
         Does not block. On a stream that already follows the event nothing is enqueued.
         """
         if stream is None:
-            stream = _current_stream(self._device)
+            stream = Event.current_stream(self._device)
         record = self._record
         if record is None:
             return Completion(stream.timeline, 0)
@@ -191,11 +193,3 @@ class Event:
     def __repr__(self) -> str:
         state = "unrecorded" if self._record is None else "done" if self.query() else "pending"
         return f"<aiodev.Event {self.event_id} on {self._device or 'any device'}, {state}>"
-
-
-def _current_stream(device: Device | None) -> Stream:
-    return current_stream(device)
-
-
-#: Set by ``stream``, which is further up the ladder: the current stream of a device.
-current_stream: Callable[[Device | None], Stream]

@@ -238,7 +238,7 @@ def wait_any(points: Sequence[Point]) -> Wait:
     budget.renew()
 
 
-class starting:  # noqa: N801  (a verb in use: `await starting(entry)`)
+class starting:
     """Start a backend off the loop, and wait for that; cancellation stops the waiting, not the start.
 
     Raises:

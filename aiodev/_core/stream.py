@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
 
-from aiodev._core import context, event as _event, trace
+from aiodev._core import context, trace
 from aiodev._core.backend import COMPLETED, SUBMITTED
 from aiodev._core.completion import Completion, Outcome, Reached, Result
 from aiodev._core.device import Device
@@ -521,4 +521,4 @@ def lose_streams_after_fork(error: BaseException) -> None:
     _slots.clear()
 
 
-_event.current_stream = current_stream
+Event.current_stream = staticmethod(current_stream)

@@ -51,7 +51,7 @@ class Trace:
         def submit_traced(*args: Any) -> int:
             span = Span(name(args), identity)  # type: ignore[arg-type]
             operations, queue = timeline.operations, timeline.queue
-            operations.stamp(queue, ctypes.addressof(span.begin))
+            timeline.keep(operations.stamp(queue, ctypes.addressof(span.begin)), span)
             value = submit(*args)
             timeline.keep(operations.stamp(queue, ctypes.addressof(span.end)), span)
             self.spans.append(span)

@@ -6,12 +6,15 @@ Importing it imports numba and loads (at the very first time: compiles) the nati
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import struct
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aiodev._backends.cpu import layout, native
@@ -29,6 +32,18 @@ def _code_address(function: Any) -> int:
     (overload,) = function.overloads.values()
     address: int = overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name)
     return address
+
+
+#: Niceness of workers. A worker never waits, so beside it an event loop, which mostly does, would wake up late, by as much as
+#: the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an idle machine it changes nothing.
+NICE = 5
+
+
+def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
+    """A worker's thread."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+    work(device, worker)
 
 
 class NativeExecutor:
@@ -72,7 +87,7 @@ class NativeExecutor:
         device = arena.allocate(layout.DEVICE_BYTES)
         words_at(device, layout.DEVICE_BYTES // 8)[layout.D_WORKERS // 8] = threads
         self._all_devices.append(device)
-        work = _native(native.work)
+        work = partial(_work, _native(native.work))
         for i in range(threads):
             worker = arena.allocate(layout.WORKER_BYTES)
             words = words_at(worker, layout.WORKER_BYTES // 8)
