@@ -8,6 +8,7 @@ from aiodev._array.creation import arange, asarray, empty, empty_like, from_dlpa
 from aiodev._core import fork as _fork
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
 from aiodev._core.completion import Completion, as_completed
+from aiodev._core.current import current_stream, default_stream, set_stream, stream, synchronize, synchronize_blocking
 from aiodev._core.device import Device
 from aiodev._core.errors import *  # noqa: F403
 from aiodev._core.errors import __all__ as _errors
@@ -29,15 +30,7 @@ from aiodev._core.registry import (
     register_backend,
     set_device,
 )
-from aiodev._core.stream import (
-    Stream,
-    current_stream,
-    default_stream,
-    set_stream,
-    stream,
-    synchronize,
-    synchronize_blocking,
-)
+from aiodev._core.stream import Stream
 from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
 from aiodev._kernel.kernel import Kernel, kernel
 

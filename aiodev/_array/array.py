@@ -14,7 +14,7 @@ from aiodev._array.carrying import carry
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Index, Layout, Shape
 from aiodev._array.protocols import Protocols
-from aiodev._core.stream import current_stream
+from aiodev._core.current import current_stream
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pools import pool_of
 

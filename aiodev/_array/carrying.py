@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.stream import Stream, current_stream
+from aiodev._core.current import current_stream
+from aiodev._core.stream import Stream
 
 if TYPE_CHECKING:
     from aiodev._array.array import Array

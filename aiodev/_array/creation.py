@@ -11,8 +11,9 @@ from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.layout import parse_shape
 from aiodev._core import context
+from aiodev._core.current import current_stream
 from aiodev._core.registry import DeviceLike
-from aiodev._core.stream import Stream, current_stream
+from aiodev._core.stream import Stream
 from aiodev._memory.buffer import Buffer, Foreign
 from aiodev._memory.pools import pool_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._core import hostcalls, reactor, stream
+from aiodev._core import current, hostcalls, reactor
 from aiodev._core.errors import BadForkError
 from aiodev._core.registry import registry
 from aiodev._core.watcher import watcher
@@ -15,7 +15,7 @@ def install() -> None:
 
 def _forget() -> None:
     error = BadForkError("this stream", "make streams after the fork, or start processes with the 'spawn' method")
-    stream.lose_streams_after_fork(error)
+    current.lose_streams_after_fork(error)
     watcher.forget_after_fork()
     hostcalls.host_threads.forget_after_fork()
     reactor.forget_reactors_after_fork()

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
-import contextvars
 import inspect
 import itertools
-import sys
-import threading
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
 
 from aiodev._core import context, trace
+from aiodev._core.awaitables import Bridge
 from aiodev._core.backend import COMPLETED, SUBMITTED
 from aiodev._core.completion import Completion, Outcome, Reached, Result
 from aiodev._core.device import Device
-from aiodev._core.errors import ClosedError, DependencyError, StreamFullError
+from aiodev._core.errors import ClosedError, StreamFullError
 from aiodev._core.event import Event
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
 from aiodev._core.reactor import starting, wait_blocking
 from aiodev._core.registry import DeviceLike, registry
-from aiodev._core.timeline import Timeline, living_timelines, lose_all
+from aiodev._core.timeline import Timeline
 
-__all__ = ["Stream", "current_stream", "default_stream", "set_stream", "stream", "synchronize", "synchronize_blocking"]
+__all__ = ["Stream"]
 
 #: Streams of one device and priority share this many executing slots, round robin.
 SLOTS = 32
@@ -36,8 +33,6 @@ _PRIORITY_BITS, _SLOT_BITS = 2, 5
 _serials = itertools.count(1)
 _slots: dict[tuple[Device, int], itertools.count[int]] = {}
 _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
-_defaults: dict[Device, Stream] = {}
-_making_default = threading.Lock()
 
 
 class Stream:
@@ -217,7 +212,7 @@ class Stream:
         gate = self.timeline.gate()
         outcome = Outcome()
         try:
-            _Bridge(gate, outcome).follow(awaitable)
+            Bridge(gate, outcome).follow(awaitable)
         except BaseException:  # no loop is running, or it is closed: nobody would ever open the gate
             gate.open()
             raise
@@ -362,163 +357,6 @@ def _refuse(stream: Stream, *args: object) -> Any:
     raise ClosedError(stream)
 
 
-class _Bridge:
-    """Opens a gate when something of the host is done."""
-
-    def __init__(self, gate: Gate, outcome: Outcome) -> None:
-        self._gate = gate
-        self._outcome = outcome
-
-    def follow(self, awaitable: Any) -> None:
-        """Open the gate when ``awaitable`` is done."""
-        if isinstance(awaitable, concurrent.futures.Future):
-            awaitable.add_done_callback(self._settle)
-        elif asyncio.isfuture(awaitable):
-            loop = awaitable.get_loop()
-            if loop is asyncio._get_running_loop():
-                awaitable.add_done_callback(self._settle)
-            else:
-                loop.call_soon_threadsafe(awaitable.add_done_callback, self._settle)
-        elif "trio" in sys.modules and asyncio._get_running_loop() is None:
-            run_with = contextvars.copy_context()  # a system task has trio's own by default
-            sys.modules["trio"].lowlevel.spawn_system_task(self._run, awaitable, context=run_with)
-            return
-        else:
-            task = asyncio.get_running_loop().create_task(_result_of(awaitable))
-            _tasks.add(task)
-            task.add_done_callback(_tasks.discard)
-            task.add_done_callback(self._settle)
-            return
-        weakref.finalize(awaitable, self._gate.open, _unfinished("was dropped before it was done")).atexit = False
-
-    def _settle(self, future: Any) -> None:
-        if future.cancelled():
-            self._gate.open(_unfinished("was cancelled"))
-        elif future.exception() is not None:
-            self._gate.open(future.exception())
-        else:
-            self._outcome.result = future.result()
-            self._gate.open()
-
-    async def _run(self, awaitable: Awaitable[Any]) -> None:
-        finished = False
-        try:
-            self._outcome.result = await awaitable
-            finished = True
-        except Exception as error:
-            self._gate.open(error)
-        finally:
-            self._gate.open(None if finished else _unfinished("was cancelled"))
-
-
-_tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
-
-
-def _unfinished(what: str) -> DependencyError:
-    error = DependencyError("wait_future")
-    error.__cause__ = asyncio.CancelledError(f"the awaitable given to wait_future {what}")
-    return error
-
-
-async def _result_of(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
-
-
-# Current and default streams
-
-
-def default_stream(device: DeviceLike | None = None) -> Stream:
-    """The stream that a device's work goes to when no other is current; one for each device, made on first use."""
-    _, resolved = registry.resolve(device)
-    found = _defaults.get(resolved)
-    if found is None:
-        with _making_default:
-            found = _defaults.get(resolved)
-            if found is None:
-                found = _defaults[resolved] = Stream(resolved)
-    return found
-
-
-def current_stream(device: DeviceLike | None = None) -> Stream:
-    """The running task's stream for a device (default: its current device).
-
-    Task-local: what another task does with ``with stream:`` is never seen here; a task inherits from its creator.
-    """
-    frame = context.current()
-    if device is None and frame.stream is not None:
-        current: Stream = frame.stream
-        return current
-    resolved = registry.resolve(device)[1]
-    found: Stream | None = frame.streams.get(resolved)
-    return found if found is not None else default_stream(resolved)
-
-
-def set_stream(stream: Stream) -> None:
-    """Make a stream current for the rest of the task, or to the end of the innermost guard; the device stays."""
-    context.replace(stream=stream)
-
-
-class _NoStream:
-    """The guard that changes nothing."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, *error: object) -> None:
-        return None
-
-
-def stream(stream: Stream | None) -> Stream | _NoStream:
-    """The guard of a stream that may be None: then it does nothing."""
-    return _NoStream() if stream is None else stream
-
-
-def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
-    """The present ends of a device's timelines, those of streams that were dropped with work in flight included."""
-    _, resolved = registry.resolve(device)
-    return [(found, found.submitted) for found in living_timelines() if found.device == resolved]
-
-
-async def synchronize(device: DeviceLike | None = None) -> None:
-    """Wait for what was submitted so far to every stream of a device (default: the current one).
-
-    Raises:
-        BaseException: the first failure that nobody was told of yet.
-    """
-    points = _points_of(device)
-    for timeline, value in points:
-        await Reached(timeline, value)
-    for timeline, value in points:
-        timeline.check_all(value)
-
-
-def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None = None) -> None:
-    """Block this thread until what was submitted so far to every stream of a device is done.
-
-    Raises:
-        TimeoutError: ``timeout`` seconds have passed.
-        BaseException: as ``synchronize``.
-    """
-    points = _points_of(device)
-    for timeline, value in points:
-        wait_blocking(timeline, value, timeout)
-    for timeline, value in points:
-        timeline.check_all(value)
-
-
-def lose_streams_after_fork(error: BaseException) -> None:
-    """In a forked child: what belongs to the parent raises, and nothing of it hangs."""
-    global _making_default
-    lose_all(error)
-    _making_default = threading.Lock()  # another thread of the parent may have held it
-    _defaults.clear()
+def forget_slots_after_fork() -> None:
+    """In a forked child: nobody has a slot."""
     _slots.clear()
-
-
-Event.current_stream = staticmethod(current_stream)

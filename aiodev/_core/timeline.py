@@ -29,10 +29,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fault
+from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend, Fault
 from aiodev._core.config import settings
 from aiodev._core.deferred import Deferred, DeferredGate
-from aiodev._core.errors import DependencyError
+from aiodev._core.faults import KnownFault, dependency_error, root_cause
 from aiodev._core.gate import Gate
 from aiodev._core.watcher import watcher
 
@@ -64,28 +64,6 @@ class Counters:
 totals = Counters()
 
 
-class KnownFault:
-    """A fault as the host knows it; ``cause`` is the fault of another timeline that it comes from.
-
-    ``told``: a waiter of this timeline was told, so that it has ended. ``retrieved``: somebody knows of it, if only through
-    a timeline that depends on this one, so that it need not be reported.
-    """
-
-    __slots__ = ("cause", "error", "first", "last", "retrieved", "told")
-
-    def __init__(self, fault: Fault, error: BaseException, cause: KnownFault | None) -> None:
-        self.first = fault.first
-        self.last = fault.last
-        self.cause = cause
-        self.error = error
-        self.told = False
-        self.retrieved = False
-
-    def covers(self, value: int) -> bool:
-        """Whether operation ``value`` failed or did not run because of this."""
-        return self.first <= value and (self.last is None or value <= self.last)
-
-
 class Timeline:
     """One queue of one backend, and what is known of its operations.
 
@@ -99,6 +77,7 @@ class Timeline:
         "_faults",
         "_gate_errors",
         "_kept",
+        "_lease",
         "_native_counters",
         "_reserved",
         "_seen_faults",
@@ -135,6 +114,7 @@ class Timeline:
         self.queue = 0
         self._bound: Callable[[], None] | None = None
         self._native_counters: memoryview[int] | None = None
+        self._lease: _Lease | None = None
         _living[id(self)] = self
         self.operations: Any  # a Backend, a Deferred, or a Lost
         self.deferred = not entry.started
@@ -153,6 +133,7 @@ class Timeline:
                 backend = self.entry.backend
                 queue, self._native_counters = backend.create_queue(self.device.index, self.priority, self._reserved)
                 self.queue = queue
+                self._lease = _Lease(backend, queue)
 
     def bind(self) -> None:
         """Submit to the backend from now on."""
@@ -309,14 +290,14 @@ class Timeline:
         if fault.error is not None:
             return KnownFault(fault, fault.error, None)
         if fault.dependency is None:
-            error = self._gate_errors.pop(fault.first, None) or _dependency(self.label, None)
+            error = self._gate_errors.pop(fault.first, None) or dependency_error(self.label, None)
             return KnownFault(fault, error, None)
         # What an operation waits for is kept until its faults were learnt, which is what `release` sees to.
         queue, first = fault.dependency
         sources = (kept for _, kept in self._kept if isinstance(kept, Timeline) and kept.queue == queue)
         source = next(sources, None)
         cause = source.fault_of(first) if source is not None else None
-        error = _dependency(f"an operation of {self.label}", _root(cause.error) if cause else None)
+        error = dependency_error(f"an operation of {self.label}", root_cause(cause.error) if cause else None)
         return KnownFault(fault, error, cause)
 
     def error_of(self, value: int) -> BaseException | None:
@@ -336,7 +317,7 @@ class Timeline:
         self._tell(fault)
         if value == fault.first:
             raise fault.error
-        raise _dependency(f"an operation of {self.label}", _root(fault.error))
+        raise dependency_error(f"an operation of {self.label}", root_cause(fault.error))
 
     def check_all(self, value: int) -> None:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""
@@ -367,6 +348,8 @@ class Timeline:
         self.counters = counters
         self.operations = Lost(error)
         self.deferred = False
+        if self._lease is not None:
+            self._lease.queue = 0
         if self._bound is not None:
             self._bound()
         self._kept.clear()
@@ -384,13 +367,9 @@ class Timeline:
                 logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.error)
 
     def end(self) -> None:
-        """Report, and give the queue back. The timeline must be idle; who waits for it still sees that it is."""
+        """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""
         _dropped.discard(self)
         self.report()
-        if self.lost is None and self.queue:
-            self.counters = memoryview(self.counters.tobytes()).cast("q")
-            queue, self.queue = self.queue, 0
-            self.entry.backend.destroy_queue(queue)
 
     def __del__(self) -> None:
         if sys.is_finalizing() or self.queue == 0 or self.lost is not None:
@@ -399,6 +378,25 @@ class Timeline:
         # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.
         _dropped.add(self)
         watcher.hand_over(self, self.counters[SUBMITTED], self.end)
+
+
+class _Lease:
+    """A timeline's queue, which goes back when nothing refers to the timeline any more.
+
+    Its streams may be gone and its work done while somebody waits for it still, in ``synchronize`` of the device. A queue
+    that a new timeline got meanwhile would be taken for the old one there. The watcher gives it back, for the same reason
+    that it ends the timeline.
+    """
+
+    __slots__ = ("backend", "queue")
+
+    def __init__(self, backend: Backend, queue: int) -> None:
+        self.backend = backend
+        self.queue = queue
+
+    def __del__(self) -> None:
+        if self.queue and not sys.is_finalizing():
+            watcher.call(partial(self.backend.destroy_queue, self.queue))
 
 
 def living_timelines() -> set[Timeline]:
@@ -415,19 +413,6 @@ def lose_all(error: BaseException) -> None:
     for timeline in living_timelines():
         timeline.lose(error)
     _dropped.clear()
-
-
-def _root(error: BaseException) -> BaseException:
-    """The failure at the origin of a chain of dependencies."""
-    while isinstance(error, DependencyError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _dependency(operation: str, cause: BaseException | None) -> DependencyError:
-    error = DependencyError(operation)
-    error.__cause__ = cause
-    return error
 
 
 class Lost:

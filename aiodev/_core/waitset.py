@@ -69,11 +69,10 @@ class Descriptor:
 class _Waiters:
     """The waiters of one timeline."""
 
-    __slots__ = ("by_value", "heap", "queue", "timeline")
+    __slots__ = ("by_value", "heap", "timeline")
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.queue = timeline.queue  # which the timeline has no more when it has ended
         self.heap: list[int] = []
         self.by_value: dict[int, dict[Hashable, None]] = {}
 
@@ -130,8 +129,6 @@ class WaitSet:
         """Forget ``token``."""
         group = self._groups.get(timeline.entry.backend, {})
         waiters = group.get(timeline.queue)
-        if timeline.queue == 0:  # it has ended
-            waiters = next((found for found in group.values() if found.timeline is timeline), None)
         tokens = waiters.by_value.get(value) if waiters is not None else None
         if waiters is None or tokens is None:
             return
@@ -142,7 +139,7 @@ class WaitSet:
                 self._drop(group, waiters)
 
     def _drop(self, group: dict[int, _Waiters], waiters: _Waiters) -> None:
-        del group[waiters.queue]
+        del group[waiters.timeline.queue]
         waiters.timeline.parked -= 1
 
     def collect(self) -> list[Hashable]:

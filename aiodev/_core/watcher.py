@@ -44,7 +44,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self._starting = threading.RLock()
-        self._inbox: deque[tuple[Timeline, int, _Job]] = deque()
+        self._inbox: deque[tuple[Timeline | None, int, _Job]] = deque()
         self._waits: WaitSet | None = None
 
     def watch(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
@@ -59,6 +59,11 @@ class Watcher:
     def hand_over(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
         """As ``watch``, but always from the watcher's thread: for finalizers, which may run under any lock."""
         self._inbox.append((timeline, value, _Job(callback)))
+        self._started().descriptor.wake()
+
+    def call(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` soon, from the watcher's thread; for finalizers, too."""
+        self._inbox.append((None, 0, _Job(callback)))
         self._started().descriptor.wake()
 
     def _started(self) -> WaitSet:
@@ -79,7 +84,7 @@ class Watcher:
             done = waits.collect()
             while self._inbox:
                 timeline, value, job = self._inbox.popleft()
-                if not waits.add(timeline, value, job):
+                if timeline is None or not waits.add(timeline, value, job):
                     done.append(job)
                 del timeline, job
             done.reverse()

@@ -14,10 +14,11 @@ from typing import Any, overload
 from aiodev._core import sites
 from aiodev._core.backend import KernelSpec
 from aiodev._core.completion import Completion
+from aiodev._core.current import current_stream
 from aiodev._core.device import Device
 from aiodev._core.errors import LaunchError
 from aiodev._core.registry import registry
-from aiodev._core.stream import Stream, current_stream
+from aiodev._core.stream import Stream
 from aiodev._kernel.analysis import BodyUse, analyse
 from aiodev._kernel.launch import BRANCHES, MISSING, Variant, generate_call
 from aiodev._kernel.loaded import GatedCompletion, wait_for

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiodev._core import context, sites
 from aiodev._core.completion import Completion
-from aiodev._core.stream import current_stream
+from aiodev._core.current import current_stream
 from aiodev._kernel.signature import ARRAY, COMPLEX, Signature
 
 if TYPE_CHECKING:

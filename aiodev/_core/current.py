@@ -1,0 +1,117 @@
+"""The current and the default streams, and waiting for all streams of a device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from aiodev._core import context
+from aiodev._core.completion import Reached
+from aiodev._core.device import Device
+from aiodev._core.event import Event
+from aiodev._core.reactor import wait_blocking
+from aiodev._core.registry import DeviceLike, registry
+from aiodev._core.stream import Stream, forget_slots_after_fork
+from aiodev._core.timeline import Timeline, living_timelines, lose_all
+
+__all__ = ["current_stream", "default_stream", "set_stream", "stream", "synchronize", "synchronize_blocking"]
+
+_defaults: dict[Device, Stream] = {}
+_making_default = threading.Lock()
+
+
+def default_stream(device: DeviceLike | None = None) -> Stream:
+    """The stream that a device's work goes to when no other is current; one for each device, made on first use."""
+    _, resolved = registry.resolve(device)
+    found = _defaults.get(resolved)
+    if found is None:
+        with _making_default:
+            found = _defaults.get(resolved)
+            if found is None:
+                found = _defaults[resolved] = Stream(resolved)
+    return found
+
+
+def current_stream(device: DeviceLike | None = None) -> Stream:
+    """The running task's stream for a device (default: its current device).
+
+    Task-local: what another task does with ``with stream:`` is never seen here; a task inherits from its creator.
+    """
+    frame = context.current()
+    if device is None and frame.stream is not None:
+        current: Stream = frame.stream
+        return current
+    resolved = registry.resolve(device)[1]
+    found: Stream | None = frame.streams.get(resolved)
+    return found if found is not None else default_stream(resolved)
+
+
+def set_stream(stream: Stream) -> None:
+    """Make a stream current for the rest of the task, or to the end of the innermost guard; the device stays."""
+    context.replace(stream=stream)
+
+
+class _NoStream:
+    """The guard that changes nothing."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *error: object) -> None:
+        return None
+
+
+def stream(stream: Stream | None) -> Stream | _NoStream:
+    """The guard of a stream that may be None: then it does nothing."""
+    return _NoStream() if stream is None else stream
+
+
+def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
+    """The present ends of a device's timelines, those of streams that were dropped with work in flight included."""
+    _, resolved = registry.resolve(device)
+    return [(found, found.submitted) for found in living_timelines() if found.device == resolved]
+
+
+async def synchronize(device: DeviceLike | None = None) -> None:
+    """Wait for what was submitted so far to every stream of a device (default: the current one).
+
+    Raises:
+        BaseException: the first failure that nobody was told of yet.
+    """
+    points = _points_of(device)
+    for timeline, value in points:
+        await Reached(timeline, value)
+    for timeline, value in points:
+        timeline.check_all(value)
+
+
+def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None = None) -> None:
+    """Block this thread until what was submitted so far to every stream of a device is done.
+
+    Raises:
+        TimeoutError: ``timeout`` seconds have passed.
+        BaseException: as ``synchronize``.
+    """
+    points = _points_of(device)
+    for timeline, value in points:
+        wait_blocking(timeline, value, timeout)
+    for timeline, value in points:
+        timeline.check_all(value)
+
+
+def lose_streams_after_fork(error: BaseException) -> None:
+    """In a forked child: what belongs to the parent raises, and nothing of it hangs."""
+    global _making_default
+    lose_all(error)
+    _making_default = threading.Lock()  # another thread of the parent may have held it
+    _defaults.clear()
+    forget_slots_after_fork()
+
+
+Event.current_stream = staticmethod(current_stream)
