@@ -45,6 +45,7 @@ logger = logging.getLogger("aiodev")
 Clock = Mapping["Timeline", int]
 _NO_CLOCK: Clock = {}
 _opening = threading.Lock()
+_learning = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 _FAULTS_KEPT = 1024  # whoever waits for an older one finds nothing; each was told or reported
@@ -279,12 +280,14 @@ class Timeline:
     def _learn_faults(self) -> None:
         if self.queue == 0 or self.lost is not None:  # a lost queue is the parent's, or not there any more
             return
-        known = {fault.first for fault in self._faults}
-        self._seen_faults = self.counters[FAULTS]
-        for fault in self.entry.backend.faults(self.queue):
-            if fault.first not in known:
-                self._faults.append(self._known(fault))
-        del self._faults[:-_FAULTS_KEPT]
+        with _learning:
+            seen = self.counters[FAULTS]
+            known = {fault.first for fault in self._faults}
+            for fault in self.entry.backend.faults(self.queue):
+                if fault.first not in known:
+                    self._faults.append(self._known(fault))
+            del self._faults[:-_FAULTS_KEPT]
+            self._seen_faults = seen  # last: who finds it up to date relies on the list
 
     def _known(self, fault: Fault) -> KnownFault:
         if fault.error is not None:
@@ -330,12 +333,16 @@ class Timeline:
                 raise fault.error
 
     def _tell(self, fault: KnownFault) -> None:
-        if fault.told:
-            return
-        fault.told = fault.retrieved = True
-        if fault.last is None:
-            self.entry.backend.forgive(self.queue)
-            fault.last = self.counters[SUBMITTED]
+        with _learning:
+            if fault.told:
+                return
+            fault.told = fault.retrieved = True
+            if fault.last is None:
+                backend = self.entry.backend
+                backend.forgive(self.queue)
+                # Where it ended, by the backend's word: others may be submitting.
+                ends = (ended.last for ended in backend.faults(self.queue) if ended.first == fault.first)
+                fault.last = next(ends, None) or self.counters[SUBMITTED]
         if fault.cause is not None:
             fault.cause.retrieved = True
 
@@ -408,7 +415,8 @@ def living_timelines() -> set[Timeline]:
 
 def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included."""
-    global _opening
+    global _learning, _opening
+    _learning = threading.RLock()
     _opening = threading.Lock()  # this is a forked child, and another thread of the parent may have held it
     for timeline in living_timelines():
         timeline.lose(error)

@@ -261,7 +261,7 @@ async def test_a_failure_that_nobody_waited_for_is_reported_at_close(reports: Re
     assert reports.errors == ["unheard"]
     del stream
     gc.collect()
-    await aiodev.synchronize("cpu")
+    await Stream("cpu").call(int)
     assert reports.errors == ["unheard"]
 
 

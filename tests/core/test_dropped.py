@@ -1,0 +1,53 @@
+"""What becomes of a stream's queue when nobody holds the stream any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+import aiodev
+from aiodev._core import timeline
+from aiodev._core.watcher import watcher
+
+
+def let_the_watcher_catch_up() -> None:
+    """Return when it has ended the timelines that are idle by now, and given back what was to be given back then."""
+    for _ in range(2):
+        caught_up = threading.Event()
+        watcher.call(caught_up.set)
+        assert caught_up.wait(30)
+
+
+async def test_a_queue_that_somebody_waits_for_is_not_given_to_another_stream() -> None:
+    """A device's ``synchronize`` waits for dropped streams; new ones meanwhile are not taken for them."""
+    await aiodev.init("cpu")
+    held, dropped = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    gate = held._gate()
+    dropped.wait_stream(held)
+    last, queue = dropped.stream_id, dropped.timeline.queue
+    del dropped
+    waiting = asyncio.ensure_future(aiodev.synchronize("cpu"))
+    await asyncio.sleep(0)
+    gate.open()
+    while timeline._dropped:
+        let_the_watcher_catch_up()
+    others = [aiodev.Stream("cpu") for _ in range(3)]
+    assert all(other.stream_id > last and other.timeline.queue != queue for other in others)
+    await asyncio.wait_for(waiting, 30)
+
+
+async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:
+    """Thousands of streams, one after the other, take the room of few."""
+    await aiodev.init("cpu")
+    if aiodev.get_backend("cpu").executor_kind == "python":  # type: ignore[attr-defined]
+        pytest.skip("the portable executor gives every queue a number of its own")
+    queues = set()
+    for _ in range(2000):
+        stream = aiodev.Stream("cpu")
+        queues.add(stream.timeline.queue)
+        await stream.call(abs, -1)
+        del stream
+        let_the_watcher_catch_up()
+    assert len(queues) < 200
