@@ -134,7 +134,6 @@ class Timeline:
                 backend = self.entry.backend
                 queue, self._native_counters = backend.create_queue(self.device.index, self.priority, self._reserved)
                 self.queue = queue
-                self._lease = _Lease(backend, queue)
 
     def bind(self) -> None:
         """Submit to the backend from now on."""
@@ -377,6 +376,8 @@ class Timeline:
         """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""
         _dropped.discard(self)
         self.report()
+        if self.lost is None and self._lease is None:
+            self._lease = _Lease(self.entry.backend, self.queue)
 
     def __del__(self) -> None:
         if sys.is_finalizing() or self.queue == 0 or self.lost is not None:
@@ -388,7 +389,10 @@ class Timeline:
 
 
 class _Lease:
-    """A timeline's queue, which goes back when nothing refers to the timeline any more.
+    """The queue of a timeline that has ended, which goes back when nothing refers to the timeline any more.
+
+    It is made when the timeline ends, not before: the collector would call the finalizers of both at once, and the queue would
+    go back while the watcher still waits for the timeline that the other finalizer handed to it.
 
     Its streams may be gone and its work done while somebody waits for it still, in ``synchronize`` of the device. A queue
     that a new timeline got meanwhile would be taken for the old one there. The watcher gives it back, for the same reason

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import logging
 import os
 import socket
 from collections.abc import Hashable
@@ -24,6 +25,8 @@ from aiodev._core.backend import COMPLETED, Backend
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
+
+logger = logging.getLogger("aiodev")
 
 
 class Descriptor:
@@ -165,7 +168,15 @@ class WaitSet:
             if not heap or not waiters.by_value:
                 self._drop(group, waiters)
                 return
-            if backend.arm(queue, heap[0], self.descriptor.waker(backend)):
+            try:
+                if backend.arm(queue, heap[0], self.descriptor.waker(backend)):
+                    return
+            except Exception:
+                # Whoever waits is woken, tries again, and gets the error; those of other timelines must not miss their turn.
+                logger.exception("%r cannot be waited for", waiters.timeline)
+                for tokens in waiters.by_value.values():
+                    done.extend(tokens)
+                self._drop(group, waiters)
                 return
 
 

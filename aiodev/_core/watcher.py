@@ -84,7 +84,12 @@ class Watcher:
             done = waits.collect()
             while self._inbox:
                 timeline, value, job = self._inbox.popleft()
-                if timeline is None or not waits.add(timeline, value, job):
+                try:
+                    parked = timeline is not None and waits.add(timeline, value, job)
+                except Exception:  # this thread outlives every backend: whoever relies on it must not hang
+                    logger.exception("%r cannot be waited for", timeline)
+                    parked = False
+                if not parked:
                     done.append(job)
                 del timeline, job
             done.reverse()
