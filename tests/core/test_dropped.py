@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -36,6 +37,26 @@ async def test_a_queue_that_somebody_waits_for_is_not_given_to_another_stream() 
     others = [aiodev.Stream("cpu") for _ in range(3)]
     assert all(other.stream_id > last and other.timeline.queue != queue for other in others)
     await asyncio.wait_for(waiting, 30)
+
+
+async def test_a_stream_in_a_cycle_ends_when_its_work_does() -> None:
+    """The collector, which finalizes all of a cycle at once, does not take the queue from work in flight."""
+    await aiodev.init("cpu")
+    held, dropped = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    gate = held._gate()
+    dropped.wait_stream(held)
+    cycle: list[object] = [dropped]
+    cycle.append(cycle)
+    del cycle, dropped
+    gc.collect()
+    let_the_watcher_catch_up()
+    assert len(timeline._dropped) == 1
+    waiting = asyncio.ensure_future(aiodev.synchronize("cpu"))
+    await asyncio.sleep(0)
+    gate.open()
+    await asyncio.wait_for(waiting, 30)
+    let_the_watcher_catch_up()
+    assert not timeline._dropped
 
 
 async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:

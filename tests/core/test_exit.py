@@ -39,6 +39,13 @@ ENDINGS = {
     "the program ends": "print('ready', flush=True)",
     "SystemExit": "print('ready', flush=True); sys.exit(0)",
     "a loop ends": "asyncio.run(asyncio.sleep(0)); print('ready', flush=True)",
+    "threads go on waiting": """
+threading.Thread(target=held.synchronize_blocking, daemon=True).start()
+threading.Thread(target=lambda: asyncio.run(held.synchronize()), daemon=True).start()
+while held.timeline.parked < 3:  # theirs, and the watcher's for the call
+    time.sleep(0)
+print('ready', flush=True)
+""",
     "a loop ends with a waiter": """
 async def main():
     waiter = asyncio.ensure_future(held.synchronize())
@@ -57,6 +64,24 @@ async def main():
     await held.synchronize()
 
 asyncio.run(main())
+""",
+    "a loop of uvloop": """
+import uvloop
+
+async def main():
+    print('ready', flush=True)
+    await held.synchronize()
+
+uvloop.run(main())
+""",
+    "a run of trio": """
+import trio
+
+async def main():
+    print('ready', flush=True)
+    await held.synchronize()
+
+trio.run(main)
 """,
     "a called function is awaited": """
 async def main():
