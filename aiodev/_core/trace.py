@@ -10,8 +10,11 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from aiodev._core.reactor import wait_blocking
+
 if TYPE_CHECKING:
     from aiodev._core.stream import Stream
+    from aiodev._core.timeline import Timeline
 
 #: Names of kernel entries, filled in by the kernel layer.
 entry_names: dict[int, str] = {}
@@ -20,14 +23,21 @@ entry_names: dict[int, str] = {}
 class Span:
     """One traced operation; times in ns of ``time.perf_counter_ns``, 0 until it ran."""
 
-    __slots__ = ("begin", "device", "end", "name", "stream_id")
+    __slots__ = ("begin", "device", "end", "last", "name", "stream_id", "timeline")
 
-    def __init__(self, name: str, stream: Stream) -> None:
+    def __init__(self, name: str, timeline: Timeline, stream: Stream) -> None:
         self.name = name
+        self.timeline = timeline
+        self.last = 0  # the number of the closing stamp
         self.stream_id = stream.stream_id
         self.device = stream.device
         self.begin = ctypes.c_int64()
         self.end = ctypes.c_int64()
+
+    def settle(self) -> None:
+        """See to it that what has run has its closing stamp, which follows it at once: some µs, seldom blocking at all."""
+        if self.end.value == 0 and self.timeline.reached(self.last - 1):
+            wait_blocking(self.timeline, self.last, None)
 
 
 class Trace:
@@ -49,11 +59,12 @@ class Trace:
         identity = Identity(stream)
 
         def submit_traced(*args: Any) -> int:
-            span = Span(name(args), identity)  # type: ignore[arg-type]
+            span = Span(name(args), timeline, identity)  # type: ignore[arg-type]
             operations, queue = timeline.operations, timeline.queue
             timeline.keep(operations.stamp(queue, ctypes.addressof(span.begin)), span)
             value = submit(*args)
-            timeline.keep(operations.stamp(queue, ctypes.addressof(span.end)), span)
+            span.last = operations.stamp(queue, ctypes.addressof(span.end))
+            timeline.keep(span.last, span)
             self.spans.append(span)
             return value
 
