@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 
 import pytest
 
@@ -21,6 +22,14 @@ def let_the_watcher_catch_up() -> None:
         assert caught_up.wait(30)
 
 
+def let_dropped_timelines_end() -> None:
+    """Return when the watcher has ended every dropped timeline, whose work must be done or about to be."""
+    deadline = time.monotonic() + 30
+    while timeline._dropped:
+        assert time.monotonic() < deadline, f"never ended: {timeline._dropped}"
+        let_the_watcher_catch_up()
+
+
 async def test_a_queue_that_somebody_waits_for_is_not_given_to_another_stream() -> None:
     """A device's ``synchronize`` waits for dropped streams; new ones meanwhile are not taken for them."""
     await aiodev.init("cpu")
@@ -32,8 +41,7 @@ async def test_a_queue_that_somebody_waits_for_is_not_given_to_another_stream() 
     waiting = asyncio.ensure_future(aiodev.synchronize("cpu"))
     await asyncio.sleep(0)
     gate.open()
-    while timeline._dropped:
-        let_the_watcher_catch_up()
+    let_dropped_timelines_end()
     others = [aiodev.Stream("cpu") for _ in range(3)]
     assert all(other.stream_id > last and other.timeline.queue != queue for other in others)
     await asyncio.wait_for(waiting, 30)
@@ -50,13 +58,12 @@ async def test_a_stream_in_a_cycle_ends_when_its_work_does() -> None:
     del cycle, dropped
     gc.collect()
     let_the_watcher_catch_up()
-    assert len(timeline._dropped) == 1
-    waiting = asyncio.ensure_future(aiodev.synchronize("cpu"))
+    (line,) = timeline._dropped
+    waiting = asyncio.ensure_future(aiodev.Completion(line, 1).synchronize())
     await asyncio.sleep(0)
     gate.open()
     await asyncio.wait_for(waiting, 30)
-    let_the_watcher_catch_up()
-    assert not timeline._dropped
+    let_dropped_timelines_end()
 
 
 async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:
