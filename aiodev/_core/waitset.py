@@ -8,7 +8,7 @@ Invariants:
 
 1.  On each timeline with waiters, the lowest awaited value is armed, or about to be looked at by ``collect``.
 2.  A descriptor and its wakers are never closed while the process lives, but pooled: native code may be about to write.
-    A stale wake-up is harmless, since ``collect`` looks at the counters.
+    A stale wake-up is harmless, since ``collect`` collects from every waker and looks at the counters.
 """
 
 from __future__ import annotations
@@ -150,10 +150,12 @@ class WaitSet:
         self.descriptor.clear()
         done: list[Hashable] = []
         due, self._due = self._due, []
-        for backend in self._groups:
-            due.extend((backend, queue) for queue in backend.collect(self.descriptor.waker(backend)))
+        # Every waker of the descriptor, whether or not anybody waits here for its backend: one that fired for an earlier owner
+        # of the descriptor would stay silent until it is collected.
+        for backend, waker in self.descriptor.wakers.items():
+            due.extend((backend, queue) for queue in backend.collect(waker))
         for backend, queue in due:
-            self._settle(backend, self._groups[backend], queue, done)
+            self._settle(backend, self._groups.get(backend, {}), queue, done)
         return done
 
     def _settle(self, backend: Backend, group: dict[int, _Waiters], queue: int, done: list[Hashable]) -> None:

@@ -254,3 +254,30 @@ async def test_waking_a_crowd_takes_one_turn() -> None:
     finally:
         del waits.collect
     assert 1 <= collections <= 3 and stream.timeline.counters[SUBMITTED] == 2
+
+
+def test_a_recycled_descriptor_wakes_its_next_owner() -> None:
+    """A wake-up that a closed loop never saw does not silence the loop that gets its descriptor."""
+    stream = aiodev.Stream("cpu")
+    for turn in range(50):
+        latch = Latch(stream)
+        call = stream.call(int, turn)
+        loop = asyncio.new_event_loop()
+        abandoned = loop.create_task(_result(call))
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        abandoned._log_destroy_pending = False  # type: ignore[attr-defined]
+        latch.release()  # and the wake-up goes to nobody
+        call.synchronize_blocking(30)
+
+        async def wait() -> None:
+            await asyncio.sleep(0)  # the reactor has nothing to wait for when the stale wake-up arrives
+            current_reactor()
+            await asyncio.sleep(0.001)
+            held = Latch(stream)
+            later = asyncio.ensure_future(_result(stream.call(int, 1)))
+            await asyncio.sleep(0)
+            held.release()
+            assert await asyncio.wait_for(later, 10) == 1
+
+        asyncio.run(wait())
