@@ -17,13 +17,24 @@ class KnownFault:
 
     __slots__ = ("cause", "error", "first", "last", "retrieved", "told")
 
-    def __init__(self, fault: Fault, error: BaseException, cause: KnownFault | None) -> None:
+    def __init__(self, fault: Fault, error: BaseException) -> None:
         self.first = fault.first
         self.last = fault.last
-        self.cause = cause
+        self.cause: KnownFault | None = None
         self.error = error
         self.told = False
         self.retrieved = False
+
+    def explain(self) -> None:
+        """Put the failure at the origin of ``cause`` into ``error``, which says that an operation did not run."""
+        chain: list[KnownFault] = []
+        fault = self
+        while fault.cause is not None and fault.error.__cause__ is None:
+            chain.append(fault)
+            fault = fault.cause
+        origin = root_cause(fault.error)
+        for explained in chain:
+            explained.error.__cause__ = origin
 
     def covers(self, value: int) -> bool:
         """Whether operation ``value`` failed or did not run because of this."""

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend, Fault
+from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend
 from aiodev._core.config import settings
 from aiodev._core.deferred import Deferred, DeferredGate
 from aiodev._core.faults import KnownFault, dependency_error, root_cause
@@ -116,7 +116,6 @@ class Timeline:
         self._bound: Callable[[], None] | None = None
         self._native_counters: memoryview[int] | None = None
         self._lease: _Lease | None = None
-        _living[id(self)] = self
         self.operations: Any  # a Backend, a Deferred, or a Lost
         self.deferred = not entry.started
         if self.deferred:
@@ -126,6 +125,7 @@ class Timeline:
         else:
             self.open_queue()
             self.bind()
+        _living[id(self)] = self  # when it is whole, since other threads wait for all that live
 
     def open_queue(self) -> None:
         """Have a queue of the backend, which has started; nothing happens when there is one."""
@@ -269,6 +269,10 @@ class Timeline:
         """The fault that covers a finished operation, or None."""
         if self.counters[FAULTS] != self._seen_faults:
             self._learn_faults()
+        return self.known_fault(value)
+
+    def known_fault(self, value: int) -> KnownFault | None:
+        """As ``fault_of``, among the faults that have been learnt."""
         for fault in reversed(self._faults):
             if fault.covers(value):
                 return fault
@@ -277,30 +281,51 @@ class Timeline:
         return None
 
     def _learn_faults(self) -> None:
-        if self.queue == 0 or self.lost is not None:  # a lost queue is the parent's, or not there any more
-            return
-        with _learning:
-            seen = self.counters[FAULTS]
-            known = {fault.first for fault in self._faults}
-            for fault in self.entry.backend.faults(self.queue):
-                if fault.first not in known:
-                    self._faults.append(self._known(fault))
-            del self._faults[:-_FAULTS_KEPT]
-            self._seen_faults = seen  # last: who finds it up to date relies on the list
+        """Learn of new faults, here and on every timeline that they come from, and then what caused each.
 
-    def _known(self, fault: Fault) -> KnownFault:
-        if fault.error is not None:
-            return KnownFault(fault, fault.error, None)
-        if fault.dependency is None:
-            error = self._gate_errors.pop(fault.first, None) or dependency_error(self.label, None)
-            return KnownFault(fault, error, None)
-        # What an operation waits for is kept until its faults were learnt, which is what `release` sees to.
-        queue, first = fault.dependency
-        sources = (kept for _, kept in self._kept if isinstance(kept, Timeline) and kept.queue == queue)
-        source = next(sources, None)
-        cause = source.fault_of(first) if source is not None else None
-        error = dependency_error(f"an operation of {self.label}", root_cause(cause.error) if cause else None)
-        return KnownFault(fault, error, cause)
+        Not by recursion: streams that wait for each other in turn have faults that come from each other in turn, and a chain
+        of dependent streams may be longer than the stack.
+        """
+        with _learning:
+            seen: dict[Timeline, int] = {}
+            dependent: list[tuple[KnownFault, Timeline | None, int]] = []
+            ahead: list[Timeline] = [self]
+            while ahead:
+                line = ahead.pop()
+                if line.queue == 0 or line.lost is not None:  # a lost queue is the parent's, or not there any more
+                    continue
+                count = line.counters[FAULTS]
+                if count == seen.get(line, line._seen_faults):
+                    continue
+                seen[line] = count
+                for known, source, first in line._new_faults():
+                    dependent.append((known, source, first))
+                    if source is not None:
+                        ahead.append(source)
+            for known, source, first in dependent:
+                known.cause = source.known_fault(first) if source is not None else None
+            for known, _, _ in dependent:
+                known.explain()
+            for line, count in seen.items():
+                del line._faults[:-_FAULTS_KEPT]
+                line._seen_faults = count  # last: who finds it up to date relies on the list
+
+    def _new_faults(self) -> list[tuple[KnownFault, Timeline | None, int]]:
+        """Take new faults into the list; returns those that come from another timeline: its fault's number and it."""
+        dependent: list[tuple[KnownFault, Timeline | None, int]] = []
+        known = {fault.first for fault in self._faults}
+        for fault in self.entry.backend.faults(self.queue):
+            if fault.first in known:
+                continue
+            error = fault.error or self._gate_errors.pop(fault.first, None)
+            found = KnownFault(fault, error or dependency_error(self.label, None))
+            self._faults.append(found)
+            if fault.dependency is not None:
+                # What an operation waits for is kept until its faults were learnt, which is what `release` sees to.
+                queue, first = fault.dependency
+                sources = (kept for _, kept in self._kept if isinstance(kept, Timeline) and kept.queue == queue)
+                dependent.append((found, next(sources, None), first))
+        return dependent
 
     def error_of(self, value: int) -> BaseException | None:
         """What went wrong with operation ``value``, without telling."""
