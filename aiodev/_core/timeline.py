@@ -318,7 +318,8 @@ class Timeline:
             if fault.first in known:
                 continue
             error = fault.error or self._gate_errors.pop(fault.first, None)
-            found = KnownFault(fault, error or dependency_error(self.label, None))
+            what = self.label if fault.dependency is None else f"an operation of {self.label}"
+            found = KnownFault(fault, error or dependency_error(what, None))
             self._faults.append(found)
             if fault.dependency is not None:
                 # What an operation waits for is kept until its faults were learnt, which is what `release` sees to.
