@@ -30,6 +30,7 @@ from aiodev._core.registry import (
     register_backend,
     set_device,
 )
+from aiodev._core.sites import register_library
 from aiodev._core.stream import Stream
 from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
 from aiodev._kernel.kernel import Kernel, kernel
@@ -76,6 +77,7 @@ __all__ = [
     "memory",
     "ones",
     "register_backend",
+    "register_library",
     "set_device",
     "set_stream",
     "stream",

@@ -9,6 +9,7 @@ from __future__ import annotations
 if __name__ != "aiodev.kernels":
     raise ImportError(f"this folder is the package aiodev.kernels, not {__name__!r}; `import aiodev.kernels`")
 
+import aiodev
 from aiodev.kernels.conversion import astype, clip, where
 from aiodev.kernels.elementwise import (
     abs,
@@ -57,6 +58,8 @@ from aiodev.kernels.elementwise import (
     tanh,
     trunc,
 )
+
+aiodev.register_library(__name__)
 
 __all__ = [
     "abs",

@@ -77,6 +77,8 @@ class KernelSpec:
 
     ``arguments`` holds one descriptor an argument: ``"f4"`` for a scalar (NumPy's dtype code), ``"A2f4C"`` for an array
     (dimensions, dtype code, layout ``C`` contiguous or ``A`` any), with a trailing ``r`` where it is read-only.
+    ``options`` are those that are on, as in :func:`aiodev.kernel`: ``("fastmath", True)``, or the flags' sorted names in place
+    of True.
     """
 
     name: str

@@ -3,26 +3,75 @@
 A site is ``index << 32 | instruction``: an index in a table of code objects, and the byte offset of the calling
 instruction. Only when an error is shown is it turned into a file and a line. Code objects are few and live as long as their
 modules, so the table keeps them.
+
+What a library submits is its callers' doing: an error names the place outside that called it. Whether code belongs to one
+is found out when it is first seen, so that a program's own launches pay nothing for it.
 """
 
 from __future__ import annotations
 
 import sys
-from types import CodeType
+import threading
+from types import CodeType, FrameType
+
+__all__ = ["describe", "here", "register_library"]
 
 _codes: list[CodeType] = []
+#: Index by the code object's id; 0 for a library's.
 _indices: dict[int, int] = {}
+_libraries: set[str] = set()
+_lock = threading.Lock()
+
+
+def register_library(package: str) -> None:
+    """Have errors of what ``package`` submits name the place that called it, not the place inside that submitted.
+
+    ``package`` is the name of a package or a module, such as ``__name__`` in ``__init__.py``; its submodules are meant, too.
+    To be called when the library is imported.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.register_library("my_kernels")
+    """
+    _libraries.add(package)
 
 
 def here(depth: int = 1) -> int:
-    """The site of the caller's caller's … caller, ``depth`` frames up."""
+    """The site of the caller's caller's … caller, ``depth`` frames up, or of the first above it that is no library's."""
     frame = sys._getframe(depth + 1)
-    code = frame.f_code
-    index = _indices.get(id(code))
-    if index is None:
-        index = _indices[id(code)] = len(_codes) + 1
-        _codes.append(code)
+    index = _indices.get(id(frame.f_code))
+    if not index:
+        return _outside(frame)
     return index << 32 | frame.f_lasti
+
+
+def _outside(frame: FrameType | None) -> int:
+    """The site of the first frame from ``frame`` on that is no library's; 0 if there is none."""
+    while frame is not None:
+        code = frame.f_code
+        index = _indices.get(id(code))
+        if index is None:
+            index = _enter(code, _is_library(frame))
+        if index:
+            return index << 32 | frame.f_lasti
+        frame = frame.f_back
+    return 0
+
+
+def _enter(code: CodeType, is_library: bool) -> int:
+    with _lock:
+        _codes.append(code)  # a library's, too: its id must stay its own
+        index = _indices[id(code)] = 0 if is_library else len(_codes)
+    return index
+
+
+def _is_library(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__", "")
+    while name:
+        if name in _libraries:
+            return True
+        name = name.rpartition(".")[0]
+    return False
 
 
 def describe(site: int) -> str | None:

@@ -8,7 +8,7 @@ import struct
 import threading
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, overload
 
 from aiodev._core import sites
@@ -22,6 +22,7 @@ from aiodev._core.stream import Stream
 from aiodev._kernel.analysis import BodyUse, analyse
 from aiodev._kernel.launch import BRANCHES, MISSING, Variant, generate_call
 from aiodev._kernel.loaded import GatedCompletion, wait_for
+from aiodev._kernel.options import Options, parse_options
 from aiodev._kernel.place import Place, parse_place
 from aiodev._kernel.service import Loading, service
 from aiodev._kernel.signature import ARRAY, FORMATS, Signature, describe
@@ -64,7 +65,7 @@ class Kernel:
         [3. 3. 3. 3.]
     """
 
-    def __init__(self, function: Callable[..., None], ndim: int, options: tuple[tuple[str, Any], ...]) -> None:
+    def __init__(self, function: Callable[..., None], ndim: int, options: Options) -> None:
         self.name = function.__name__
         self.ndim = ndim
         self.py_func = function
@@ -320,12 +321,17 @@ def kernel(function: Callable[..., None], /) -> Kernel: ...
 
 @overload
 def kernel(
-    *, ndim: int = 1, boundscheck: bool = False, fastmath: bool = False
+    *, ndim: int = 1, boundscheck: bool = False, fastmath: bool | Collection[str] = False
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 
 
 def kernel(
-    function: Callable[..., None] | None = None, /, *, ndim: int = 1, boundscheck: bool = False, fastmath: bool = False
+    function: Callable[..., None] | None = None,
+    /,
+    *,
+    ndim: int = 1,
+    boundscheck: bool = False,
+    fastmath: bool | Collection[str] = False,
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorator: make a :class:`Kernel` of a function whose first ``ndim`` parameters are indices.
 
@@ -335,7 +341,9 @@ def kernel(
     Args:
         ndim: 1, 2 or 3.
         boundscheck: raise IndexError for an index that is out of bounds; without it, that is undefined.
-        fastmath: let the compiler reorder and contract floating-point arithmetic, and assume that nothing is NaN or infinite.
+        fastmath: let the compiler reorder and contract floating-point arithmetic, and assume that nothing is NaN or infinite;
+            or a set of LLVM's flags, for a part of that: ``{"contract", "reassoc"}`` lets a sum be vectorised and keeps NaN.
+            The flags are ``afn``, ``arcp``, ``contract``, ``ninf``, ``nnan``, ``nsz`` and ``reassoc``.
 
     Example:
         >>> import aiodev
@@ -347,7 +355,7 @@ def kernel(
     """
     if ndim not in (1, 2, 3):
         raise ValueError(f"ndim={ndim!r}: a kernel has 1, 2 or 3 dimensions")
-    options = tuple((name, True) for name, on in (("boundscheck", boundscheck), ("fastmath", fastmath)) if on)
+    options = parse_options(boundscheck, fastmath)
 
     def decorate(function: Callable[..., None]) -> Kernel:
         return Kernel(function, ndim, options)

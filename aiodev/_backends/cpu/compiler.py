@@ -111,6 +111,7 @@ def compile_result(spec: KernelSpec) -> Any:
         raise CompileError(spec.name, f"no option is called {unknown[0]!r}", location=_first_line(spec))
     arguments = parse_arguments(spec.ndim, spec.arguments)
     options = {"error_model": "aiodev", **dict(spec.options)}
+    fastmath = options["fastmath"] = _fastmath(options.get("fastmath", False))
     with _explained(spec), global_compiler_lock, target_override("cpu"):
         body = jit_function(spec.function, forceinline=True, **options)
         word = types.int64
@@ -120,10 +121,15 @@ def compile_result(spec: KernelSpec) -> Any:
         typing, target = cpu_target.typing_context, cpu_target.target_context
         typing.refresh()
         target.refresh()
-        flags = entry_flags(bool(options.get("fastmath")))
+        flags = entry_flags(fastmath)
         return numba_compiler.compile_extra(
             typing, target, entry, (word, word, word), word, flags, {}, pipeline_class=EntryCompiler
         )
+
+
+def _fastmath(option: bool | tuple[str, ...]) -> bool | set[str]:
+    """The option as numba takes it."""
+    return option if isinstance(option, bool) else set(option)
 
 
 def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> Any:

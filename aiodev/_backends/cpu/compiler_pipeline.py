@@ -37,7 +37,7 @@ class EntryCompiler(CompilerBase):  # type: ignore[misc]
         return [pipeline]
 
 
-def entry_flags(fastmath: bool) -> Flags:
+def entry_flags(fastmath: bool | set[str]) -> Flags:
     """Compiler flags of an entry: native code only, called by its symbol."""
     install_error_model()
     flags = Flags()

@@ -1,0 +1,43 @@
+"""What a kernel's decorator was told, as the plain data that goes into its key and to the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+__all__ = ["FASTMATH_FLAGS", "Options", "parse_options"]
+
+#: Sorted pairs of an option that is on and its value: True, or the sorted names of flags.
+Options = tuple[tuple[str, bool | tuple[str, ...]], ...]
+
+#: LLVM's flags for floating-point instructions, and what each lets the compiler do.
+FASTMATH_FLAGS = {
+    "afn": "put approximations in the place of functions",
+    "arcp": "multiply by a reciprocal instead of dividing",
+    "contract": "fuse a product and a sum into one operation with one rounding",
+    "ninf": "assume that nothing is infinite",
+    "nnan": "assume that nothing is NaN",
+    "nsz": "take no care of the sign of zero",
+    "reassoc": "reorder sums and products",
+}
+
+
+def parse_options(boundscheck: bool, fastmath: bool | Collection[str]) -> Options:
+    """The options that are on.
+
+    Raises:
+        TypeError: ``fastmath`` is neither a bool nor names.
+        ValueError: one of them is no flag of LLVM's.
+    """
+    options: list[tuple[str, bool | tuple[str, ...]]] = []
+    if boundscheck:
+        options.append(("boundscheck", True))
+    if isinstance(fastmath, str) or not isinstance(fastmath, bool | Collection):
+        raise TypeError(f"fastmath={fastmath!r}: expected True, False or a set of flags, such as {{'contract', 'nsz'}}")
+    if not isinstance(fastmath, bool):
+        for flag in fastmath:
+            if flag not in FASTMATH_FLAGS:
+                raise ValueError(f"fastmath: {flag!r} is no flag; there are {', '.join(FASTMATH_FLAGS)}")
+        fastmath = set(fastmath) == set(FASTMATH_FLAGS) or tuple(sorted(set(fastmath)))
+    if fastmath:
+        options.append(("fastmath", fastmath))
+    return tuple(options)

@@ -1,0 +1,67 @@
+"""Options of a kernel: they have their effect, they are part of what it is kept by, and others are refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_entry import run, spec_of
+
+import aiodev
+from aiodev._backends.cpu import compiler
+from aiodev._kernel.cache import cache_key
+from aiodev._kernel.options import FASTMATH_FLAGS, parse_options
+from aiodev._kernel.snapshot import capture
+
+JIT = pytest.mark.skipif(compiler.config.DISABLE_JIT, reason="numba may not compile here")
+
+
+def row_sum(i: int, x: Any, out: Any) -> None:
+    total = x[i, 0]
+    for k in range(1, x.shape[1]):
+        total += x[i, k]
+    out[i] = total
+
+
+def test_options_are_plain_data() -> None:
+    """Those that are on, sorted; all flags together are the plain option."""
+    assert parse_options(False, False) == parse_options(False, set()) == ()
+    assert parse_options(True, {"reassoc", "contract"}) == (
+        ("boundscheck", True),
+        ("fastmath", ("contract", "reassoc")),
+    )
+    assert parse_options(False, set(FASTMATH_FLAGS)) == parse_options(False, True) == (("fastmath", True),)
+
+
+def test_what_is_no_flag_is_refused() -> None:
+    """The message lists those that there are; a string is not taken for a set of letters."""
+    with pytest.raises(ValueError, match=r"'fast' is no flag; there are afn, arcp, contract"):
+        aiodev.kernel(fastmath={"fast"})
+    with pytest.raises(TypeError, match="a set of flags"):
+        aiodev.kernel(fastmath="reassoc")
+
+
+def test_options_are_part_of_the_key() -> None:
+    """Another set of flags is another kernel."""
+    x = np.zeros((4, 4), "f4")
+    keys = {
+        cache_key(spec_of(row_sum, 1, (x, x[0]), **dict(parse_options(False, flags))), capture(row_sum))
+        for flags in (False, True, {"reassoc"}, {"contract"}, {"contract", "reassoc"})
+    }
+    assert len(keys) == 5
+
+
+@JIT
+def test_reassoc_vectorises_a_sum_and_keeps_nan() -> None:
+    """A sum in order is not vectorised; one that may be reordered is, and NaN is still NaN."""
+    x, out = np.ones((2, 64), "f4"), np.zeros(2, "f4")
+    plain = compiler.compile_result(spec_of(row_sum, 1, (x, out))).library.get_llvm_str()
+    assert not re.search(r"fadd [a-z ]*<\d+ x float>", plain)
+    fast = compiler.compile_result(spec_of(row_sum, 1, (x, out), fastmath=("reassoc",))).library.get_llvm_str()
+    assert re.search(r"fadd reassoc <\d+ x float>", fast)
+    assert "nnan" not in fast
+    x[1, 5] = np.nan
+    run(row_sum, 2, x, out, fastmath=("reassoc",))
+    assert out[0] == 64 and np.isnan(out[1])
