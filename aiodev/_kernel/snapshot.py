@@ -169,7 +169,9 @@ def _tag(snapshot: Snapshot, value: Any, seen: dict[int, int]) -> tuple[str, Any
 
 
 def _package(module: str | None) -> str:
-    return (module or "").partition(".")[0]
+    """The package of a module; that of the standard kernels is one by itself, since they are written as any user's are."""
+    name = module or ""
+    return "aiodev.kernels" if f"{name}.".startswith("aiodev.kernels.") else name.partition(".")[0]
 
 
 def _looked_up(code: types.CodeType) -> set[str]:

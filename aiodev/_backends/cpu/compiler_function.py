@@ -70,9 +70,14 @@ class _Copier:
     def _jitted(self, value: object) -> Any:
         """The jitted form of a plain function or of another kernel; None for anything else."""
         plain = value if isinstance(value, types.FunctionType) else getattr(value, "__aiodev_body__", None)
-        if plain is None or (plain.__module__ or "").partition(".")[0] in KNOWN_PACKAGES and plain is value:
+        if plain is None or _is_known(plain.__module__ or "") and plain is value:
             return None
         return None if id(plain) in self._busy else self.jit(plain)
+
+
+def _is_known(module: str) -> bool:
+    """Whether numba knows a module's functions by identity. The standard kernels are written as any user's are."""
+    return module.partition(".")[0] in KNOWN_PACKAGES and not f"{module}.".startswith("aiodev.kernels.")
 
 
 def _names(code: types.CodeType) -> set[str]:
