@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from aiodev import memory
 from aiodev._array.array import Array
 from aiodev._array.creation import arange, asarray, empty, empty_like, from_dlpack, full, ones, zeros
@@ -34,6 +36,9 @@ from aiodev._core.sites import register_library
 from aiodev._core.stream import Stream
 from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
 from aiodev._kernel.kernel import Kernel, kernel
+
+if _TYPE_CHECKING:
+    from aiodev._core.full import StreamFullError
 
 __version__ = "0.1.0"
 
@@ -85,12 +90,21 @@ __all__ = [
     "synchronize_blocking",
     "zeros",
 ]
-__all__ += _errors
+__all__ += [*_errors, "StreamFullError"]
 
 # Where a public name is defined is nobody's business: repr, pickle and the docs say `aiodev.Stream`.
 for _name in __all__:
-    _value = globals()[_name]
+    _value = globals().get(_name)
     if getattr(_value, "__module__", "").startswith("aiodev._"):
         _value.__module__ = "aiodev"
 del _name, _value
 _fork.install()
+
+
+def __getattr__(name: str) -> object:
+    if name == "StreamFullError":  # made on first use: it is an asyncio.QueueFull, and importing asyncio takes its time
+        from aiodev._core.full import StreamFullError
+
+        globals()[name] = StreamFullError
+        return StreamFullError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

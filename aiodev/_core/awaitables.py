@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextvars
 import sys
 import weakref
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiodev._core.completion import Outcome
 from aiodev._core.errors import DependencyError
 from aiodev._core.gate import Gate
+from aiodev._core.loops import running_loop
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Bridge:
@@ -24,15 +27,17 @@ class Bridge:
 
     def follow(self, awaitable: Any) -> None:
         """Open the gate when ``awaitable`` is done."""
+        import asyncio  # which `import aiodev` alone does not need
+
         if isinstance(awaitable, concurrent.futures.Future):
             awaitable.add_done_callback(self._settle)
         elif asyncio.isfuture(awaitable):
             loop = awaitable.get_loop()
-            if loop is asyncio._get_running_loop():
+            if loop is running_loop():
                 awaitable.add_done_callback(self._settle)
             else:
                 loop.call_soon_threadsafe(awaitable.add_done_callback, self._settle)
-        elif "trio" in sys.modules and asyncio._get_running_loop() is None:
+        elif "trio" in sys.modules and running_loop() is None:
             run_with = contextvars.copy_context()  # a system task has trio's own by default
             sys.modules["trio"].lowlevel.spawn_system_task(self._run, awaitable, context=run_with)
             return
@@ -68,6 +73,8 @@ _tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
 
 
 def _unfinished(what: str) -> DependencyError:
+    import asyncio
+
     error = DependencyError("wait_future")
     error.__cause__ = asyncio.CancelledError(f"the awaitable given to wait_future {what}")
     return error

@@ -16,7 +16,7 @@
     │  ├─ CompileError                                ``.log`` is the compiler's message
     │  ├─ LaunchError                 (TypeError)     ``.argument`` is the argument at fault
     │  └─ DependencyError                             an earlier operation failed; the cause is that failure
-    ├─ StreamFullError                (asyncio.QueueFull)
+    ├─ StreamFullError                (asyncio.QueueFull)   in aiodev._core.full
     └─ ClosedError
 
 Messages are built here, from attributes, in one order: what was asked, what was found, what to do.
@@ -24,7 +24,6 @@ Messages are built here, from attributes, in one order: what was asked, what was
 
 from __future__ import annotations
 
-from asyncio import QueueFull
 from typing import Any
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "KernelError",
     "LaunchError",
     "OutOfMemoryError",
-    "StreamFullError",
 ]
 
 
@@ -219,21 +217,6 @@ class DependencyError(KernelError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.kernel,), self.__dict__.copy()
-
-
-class StreamFullError(AiodevError, QueueFull):
-    """A stream with ``maxsize`` pending operations; ``await stream.drain()`` waits for room."""
-
-    def __init__(self, stream: object, maxsize: int) -> None:
-        self.stream = str(stream)
-        self.maxsize = maxsize
-        super().__init__(self.stream, maxsize)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.stream} already has {self.maxsize} operations pending (its maxsize); "
-            f"`await stream.drain()` waits for room"
-        )
 
 
 class ClosedError(AiodevError):

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from aiodev._core.backend import FAULTS, SUBMITTED
+from aiodev._core.backend import SUBMITTED
 from aiodev._core.completion import Completion
 from aiodev._core.device import Device
 from aiodev._core.registry import DeviceLike, registry
@@ -92,7 +92,7 @@ class Event:
             stream = Event.current_stream(self._device)
         if self._device is None:
             self._device = stream.device
-        elif self._device != stream.device:
+        elif self._device is not stream.device:  # there is one object for each device
             raise ValueError(
                 f"the event belongs to {self._device} and cannot be recorded on {stream}; use another event"
             )
@@ -106,7 +106,7 @@ class Event:
             self._record = (timeline, value, clock, cell)
         else:
             value = timeline.counters[SUBMITTED]
-            if timeline.counters[FAULTS] and timeline.ended_fault(value):
+            if timeline.faults.known and (fault := timeline.fault_of(value)) is not None and fault.told:
                 # The last operation failed, and that has been told. What follows it is clean: put a point there.
                 cell = ctypes.c_int64()
                 value = timeline.operations.stamp(timeline.queue, ctypes.addressof(cell))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from aiodev._core.backend import Fault
+import threading
+from typing import TYPE_CHECKING
+
+from aiodev._core.backend import FAULTS, SUBMITTED, Fault
 from aiodev._core.errors import DependencyError
 
-__all__ = ["KnownFault", "dependency_error", "root_cause"]
+if TYPE_CHECKING:
+    from aiodev._core.timeline import Timeline
+
+__all__ = ["FaultLog", "KnownFault", "dependency_error", "learn", "root_cause", "tell"]
+
+_KEPT = 1024  # whoever waits for an older one finds nothing; each was told or reported
+_learning = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
 
 
 class KnownFault:
@@ -39,6 +48,103 @@ class KnownFault:
     def covers(self, value: int) -> bool:
         """Whether operation ``value`` failed or did not run because of this."""
         return self.first <= value and (self.last is None or value <= self.last)
+
+
+class FaultLog:
+    """The faults of a timeline, oldest first, as far as they have been learnt.
+
+    It does not know its timeline, which would keep the two of them from going as soon as nobody holds the timeline.
+
+    Attributes:
+        known: those that have been learnt.
+        seen: the timeline's counter of faults as it was then.
+        gate_errors: why gates are about to be opened as failed, by their numbers.
+    """
+
+    __slots__ = ("gate_errors", "known", "seen")
+
+    def __init__(self) -> None:
+        self.known: list[KnownFault] = []
+        self.seen = 0
+        self.gate_errors: dict[int, BaseException] = {}
+
+    def at(self, value: int) -> KnownFault | None:
+        """The known fault that covers a finished operation, or None."""
+        for fault in reversed(self.known):
+            if fault.covers(value):
+                return fault
+            if fault.first < value:  # faults are in order: the older ones ended earlier still
+                return None
+        return None
+
+    def take_new(self, timeline: Timeline) -> list[tuple[KnownFault, Timeline | None, int]]:
+        """Take new faults into the list; returns those that come from another timeline, with it and its fault's number."""
+        dependent: list[tuple[KnownFault, Timeline | None, int]] = []
+        known = {fault.first for fault in self.known}
+        for fault in timeline.entry.backend.faults(timeline.queue):
+            if fault.first in known:
+                continue
+            error = fault.error or self.gate_errors.pop(fault.first, None)
+            what = timeline.label if fault.dependency is None else f"an operation of {timeline.label}"
+            found = KnownFault(fault, error or dependency_error(what, None))
+            self.known.append(found)
+            if fault.dependency is not None:
+                queue, first = fault.dependency
+                dependent.append((found, timeline.kept_timeline(queue), first))
+        return dependent
+
+
+def learn(timeline: Timeline) -> None:
+    """Learn of new faults, here and on every timeline that they come from, and then what caused each.
+
+    Not by recursion: streams that wait for each other in turn have faults that come from each other in turn, and a chain
+    of dependent streams may be longer than the stack.
+    """
+    with _learning:
+        seen: dict[Timeline, int] = {}
+        dependent: list[tuple[KnownFault, Timeline | None, int]] = []
+        ahead: list[Timeline] = [timeline]
+        while ahead:
+            line = ahead.pop()
+            if line.queue == 0 or line.lost is not None:  # a lost queue is the parent's, or not there any more
+                continue
+            count = line.counters[FAULTS]
+            if count == seen.get(line, line.faults.seen):
+                continue
+            seen[line] = count
+            for known, source, first in line.faults.take_new(line):
+                dependent.append((known, source, first))
+                if source is not None:
+                    ahead.append(source)
+        for known, source, first in dependent:
+            known.cause = source.faults.at(first) if source is not None else None
+        for known, _, _ in dependent:
+            known.explain()
+        for line, count in seen.items():
+            del line.faults.known[:-_KEPT]
+            line.faults.seen = count  # last: who finds it up to date relies on the list
+
+
+def tell(timeline: Timeline, fault: KnownFault) -> None:
+    """Note that a waiter is being told; that ends the fault, and what is submitted from now on runs again."""
+    with _learning:
+        if fault.told:
+            return
+        fault.told = fault.retrieved = True
+        if fault.last is None:
+            backend, queue = timeline.entry.backend, timeline.queue
+            backend.forgive(queue)
+            # Where it ended, by the backend's word: others may be submitting.
+            ends = (ended.last for ended in backend.faults(queue) if ended.first == fault.first)
+            fault.last = next(ends, None) or timeline.counters[SUBMITTED]
+    if fault.cause is not None:
+        fault.cause.retrieved = True
+
+
+def forget_learning_after_fork() -> None:
+    """In a forked child: another thread of the parent may have held the lock."""
+    global _learning
+    _learning = threading.RLock()
 
 
 def root_cause(error: BaseException) -> BaseException:

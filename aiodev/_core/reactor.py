@@ -12,7 +12,6 @@ a closed loop's reactor is recycled when the next one is made; what it waited fo
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import select
 import sys
@@ -24,9 +23,13 @@ from typing import TYPE_CHECKING, Any
 from aiodev._core.backend import FAULTS
 from aiodev._core.config import settings
 from aiodev._core.fairness import budget
+from aiodev._core.finalizing import until_exit
+from aiodev._core.loops import running_loop
 from aiodev._core.waitset import WaitSet, forget_after_fork
 
 if TYPE_CHECKING:
+    import asyncio
+
     from aiodev._core.registry import BackendEntry
     from aiodev._core.timeline import Timeline
 
@@ -163,13 +166,12 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-_get_running_loop = asyncio._get_running_loop
 
 
 def current_reactor() -> Reactor:
     """The reactor of the running loop, made on first need."""
     last = _thread.last
-    loop = _get_running_loop()
+    loop: Any = running_loop()
     if last is not None and last.loop is loop and loop is not None:
         return last
     trio = None
@@ -277,6 +279,7 @@ def spin(timeline: Timeline, value: int) -> bool:
     return False
 
 
+@until_exit
 class _ParkingPlace:
     """Where a thread waits; kept from one blocking wait to the next, and recycled when the thread ends."""
 

@@ -16,7 +16,7 @@ from aiodev._core.awaitables import Bridge
 from aiodev._core.backend import COMPLETED, SUBMITTED
 from aiodev._core.completion import Completion, Outcome, Reached, Result
 from aiodev._core.device import Device
-from aiodev._core.errors import ClosedError, StreamFullError
+from aiodev._core.errors import ClosedError
 from aiodev._core.event import Event
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
@@ -134,6 +134,8 @@ class Stream:
         if self._closed:
             raise ClosedError(self)
         if self.maxsize and self.qsize() >= self.maxsize:
+            from aiodev._core.full import StreamFullError  # not above: it needs asyncio
+
             raise StreamFullError(self, self.maxsize)
 
     @classmethod

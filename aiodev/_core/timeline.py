@@ -21,18 +21,19 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aiodev._core import faults
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend
 from aiodev._core.config import settings
 from aiodev._core.deferred import Deferred, DeferredGate
-from aiodev._core.faults import KnownFault, dependency_error, root_cause
+from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
+from aiodev._core.finalizing import until_exit
 from aiodev._core.gate import Gate
 from aiodev._core.watcher import watcher
 
@@ -45,10 +46,18 @@ logger = logging.getLogger("aiodev")
 Clock = Mapping["Timeline", int]
 _NO_CLOCK: Clock = {}
 _opening = threading.Lock()
-_learning = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
-_FAULTS_KEPT = 1024  # whoever waits for an older one finds nothing; each was told or reported
+_RELEASE_EVERY = 16  # waits: what finished ones hold are streams, which can be held a little longer
+
+
+def _merged(known: Clock, clock: Clock, own: Timeline) -> dict[Timeline, int]:
+    """The later points of both, without those that are reached, and without those of ``own``."""
+    merged = {t: v for t, v in known.items() if t.counters[COMPLETED] < v}
+    for t, v in clock.items():
+        if t is not own and merged.get(t, 0) < v and t.counters[COMPLETED] < v:
+            merged[t] = v
+    return merged
 
 
 class Counters:
@@ -65,6 +74,7 @@ class Counters:
 totals = Counters()
 
 
+@until_exit
 class Timeline:
     """One queue of one backend, and what is known of its operations.
 
@@ -75,17 +85,15 @@ class Timeline:
     __slots__ = (
         "__weakref__",
         "_bound",
-        "_faults",
-        "_gate_errors",
         "_kept",
         "_lease",
         "_native_counters",
         "_reserved",
-        "_seen_faults",
         "counters",
         "deferred",
         "device",
         "entry",
+        "faults",
         "frontier",
         "label",
         "lost",
@@ -109,9 +117,7 @@ class Timeline:
         self.parked = 0  # wait sets with waiters of this timeline
         self._reserved = reserved
         self._kept: deque[tuple[int, object]] = deque()
-        self._gate_errors: dict[int, BaseException] = {}
-        self._faults: list[KnownFault] = []
-        self._seen_faults = 0
+        self.faults = FaultLog()
         self.queue = 0
         self._bound: Callable[[], None] | None = None
         self._native_counters: memoryview[int] | None = None
@@ -151,7 +157,7 @@ class Timeline:
     def gate(self) -> Gate:
         """Hold the timeline until the host opens the gate that is returned."""
         value, handle = self.operations.gate(self.queue)
-        return Gate(value, partial(self._open_gate, handle), self.fail_gate)
+        return Gate(value, partial(self._open_gate, handle), self.faults.gate_errors.__setitem__)
 
     def _open_gate(self, handle: int | DeferredGate, failed: bool) -> None:
         if self.lost is not None:
@@ -182,10 +188,14 @@ class Timeline:
             self.release()
         kept.append((value, needed))
 
+    def kept_timeline(self, queue: int) -> Timeline | None:
+        """The timeline of a queue that an unfinished wait, or one whose faults are not learnt yet, is for."""
+        return next((kept for _, kept in self._kept if isinstance(kept, Timeline) and kept.queue == queue), None)
+
     def release(self) -> None:
         """Let go of what finished operations needed."""
-        if self.counters[FAULTS] != self._seen_faults:
-            self._learn_faults()
+        if self.counters[FAULTS] != self.faults.seen:
+            faults.learn(self)  # while the timelines that they may come from are kept
         kept, completed = self._kept, self.counters[COMPLETED]
         while kept and kept[0][0] <= completed:
             try:
@@ -214,27 +224,25 @@ class Timeline:
         ):
             totals.waits_elided += 1
             return None
-        if other.lost is not None:
-            raise other.lost
-        totals.waits_enqueued += 1
-        if self.entry is other.entry and not (self.deferred or other.deferred):
-            number: int = self.operations.wait(self.queue, other.queue, value)
+        operations = self.operations
+        if operations is other.operations:
+            number: int = operations.wait(self.queue, other.queue, value)
         else:
             number = self._enqueue_wait(other, value)
-        kept = self._kept
-        if kept and kept[0][0] <= self.counters[COMPLETED]:
+        totals.waits_enqueued += 1
+        if number % _RELEASE_EVERY == 0:
             self.release()
-        kept.append((number, other))
-        merged = {t: v for t, v in known.items() if t.counters[COMPLETED] < v} if known else {}
-        if clock:
-            for t, v in clock.items():
-                if t is not self and merged.get(t, 0) < v and t.counters[COMPLETED] < v:
-                    merged[t] = v
-        merged[other] = value
-        self.frontier = (number, merged)
+        self._kept.append((number, other))
+        if clock or (known and not (len(known) == 1 and other in known)):
+            known = _merged(known, clock, self) | {other: value}
+        else:
+            known = {other: value}
+        self.frontier = (number, known)
         return number
 
     def _enqueue_wait(self, other: Timeline, value: int) -> int:
+        if other.lost is not None:
+            raise other.lost
         if self.entry is other.entry:
             operations = self.operations
             if isinstance(operations, Deferred):
@@ -249,9 +257,15 @@ class Timeline:
 
     # Failure
 
-    def fail_gate(self, value: int, error: BaseException) -> None:
-        """Say why the gate that is operation ``value`` is about to be opened as failed."""
-        self._gate_errors[value] = error
+    def all_faults(self) -> Sequence[KnownFault]:
+        """Every fault so far, oldest first."""
+        if self.counters[FAULTS] != self.faults.seen:
+            faults.learn(self)
+        return self.faults.known
+
+    def fault_of(self, value: int) -> KnownFault | None:
+        """The fault that covers a finished operation, or None."""
+        return self.faults.at(value) if self.all_faults() else None
 
     def failure_untold(self, value: int) -> bool:
         """Whether operation ``value`` failed, or did not run, and nobody was told."""
@@ -259,74 +273,6 @@ class Timeline:
             return True
         fault = self.fault_of(value)
         return fault is not None and not fault.told
-
-    def ended_fault(self, value: int) -> bool:
-        """Whether operation ``value`` failed, or did not run, and that is over: a waiter was told."""
-        fault = self.fault_of(value)
-        return fault is not None and fault.told
-
-    def fault_of(self, value: int) -> KnownFault | None:
-        """The fault that covers a finished operation, or None."""
-        if self.counters[FAULTS] != self._seen_faults:
-            self._learn_faults()
-        return self.known_fault(value)
-
-    def known_fault(self, value: int) -> KnownFault | None:
-        """As ``fault_of``, among the faults that have been learnt."""
-        for fault in reversed(self._faults):
-            if fault.covers(value):
-                return fault
-            if fault.first < value:  # faults are in order: the older ones ended earlier still
-                return None
-        return None
-
-    def _learn_faults(self) -> None:
-        """Learn of new faults, here and on every timeline that they come from, and then what caused each.
-
-        Not by recursion: streams that wait for each other in turn have faults that come from each other in turn, and a chain
-        of dependent streams may be longer than the stack.
-        """
-        with _learning:
-            seen: dict[Timeline, int] = {}
-            dependent: list[tuple[KnownFault, Timeline | None, int]] = []
-            ahead: list[Timeline] = [self]
-            while ahead:
-                line = ahead.pop()
-                if line.queue == 0 or line.lost is not None:  # a lost queue is the parent's, or not there any more
-                    continue
-                count = line.counters[FAULTS]
-                if count == seen.get(line, line._seen_faults):
-                    continue
-                seen[line] = count
-                for known, source, first in line._new_faults():
-                    dependent.append((known, source, first))
-                    if source is not None:
-                        ahead.append(source)
-            for known, source, first in dependent:
-                known.cause = source.known_fault(first) if source is not None else None
-            for known, _, _ in dependent:
-                known.explain()
-            for line, count in seen.items():
-                del line._faults[:-_FAULTS_KEPT]
-                line._seen_faults = count  # last: who finds it up to date relies on the list
-
-    def _new_faults(self) -> list[tuple[KnownFault, Timeline | None, int]]:
-        """Take new faults into the list; returns those that come from another timeline: its fault's number and it."""
-        dependent: list[tuple[KnownFault, Timeline | None, int]] = []
-        known = {fault.first for fault in self._faults}
-        for fault in self.entry.backend.faults(self.queue):
-            if fault.first in known:
-                continue
-            error = fault.error or self._gate_errors.pop(fault.first, None)
-            what = self.label if fault.dependency is None else f"an operation of {self.label}"
-            found = KnownFault(fault, error or dependency_error(what, None))
-            self._faults.append(found)
-            if fault.dependency is not None:
-                # What an operation waits for is kept until its faults were learnt, which is what `release` sees to.
-                queue, first = fault.dependency
-                sources = (kept for _, kept in self._kept if isinstance(kept, Timeline) and kept.queue == queue)
-                dependent.append((found, next(sources, None), first))
-        return dependent
 
     def error_of(self, value: int) -> BaseException | None:
         """What went wrong with operation ``value``, without telling."""
@@ -342,7 +288,7 @@ class Timeline:
         fault = self.fault_of(value)
         if fault is None:
             return
-        self._tell(fault)
+        faults.tell(self, fault)
         if value == fault.first:
             raise fault.error
         raise dependency_error(f"an operation of {self.label}", root_cause(fault.error))
@@ -351,25 +297,10 @@ class Timeline:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""
         if self.lost is not None:
             raise self.lost
-        self.fault_of(value)
-        for fault in self._faults:
+        for fault in self.all_faults():
             if fault.first <= value and not fault.told:
-                self._tell(fault)
+                faults.tell(self, fault)
                 raise fault.error
-
-    def _tell(self, fault: KnownFault) -> None:
-        with _learning:
-            if fault.told:
-                return
-            fault.told = fault.retrieved = True
-            if fault.last is None:
-                backend = self.entry.backend
-                backend.forgive(self.queue)
-                # Where it ended, by the backend's word: others may be submitting.
-                ends = (ended.last for ended in backend.faults(self.queue) if ended.first == fault.first)
-                fault.last = next(ends, None) or self.counters[SUBMITTED]
-        if fault.cause is not None:
-            fault.cause.retrieved = True
 
     def lose(self, error: BaseException) -> None:
         """Make every wait, now and later, raise ``error`` (invariant 5)."""
@@ -392,10 +323,9 @@ class Timeline:
         """Log failures that nobody was told of, as asyncio does for tasks."""
         if self.lost is not None or not self.counters[FAULTS]:
             return
-        self.fault_of(0)
-        for fault in self._faults:
+        for fault in self.all_faults():
             if not fault.retrieved:
-                self._tell(fault)
+                faults.tell(self, fault)
                 logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.error)
 
     def end(self) -> None:
@@ -406,7 +336,7 @@ class Timeline:
             self._lease = _Lease(self.entry.backend, self.queue)
 
     def __del__(self) -> None:
-        if sys.is_finalizing() or self.queue == 0 or self.lost is not None:
+        if self.queue == 0 or self.lost is not None:
             return
         # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it
         # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.
@@ -414,6 +344,7 @@ class Timeline:
         watcher.hand_over(self, self.counters[SUBMITTED], self.end)
 
 
+@until_exit
 class _Lease:
     """The queue of a timeline that has ended, which goes back when nothing refers to the timeline any more.
 
@@ -432,7 +363,7 @@ class _Lease:
         self.queue = queue
 
     def __del__(self) -> None:
-        if self.queue and not sys.is_finalizing():
+        if self.queue:
             watcher.call(partial(self.backend.destroy_queue, self.queue))
 
 
@@ -445,8 +376,8 @@ def living_timelines() -> set[Timeline]:
 
 def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included."""
-    global _learning, _opening
-    _learning = threading.RLock()
+    global _opening
+    faults.forget_learning_after_fork()
     _opening = threading.Lock()  # this is a forked child, and another thread of the parent may have held it
     for timeline in living_timelines():
         timeline.lose(error)

@@ -17,7 +17,6 @@ import contextlib
 import heapq
 import logging
 import os
-import socket
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
@@ -30,18 +29,16 @@ logger = logging.getLogger("aiodev")
 
 
 class Descriptor:
-    """Something to poll for reading: an eventfd, or a pair of sockets where there is none; and its wakers."""
+    """Something to poll for reading: an eventfd, or a pipe where there is none; and its wakers."""
 
     def __init__(self) -> None:
         self.wakers: dict[Backend, int] = {}
-        self._pair: tuple[socket.socket, socket.socket] | None = None
         if hasattr(os, "eventfd"):
             self.read_end = self.write_end = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         else:
-            self._pair = socket.socketpair()
-            for end in self._pair:
-                end.setblocking(False)
-            self.read_end, self.write_end = (end.fileno() for end in self._pair)
+            self.read_end, self.write_end = os.pipe()
+            for end in (self.read_end, self.write_end):
+                os.set_blocking(end, False)
 
     def waker(self, backend: Backend) -> int:
         """The backend's waker for this descriptor."""
@@ -62,11 +59,8 @@ class Descriptor:
 
     def close(self) -> None:
         """Close it; only for a forked child, in which no native code runs."""
-        if self._pair is not None:
-            for end in self._pair:
-                end.close()
-        else:
-            os.close(self.read_end)
+        for end in {self.read_end, self.write_end}:
+            os.close(end)
 
 
 class _Waiters:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import platform
 import sys
 from pathlib import Path
@@ -27,7 +26,7 @@ def cache_key(spec: KernelSpec, snapshot: Snapshot) -> str:
         Uncapturable: the body depends on a value that has no bytes of its own.
     """
     parts = (spec.name, spec.ndim, spec.arguments, spec.options, sys.implementation.cache_tag, snapshot.digest())
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return _hash(repr(parts))
 
 
 def is_compiled(directory: str, backend: str, key: str) -> bool:
@@ -56,5 +55,11 @@ def _machine() -> str:
 
 
 def _marker(directory: str, backend: str, key: str) -> Path:
-    digest = hashlib.sha256(f"{_machine()}{backend}{key}".encode()).hexdigest()
+    digest = _hash(f"{_machine()}{backend}{key}")
     return Path(directory, "compiled", digest[:2], digest[2:34])
+
+
+def _hash(text: str) -> str:
+    import hashlib  # here, and so off the loop: it loads OpenSSL
+
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -6,9 +6,6 @@ import threading
 from collections.abc import Generator
 from typing import Any
 
-import anyio
-import anyio.to_thread
-
 from aiodev._core.backend import FAULTS
 from aiodev._core.completion import Completion
 from aiodev._core.reactor import wait, wait_blocking
@@ -46,6 +43,9 @@ async def wait_for(loading: Loading) -> None:
         CompileError: it failed.
     """
     if not loading.ready:
+        import anyio  # neither is needed otherwise
+        import anyio.to_thread
+
         done = threading.Event()
         loading.when_done(lambda error: done.set())
         # A limiter of its own: what waits here must not keep anybody else's blocking calls from their threads.

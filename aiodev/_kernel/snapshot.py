@@ -11,7 +11,6 @@ Values are taken when the kernel is first launched with given types, and copied 
 from __future__ import annotations
 
 import builtins
-import hashlib
 import importlib
 import marshal
 import pickle
@@ -58,6 +57,8 @@ class Snapshot:
         Raises:
             Uncapturable: a value that has no bytes of its own.
         """
+        import hashlib  # here, and so off the loop: it loads OpenSSL
+
         hasher = hashlib.sha256()
         for function in self.functions:
             _feed_code(hasher, function.code)

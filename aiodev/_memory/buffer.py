@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.backend import COMPLETED, FAULTS
+from aiodev._core.finalizing import until_exit
 
 if TYPE_CHECKING:
     from aiodev._core.device import Device
@@ -38,6 +39,7 @@ class Source(Protocol):
         """The buffer is gone; its memory's uses may still be running. Called by the garbage collector, in any thread."""
 
 
+@until_exit
 class Buffer:
     """Memory that arrays share; it goes back to its source when the last of them is dropped.
 

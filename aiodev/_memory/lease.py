@@ -7,7 +7,6 @@ served, so that a large one is not starved by small ones.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 from collections import deque
@@ -16,6 +15,7 @@ from types import TracebackType
 
 import anyio
 
+from aiodev._core.loops import running_loop
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._memory.pools import pool_for
 
@@ -32,7 +32,7 @@ class _Waiter:
         self.event = anyio.Event()
         self.granted = False
         self.wake: Callable[[Callable[[], object]], object]
-        loop = asyncio._get_running_loop()
+        loop = running_loop()
         self.wake = loop.call_soon_threadsafe if loop is not None else _trio_waker()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import statistics
 import subprocess
 import sys
@@ -196,7 +197,8 @@ async def import_time(run: Run) -> Figure:
 
     def fresh(modules: str) -> float:
         code = f"import time; began = time.perf_counter(); import {modules}; print(time.perf_counter() - began)"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # as an installed package
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
         return float(done.stdout) * 1e3
 
     values = await run.medians({"aiodev": lambda: fresh("aiodev"), "numpy, anyio": lambda: fresh("numpy, anyio")})

@@ -1,0 +1,29 @@
+"""The error of a full stream: apart from the others, since its base needs asyncio, which is half of what an import costs.
+
+Whoever has a full stream to handle has asyncio already; ``import aiodev`` alone does not need it.
+"""
+
+from __future__ import annotations
+
+from asyncio import QueueFull
+
+from aiodev._core.errors import AiodevError
+
+__all__ = ["StreamFullError"]
+
+
+class StreamFullError(AiodevError, QueueFull):
+    """A stream with ``maxsize`` pending operations; ``await stream.drain()`` waits for room."""
+
+    __module__ = "aiodev"
+
+    def __init__(self, stream: object, maxsize: int) -> None:
+        self.stream = str(stream)
+        self.maxsize = maxsize
+        super().__init__(self.stream, maxsize)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.stream} already has {self.maxsize} operations pending (its maxsize); "
+            f"`await stream.drain()` waits for room"
+        )

@@ -1,0 +1,18 @@
+"""Which event loop runs here, without importing one."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+
+def running_loop() -> AbstractEventLoop | None:
+    """The asyncio (or uvloop) loop that runs in this thread, or None.
+
+    Where asyncio was not imported, none does. Its native part is asked, which is whole as soon as it can be found.
+    """
+    native = sys.modules.get("_asyncio")
+    return None if native is None else native._get_running_loop()
