@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from aiodev._core.backend import FAULTS
 from aiodev._core.config import settings
 from aiodev._core.fairness import budget
-from aiodev._core.finalizing import until_exit
 from aiodev._core.loops import running_loop
 from aiodev._core.waitset import WaitSet, forget_after_fork
 
@@ -279,17 +278,13 @@ def spin(timeline: Timeline, value: int) -> bool:
     return False
 
 
-@until_exit
 class _ParkingPlace:
-    """Where a thread waits; kept from one blocking wait to the next, and recycled when the thread ends."""
+    """Where a thread waits; kept from one blocking wait to the next."""
 
     def __init__(self) -> None:
         self.waits = WaitSet()
         self.poll = select.poll()
         self.poll.register(self.waits.descriptor.read_end, select.POLLIN)
-
-    def __del__(self) -> None:
-        self.waits.recycle()
 
 
 def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None:

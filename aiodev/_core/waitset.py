@@ -21,6 +21,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from aiodev._core.backend import COMPLETED, Backend
+from aiodev._core.finalizing import until_exit
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
@@ -33,6 +34,7 @@ class Descriptor:
 
     def __init__(self) -> None:
         self.wakers: dict[Backend, int] = {}
+        self.process = os.getpid()
         if hasattr(os, "eventfd"):
             self.read_end = self.write_end = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         else:
@@ -77,6 +79,7 @@ class _Waiters:
 _descriptors: list[Descriptor] = []  # not in use
 
 
+@until_exit
 class WaitSet:
     """Waiters of one loop or thread. A waiter is any hashable token."""
 
@@ -84,17 +87,25 @@ class WaitSet:
         self.descriptor = _descriptors.pop() if _descriptors else Descriptor()
         self._groups: dict[Backend, dict[int, _Waiters]] = {}
         self._due: list[tuple[Backend, int]] = []  # to be looked at by the next `collect`
+        self._recycled = False
 
     def __len__(self) -> int:
         groups = self._groups.values()
         return sum(len(t) for group in groups for waiters in group.values() for t in waiters.by_value.values())
 
     def recycle(self) -> None:
-        """Leave the descriptor to the next owner; this set is not used any more."""
+        """Leave the descriptor to the next owner; this set is not used any more. Once is enough."""
+        if self._recycled:
+            return
+        self._recycled = True
         for group in self._groups.values():
             for waiters in list(group.values()):
                 self._drop(group, waiters)
-        _descriptors.append(self.descriptor)
+        if self.descriptor.process == os.getpid():  # else the parent uses it
+            _descriptors.append(self.descriptor)
+
+    def __del__(self) -> None:
+        self.recycle()  # a thread has ended, and with it what it waited with
 
     def add(self, timeline: Timeline, value: int, token: Hashable) -> bool:
         """Have ``token`` returned by ``collect`` once ``timeline`` reaches ``value``; False when it has already."""

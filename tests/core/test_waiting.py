@@ -281,3 +281,22 @@ def test_a_recycled_descriptor_wakes_its_next_owner() -> None:
             assert await asyncio.wait_for(later, 10) == 1
 
         asyncio.run(wait())
+
+
+def test_threads_that_end_leave_their_descriptors_to_others() -> None:
+    """Each thread's loop, and each thread that blocks, has a descriptor to wait with; a hundred of them need few."""
+    aiodev.init_blocking("cpu")
+    seen: set[int] = set()
+
+    async def wait_here() -> None:
+        stream, gate = aiodev.Stream("cpu"), asyncio.get_running_loop().create_future()
+        held = stream.wait_future(gate)
+        asyncio.get_running_loop().call_soon(gate.set_result, None)
+        await held
+        seen.add(current_reactor().waits.descriptor.read_end)
+
+    for _ in range(100):
+        thread = threading.Thread(target=lambda: asyncio.run(wait_here()))
+        thread.start()
+        thread.join()
+    assert len(seen) < 10
