@@ -7,6 +7,9 @@ import threading
 
 import pytest
 
+import aiodev
+from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.arena import words_at
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.operations import GRAIN
 from aiodev._backends.cpu.portable import PortableExecutor
@@ -94,6 +97,32 @@ def test_workers_share_a_long_range() -> None:
     assert all(a[1] == b[0] for a, b in zip(covered, covered[1:], strict=False))
     assert executor.faults(queue) == []
     executor.stop()
+
+
+@aiodev.kernel
+def chain(i, steps, out):
+    """Takes its time over every index."""
+    value = out[i]
+    for _ in range(steps):
+        value = value * 1.0000001 + 1e-9
+    out[i] = value
+
+
+async def test_only_what_can_be_divided_is_shared() -> None:
+    """A long kernel of one index stays with its worker: a helper could only move it, and what follows, to another core."""
+    await aiodev.init("cpu")
+    if aiodev.get_backend("cpu").executor_kind != "native":  # type: ignore[attr-defined]
+        pytest.skip("the portable executor divides by size alone")
+    stream = aiodev.Stream("cpu")
+    out = aiodev.zeros(64, dtype="f8", device="cpu")
+    words = words_at(stream.timeline.queue, layout.QUEUE_BYTES // 8)
+    untouched, steps = -1, 200_000
+    words[layout.Q_RANGE_SIZE // 8] = untouched
+    for _ in range(10):
+        await chain[1, stream](steps, out)
+    assert words[layout.Q_RANGE_SIZE // 8] == untouched
+    await chain[64, stream](steps, out)
+    assert words[layout.Q_RANGE_SIZE // 8] == 64
 
 
 def test_a_failing_chunk_ends_the_range() -> None:

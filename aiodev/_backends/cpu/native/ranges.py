@@ -65,14 +65,16 @@ def run_kernel(device, worker, queue, record):
     start = 0
     if cost == 0 or cost <= SERIAL_BELOW // size:
         start = measure(worker, queue, record, size)
-    remaining = size - start
-    cost = max(1, get(entry + E_COST))
-    if remaining > 0 and cost <= 2 * SERIAL_BELOW // remaining:
-        run_piece(worker, queue, record, start, size)
-        remaining = 0
-    if remaining <= 0 or get(queue + Q_RANGE_STATUS) != 0:
+    if start == size or get(queue + Q_RANGE_STATUS) != 0:
         return True
-    open_range(queue, start, size, max(1, min(PIECE // cost, remaining)))
+    piece = max(1, PIECE // max(1, get(entry + E_COST)))
+    if piece >= size - start:
+        # Nothing to share. A helper could only take the work, and its data, from one core to another.
+        begin = now()
+        run_piece(worker, queue, record, start, size)
+        note_cost(entry, (now() - begin) * 1000 // (size - start))
+        return True
+    open_range(queue, start, size, piece)
     return join_range(device, worker, queue)
 
 
@@ -87,10 +89,15 @@ def measure(worker, queue, record, size):
         run_piece(worker, queue, record, lo, hi)
         elapsed = now() - begin
         lo, piece = hi, 4 * piece
-    seen = max(1, elapsed * 1000 // lo)
-    known = get(entry + E_COST)
-    put(entry + E_COST, seen if known == 0 else (3 * known + seen) // 4)
+    note_cost(entry, elapsed * 1000 // lo)
     return lo
+
+
+@inner
+def note_cost(entry, seen):
+    """Take what an index was seen to cost (ps) into the entry's average."""
+    known = get(entry + E_COST)
+    put(entry + E_COST, max(1, seen if known == 0 else (3 * known + seen) // 4))
 
 
 @inner
@@ -134,13 +141,14 @@ def join_range(device, worker, queue):
         lo = fetch_add(queue + Q_RANGE_NEXT, piece)
         if lo >= size:
             break
-        run_piece(worker, queue, record, lo, min(size, lo + piece))
+        hi = min(size, lo + piece)
+        run_piece(worker, queue, record, lo, hi)
         if load(queue + Q_RANGE_STATUS) != 0:
             store_fence(queue + Q_RANGE_NEXT, size)
             break
         after = now()
         elapsed, before = (after - before) * 1000, after
-        put(entry + E_COST, max(1, (3 * get(entry + E_COST) + elapsed // piece) // 4))
+        note_cost(entry, elapsed // (hi - lo))
         if elapsed < PIECE // 2:
             store(queue + Q_RANGE_CHUNK, 2 * piece)
         elif elapsed > 4 * PIECE and piece > 1:
