@@ -35,6 +35,7 @@ from aiodev._core.registry import (
 from aiodev._core.sites import register_library
 from aiodev._core.stream import Stream
 from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
+from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.kernel import Kernel, kernel
 
 if _TYPE_CHECKING:
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Array",
     "Backend",
+    "BoundLaunch",
     "Capabilities",
     "Completion",
     "Device",

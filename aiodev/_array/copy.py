@@ -21,6 +21,7 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
+from aiodev._array.protocols import Unwaited
 from aiodev._core.completion import Completion
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
@@ -163,18 +164,7 @@ def _host_view(side: Side) -> HostArray:
     """Memory that the host reaches, as NumPy sees it, without waiting for the work on it: the stream does that."""
     if not isinstance(side, Array):
         return side
-    return np.asarray(_Unwaited(side))
-
-
-class _Unwaited:
-    """An array's memory for code that runs in stream order."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-        self.__array_interface__ = {
-            "version": 3, "data": (array._address, False), "shape": array.shape, "strides": array.strides,
-            "typestr": array.dtype.str,
-        }  # fmt: skip
+    return np.asarray(Unwaited(side))
 
 
 def _seen_from(stream: Stream, side: Side) -> Array:

@@ -12,21 +12,21 @@ import numpy as np
 
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
-from aiodev._core.completion import Completion
+from aiodev._core.reactor import wait_blocking
 
 if TYPE_CHECKING:
     from aiodev._memory.buffer import Buffer
 
-__all__ = ["Protocols", "wait_for_uses"]
+__all__ = ["Protocols", "Unwaited", "wait_for_uses"]
 
 #: DLPack's code for host memory.
 DLPACK_CPU = 1
 
 
 def wait_for_uses(buffer: Buffer, timeout: float | None = None) -> None:
-    """Block until nothing uses the memory, and raise what went wrong with it."""
+    """Block until nothing uses the memory, and raise what went wrong with its contents."""
     for timeline, value in buffer.pending():
-        Completion(timeline, value).synchronize_blocking(timeout)
+        wait_blocking(timeline, value, timeout)
     buffer.check()
 
 
@@ -48,13 +48,7 @@ class Protocols:
         """NumPy's array interface, version 3, over this memory; blocks until the work on it is done."""
         self._need_host_access(AttributeError)
         wait_for_uses(self._buffer)
-        return {
-            "version": 3,
-            "data": (self._address, not self._writable),
-            "shape": self._shape,
-            "strides": self._strides,
-            "typestr": self._dtype.str,
-        }
+        return _interface(self, self._writable)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, DType]:
         """This memory as a NumPy array, not copied unless ``dtype`` or ``copy`` asks for it; blocks.
@@ -105,3 +99,21 @@ class _Exported:
     def __init__(self, array: Protocols) -> None:
         self._array = array
         self.__array_interface__ = array.__array_interface__
+
+
+class Unwaited:
+    """An array's memory as NumPy sees it, without waiting for the work on it."""
+
+    def __init__(self, array: Protocols) -> None:
+        self._array = array
+        self.__array_interface__ = _interface(array, True)
+
+
+def _interface(array: Protocols, writable: bool) -> dict[str, Any]:
+    return {
+        "version": 3,
+        "data": (array._address, not writable),
+        "shape": array._shape,
+        "strides": array._strides,
+        "typestr": array._dtype.str,
+    }

@@ -3,10 +3,10 @@
 **Problem.** A read must see the state that the work submitted before it leaves, wait for nothing else, keep later writers
 out until it is done, and not block the loop; a failure of the work must reach the reader, and only its own stream.
 
-**How.** What is small and idle is copied at once. If the last thing that the array's stream was given is the last use of the
-array, the copy is appended to that stream. Otherwise the stream may have more to do that is none of the reader's business:
-then a stream of the reader's own waits for the array's uses and copies, and the array's stream waits for it. Such streams
-are kept for the next reader, unless something failed on them.
+**How.** What is small and written is copied at once, whoever else reads it. If the last thing that the array's stream was
+given wrote the array, the copy is appended to that stream. Otherwise the stream may have more to do that is none of the
+reader's business: then a stream of the reader's own waits for what wrote the array and copies, and the array's stream waits
+for it. Such streams are kept for the next reader, unless something failed on them.
 
 Views with gaps are copied as one piece from their first to their last element, and NumPy strides over that, unless the
 gaps are so large that a strided copy is better.
@@ -20,7 +20,8 @@ import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
-from aiodev._core.backend import FAULTS
+from aiodev._array.protocols import Unwaited
+from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.completion import Completion
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from aiodev._array.array import Array
     from aiodev._core.device import Device
     from aiodev._core.timeline import Timeline
+    from aiodev._memory.buffer import Buffer
 
 __all__ = ["read", "read_blocking"]
 
@@ -79,12 +81,16 @@ def _read_directly(array: Array) -> HostArray | None:
     buffer = array._buffer
     if array.nbytes > DIRECT and array.size:
         return None
-    if not (buffer.source.host_accessible or array.size == 0) or buffer.pending():
+    if not (buffer.source.host_accessible or array.size == 0) or not _is_written(buffer):
         return None
-    if array.size == 0:
-        buffer.check()
-        return np.empty(array._shape, array._dtype)
-    return np.array(array)  # through the array interface, which checks for failures
+    buffer.check()
+    return np.array(Unwaited(array)) if array.size else np.empty(array._shape, array._dtype)
+
+
+def _is_written(buffer: Buffer) -> bool:
+    """Whether the contents are there. What else only reads them is not waited for."""
+    timeline, value = buffer.contents()
+    return timeline.counters[COMPLETED] >= value
 
 
 class _Reading:
@@ -92,7 +98,7 @@ class _Reading:
 
     def __init__(self, array: Array) -> None:
         self._buffer = array._buffer
-        self._uses = array._buffer.uses()
+        self._written = array._buffer.contents()
         self._reader: Stream | None = None
         itemsize = array.itemsize
         first, last = layout.extent(array._layout, itemsize)
@@ -111,16 +117,17 @@ class _Reading:
         self.completion = Completion(timeline, value)
 
     def _choose_timeline(self, device: Device) -> Timeline:
-        pending = self._buffer.pending()
-        if len(pending) == 1 and pending[0][0].submitted == pending[0][1]:
-            return pending[0][0]
+        timeline, value = self._written
+        if timeline.submitted == value and not _is_written(self._buffer):
+            return timeline
         return self._own_reader(device).timeline
 
     def _own_reader(self, device: Device) -> Stream:
         idle = _readers.setdefault(device, [])
         reader = self._reader = idle.pop() if idle else Stream(device, priority=-1)
-        for other, value in self._buffer.pending():
-            reader.timeline.join(other, value, other.clock_at(value))
+        writer, value = self._written
+        if not _is_written(self._buffer):
+            reader.timeline.join(writer, value, writer.clock_at(value))
         return reader
 
     def _keep_writers_out(self, timeline: Timeline, value: int) -> None:
@@ -131,13 +138,13 @@ class _Reading:
 
     def raise_cause(self) -> None:
         """Raise the failure of the work that the array depends on, from its own stream."""
-        for timeline, value in self._uses:
-            if timeline.reached(value) and not self._buffer.inherited(timeline, value):
-                timeline.check(value)
+        timeline, value = self._written
+        if timeline.reached(value) and not self._buffer.inherited(timeline, value):
+            timeline.check(value)
 
     def finish(self) -> HostArray:
         """The copy, which is done."""
-        timeline, value = self._uses[0]
+        timeline, value = self._written
         if timeline.counters[FAULTS] and not self._buffer.inherited(timeline, value):
             timeline.check(value)  # over before the read began, so the copy did not wait for it
         if self._reader is not None:

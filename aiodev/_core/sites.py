@@ -14,11 +14,13 @@ import sys
 import threading
 from types import CodeType, FrameType
 
-__all__ = ["describe", "here", "register_library"]
+__all__ = ["describe", "here", "index_of", "outside", "register_library"]
 
 _codes: list[CodeType] = []
 #: Index by the code object's id; 0 for a library's.
 _indices: dict[int, int] = {}
+#: The index for a code object's id, or None. At hand for code that does what ``here`` does without the cost of calling it.
+index_of = _indices.get
 _libraries: set[str] = set()
 _lock = threading.Lock()
 
@@ -39,17 +41,17 @@ def register_library(package: str) -> None:
 def here(depth: int = 1) -> int:
     """The site of the caller's caller's … caller, ``depth`` frames up, or of the first above it that is no library's."""
     frame = sys._getframe(depth + 1)
-    index = _indices.get(id(frame.f_code))
+    index = index_of(id(frame.f_code))
     if not index:
-        return _outside(frame)
+        return outside(frame)
     return index << 32 | frame.f_lasti
 
 
-def _outside(frame: FrameType | None) -> int:
+def outside(frame: FrameType | None) -> int:
     """The site of the first frame from ``frame`` on that is no library's; 0 if there is none."""
     while frame is not None:
         code = frame.f_code
-        index = _indices.get(id(code))
+        index = index_of(id(code))
         if index is None:
             index = _enter(code, _is_library(frame))
         if index:

@@ -1,19 +1,29 @@
 """What a body does with its parameters, read from its source.
 
-Two questions are asked of it. Which arrays does it write (a read-only one is refused there)? And what does it combine a
-scalar with (a weak scalar takes the type of that)? Where there is no source, as at a plain prompt, nothing is known and
-nothing is refused here; the compiler still refuses a write to a read-only array.
+Three questions are asked of it. Which arrays does it write (a read-only one is refused there)? Which does it surely not (a
+failure of the kernel leaves those as they are)? And what does it combine a scalar with (a weak scalar takes the type of
+that)? Where there is no source, as at a plain prompt, nothing is known and nothing is refused here; the compiler still
+refuses a write to a read-only array.
+
+It runs at a kernel's first launch, on the loop's thread, so it looks at each node once and reads no more of the file than
+the body's lines.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import CodeType
 
 __all__ = ["BodyUse", "analyse"]
+
+#: What can be asked of an array without touching its elements.
+_PLAIN_ATTRIBUTES = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"})
+_MANY = 99
 
 
 @dataclass(slots=True)
@@ -21,37 +31,76 @@ class BodyUse:
     """How a body uses its parameters, by name.
 
     Attributes:
-        written: parameters that are written to.
+        written: parameters that are surely written to.
+        indices: for each parameter of which only elements are read, by how many indices at least: an array of no more
+            dimensions is not written, nor is any view of it made.
         partners: for each scalar-like parameter, the arrays whose elements appear in the same statement.
         integral: parameters that are used where only an integer will do, or in a way that is not understood.
+        known: whether there is a source.
     """
 
     written: set[str] = field(default_factory=set)
+    indices: dict[str, int] = field(default_factory=dict)
     partners: dict[str, set[str]] = field(default_factory=dict)
     integral: set[str] = field(default_factory=set)
     known: bool = True
 
+    def only_reads(self, name: str, ndim: int) -> bool:
+        """Whether the body surely does not write the array of ``ndim`` dimensions that is called ``name``."""
+        return self.known and self.indices.get(name, -1) >= ndim
+
 
 def analyse(function: Callable[..., None], parameters: tuple[str, ...]) -> BodyUse:
     """How ``function`` uses ``parameters``."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
+    tree = _tree(function)
+    if tree is None:
         return BodyUse(integral=set(parameters), known=False)
-    use = BodyUse()
+    use = BodyUse(indices=dict.fromkeys(parameters, _MANY))
     names = frozenset(parameters)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            use.written |= _roots(node.value) & names
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
-            use.written |= _roots(node.target.value) & names
-        elif isinstance(node, ast.Call) and _called(node).startswith("atomic_") and node.args:
-            use.written |= _roots(node.args[0]) & names
-    for statement in ast.walk(tree):
-        if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return):
-            _note_partners(statement, names, use)
-    _note_integral(tree, names, use)
+    parents: dict[ast.AST, ast.AST] = {}
+    found: list[ast.Name] = []
+    queue: list[ast.AST] = [tree]
+    for node in queue:
+        for child in ast.iter_child_nodes(node):
+            parents[child] = node
+            queue.append(child)
+        if isinstance(node, ast.Name):
+            if node.id in names:
+                found.append(node)
+        elif isinstance(node, ast.Subscript):
+            if isinstance(node.ctx, ast.Store):
+                use.written |= _roots(node.value) & names
+        elif isinstance(node, ast.Call):
+            if node.args and _called(node).startswith("atomic_"):
+                use.written |= _roots(node.args[0]) & names
+            elif _called(node) == "slice":  # which may then be any index
+                use.indices = dict.fromkeys(parameters, -1)
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return):
+            _note_partners(node, names, use)
+    for name in found:
+        _note_reading(name, parents, use)
+        if isinstance(name.ctx, ast.Store) or not _meets_elements(name, parents):
+            use.integral.add(name.id)
     return use
+
+
+def _tree(function: Callable[..., None]) -> ast.AST | None:
+    """The source's, or None where there is none."""
+    code = function.__code__
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    text = "".join(lines[code.co_firstlineno - 1 : _last_line(code)])
+    try:
+        return ast.parse(textwrap.dedent(text)) if text else None
+    except SyntaxError:  # such as a lambda, or a last line that runs on: this finds where they end, and is slow
+        try:
+            return ast.parse(textwrap.dedent(inspect.getsource(function)))
+        except (OSError, TypeError, SyntaxError):
+            return None
+
+
+def _last_line(code: CodeType) -> int:
+    own = max((position[1] or 0 for position in code.co_positions()), default=0)
+    return max([own, *(_last_line(constant) for constant in code.co_consts if isinstance(constant, CodeType))])
 
 
 def _roots(node: ast.expr) -> set[str]:
@@ -70,6 +119,45 @@ def _elements(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Subscript):
         return _roots(node.value)
     return {name for child in ast.iter_child_nodes(node) for name in _elements(child)}
+
+
+# Reading
+
+
+def _note_reading(name: ast.Name, parents: dict[ast.AST, ast.AST], use: BodyUse) -> None:
+    """Lower ``use.indices`` to what this mention of a parameter reads it by; -1 if it may do more than read elements."""
+    node: ast.AST = name
+    parent = parents[node]
+    count = 0
+    while isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load):
+        count += _index_count(parent.slice)
+        node, parent = parent, parents[parent]
+    if isinstance(parent, ast.Subscript) and parent.value is node:  # stored to
+        count = -1
+    elif node is name:
+        if isinstance(parent, ast.Attribute) and parent.attr in _PLAIN_ATTRIBUTES or _is_call_of(parent, "len"):
+            return
+        count = -1
+    use.indices[name.id] = min(use.indices[name.id], count)
+
+
+def _is_call_of(node: ast.AST, function: str) -> bool:
+    return isinstance(node, ast.Call) and _called(node) == function
+
+
+def _index_count(index: ast.expr) -> int:
+    """How many dimensions an index takes away; none where it may leave some of those that it goes along."""
+    items = index.elts if isinstance(index, ast.Tuple) else [index]
+    if any(isinstance(item, ast.Slice | ast.Starred | ast.Constant) and not _is_int(item) for item in items):
+        return -_MANY
+    return len(items)
+
+
+def _is_int(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+# Scalars
 
 
 def _note_partners(statement: ast.stmt, names: frozenset[str], use: BodyUse) -> None:
@@ -91,17 +179,8 @@ def _outside_indices(node: ast.AST) -> Iterator[ast.AST]:
             yield from _outside_indices(child)
 
 
-def _note_integral(tree: ast.AST, names: frozenset[str], use: BodyUse) -> None:
-    """A parameter is left an integer unless each use of it is in a sum or product with elements of arrays."""
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Name) and node.id in names):
-            continue
-        if isinstance(node.ctx, ast.Store) or not _meets_elements(node, parents):
-            use.integral.add(node.id)
-
-
 def _meets_elements(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a parameter is in a sum or product with elements of arrays; else it is left an integer."""
     parent = parents.get(node)
     while isinstance(parent, ast.UnaryOp):
         node, parent = parent, parents.get(parent)

@@ -5,34 +5,31 @@ from __future__ import annotations
 import functools
 import inspect
 import struct
-import threading
 import types
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, overload
 
 from aiodev._core import sites
-from aiodev._core.backend import KernelSpec
 from aiodev._core.completion import Completion
 from aiodev._core.current import current_stream
-from aiodev._core.device import Device
 from aiodev._core.errors import LaunchError
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
-from aiodev._kernel.analysis import BodyUse, analyse
-from aiodev._kernel.launch import BRANCHES, MISSING, Variant, generate_call
+from aiodev._kernel.bound import BoundLaunch
+from aiodev._kernel.launch import generate_call
 from aiodev._kernel.loaded import GatedCompletion, wait_for
 from aiodev._kernel.options import Options, parse_options
+from aiodev._kernel.parameters import complete, parameters_of
 from aiodev._kernel.place import Place, parse_place
 from aiodev._kernel.service import Loading, service
-from aiodev._kernel.signature import ARRAY, FORMATS, Signature, describe
-from aiodev._kernel.snapshot import capture
+from aiodev._kernel.signature import ARRAYS, FORMATS, READ, Signature
+from aiodev._kernel.variants import Variant, Variants
 
 __all__ = ["Kernel", "kernel"]
 
-_EMPTY = inspect.Parameter.empty
-_MOST_PATIENCE = 1024
 _kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
+_at = types.MethodType
 
 
 class Kernel:
@@ -69,16 +66,12 @@ class Kernel:
         self.name = function.__name__
         self.ndim = ndim
         self.py_func = function
-        self._options = options
         self._bodies: dict[str, Callable[..., None]] = {}
-        self._parameters = _parameters(function, ndim)
+        self._parameters = parameters_of(function, ndim)
         self._names = [parameter.name for parameter in self._parameters]
-        self._variants: dict[tuple[Any, ...], Variant] = {}
-        self._recent: list[Variant] = []
-        self._misses, self._patience = 0, 1
-        self._lock = threading.Lock()
+        self._variants = Variants(self.name, ndim, self._names, function, self._bodies, options)
         functools.update_wrapper(self, function)
-        self._call = self._generate()
+        self._generate()
         _kernels.add(self)
 
     @property
@@ -100,12 +93,12 @@ class Kernel:
         """
 
         def register(body: Callable[..., None]) -> Callable[..., None]:
-            if [p.name for p in _parameters(body, self.ndim)] != self._names:
+            if [p.name for p in parameters_of(body, self.ndim)] != self._names:
                 found = inspect.signature(body)
                 raise TypeError(
                     f"{self.name}: the {device_type} body takes {found}, the kernel ({', '.join(self._names)})"
                 )
-            if any(variant.device.type == device_type for variant in self._variants.values()):
+            if self._variants.launched_on(device_type):
                 raise ValueError(f"{self.name} was already launched on {device_type}")
             self._bodies[device_type] = body
             return body
@@ -124,12 +117,12 @@ class Kernel:
         """
         if self.ndim == 1:
             if shape.__class__ is int:
-                return types.MethodType(self._call, shape)
+                return _at(self._call, shape)
             if shape.__class__ is tuple and len(shape) == 2:
                 length, stream = shape
                 if length.__class__ is int and stream.__class__ is Stream:
-                    return types.MethodType(self._call, (length, (length,), stream))
-        return types.MethodType(self._call, parse_place(self.name, self.ndim, shape))
+                    return _at(self._call, (length, (length,), stream))
+        return _at(self._call, parse_place(self.name, self.ndim, shape))
 
     def __call__(self, *args: Any) -> None:
         """Run the body for one index, here, in Python: what a call from another kernel's body means, compiled or not.
@@ -155,42 +148,71 @@ class Kernel:
         where = next((key[0] for arg in args if (key := getattr(arg, "_key", None)) is not None), None)
         if device is not None or where is None:
             where = registry.resolve(device)[1]
-        await wait_for(self._variant(self._bind(args), where).loading)
+        await wait_for(self._variants.of(complete(self.name, self._parameters, args), where).loading)
+
+    def bind(self, place: Any, *args: Any) -> BoundLaunch:
+        """A launch with everything fixed, to be made again and again: calling it submits, for less than a plain launch.
+
+        ``place`` is what the brackets of a plain launch hold: a shape, or ``(shape, stream)``. Without a stream it is the one
+        that is current now, wherever the launch is called. The arrays are kept alive, and their contents are those of the
+        moment when it runs.
+
+        Raises:
+            LaunchError: an argument does not fit; it is named.
+
+        Example:
+            >>> import aiodev
+            >>> @aiodev.kernel
+            ... def increment(i, x):
+            ...     x[i] += 1
+            >>> async def main():
+            ...     x = aiodev.zeros(3)
+            ...     step = increment.bind(3, x)
+            ...     for _ in range(1000):
+            ...         step()
+            ...     print(await x.numpy())
+            >>> import asyncio; asyncio.run(main())
+            [1000. 1000. 1000.]
+        """
+        size, shape, stream = parse_place(self.name, self.ndim, place)
+        args = complete(self.name, self._parameters, args)
+        if stream is None:
+            stream = current_stream()
+        variant = self._variants.of(args, stream.device)
+        block = self._block(variant, shape, args)
+
+        def launch_slowly(site: int) -> Completion:
+            return self._submit(variant, stream, size, block, args, site)
+
+        return BoundLaunch(self, variant, stream, shape, args, block, launch_slowly)
 
     # Launching
 
-    def _bind(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments, with defaults for those that are not given.
-
-        Raises:
-            LaunchError: too few or too many.
-        """
-        args += tuple(p.default for p in self._parameters[len(args) :])
-        missing = [name for name, value in zip(self._names, args, strict=False) if value is MISSING or value is _EMPTY]
-        if missing or len(args) != len(self._names):
-            found = f"{len(args) - len(missing)}" + (f" (not {', '.join(missing)})" if missing else "")
-            expected = f"{len(self._names)} arguments ({', '.join(self._names)})"
-            raise LaunchError(self.name, missing[0] if missing else None, expected, found)
-        return args
-
     def _launch_slowly(self, place: int | Place, args: tuple[Any, ...]) -> Completion:
         """Launch with every check, and remember the types."""
-        args = self._bind(args)
+        args = complete(self.name, self._parameters, args)
         size, shape, stream = parse_place(self.name, self.ndim, place) if isinstance(place, int) else place
         if stream is None:
             stream = current_stream()
-        variant = self._variant(args, stream.device)
+        variant = self._variants.of(args, stream.device)
         block = self._block(variant, shape, args)
+        if variant.loading.ready:
+            self._variants.remember(variant, self._generate)
+        return self._submit(variant, stream, size, block, args, sites.here(2))
+
+    def _submit(
+        self, variant: Variant, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int
+    ) -> Completion:
+        """Submit, and note the use of the arrays."""
         loading = variant.loading
-        site = sites.here(2)
         if loading.ready:
-            self._remember(variant)
-            value = stream._launch(loading.entry, size, block, site)
-            completion = Completion(stream.timeline, value)
+            completion = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
         else:
             completion = self._launch_gated(stream, loading, size, block, site)
         for arg, kind in zip(args, variant.signature.pattern, strict=True):
-            if kind == ARRAY:
+            if kind == READ:
+                arg._buffer._stamp_aside(stream.timeline, completion.value)
+            elif kind in ARRAYS:
                 arg._buffer._stamp(stream.timeline, completion.value)
         return completion
 
@@ -213,7 +235,9 @@ class Kernel:
             words = signature.pack(*shape, *signature.numbers(args))
         except (struct.error, OverflowError, TypeError) as error:
             raise self._unpackable(signature, args, error) from None
-        return b"".join((words, *(a._packed for a, kind in zip(args, signature.pattern, strict=True) if kind == ARRAY)))
+        return b"".join(
+            (words, *(a._packed for a, kind in zip(args, signature.pattern, strict=True) if kind in ARRAYS))
+        )
 
     def _unpackable(self, signature: Signature, args: tuple[Any, ...], error: Exception) -> LaunchError:
         for name, code, value in zip(self._names, signature.descriptors, args, strict=True):
@@ -221,62 +245,14 @@ class Kernel:
                 return LaunchError(self.name, name, f"a number that fits {code}", repr(value))
         return LaunchError(self.name, None, "numbers that fit their types", str(error))
 
-    # Variants
-
-    def _variant(self, args: tuple[Any, ...], device: Device) -> Variant:
-        keys = tuple(key if (key := getattr(arg, "_key", None)) is not None else type(arg) for arg in args)
-        found = self._variants.get((device, keys))
-        if found is None:
-            with self._lock:
-                found = self._variants.get((device, keys))
-                if found is None:
-                    found = self._variants[device, keys] = self._make_variant(keys, args, device)
-        return found
-
-    def _make_variant(self, keys: tuple[Any, ...], args: tuple[Any, ...], device: Device) -> Variant:
-        body = self._bodies.get(device.type, self.py_func)
-        signature = describe(self.name, self.ndim, self._names, args, device, lambda: self._use)
-        spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, self._options)
-        loading = self._loading(spec, device)
-        return Variant(keys, device, signature, loading)
-
-    def _loading(self, spec: KernelSpec, device: Device) -> Loading:
-        """What other variants of the same types share: an int and a bool may both be packed as one type."""
-        for variant in self._variants.values():
-            known = variant.loading
-            if known.backend.name == device.type and known.spec.arguments == spec.arguments and known.error is None:
-                return known
-        loading = Loading(registry.entry(device.type), spec, capture(spec.function))
-        service.load(loading)
-        return loading
-
-    @functools.cached_property
-    def _use(self) -> BodyUse:
-        return analyse(self.py_func, tuple(self._names))
-
-    def _remember(self, variant: Variant) -> None:
-        """Give a combination of types a branch of its own in the call function.
-
-        Generating one costs as much as a hundred slow launches, so a kernel whose types keep changing does it ever less often.
-        """
-        with self._lock:
-            self._misses += 1
-            if variant in self._recent or self._misses < self._patience:
-                return
-            self._misses, self._patience = 0, min(2 * self._patience, _MOST_PATIENCE)
-            same = [known for known in self._recent if known.signature.pattern == variant.signature.pattern]
-            self._recent = [variant, *same][:BRANCHES]
-            self._call = self._generate()
-
     def _forget(self) -> None:
-        """Start afresh in a forked child, with its backend: what is compiled is still in the cache."""
-        self._lock = threading.Lock()
-        self._variants.clear()
-        self._recent = []
-        self._call = self._generate()
+        """Start afresh in a forked child."""
+        self._variants.forget()
+        self._generate()
 
-    def _generate(self) -> Callable[..., Completion]:
-        return generate_call(self.name, self.ndim, self._parameters, self._recent, self._launch_slowly)
+    def _generate(self) -> None:
+        recent = self._variants.recent
+        self._call = generate_call(self.name, self.ndim, self._parameters, recent, self._launch_slowly)
 
 
 def _forget_after_fork() -> None:
@@ -294,25 +270,6 @@ def _fits(code: str, value: Any) -> bool:
     except (struct.error, OverflowError, TypeError):
         return False
     return True
-
-
-def _parameters(function: Callable[..., None], ndim: int) -> list[inspect.Parameter]:
-    """The parameters after the indices.
-
-    Raises:
-        TypeError: too few for the indices, or of a kind that a kernel cannot have.
-    """
-    found = list(inspect.signature(function).parameters.values())
-    if len(found) < ndim:
-        raise TypeError(
-            f"{function.__name__}: a kernel of {ndim} dimension(s) takes {ndim} indices first, then arguments"
-        )
-    for parameter in found:
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"{function.__name__}: parameter {parameter}: a kernel's parameters are plain ones")
-        if parameter.name.startswith("_"):
-            raise TypeError(f"{function.__name__}: parameter {parameter.name}: names must not begin with an underscore")
-    return found[ndim:]
 
 
 @overload

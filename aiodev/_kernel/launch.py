@@ -5,45 +5,44 @@ buffers, return a completion. A generic loop over the arguments would cost sever
 kernel has a call function that is generated for its parameters, with a branch for each of the last few combinations of
 types. A branch compares by identity: an array's ``_key`` is interned, a scalar has its class. What no branch knows goes to
 :meth:`aiodev._kernel.kernel.Kernel._launch_slowly`, which checks everything and may generate a new call.
+
+A bound launch knows its types, its stream and its arguments, so that only the submission and the notes are left. Its call
+is the same for every kernel with as many arrays.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import struct
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core import context, sites
 from aiodev._core.completion import Completion
 from aiodev._core.current import current_stream
-from aiodev._kernel.signature import ARRAY, COMPLEX, Signature
+from aiodev._kernel.parameters import MISSING
+from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX
 
 if TYPE_CHECKING:
-    from aiodev._core.device import Device
-    from aiodev._kernel.service import Loading
+    from aiodev._kernel.variants import Variant
 
-__all__ = ["BRANCHES", "MISSING", "Variant", "generate_call"]
+__all__ = ["bound_call_maker", "generate_call"]
 
-#: Combinations of types that a call function tells apart; more go through a dictionary.
-BRANCHES = 4
-
-
-class Variant:
-    """A kernel for one combination of types on one device.
-
-    Attributes:
-        keys: what identifies the combination: an array's key, or a scalar's class, for each argument.
-    """
-
-    __slots__ = ("device", "keys", "loading", "signature")
-
-    def __init__(self, keys: tuple[Any, ...], device: Device, signature: Signature, loading: Loading) -> None:
-        self.keys = keys
-        self.device = device
-        self.signature = signature
-        self.loading = loading
+#: The site of the caller, as ``sites.here(1)`` has it, without the cost of a call.
+_SITE = [
+    "_from = _getframe(1)",
+    "_site = _index_of(id(_from.f_code))",
+    "_site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
+]
+_SITE_NAMES: dict[str, Any] = {
+    "_getframe": sys._getframe,
+    "_index_of": sites.index_of,
+    "_outside": sites.outside,
+}
+_COMPLETION_NAMES: dict[str, Any] = {"_Completion": Completion, "_new": tuple.__new__}
 
 
 def generate_call(
@@ -52,13 +51,12 @@ def generate_call(
     """The call function of a kernel: ``call(place, *arguments)``.
 
     ``place`` is an int (one dimension, current stream) or a parsed place. ``slow(place, arguments)`` launches in every
-    case that ``variants``, which are loaded, do not cover.
+    case that ``variants``, which are loaded and of one pattern, do not cover.
     """
     names = [parameter.name for parameter in parameters]
     namespace: dict[str, Any] = {
-        "_context": context.current, "_current": current_stream, "_here": sites.here, "_join": b"".join,
-        "_Completion": Completion, "_new": tuple.__new__, "_slow": slow, "_missing": MISSING,
-        "_Errors": (AttributeError, struct.error, OverflowError, TypeError),
+        "_context": context.current, "_current": current_stream, "_join": b"".join, "_slow": slow,
+        "_Errors": (AttributeError, struct.error, OverflowError, TypeError), **_SITE_NAMES, **_COMPLETION_NAMES,
     }  # fmt: skip
     signature = ["_place"]
     for parameter in parameters:
@@ -70,28 +68,56 @@ def generate_call(
     if variants:
         lines += _fast_path(ndim, names, variants, namespace)
     lines.append(f"    return _slow(_place, ({arguments}*_extra,))")
-    source = "\n".join(lines) + "\n"
-    filename = f"<aiodev launch of {name}>"
-    exec(compile(source, filename, "exec"), namespace)
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    call: Callable[..., Completion] = namespace[name]
+    call: Callable[..., Completion] = _run(f"<aiodev launch of {name}>", lines, namespace)[name]
     return call
 
 
-class _Missing:
-    """The value of an argument that was not given."""
+@functools.cache
+def bound_call_maker(kinds: str) -> Callable[..., Callable[[], Completion]]:
+    """Makes the call of a bound launch of arrays that are used so (``ARRAY`` or ``READ``, one for each).
 
-    def __repr__(self) -> str:
-        return "<nothing>"
+    It is ``make(loading, stream, entry, size, block, slow, *buffers)``; ``slow(site)`` launches until the code is there.
+    """
+    buffers = [f"b{position}" for position in range(len(kinds))]
+    call = ["if not loading.ready:", "    return slow(_outside(_getframe(1)))", *_SITE]
+    call += ["_value = stream._launch(entry, size, block, _site)"]
+    for name, kind in zip(buffers, kinds, strict=True):
+        call += _stamp(name, kind)
+    call.append("return _new(_Completion, (_timeline, _value))")
+    parameters = ", ".join(("loading", "stream", "entry", "size", "block", "slow", *buffers))
+    lines = [f"def make({parameters}):", "    _timeline = stream.timeline", "    def call():"]
+    lines += [f"        {line}" for line in call]
+    lines.append("    return call")
+    namespace: dict[str, Any] = {**_SITE_NAMES, **_COMPLETION_NAMES}
+    make: Callable[..., Callable[[], Completion]] = _run(f"<aiodev bound launch, {kinds}>", lines, namespace)["make"]
+    return make
 
 
-MISSING = _Missing()
+def _run(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> dict[str, Any]:
+    """Define what the lines define; tracebacks show them."""
+    source = "\n".join(lines) + "\n"
+    exec(compile(source, filename, "exec"), namespace)
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return namespace
+
+
+def _stamp(buffer: str, kind: str) -> list[str]:
+    """Note that operation ``_value`` of ``_timeline`` uses a buffer; see :class:`aiodev._memory.buffer.Buffer`."""
+    timeline, value, method = (
+        ("_timeline", "_value", "_stamp") if kind == ARRAY else ("_reader", "_read", "_stamp_aside")
+    )
+    return [
+        f"if {buffer}.{timeline} is _timeline:",
+        f"    if _value > {buffer}.{value}:",  # another thread's later launch may have been faster here
+        f"        {buffer}.{value} = _value",
+        "else:",
+        f"    {buffer}.{method}(_timeline, _value)",
+    ]
 
 
 def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespace: dict[str, Any]) -> list[str]:
     pattern = variants[0].signature.pattern
-    arrays = [name for name, kind in zip(names, pattern, strict=True) if kind == ARRAY]
-    scalars = [name for name, kind in zip(names, pattern, strict=True) if kind != ARRAY]
+    arrays = {name: kind for name, kind in zip(names, pattern, strict=True) if kind in ARRAYS}
     lines = ["    try:"]
     if ndim == 1:
         lines += [
@@ -106,11 +132,33 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
     lines += [
         "        if _stream is None:",
         "            _frame = _context()",
-        "            _stream = _frame.streams.get(_frame.device) or _current()",
+        "            _stream = _frame.stream or _current()",
         "        _device = _stream.device",
     ]
     lines += [f"        _key_{name} = {name}._key" for name in arrays]
-    lines += [f"        _class_{name} = {name}.__class__" for name in scalars]
+    lines += [f"        _class_{name} = {name}.__class__" for name in names if name not in arrays]
+    lines += _branches(ndim, names, variants, namespace)
+    packed = "".join(f", {name}._packed" for name in arrays)
+    block = f"_join((_words{packed}))" if arrays else "_words"
+    lines += [
+        "    except _Errors:",
+        "        _entry = None",
+        "    if _entry is not None and _size >= 0 and not _extra:",
+        *(f"        {line}" for line in _SITE),
+        f"        _value = _stream._launch(_entry, _size, {block}, _site)",
+        "        _timeline = _stream.timeline",
+    ]
+    for name, kind in arrays.items():
+        lines.append(f"        _buffer = {name}._buffer")
+        lines += [f"        {line}" for line in _stamp("_buffer", kind)]
+    lines.append("        return _new(_Completion, (_timeline, _value))")
+    return lines
+
+
+def _branches(ndim: int, names: list[str], variants: Sequence[Variant], namespace: dict[str, Any]) -> list[str]:
+    """Set ``_entry`` and ``_words`` for the variant that these arguments are of; ``_entry`` is None for none."""
+    pattern = variants[0].signature.pattern
+    lines: list[str] = []
     test = "if"
     for number, variant in enumerate(variants):
         namespace[f"_pack{number}"] = variant.signature.pack
@@ -120,9 +168,9 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
         numbers = [f"_n{d}" for d in range(ndim)]
         for name, kind, key in zip(names, pattern, variant.keys, strict=True):
             namespace[f"_is{number}_{name}"] = key
-            seen = f"_key_{name}" if kind == ARRAY else f"_class_{name}"
+            seen = f"_key_{name}" if kind in ARRAYS else f"_class_{name}"
             conditions.append(f"{seen} is _is{number}_{name}")
-            if kind != ARRAY:
+            if kind not in ARRAYS:
                 numbers += [f"{name}.real", f"{name}.imag"] if kind == COMPLEX else [name]
         lines += [
             f"        {test} {' and '.join(conditions)}:",
@@ -130,25 +178,4 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
             f"            _words = _pack{number}({', '.join(numbers)})",
         ]
         test = "elif"
-    packed = "".join(f", {name}._packed" for name in arrays)
-    block = f"_join((_words{packed}))" if arrays else "_words"
-    lines += [
-        "        else:",
-        "            _entry = None",
-        "    except _Errors:",
-        "        _entry = None",
-        "    if _entry is not None and _size >= 0 and not _extra:",
-        f"        _value = _stream._launch(_entry, _size, {block}, _here(1))",
-        "        _timeline = _stream.timeline",
-    ]
-    for name in arrays:
-        lines += [
-            f"        _buffer = {name}._buffer",
-            "        if _buffer._timeline is _timeline:",
-            "            if _value > _buffer._value:",  # another thread's later launch may have been faster here
-            "                _buffer._value = _value",
-            "        else:",
-            "            _buffer._stamp(_timeline, _value)",
-        ]
-    lines.append("        return _new(_Completion, (_timeline, _value))")
-    return lines
+    return [*lines, "        else:", "            _entry = None"]

@@ -21,10 +21,11 @@ from aiodev._core.device import Device
 from aiodev._core.errors import LaunchError
 from aiodev._kernel.analysis import BodyUse
 
-__all__ = ["ARRAY", "COMPLEX", "SCALAR", "Signature", "describe"]
+__all__ = ["ARRAY", "ARRAYS", "COMPLEX", "READ", "SCALAR", "Signature", "describe"]
 
-#: What an argument is, to the generated call: an array, a scalar of one number, a scalar of two.
-ARRAY, SCALAR, COMPLEX = "A", "S", "Z"
+#: What an argument is, to a launch: an array, an array that is surely not written, a scalar of one number, one of two.
+ARRAY, READ, SCALAR, COMPLEX = "A", "R", "S", "Z"
+ARRAYS = ARRAY + READ
 
 FORMATS = {
     "b1": "?7x", "i1": "b7x", "i2": "h6x", "i4": "i4x", "i8": "q",
@@ -40,7 +41,7 @@ class Signature:
 
     Attributes:
         descriptors: one for each argument, as in ``KernelSpec``.
-        pattern: what each argument is: ``ARRAY``, ``SCALAR`` or ``COMPLEX``.
+        pattern: what each argument is: ``ARRAY``, ``READ``, ``SCALAR`` or ``COMPLEX``.
         pack: packs the shape's words and then the scalars' numbers.
     """
 
@@ -60,11 +61,11 @@ class Signature:
 
 
 def describe(
-    kernel: str, ndim: int, names: Sequence[str], args: Sequence[Any], device: Device, use: Callable[[], BodyUse]
+    kernel: str, ndim: int, names: Sequence[str], args: Sequence[Any], device: Device, use: BodyUse
 ) -> Signature:
     """The signature of a launch on ``device``.
 
-    ``use`` gives the body's use of its parameters; it is asked only when it matters.
+    ``use`` gives the body's use of its parameters.
 
     Raises:
         LaunchError: an argument is not one, or not on ``device``, or read-only where the body writes.
@@ -77,8 +78,10 @@ def describe(
     descriptors, pattern = [], ""
     for name, value in zip(names, args, strict=True):
         if name in arrays:
-            descriptors.append(arrays[name])
-            pattern += ARRAY
+            descriptor = arrays[name]
+            descriptors.append(descriptor)
+            read = descriptor.endswith("r") or use.only_reads(name, _ndim(descriptor))
+            pattern += READ if read else ARRAY
         else:
             code = _scalar_code(kernel, name, value, arrays, device, use)
             descriptors.append(code)
@@ -87,20 +90,18 @@ def describe(
     return Signature(tuple(descriptors), pattern, struct.Struct(f"<{ndim}q{formats}").pack)
 
 
-def _array_descriptor(kernel: str, name: str, key: Any, device: Device, use: Callable[[], BodyUse]) -> str:
+def _array_descriptor(kernel: str, name: str, key: Any, device: Device, use: BodyUse) -> str:
     where, descriptor, writable = key
     if where != device:
         raise LaunchError(kernel, name, f"an array on {device}", f"{where}")
     if writable:
         return str(descriptor)
-    if name in use().written:
+    if name in use.written:
         raise LaunchError(kernel, name, "an array that can be written to", "a read-only one")
     return f"{descriptor}r"
 
 
-def _scalar_code(
-    kernel: str, name: str, value: Any, arrays: dict[str, str], device: Device, use: Callable[[], BodyUse]
-) -> str:
+def _scalar_code(kernel: str, name: str, value: Any, arrays: dict[str, str], device: Device, use: BodyUse) -> str:
     if isinstance(value, numpy.generic):
         code = f"{value.dtype.kind}{value.dtype.itemsize}"
         if code in FORMATS:
@@ -108,7 +109,7 @@ def _scalar_code(
     elif isinstance(value, bool):
         return "b1"
     elif isinstance(value, int):
-        return _weak_int(name, arrays, use()) if arrays else "i8"
+        return _weak_int(name, arrays, use) if arrays else "i8"
     elif isinstance(value, float):
         return _real(_partner_type(name, arrays, use)) if arrays else "f8"
     elif isinstance(value, complex):
@@ -123,6 +124,10 @@ def _found(value: Any, device: Device) -> str:
     return f"{type(value).__name__} {value!r}" if value is not None else "None"
 
 
+def _ndim(descriptor: str) -> int:
+    return int(descriptor[1 : len(descriptor) - len(descriptor[1:].lstrip("0123456789"))])
+
+
 def _dtype(descriptor: str) -> numpy.dtype[Any]:
     return numpy.dtype(descriptor.lstrip("A").lstrip("0123456789").rstrip("rCA"))
 
@@ -134,12 +139,12 @@ def _weak_int(name: str, arrays: dict[str, str], use: BodyUse) -> str:
     return _real(numpy.result_type(*partners))
 
 
-def _partner_type(name: str, arrays: dict[str, str], use: Callable[[], BodyUse]) -> numpy.dtype[Any]:
+def _partner_type(name: str, arrays: dict[str, str], use: BodyUse) -> numpy.dtype[Any]:
     """The floating type that a weak float takes: that of the arrays it meets, else of all floating arrays."""
     every = {array: found for array, text in arrays.items() if (found := _dtype(text)).kind in "fc"}
     types = set(every.values())
     if len(types) > 1:
-        types = {every[array] for array in use().partners.get(name, ()) if array in every} or types
+        types = {every[array] for array in use.partners.get(name, ()) if array in every} or types
     return numpy.result_type(*types) if types else numpy.dtype("f8")
 
 

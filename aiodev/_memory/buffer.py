@@ -6,13 +6,15 @@ else before that work is done, and nothing may be kept per operation: a launch h
 **Invariants.**
 
 1.  A buffer knows, for each timeline that used it, the number of its last use there: ``_timeline`` and ``_value`` for the
-    use that tells what became of its contents, ``_uses`` for the others. Numbers only grow.
-2.  A number in ``_uses`` may lag behind for the timeline that is also ``_timeline``; the larger one counts.
-3.  The contents are good if the operation ``_value`` of ``_timeline`` succeeded. It is the last that may have written them;
-    what only read them on another timeline is noted aside. Whatever ran before on other timelines was ordered before it,
-    and would have made it fail, or somebody was told.
-4.  A fresh buffer inherits the use that its memory was freed with, when it may still be running; ``inherited`` tells that
+    last that may have written it, ``_reader`` and ``_read`` for the last that only read it, ``_uses`` for those on other
+    timelines. Of several numbers for one timeline the largest counts. Numbers only grow.
+2.  The contents are good if the operation ``_value`` of ``_timeline`` succeeded. Whatever ran before on other timelines was
+    ordered before it, and would have made it fail, or somebody was told. What only reads them leaves them as they are.
+3.  A fresh buffer inherits the use that its memory was freed with, when it may still be running; ``inherited`` tells that
     one from the buffer's own, since a failure of the former is none of the latter's business.
+
+A launch stores to ``_value`` and ``_read`` by itself where the timeline is the same as before; so no call may come between
+reading one of these fields here and giving it another meaning.
 """
 
 from __future__ import annotations
@@ -48,13 +50,15 @@ class Buffer:
         block: what its source knows it by.
     """
 
-    __slots__ = ("__weakref__", "_timeline", "_uses", "_value", "address", "block", "source")
+    __slots__ = ("__weakref__", "_read", "_reader", "_timeline", "_uses", "_value", "address", "block", "source")
 
     address: int
     source: Source
     block: Any
     _timeline: Timeline
     _value: int
+    _reader: Timeline
+    _read: int
     _uses: dict[Timeline, int] | None
 
     def __init__(self, address: int, source: Source, block: Any, timeline: Timeline, value: int) -> None:
@@ -63,55 +67,72 @@ class Buffer:
         self.block = block
         self._timeline = timeline
         self._value = value
+        self._reader = timeline
+        self._read = 0
         self._uses = None
 
     def _stamp(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` uses the memory, and may write it."""
-        if self._timeline is timeline:
-            if self._value < value:
+        while (writer := self._timeline) is not timeline:
+            uses = self._uses
+            if uses is None:
+                uses = self._uses = {}
+            if uses.get(timeline, 0) > value:
+                return
+            known = uses.get(writer, 0)
+            if self._timeline is writer:  # no call from here on
+                if self._value > known:
+                    uses[writer] = self._value
+                self._timeline = timeline
                 self._value = value
-            return
-        uses = self._uses
-        if uses is None:
-            uses = self._uses = {}
-        if uses.get(timeline, 0) > value:
-            return
-        # No call from here on, so that no other thread comes between: a launch there may store to ``_value`` at any call.
-        uses[self._timeline] = self._value
-        self._timeline = timeline
-        self._value = value
+                return
+        if self._value < value:
+            self._value = value
 
     def _stamp_aside(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` reads the memory."""
-        if self._timeline is timeline:
-            self._stamp(timeline, value)
-            return
-        uses = self._uses
-        if uses is None:
-            uses = self._uses = {}
-        if uses.get(timeline, 0) < value:
-            uses[timeline] = value
+        while (reader := self._reader) is not timeline:
+            uses = self._uses
+            if uses is None:
+                uses = self._uses = {}
+            if uses.get(timeline, 0) > value:
+                return
+            known = uses.get(reader, 0)
+            if self._reader is reader:  # no call from here on
+                if self._read > known:
+                    uses[reader] = self._read
+                self._reader = timeline
+                self._read = value
+                return
+        if self._read < value:
+            self._read = value
 
     def uses(self) -> list[tuple[Timeline, int]]:
-        """The last use on each timeline, inherited ones included; that which tells of the contents is first."""
+        """The last use on each timeline, inherited ones included; a timeline may be there more than once."""
         timeline, value, uses = self._timeline, self._value, self._uses
         found = [(timeline, value)]
+        if self._read:
+            found.append((self._reader, self._read))
         if uses is not None:
-            found += [(t, v) for t, v in uses.copy().items() if t is not timeline or v > value]
+            found += uses.copy().items()
         return found
 
+    def contents(self) -> tuple[Timeline, int]:
+        """The operation that the contents are of."""
+        return self._timeline, self._value
+
     def pending(self) -> list[tuple[Timeline, int]]:
-        """The uses that are not done."""
+        """The uses that are not done; a timeline may be there more than once."""
         return [(timeline, value) for timeline, value in self.uses() if timeline.counters[COMPLETED] < value]
 
     def check(self) -> None:
-        """Raise what went wrong with the contents, when the last use that tells of them is done (invariant 3)."""
+        """Raise what went wrong with the contents, when the last use that tells of them is done (invariant 2)."""
         timeline, value = self._timeline, self._value
         if timeline.counters[FAULTS] and value and not self.inherited(timeline, value):
             timeline.check(value)
 
     def inherited(self, timeline: Timeline, value: int) -> bool:
-        """Whether a use is one of the memory's life before this buffer (invariant 4)."""
+        """Whether a use is one of the memory's life before this buffer (invariant 3)."""
         block = self.block
         return block is not None and block.timeline is timeline and block.value == value
 

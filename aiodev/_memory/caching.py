@@ -222,6 +222,8 @@ class CachingAllocator:
         buffer.block = block
         buffer._timeline = timeline
         buffer._value = value
+        buffer._reader = timeline
+        buffer._read = 0
         buffer._uses = None
         return buffer
 
@@ -229,6 +231,13 @@ class CachingAllocator:
         """Cache a dead buffer's block, with the uses that are still running."""
         block: Block = buffer.block
         timeline, value, uses = buffer._timeline, buffer._value, buffer._uses
+        if buffer._read:
+            reader, read = buffer._reader, buffer._read
+            if reader is timeline:
+                value = max(value, read)
+            else:
+                uses = {} if uses is None else uses
+                uses[reader] = max(read, uses.get(reader, 0))
         if uses is not None:
             if uses.get(timeline, 0) < value:
                 uses[timeline] = value

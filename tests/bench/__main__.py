@@ -12,10 +12,12 @@ from pathlib import Path
 import core_device
 import core_loop
 import core_submit
+import kernel_launch
 from harness import Figure, Run, print_table, write_json, write_rst
 
 FIGURES = {
     "launch": core_submit.launch,
+    "bound-launch": kernel_launch.bound_launch,
     "await-hot": core_submit.await_hot,
     "await-parked": core_submit.await_parked,
     "await-done": core_submit.await_done,

@@ -17,9 +17,11 @@ from kernel_fakes import arrays
 from aiodev import Device
 from aiodev._core import context, sites
 from aiodev._core.registry import registry
+from aiodev._kernel.analysis import analyse
+from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.kernel import Kernel, kernel
-from aiodev._kernel.launch import Variant
 from aiodev._kernel.signature import describe
+from aiodev._kernel.variants import Variant
 
 
 class _Stream:
@@ -47,11 +49,14 @@ def saxpy(i: int, a: float, x: Any, y: Any, out: Any) -> None:
     out[i] = a * x[i] + y[i]
 
 
-def remember(launched: Kernel, device: Device, *args: Any) -> None:
+def remember(launched: Kernel, device: Device, *args: Any) -> Variant:
     """Have the call function know these types."""
     keys = tuple(getattr(arg, "_key", type(arg)) for arg in args)
-    signature = describe(launched.name, launched.ndim, launched._names, args, device, lambda: launched._use)
-    launched._remember(Variant(keys, device, signature, _Loaded()))  # type: ignore[arg-type]
+    use = analyse(launched.py_func, tuple(launched._names))
+    signature = describe(launched.name, launched.ndim, launched._names, args, device, use)
+    variant = Variant(keys, device, signature, _Loaded())  # type: ignore[arg-type]
+    launched._variants.remember(variant, launched._generate)
+    return variant
 
 
 def main() -> None:
@@ -61,7 +66,8 @@ def main() -> None:
     stream._launch = lambda entry, size, block, site: 1
     context.replace(device=device, stream=stream)
     w, x, y, z = arrays(*(np.zeros(8) for _ in range(4)))
-    remember(saxpy4, device, w, x, y, z)
+    variant = remember(saxpy4, device, w, x, y, z)
+    bound = BoundLaunch(saxpy4, variant, stream, (8,), (w, x, y, z), bytes(72), print)  # type: ignore[arg-type]
     remember(saxpy, device, 2.0, x, y, z)
     a, b, c = np.zeros(8), np.zeros(8), np.zeros(8)
     over = saxpy4[8]
@@ -72,6 +78,7 @@ def main() -> None:
         "over(w, x, y, z)": lambda: over(w, x, y, z),
         "kernel[8](w, x, y, z)": lambda: saxpy4[8](w, x, y, z),
         "kernel[8](2.0, x, y, z)": lambda: saxpy[8](2.0, x, y, z),
+        "bound()": bound,
         "the site": lambda: sites.here(0),
     }
     for name, call in rows.items():

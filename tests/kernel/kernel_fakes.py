@@ -18,11 +18,14 @@ class FakeBuffer:
     def __init__(self) -> None:
         self._timeline: Any = None
         self._value = 0
-        self.uses: dict[Any, int] = {}
+        self._reader: Any = None
+        self._read = 0
 
     def _stamp(self, timeline: Any, value: int) -> None:
         self._timeline, self._value = timeline, value
-        self.uses[timeline] = value
+
+    def _stamp_aside(self, timeline: Any, value: int) -> None:
+        self._reader, self._read = timeline, value
 
 
 class FakeArray:

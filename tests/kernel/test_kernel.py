@@ -89,13 +89,15 @@ async def test_types_may_alternate() -> None:
 
 
 def test_uses_are_noted_in_the_buffers() -> None:
-    """By the first launch and by later ones, of every array."""
+    """By the first launch and by later ones, of every array: as written, or as read where the body surely only reads."""
     x, y, out = operands()
     for _ in range(3):
         done = saxpy[8](2.0, x, y, out)
         done.synchronize_blocking()
-        for array in (x, y, out):
-            assert (array._buffer._timeline, array._buffer._value) == tuple(done)
+        assert (out._buffer._timeline, out._buffer._value) == tuple(done)
+        for array in (x, y):
+            assert (array._buffer._reader, array._buffer._read) == tuple(done)
+            assert array._buffer._timeline is None
 
 
 @pytest.mark.anyio
@@ -147,7 +149,7 @@ async def test_many_first_launches_compile_once() -> None:
         for launch in launches:
             group.start_soon(launch.synchronize)
     assert all((x.host == 3).all() for x in targets)
-    assert len({id(variant.loading) for variant in fresh._variants.values()}) == 1
+    assert len({id(variant.loading) for variant in fresh._variants.all()}) == 1
 
 
 @pytest.mark.anyio
@@ -155,7 +157,7 @@ async def test_compile_ahead() -> None:
     """After ``compile`` a launch has nothing to wait for."""
     x, y, out = operands(dtype="i2")
     await saxpy.compile(np.int16(2), x, y, out)
-    (variant,) = (v for v in saxpy._variants.values() if v.signature.descriptors[0] == "i2")
+    (variant,) = (v for v in saxpy._variants.all() if v.signature.descriptors[0] == "i2")
     assert variant.loading.ready
 
 

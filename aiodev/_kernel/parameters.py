@@ -1,0 +1,57 @@
+"""The parameters of a body, and the arguments of a launch that go to them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiodev._core.errors import LaunchError
+
+__all__ = ["MISSING", "complete", "parameters_of"]
+
+
+class _Missing:
+    """The value of an argument that was not given."""
+
+    def __repr__(self) -> str:
+        return "<nothing>"
+
+
+MISSING = _Missing()
+
+
+def parameters_of(function: Callable[..., None], ndim: int) -> list[inspect.Parameter]:
+    """The parameters after the indices.
+
+    Raises:
+        TypeError: too few for the indices, or of a kind that a kernel cannot have.
+    """
+    found = list(inspect.signature(function).parameters.values())
+    if len(found) < ndim:
+        raise TypeError(
+            f"{function.__name__}: a kernel of {ndim} dimension(s) takes {ndim} indices first, then arguments"
+        )
+    for parameter in found:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise TypeError(f"{function.__name__}: parameter {parameter}: a kernel's parameters are plain ones")
+        if parameter.name.startswith("_"):
+            raise TypeError(f"{function.__name__}: parameter {parameter.name}: names must not begin with an underscore")
+    return found[ndim:]
+
+
+def complete(kernel: str, parameters: Sequence[inspect.Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, with defaults for those that are not given.
+
+    Raises:
+        LaunchError: too few or too many.
+    """
+    names = [parameter.name for parameter in parameters]
+    args += tuple(p.default for p in parameters[len(args) :])
+    absent = (MISSING, inspect.Parameter.empty)
+    missing = [name for name, value in zip(names, args, strict=False) if any(value is one for one in absent)]
+    if missing or len(args) != len(names):
+        found = f"{len(args) - len(missing)}" + (f" (not {', '.join(missing)})" if missing else "")
+        expected = f"{len(names)} arguments ({', '.join(names)})"
+        raise LaunchError(kernel, missing[0] if missing else None, expected, found)
+    return args

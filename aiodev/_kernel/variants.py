@@ -1,0 +1,137 @@
+"""What a kernel was compiled for: a variant for each combination of types on each device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aiodev._core.backend import KernelSpec
+from aiodev._core.device import Device
+from aiodev._core.registry import registry
+from aiodev._kernel.analysis import BodyUse, analyse
+from aiodev._kernel.options import Options
+from aiodev._kernel.service import Loading, service
+from aiodev._kernel.signature import Signature, describe
+from aiodev._kernel.snapshot import capture
+
+__all__ = ["Variant", "Variants"]
+
+#: Combinations of types that a call function tells apart; more go through a dictionary.
+_BRANCHES = 4
+_MOST_PATIENCE = 1024
+
+
+class Variant:
+    """A kernel for one combination of types on one device.
+
+    Attributes:
+        keys: what identifies the combination: an array's key, or a scalar's class, for each argument.
+    """
+
+    __slots__ = ("device", "keys", "loading", "signature")
+
+    def __init__(self, keys: tuple[Any, ...], device: Device, signature: Signature, loading: Loading) -> None:
+        self.keys = keys
+        self.device = device
+        self.signature = signature
+        self.loading = loading
+
+
+class Variants:
+    """The variants of one kernel.
+
+    Args:
+        name: the kernel's.
+        ndim: how many indices its bodies take.
+        names: of the parameters after those.
+        function: the body where ``bodies`` has none for the type of device.
+        bodies: hand-written ones by device type.
+        options: as the decorator was told.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ndim: int,
+        names: Sequence[str],
+        function: Callable[..., None],
+        bodies: Mapping[str, Callable[..., None]],
+        options: Options,
+    ) -> None:
+        self.name = name
+        self.ndim = ndim
+        self.names = names
+        self.recent: list[Variant] = []  #: those that the call function has a branch for, of one pattern
+        self._function = function
+        self._bodies = bodies
+        self._options = options
+        self._uses: dict[str | None, BodyUse] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Start afresh, as a forked child does with its backend: what is compiled is still in the cache."""
+        self._known: dict[tuple[Any, ...], Variant] = {}
+        self.recent = []
+        self._lock = threading.Lock()
+        self._misses, self._patience = 0, 1
+
+    def of(self, args: tuple[Any, ...], device: Device) -> Variant:
+        """The variant for these arguments; one that is new begins to load.
+
+        Raises:
+            LaunchError: an argument does not fit.
+        """
+        keys = tuple(key if (key := getattr(arg, "_key", None)) is not None else type(arg) for arg in args)
+        found = self._known.get((device, keys))
+        if found is None:
+            with self._lock:
+                found = self._known.get((device, keys))
+                if found is None:
+                    found = self._known[device, keys] = self._make(keys, args, device)
+        return found
+
+    def launched_on(self, device_type: str) -> bool:
+        """Whether there is one for that type of device."""
+        return any(variant.device.type == device_type for variant in list(self._known.values()))
+
+    def all(self) -> list[Variant]:
+        """Every variant so far."""
+        return list(self._known.values())
+
+    def remember(self, variant: Variant, generate: Callable[[], object]) -> None:
+        """Count a launch that the call function had no branch for; ``generate`` makes it anew, from ``recent``.
+
+        That costs as much as a hundred slow launches, so a kernel whose types keep changing does it ever less often.
+        """
+        with self._lock:
+            self._misses += 1
+            if variant in self.recent or self._misses < self._patience:
+                return
+            self._misses, self._patience = 0, min(2 * self._patience, _MOST_PATIENCE)
+            same = [known for known in self.recent if known.signature.pattern == variant.signature.pattern]
+            self.recent = [variant, *same][:_BRANCHES]
+            generate()  # under the lock, so that no older call function replaces a newer one
+
+    def _make(self, keys: tuple[Any, ...], args: tuple[Any, ...], device: Device) -> Variant:
+        body = self._bodies.get(device.type, self._function)
+        use = self._use_of(device.type if device.type in self._bodies else None, body)
+        signature = describe(self.name, self.ndim, self.names, args, device, use)
+        spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, self._options)
+        return Variant(keys, device, signature, self._loading(spec, device))
+
+    def _use_of(self, which: str | None, body: Callable[..., None]) -> BodyUse:
+        found = self._uses.get(which)
+        if found is None:
+            found = self._uses[which] = analyse(body, tuple(self.names))
+        return found
+
+    def _loading(self, spec: KernelSpec, device: Device) -> Loading:
+        """What other variants of the same types share: an int and a bool may both be packed as one type."""
+        for variant in self._known.values():
+            known = variant.loading
+            if known.backend.name == device.type and known.spec.arguments == spec.arguments and known.error is None:
+                return known
+        loading = Loading(registry.entry(device.type), spec, capture(spec.function))
+        service.load(loading)
+        return loading
