@@ -29,19 +29,25 @@ Case = Callable[[], float | Awaitable[float]]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What is to be reached: ours, divided by the peer, at most or at least so much."""
+    """What is to be reached: ours, divided by the peer's, at most or at least so much; or no more than ``within`` above it."""
 
     peer: str
     at_most: float | None = None
     at_least: float | None = None
+    within: float | None = None
+    case: str = "aiodev"  #: which of our values
 
     def __str__(self) -> str:
+        which = "" if self.case == "aiodev" else f"{self.case}: "
+        if self.within is not None:
+            return f"{which}≤ {self.peer} + {self.within:g}"
         limit = f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self.at_least:g}"
-        return f"{limit} × {self.peer}"
+        return f"{which}{limit} × {self.peer}"
 
-    def met(self, ratio: float) -> bool:
-        """Whether a ratio of ours to the peer's reaches it."""
-        return ratio <= self.at_most if self.at_most is not None else ratio >= (self.at_least or 0.0)
+    def met(self, measured: float) -> bool:
+        """Whether what :meth:`Figure.measured` gives reaches it."""
+        most = self.at_most if self.within is None else self.within
+        return measured <= most if most is not None else measured >= (self.at_least or 0.0)
 
 
 @dataclass(slots=True)
@@ -54,10 +60,12 @@ class Figure:
     bars: list[Bar] = field(default_factory=list)
     note: str = ""
 
-    def ratio(self, bar: Bar) -> float:
-        """Ours, divided by that peer's."""
-        peer = self.values[bar.peer]
-        return self.values["aiodev"] / peer if peer else float("inf")
+    def measured(self, bar: Bar) -> float:
+        """Ours, divided by that peer's; or how far it is above."""
+        ours, peer = self.values[bar.case], self.values[bar.peer]
+        if bar.within is not None:
+            return ours - peer
+        return ours / peer if peer else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +128,8 @@ def print_table(figures: list[Figure]) -> None:
         for name, value in figure.values.items():
             print(f"    {name:{width}}  {format_value(value):>10} {figure.unit}")
         for bar in figure.bars:
-            ratio = figure.ratio(bar)
-            print(f"    bar {bar}: {format_value(ratio)} — {'met' if bar.met(ratio) else 'MISSED'}")
+            value = figure.measured(bar)
+            print(f"    bar {bar}: {format_value(value)} — {'met' if bar.met(value) else 'MISSED'}")
     sys.stdout.flush()
 
 
@@ -139,14 +147,14 @@ def write_json(path: Path, figures: list[Figure], run: Run) -> None:
         "machine": machine(),
         "versions": versions(),
         "settings": settings(),
-        "figures": [asdict(figure) | {"ratios": _ratios(figure)} for figure in figures],
+        "figures": [asdict(figure) | {"measured": _measured(figure)} for figure in figures],
     }
     path.write_text(json.dumps(outcome, indent=2, ensure_ascii=False) + "\n")
 
 
-def _ratios(figure: Figure) -> list[dict[str, object]]:
+def _measured(figure: Figure) -> list[dict[str, object]]:
     return [
-        {"bar": str(bar), "ratio": figure.ratio(bar), "met": bar.met(figure.ratio(bar))} for bar in figure.bars
+        {"bar": str(bar), "measured": figure.measured(bar), "met": bar.met(figure.measured(bar))} for bar in figure.bars
     ]
 
 
@@ -167,12 +175,12 @@ def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
         "   * - figure",
         "     - aiodev",
         "     - peers",
-        "     - ratio (bar)",
+        "     - measured (bar)",
     ]
     for figure in figures:
         peers = [f"{name}: {format_value(v)} {figure.unit}" for name, v in figure.values.items() if name != "aiodev"]
         ratios = [
-            f"{format_value(figure.ratio(b))} ({b}; {'met' if b.met(figure.ratio(b)) else '**missed**'})"
+            f"{format_value(figure.measured(b))} ({b}; {'met' if b.met(figure.measured(b)) else '**missed**'})"
             for b in figure.bars
         ]
         lines += [

@@ -36,6 +36,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     load,
     now,
     put,
+    sched_yield,
     store,
     store_fence,
 )
@@ -153,6 +154,7 @@ def join_range(device, worker, queue):
             store(queue + Q_RANGE_CHUNK, 2 * piece)
         elif elapsed > 4 * PIECE and piece > 1:
             store(queue + Q_RANGE_CHUNK, piece // 2)
+        sched_yield()  # an event loop whose timer is due may be waiting for this core
         if should_leave(device, queue, after - begin):
             break
     return leave_range(queue)
