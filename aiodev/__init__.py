@@ -34,6 +34,15 @@ from aiodev._core.registry import (
 )
 from aiodev._core.sites import register_library
 from aiodev._core.stream import Stream
+from aiodev._generator.defaults import (
+    default_generator,
+    fork_rng,
+    get_rng_state,
+    manual_seed,
+    seed_all,
+    set_rng_state,
+)
+from aiodev._generator.generator import Generator
 from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.kernel import Kernel, kernel
@@ -54,6 +63,7 @@ __all__ = [
     "DeviceProperties",
     "Event",
     "Fault",
+    "Generator",
     "Kernel",
     "KernelSpec",
     "Stream",
@@ -64,28 +74,34 @@ __all__ = [
     "available_backends",
     "current_device",
     "current_stream",
+    "default_generator",
     "default_stream",
     "device",
     "device_count",
     "device_of",
     "empty",
     "empty_like",
+    "fork_rng",
     "from_dlpack",
     "full",
     "get_backend",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_rng_state",
     "init",
     "init_blocking",
     "is_available",
     "is_initialized",
     "kernel",
+    "manual_seed",
     "memory",
     "ones",
     "register_backend",
+    "seed_all",
     "register_library",
     "set_device",
+    "set_rng_state",
     "set_stream",
     "stream",
     "synchronize",

@@ -1,0 +1,1 @@
+"""Random number generators: states on the host that kernels draw from."""

@@ -1,0 +1,239 @@
+"""Generators, from which kernels draw."""
+
+from __future__ import annotations
+
+import operator
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+
+from aiodev._core.errors import CaptureError
+from aiodev._core.registry import DeviceLike, registry
+from aiodev._generator.philox import child_seed
+from aiodev._generator.state import BLOCK, State, check_offset, check_seed, fresh_seed, parse_state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiodev._array.array import Array
+    from aiodev._core.device import Device
+    from aiodev._generator.recording import Recording
+
+__all__ = ["DEFAULT_SEED", "Generator", "Reservation", "recordings"]
+
+#: Of generators that were given none.
+DEFAULT_SEED = 0xA10DE5EED
+
+#: What the running task records, by generator (see :mod:`aiodev._generator.recording`).
+recordings: ContextVar[Mapping[Generator, Recording]] = ContextVar("aiodev.recordings", default=MappingProxyType({}))
+
+
+class Reservation(NamedTuple):
+    """Words that a draw may use, and nobody else.
+
+    Attributes:
+        seed: Philox's key, 64 bits; the low word comes first.
+        offset: of the first word, a multiple of 4. The counter of its block is ``offset // 4``.
+        words: None; or, in what is recorded to be replayed, a device array of two ``uint64``: the seed, and what ``offset``
+            counts from.
+    """
+
+    seed: int
+    offset: int
+    words: Array | None = None
+
+
+class Generator:
+    """A source of random numbers for one device: a seed, and an offset that every draw moves on.
+
+    Numbers come from Philox4x32-10, which makes each word of the sequence from its index and the seed alone. So a draw only
+    notes on the host which words it takes, and any number of kernels, on any streams, compute theirs at the same time
+    without touching. The same seed and the same draws give the same numbers on every device.
+
+    Two tasks or threads that draw from one generator get different words; which of them gets which depends on who comes
+    first. Give each one of what :meth:`spawn` makes where that matters. A forked process continues with the same
+    words as its parent: reseed it.
+
+    Args:
+        device: where its numbers are drawn (default: the current device). Nothing is started.
+
+    Raises:
+        InvalidDeviceError: there is no such device.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(7)
+        >>> random.integers(0, 100, 4, generator=g).numpy_blocking()
+        array([35, 40, 88,  2])
+        >>> g.get_offset()
+        4
+    """
+
+    __slots__ = ("__weakref__", "_device", "_own")
+
+    def __init__(self, device: DeviceLike | None = None) -> None:
+        self._device = registry.resolve(device)[1]
+        self._own: State | None = State(DEFAULT_SEED)
+
+    @property
+    def device(self) -> Device:
+        """Where its numbers are drawn."""
+        return self._device
+
+    @property
+    def _state(self) -> State:
+        assert self._own is not None
+        return self._own
+
+    # Seeds
+
+    def manual_seed(self, seed: SupportsIndex) -> Generator:
+        """Begin the sequence of a seed of 64 bits; returns the generator itself.
+
+        Raises:
+            CaptureError: its draws are being recorded.
+            TypeError: the seed is no integer.
+            ValueError: it is negative, or 2**64 or more.
+        """
+        number = check_seed(seed)
+        self._refuse_recorded("reseed")
+        self._state.write(number, 0)
+        return self
+
+    def seed(self) -> int:
+        """Begin the sequence of a seed from the operating system; returns the seed.
+
+        Raises:
+            CaptureError: its draws are being recorded.
+        """
+        number = fresh_seed()
+        self.manual_seed(number)
+        return number
+
+    def initial_seed(self) -> int:
+        """The seed of its present sequence."""
+        return self._state.seed
+
+    def spawn(self, n: SupportsIndex) -> list[Generator]:
+        """``n`` new generators for the same device, whose sequences have nothing to do with each other's or this one's.
+
+        Deterministic: the same state gives the same children. Each takes one block of this generator's words, whose number a
+        bijection of 64 bits, keyed by this generator's seed, turns into the child's seed. So no two children of one
+        seed have one seed, however many there are and whenever they were spawned. Seeds of generators that
+        are not siblings meet as random numbers of 64 bits do: with a probability below m² / 2**65 among m.
+
+        Raises:
+            CaptureError: its draws are being recorded.
+            TypeError: ``n`` is no integer.
+            ValueError: ``n`` is negative.
+        """
+        count = operator.index(n)
+        if count < 0:
+            raise ValueError(f"spawn: expected a number of 0 or more, got {count}")
+        self._refuse_recorded("spawn from")
+        seed, offset = self._state.reserve(BLOCK * count)
+        children = []
+        for index in range(count):
+            child = Generator(self._device)
+            child._state.write(child_seed(seed, offset // BLOCK + index), 0)
+            children.append(child)
+        return children
+
+    # The state
+
+    def get_state(self) -> bytes:
+        """All that determines what comes next: 16 bytes, the seed and the offset in little-endian order.
+
+        Raises:
+            CaptureError: its draws are being recorded.
+        """
+        self._refuse_recorded("get the state of")
+        return self._state.to_bytes()
+
+    def set_state(self, state: bytes) -> None:
+        """Continue from where :meth:`get_state` was called, on this or another generator, of this or another device.
+
+        Raises:
+            CaptureError: its draws are being recorded.
+            TypeError: it is no bytes.
+            ValueError: they are no state.
+        """
+        seed, offset = parse_state(state)
+        self._refuse_recorded("set the state of")
+        self._state.write(seed, offset)
+
+    def get_offset(self) -> int:
+        """How many words were drawn since it was seeded, those included that rounding to blocks of 4 left out.
+
+        Raises:
+            CaptureError: its draws are being recorded.
+        """
+        self._refuse_recorded("get the offset of")
+        return self._state.offset
+
+    def set_offset(self, offset: SupportsIndex) -> None:
+        """Continue from a word of the sequence.
+
+        Raises:
+            CaptureError: its draws are being recorded.
+            TypeError: the offset is no integer.
+            ValueError: it is negative, 2**64 or more, or no multiple of 4.
+        """
+        number = check_offset(offset)
+        self._refuse_recorded("set the offset of")
+        state = self._state
+        state.write(state.seed, number)
+
+    def clone_state(self) -> Generator:
+        """Another generator for the same device with the same state; draws from one leave the other as it is.
+
+        Raises:
+            CaptureError: its draws are being recorded.
+        """
+        self._refuse_recorded("clone")
+        clone = Generator(self._device)
+        clone._state.write(*self._state.read())
+        return clone
+
+    def reserve(self, count: int) -> Reservation:
+        """Take ``count`` words, rounded up to whole blocks of 4, for a kernel of one's own to use.
+
+        May be called from any thread; no two calls are given the same words.
+
+        Raises:
+            ValueError: fewer are left of the 2**64 of this seed.
+
+        Example:
+            >>> import aiodev
+            >>> g = aiodev.Generator("cpu").manual_seed(1)
+            >>> g.reserve(6)[:2], g.get_offset()
+            ((1, 0), 8)
+        """
+        recorded = recordings.get().get(self)
+        if recorded is not None:
+            return recorded.reserve(count)
+        return Reservation(*self._state.reserve(count))
+
+    def _refuse_recorded(self, what: str) -> None:
+        if self in recordings.get():
+            raise CaptureError(f"{what} a generator while its draws are recorded: a replay could not repeat that")
+
+    def __copy__(self) -> Generator:
+        return self.clone_state()
+
+    def __deepcopy__(self, memo: Any) -> Generator:
+        return self.clone_state()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self._device, self.get_state())
+
+    def __repr__(self) -> str:
+        seed, offset = self._state.read()
+        return f"<aiodev.Generator on {self._device}, seed {seed}, offset {offset}>"
+
+
+def _restore(device: Device, state: bytes) -> Generator:
+    generator = Generator(device)
+    generator.set_state(state)
+    return generator

@@ -1,0 +1,140 @@
+"""A generator's state: a seed, and how many 32-bit words were drawn under it.
+
+1. The offset is a multiple of 4: words are made in blocks of four, one for each value of Philox's counter.
+2. What :meth:`State.reserve` gave is given to nobody else, whatever threads and tasks ask at once, until the generator is
+   reseeded or set back. Seed and offset are read and written together.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import struct
+import threading
+from contextlib import AbstractContextManager
+from typing import SupportsIndex
+
+from aiodev._core.registry import registry
+
+__all__ = ["BLOCK", "State", "check_offset", "check_seed", "fresh_seed", "guard", "parse_state"]
+
+#: Words that one value of the counter gives.
+BLOCK = 4
+_LIMIT = 1 << 64
+_FORMAT = struct.Struct("<QQ")
+_SEED_ONLY = struct.Struct("<Q")
+
+# One lock for all states: each is held for some bytecodes, and one is easily made anew after a fork. Re-entrant, for a
+# signal handler may draw, too.
+_lock = threading.RLock()
+
+
+def guard() -> AbstractContextManager[object]:
+    """The lock under which states are changed."""
+    return _lock
+
+
+def _forget_after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+registry.after_fork.append(_forget_after_fork)
+
+
+class State:
+    """The seed and the offset."""
+
+    __slots__ = ("offset", "seed")
+
+    def __init__(self, seed: int, offset: int = 0) -> None:
+        self.seed = seed
+        self.offset = offset
+
+    def read(self) -> tuple[int, int]:
+        """Seed and offset, of one moment."""
+        with _lock:
+            return self.seed, self.offset
+
+    def write(self, seed: int, offset: int) -> None:
+        """Set both."""
+        with _lock:
+            self.seed, self.offset = seed, offset
+
+    def reserve(self, count: int) -> tuple[int, int]:
+        """Take ``count`` words, rounded up to whole blocks; the seed, and the offset of the first.
+
+        Raises:
+            ValueError: there are not so many left.
+        """
+        with _lock:
+            seed, offset = self.seed, self.offset
+            after = offset + count + (-count % BLOCK)
+            if after >= _LIMIT:
+                raise ValueError(
+                    f"{count} words asked for, {_LIMIT - offset} are left under seed {seed}; "
+                    f"seed the generator anew, or draw from what it spawns"
+                )
+            self.offset = after
+            return seed, offset
+
+    def to_bytes(self) -> bytes:
+        """16 bytes, little-endian: the seed, then the offset."""
+        return _FORMAT.pack(*self.read())
+
+
+def parse_state(data: object) -> tuple[int, int]:
+    """Seed and offset from what :meth:`State.to_bytes` gave; of 8 bytes, the seed alone, the offset is 0.
+
+    Raises:
+        TypeError: it is no bytes.
+        ValueError: they are no state.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"state: expected the bytes that get_state() gives, got {type(data).__name__}")
+    raw = bytes(data)
+    if len(raw) == _SEED_ONLY.size:
+        return int(_SEED_ONLY.unpack(raw)[0]), 0
+    if len(raw) != _FORMAT.size:
+        raise ValueError(f"state: expected the 16 bytes that get_state() gives, got {len(raw)} bytes")
+    seed, offset = _FORMAT.unpack(raw)
+    if offset % BLOCK:
+        raise ValueError(f"state: its offset is {offset}, not a multiple of {BLOCK}; it is no state of a generator")
+    return int(seed), int(offset)
+
+
+def check_seed(seed: SupportsIndex) -> int:
+    """A seed as an int of 64 bits.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it has more bits, or is negative.
+    """
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"seed: expected an integer, got {type(seed).__name__} {seed!r}") from None
+    if not 0 <= number < _LIMIT:
+        raise ValueError(f"seed={number}: expected 0 or more, and less than 2**64")
+    return number
+
+
+def check_offset(offset: SupportsIndex) -> int:
+    """An offset as an int.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is negative, too large, or no multiple of 4.
+    """
+    try:
+        number = operator.index(offset)
+    except TypeError:
+        raise TypeError(f"offset: expected an integer, got {type(offset).__name__} {offset!r}") from None
+    if not 0 <= number < _LIMIT or number % BLOCK:
+        raise ValueError(f"offset={number}: expected a multiple of {BLOCK}, 0 or more, and less than 2**64")
+    return number
+
+
+def fresh_seed() -> int:
+    """A seed from the operating system."""
+    return int.from_bytes(os.urandom(8), "little")

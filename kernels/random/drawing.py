@@ -1,0 +1,228 @@
+"""What all draws have in common: where numbers go, which words they take, and the kernels that fill an array with them.
+
+An array is filled in C order: so many elements for each block of four words, block after block from the draw's offset. What
+an element becomes depends on its words alone. Hence neither the size of a piece of the range nor the number of threads
+changes a bit. On the CPU an index of the launch is a run of blocks, whose loop the compiler turns into vector code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.random.philox import block
+
+__all__ = ["Fill", "Target", "blocks_of", "is_packed", "make_kernels", "prepare", "submit"]
+
+DType = np.dtype[Any]
+Shape = int | tuple[int, ...]
+Body = Callable[..., None]
+
+#: Blocks of four words for each index on the CPU: a multiple of any vector's length. On other devices there is one.
+_CPU_BLOCKS = 16
+_ZERO, _TWO, _FOUR = np.uint64(0), np.uint64(2), np.uint64(4)
+_EXPECTED = {"f": "float16, float32 or float64", "u": "uint32"}
+
+
+@dataclass(slots=True)
+class Target:
+    """Where a draw goes.
+
+    Attributes:
+        array: what the caller is given.
+        flat: what a kernel fills: one dimension, no gaps.
+        generator: what to draw from.
+        copied: whether ``flat`` is to be copied to ``array``, which has gaps.
+    """
+
+    array: aiodev.Array
+    flat: aiodev.Array
+    generator: aiodev.Generator
+    copied: bool
+
+    def finish(self) -> aiodev.Array:
+        """The array, to which what was filled is copied if need be."""
+        if self.copied and self.array.size:
+            self.array.copy_from(self.flat.reshape(self.array.shape))
+        return self.array
+
+
+def prepare(
+    name: str,
+    shape: Shape | None,
+    dtype: Any,
+    device: aiodev.DeviceLike | None,
+    generator: aiodev.Generator | None,
+    out: aiodev.Array | None,
+    kinds: str = "f",
+    default: Any = np.float64,
+) -> Target:
+    """Check what a draw was asked for, and make its array if none was given. ``kinds`` are the dtypes that it can fill."""
+    if out is not None:
+        array = _check_out(name, out, shape, dtype, device)
+    else:
+        if device is None and generator is not None:
+            device = getattr(generator, "device", None)
+        array = aiodev.empty(() if shape is None else shape, default if dtype is None else dtype, device)
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"{name}: dtype: expected {_EXPECTED.get(kinds, 'a real number')}, got {array.dtype}")
+    if generator is None:
+        generator = aiodev.default_generator(array.device)
+    elif not isinstance(generator, aiodev.Generator):
+        raise TypeError(f"{name}: generator: expected an aiodev.Generator, got {type(generator).__name__}")
+    elif generator.device is not array.device:
+        raise ValueError(
+            f"{name}: generator: expected one for {array.device}, got one for {generator.device}; "
+            f"set_state() gives a generator for {array.device} its state"
+        )
+    if is_packed(array):
+        return Target(array, array if array.ndim == 1 else array.reshape(array.size), generator, False)
+    return Target(array, aiodev.empty(array.size, array.dtype, array.device), generator, True)
+
+
+def _check_out(name: str, out: Any, shape: Shape | None, dtype: Any, device: aiodev.DeviceLike | None) -> aiodev.Array:
+    if not isinstance(out, aiodev.Array):
+        raise TypeError(f"{name}: out: expected an aiodev.Array, got {type(out).__name__}")
+    if shape is not None and out.shape != ((shape,) if isinstance(shape, int) else tuple(shape)):
+        raise ValueError(f"{name}: out: expected the shape {shape}, got {out.shape}; leave out the one or the other")
+    if dtype is not None and out.dtype != np.dtype(dtype):
+        raise TypeError(f"{name}: out: expected {np.dtype(dtype)}, got {out.dtype}; leave out the one or the other")
+    if device is not None and (asked := aiodev.current_stream(device).device) != out.device:
+        raise ValueError(f"{name}: out: expected an array on {asked}, got one on {out.device}")
+    return out
+
+
+def is_packed(array: aiodev.Array) -> bool:
+    """Whether it lies in memory in C order without gaps."""
+    expected = array.itemsize
+    for length, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if length != 1 and stride != expected:
+            return array.size == 0
+        expected *= length
+    return True
+
+
+def blocks_of(device: aiodev.Device) -> int:
+    """How many blocks of four words an index of a launch makes."""
+    return _CPU_BLOCKS if device.type == "cpu" else 1
+
+
+def make_kernels(name: str, body: Body, replayed: Body) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+    """The kernel that is given seed and offset, and the one that finds them in device words."""
+    for function in (body, replayed):
+        function.__name__ = function.__qualname__ = name  # under which errors and traces show it
+    return aiodev.kernel(body), aiodev.kernel(replayed)
+
+
+def submit(
+    kernels: tuple[aiodev.Kernel, aiodev.Kernel], size: int, generator: aiodev.Generator, words: int, *args: Any
+) -> aiodev.Completion:
+    """Reserve ``words`` and launch, on the current stream of the generator's device, what uses them."""
+    seed, offset, refilled = generator.reserve(words)
+    place = size, aiodev.current_stream(generator.device)
+    if refilled is None:
+        return kernels[0][place](np.uint64(seed), np.uint64(offset), *args)
+    return kernels[1][place](refilled, np.uint64(offset), *args)
+
+
+class Fill:
+    """A distribution whose every element is a function of some words of one block.
+
+    Args:
+        name: of the function that users call.
+        single: from four words and three numbers to four elements, for dtypes of up to 32 bits.
+        double: from four words and three numbers to two elements, for dtypes of 64 bits; None if they need no more words.
+    """
+
+    def __init__(self, name: str, single: Callable[..., Any], double: Callable[..., Any] | None) -> None:
+        self.name = name
+        self._single = single
+        self._double = double
+        self._kernels: dict[tuple[bool, int], tuple[aiodev.Kernel, aiodev.Kernel]] = {}
+
+    def __call__(self, target: Target, a: Any, b: Any, c: Any) -> aiodev.Array:
+        """Submit it; returns the array. The numbers are NumPy scalars."""
+        flat = target.flat
+        count = flat.size
+        if count:
+            pairs = self._double is not None and flat.itemsize == 8
+            runs = blocks_of(flat.device)
+            words = 2 * count if pairs else count
+            size = -(-words // (4 * runs))
+            submit(self._kernels_for(pairs, runs), size, target.generator, words, a, b, c, flat)
+        return target.finish()
+
+    def _kernels_for(self, pairs: bool, runs: int) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+        found = self._kernels.get((pairs, runs))
+        if found is None:
+            fill = _fill_pairs(self._double, runs) if pairs else _fill_fours(self._single, runs)
+
+            def replayed(i: Any, words: Any, offset: Any, a: Any, b: Any, c: Any, out: Any) -> None:
+                fill(i, words[0], words[1] + offset, a, b, c, out)
+
+            found = self._kernels[pairs, runs] = make_kernels(self.name, fill, replayed)
+        return found
+
+
+def _fill_fours(values: Any, runs: int) -> Body:
+    run = np.uint64(runs)
+
+    def fill(i: Any, seed: Any, offset: Any, a: Any, b: Any, c: Any, out: Any) -> None:
+        first = np.uint64(i) * run
+        counter = (offset >> _TWO) + first
+        size = np.uint64(out.size)
+        if (first + run) * _FOUR <= size:
+            for lane in range(runs):
+                w0, w1, w2, w3 = block(counter + np.uint64(lane), _ZERO, seed)
+                v0, v1, v2, v3 = values(w0, w1, w2, w3, a, b, c)
+                place = (first + np.uint64(lane)) * _FOUR
+                out[place] = v0
+                out[place + np.uint64(1)] = v1
+                out[place + np.uint64(2)] = v2
+                out[place + np.uint64(3)] = v3
+        else:
+            for lane in range(runs):
+                w0, w1, w2, w3 = block(counter + np.uint64(lane), _ZERO, seed)
+                v0, v1, v2, v3 = values(w0, w1, w2, w3, a, b, c)
+                place = (first + np.uint64(lane)) * _FOUR
+                if place < size:
+                    out[place] = v0
+                if place + np.uint64(1) < size:
+                    out[place + np.uint64(1)] = v1
+                if place + np.uint64(2) < size:
+                    out[place + np.uint64(2)] = v2
+                if place + np.uint64(3) < size:
+                    out[place + np.uint64(3)] = v3
+
+    return fill
+
+
+def _fill_pairs(values: Any, runs: int) -> Body:
+    run = np.uint64(runs)
+
+    def fill(i: Any, seed: Any, offset: Any, a: Any, b: Any, c: Any, out: Any) -> None:
+        first = np.uint64(i) * run
+        counter = (offset >> _TWO) + first
+        size = np.uint64(out.size)
+        if (first + run) * _TWO <= size:
+            for lane in range(runs):
+                w0, w1, w2, w3 = block(counter + np.uint64(lane), _ZERO, seed)
+                v0, v1 = values(w0, w1, w2, w3, a, b, c)
+                place = (first + np.uint64(lane)) * _TWO
+                out[place] = v0
+                out[place + np.uint64(1)] = v1
+        else:
+            for lane in range(runs):
+                w0, w1, w2, w3 = block(counter + np.uint64(lane), _ZERO, seed)
+                v0, v1 = values(w0, w1, w2, w3, a, b, c)
+                place = (first + np.uint64(lane)) * _TWO
+                if place < size:
+                    out[place] = v0
+                if place + np.uint64(1) < size:
+                    out[place + np.uint64(1)] = v1
+
+    return fill
