@@ -9,10 +9,31 @@ author = "The aiodev developers"
 copyright = f"2026, {author}"
 release = aiodev.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.doctest",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"aiodev {release}"
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"\.py$",
+    "ignore_pattern": r"/service/",
+    "within_subsection_order": "ExampleTitleSortKey",
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "min_reported_time": 10**6,  # how long an example took is nobody's business, and another one at every build
+    "abort_on_example_error": True,
+    "plot_gallery": "True",
+    "reset_modules": ("matplotlib",),
+}
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

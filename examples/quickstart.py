@@ -1,3 +1,10 @@
+"""
+Quickstart
+==========
+
+A kernel, a stream, three arrays: submitting is a plain call that returns at once, waiting is an ``await``.
+"""
+
 import asyncio
 
 import numpy as np
