@@ -8,9 +8,30 @@ device, nor on streams, threads, or what else runs.
 
 from __future__ import annotations
 
+from aiodev.kernels.random.categorical import categorical, multinomial
+from aiodev.kernels.random.choice import choice
 from aiodev.kernels.random.integers import integers
 from aiodev.kernels.random.normal import exponential, normal, standard_normal
+from aiodev.kernels.random.permutation import permutation, shuffle
 from aiodev.kernels.random.philox import block
+from aiodev.kernels.random.rejection import gamma, poisson
 from aiodev.kernels.random.uniform import bernoulli, random, random_raw, uniform
 
-__all__ = ["bernoulli", "block", "exponential", "integers", "normal", "random", "random_raw", "standard_normal", "uniform"]
+__all__ = [
+    "bernoulli",
+    "block",
+    "categorical",
+    "choice",
+    "exponential",
+    "gamma",
+    "integers",
+    "multinomial",
+    "normal",
+    "permutation",
+    "poisson",
+    "random",
+    "random_raw",
+    "shuffle",
+    "standard_normal",
+    "uniform",
+]

@@ -16,7 +16,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels.random.philox import block
 
-__all__ = ["Fill", "Target", "blocks_of", "is_packed", "make_kernels", "prepare", "submit"]
+__all__ = ["Fill", "Sourced", "Target", "blocks_of", "is_packed", "prepare"]
 
 DType = np.dtype[Any]
 Shape = int | tuple[int, ...]
@@ -111,22 +111,28 @@ def blocks_of(device: aiodev.Device) -> int:
     return _CPU_BLOCKS if device.type == "cpu" else 1
 
 
-def make_kernels(name: str, body: Body, replayed: Body) -> tuple[aiodev.Kernel, aiodev.Kernel]:
-    """The kernel that is given seed and offset, and the one that finds them in device words."""
-    for function in (body, replayed):
-        function.__name__ = function.__qualname__ = name  # under which errors and traces show it
-    return aiodev.kernel(body), aiodev.kernel(replayed)
+class Sourced:
+    """A kernel in two forms: one is given seed and offset, the other finds them in words of the device, to be replayed.
 
+    Args:
+        name: under which errors and traces show it.
+        body: takes an index, the seed, the offset, and its own arguments.
+        replayed: takes an index, the words, an offset from what they say, and the same arguments.
+    """
 
-def submit(
-    kernels: tuple[aiodev.Kernel, aiodev.Kernel], size: int, generator: aiodev.Generator, words: int, *args: Any
-) -> aiodev.Completion:
-    """Reserve ``words`` and launch, on the current stream of the generator's device, what uses them."""
-    seed, offset, refilled = generator.reserve(words)
-    place = size, aiodev.current_stream(generator.device)
-    if refilled is None:
-        return kernels[0][place](np.uint64(seed), np.uint64(offset), *args)
-    return kernels[1][place](refilled, np.uint64(offset), *args)
+    def __init__(self, name: str, body: Body, replayed: Body) -> None:
+        for function in (body, replayed):
+            function.__name__ = function.__qualname__ = name
+        self._direct = aiodev.kernel(body)
+        self._replayed = aiodev.kernel(replayed)
+
+    def submit(self, size: int, generator: aiodev.Generator, words: int, *args: Any) -> aiodev.Completion:
+        """Reserve ``words`` and launch, on the current stream of the generator's device, what uses them."""
+        seed, offset, refilled = generator.reserve(words)
+        place = size, aiodev.current_stream(generator.device)
+        if refilled is None:
+            return self._direct[place](np.uint64(seed), np.uint64(offset), *args)
+        return self._replayed[place](refilled, np.uint64(offset), *args)
 
 
 class Fill:
@@ -142,7 +148,7 @@ class Fill:
         self.name = name
         self._single = single
         self._double = double
-        self._kernels: dict[tuple[bool, int], tuple[aiodev.Kernel, aiodev.Kernel]] = {}
+        self._kernels: dict[tuple[bool, int], Sourced] = {}
 
     def __call__(self, target: Target, a: Any, b: Any, c: Any) -> aiodev.Array:
         """Submit it; returns the array. The numbers are NumPy scalars."""
@@ -153,10 +159,10 @@ class Fill:
             runs = blocks_of(flat.device)
             words = 2 * count if pairs else count
             size = -(-words // (4 * runs))
-            submit(self._kernels_for(pairs, runs), size, target.generator, words, a, b, c, flat)
+            self._kernel(pairs, runs).submit(size, target.generator, words, a, b, c, flat)
         return target.finish()
 
-    def _kernels_for(self, pairs: bool, runs: int) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+    def _kernel(self, pairs: bool, runs: int) -> Sourced:
         found = self._kernels.get((pairs, runs))
         if found is None:
             fill = _fill_pairs(self._double, runs) if pairs else _fill_fours(self._single, runs)
@@ -164,7 +170,7 @@ class Fill:
             def replayed(i: Any, words: Any, offset: Any, a: Any, b: Any, c: Any, out: Any) -> None:
                 fill(i, words[0], words[1] + offset, a, b, c, out)
 
-            found = self._kernels[pairs, runs] = make_kernels(self.name, fill, replayed)
+            found = self._kernels[pairs, runs] = Sourced(self.name, fill, replayed)
         return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from aiodev.lang import fma
 
-__all__ = ["cos_sin_32", "cos_sin_64", "negative_log_32", "negative_log_64"]
+__all__ = ["cos_sin_32", "cos_sin_64", "negative_log_32", "negative_log_64", "negative_log_of"]
 
 f4, f8, i4, i8 = np.float32, np.float64, np.int32, np.int64
 
@@ -82,10 +82,10 @@ def negative_log_64(word: Any) -> Any:
     mantissa = np.int64(bits - (exponent << _FRACTION_64)).view(np.float64)
     rest = f8(word ^ _FULL_64) * _SCALE_64 + _HALF_64
     t = -rest if exponent == 0 else mantissa - _ONE_64
-    return _negative_log_of(t, f8(exponent))
+    return negative_log_of(t, f8(exponent))
 
 
-def _negative_log_of(t: Any, e: Any) -> Any:
+def negative_log_of(t: Any, e: Any) -> Any:
     """``-(e * log(2) + log(1 + t))``, by the series of the inverse hyperbolic tangent of t / (2 + t)."""
     s = t / (_TWO_64 + t)
     z = s * s

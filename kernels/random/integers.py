@@ -14,10 +14,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
-from aiodev.kernels.random.drawing import Body, Shape, blocks_of, make_kernels, prepare, submit
+from aiodev.kernels.random.drawing import Body, Shape, Sourced, blocks_of, prepare
 from aiodev.kernels.random.philox import HALF, LOW, block, double_word
 
-__all__ = ["bounded_again", "integers"]
+__all__ = ["bounded_again", "bounded_again_64", "integers", "multiply_64"]
 
 _ZERO, _ONE, _TWO, _THREE, _FOUR = (np.uint64(number) for number in range(5))
 
@@ -34,7 +34,7 @@ def bounded_again(counter: Any, which: Any, seed: Any, span: Any, threshold: Any
             return product >> HALF
 
 
-def _multiply_64(x: Any, y: Any) -> Any:
+def multiply_64(x: Any, y: Any) -> Any:
     """The upper and the lower 64 bits of a product; a ``y`` of 0 stands for 2**64."""
     x0, x1, y0, y1 = x & LOW, x >> HALF, y & LOW, y >> HALF
     low, middle = x0 * y0, x1 * y0
@@ -44,12 +44,13 @@ def _multiply_64(x: Any, y: Any) -> Any:
     return (x if y == _ZERO else upper), (other << HALF) | (low & LOW)
 
 
-def _bounded_again_64(counter: Any, which: Any, seed: Any, span: Any, threshold: Any) -> Any:
+def bounded_again_64(counter: Any, which: Any, seed: Any, span: Any, threshold: Any) -> Any:
+    """The same for an element of two words."""
     attempt = _ZERO
     while True:
         attempt += _ONE
         w0, w1, w2, w3 = block(counter, attempt, seed)
-        upper, lower = _multiply_64(double_word(w0, w1) if which == _ZERO else double_word(w2, w3), span)
+        upper, lower = multiply_64(double_word(w0, w1) if which == _ZERO else double_word(w2, w3), span)
         if lower >= threshold:
             return upper
 
@@ -103,8 +104,8 @@ def _fill_wide(runs: int) -> Body:
         if whole:
             for lane in range(runs):
                 w0, w1, w2, w3 = block(counter + np.uint64(lane), _ZERO, seed)
-                upper0, lower0 = _multiply_64(double_word(w0, w1), span)
-                upper1, lower1 = _multiply_64(double_word(w2, w3), span)
+                upper0, lower0 = multiply_64(double_word(w0, w1), span)
+                upper1, lower1 = multiply_64(double_word(w2, w3), span)
                 place = (first + np.uint64(lane)) * _TWO
                 out[place] = low + upper0
                 out[place + _ONE] = low + upper1
@@ -115,18 +116,18 @@ def _fill_wide(runs: int) -> Body:
                 for k in range(2):
                     place = (first + np.uint64(lane)) * _TWO + np.uint64(k)
                     if place < size:
-                        found, lower = _multiply_64(double_word(w0, w1) if k == 0 else double_word(w2, w3), span)
+                        found, lower = multiply_64(double_word(w0, w1) if k == 0 else double_word(w2, w3), span)
                         if lower < threshold:
-                            found = _bounded_again_64(counter + np.uint64(lane), np.uint64(k), seed, span, threshold)
+                            found = bounded_again_64(counter + np.uint64(lane), np.uint64(k), seed, span, threshold)
                         out[place] = low + found
 
     return fill
 
 
-_kernels: dict[tuple[bool, int], tuple[aiodev.Kernel, aiodev.Kernel]] = {}
+_kernels: dict[tuple[bool, int], Sourced] = {}
 
 
-def _kernels_for(wide: bool, runs: int) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+def _kernel(wide: bool, runs: int) -> Sourced:
     found = _kernels.get((wide, runs))
     if found is None:
         fill = _fill_wide(runs) if wide else _fill_narrow(runs)
@@ -134,7 +135,7 @@ def _kernels_for(wide: bool, runs: int) -> tuple[aiodev.Kernel, aiodev.Kernel]:
         def replayed(i: Any, words: Any, offset: Any, low: Any, span: Any, threshold: Any, out: Any) -> None:
             fill(i, words[0], words[1] + offset, low, span, threshold, out)
 
-        found = _kernels[wide, runs] = make_kernels("integers", fill, replayed)
+        found = _kernels[wide, runs] = Sourced("integers", fill, replayed)
     return found
 
 
@@ -186,5 +187,5 @@ def integers(
         runs = blocks_of(target.flat.device)
         words = 2 * count if wide else count
         numbers = (np.uint64(number % (1 << 64)) for number in (first, span, threshold))
-        submit(_kernels_for(wide, runs), -(-words // (4 * runs)), target.generator, words, *numbers, target.flat)
+        _kernel(wide, runs).submit(-(-words // (4 * runs)), target.generator, words, *numbers, target.flat)
     return target.finish()

@@ -75,7 +75,7 @@ def standard_normal(
         >>> import aiodev
         >>> from aiodev.kernels import random
         >>> g = aiodev.Generator("cpu").manual_seed(1)
-        >>> abs(random.standard_normal(10**6, generator=g).numpy_blocking().mean()) < 0.003
+        >>> bool(abs(random.standard_normal(10**6, generator=g).numpy_blocking().mean()) < 0.003)
         True
     """
     target = prepare("standard_normal", shape, dtype, device, generator, out)
