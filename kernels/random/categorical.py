@@ -150,7 +150,7 @@ def multinomial(
     device: aiodev.DeviceLike | None = None,
     generator: aiodev.Generator | None = None,
 ) -> aiodev.Array:
-    """How often each category comes in ``n`` draws, as int64: an array of ``shape``, with one more dimension for the categories.
+    """How often each category comes in ``n`` draws: an int64 array of ``shape`` and one more dimension, for the categories.
 
     Weights are those of :func:`categorical`. Every draw is made, so the time is in proportion to ``n``; two words for each.
 

@@ -38,7 +38,7 @@ def _fraction(word: Any) -> Any:
 
 
 def _gamma(i: Any, seed: Any, offset: Any, d: Any, c: Any, power: Any, scale: Any, out: Any) -> None:
-    """One gamma number: ``d`` is the parameter less 1/3, ``c`` 1 / sqrt(9 d), ``power`` 0 or the inverse of a parameter below 1."""
+    """One gamma number: ``d`` is the parameter less 1/3, ``c`` 1 / sqrt(9 d), ``power`` 0 or the inverse of one below 1."""
     counter = (offset >> _TWO) + np.uint64(i)
     attempt = _ZERO
     while True:
@@ -162,7 +162,7 @@ def poisson(
     generator: aiodev.Generator | None = None,
     out: aiodev.Array | None = None,
 ) -> aiodev.Array:
-    """Poisson numbers of mean ``lam``, at most 1e15; int64 by default, else of any dtype of real numbers that has room for them.
+    """Poisson numbers of mean ``lam``, at most 1e15; int64 by default, or any other dtype that has room for them.
 
     By W. Hörmann's transformed rejection with squeeze ("The transformed rejection method for generating Poisson random
     variables", 1993) from a mean of 10 on, below by a search among the sums of probabilities. Four words for each element, and
