@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from aiodev import memory
 from aiodev._array.array import Array
+from aiodev._array.broadcast import broadcast_to
 from aiodev._array.creation import arange, asarray, empty, empty_like, from_dlpack, full, ones, zeros
 from aiodev._core import fork as _fork
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
@@ -72,6 +73,7 @@ __all__ = [
     "as_completed",
     "asarray",
     "available_backends",
+    "broadcast_to",
     "current_device",
     "current_stream",
     "default_generator",

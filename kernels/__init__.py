@@ -10,6 +10,7 @@ if __name__ != "aiodev.kernels":
     raise ImportError(f"this folder is the package aiodev.kernels, not {__name__!r}; `import aiodev.kernels`")
 
 import aiodev
+from aiodev.kernels import linalg
 from aiodev.kernels.conversion import astype, clip, where
 from aiodev.kernels.elementwise import (
     abs,
@@ -58,6 +59,7 @@ from aiodev.kernels.elementwise import (
     tanh,
     trunc,
 )
+from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
 
 aiodev.register_library(__name__)
 
@@ -85,6 +87,7 @@ __all__ = [
     "isnan",
     "less",
     "less_equal",
+    "linalg",
     "log",
     "log1p",
     "log2",
@@ -93,6 +96,8 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "matmul",
+    "matrix_transpose",
     "maximum",
     "minimum",
     "multiply",
@@ -108,6 +113,8 @@ __all__ = [
     "subtract",
     "tan",
     "tanh",
+    "tensordot",
     "trunc",
+    "vecdot",
     "where",
 ]

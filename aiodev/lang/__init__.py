@@ -5,6 +5,7 @@ compiles its own form of it. Importing this imports no compiler.
 """
 
 from aiodev.lang.atomics import atomic_add, atomic_cas, atomic_max, atomic_min
+from aiodev.lang.native import call_native
 from aiodev.lang.numeric import fma, popcount, rsqrt
 
-__all__ = ["atomic_add", "atomic_cas", "atomic_max", "atomic_min", "fma", "popcount", "rsqrt"]
+__all__ = ["atomic_add", "atomic_cas", "atomic_max", "atomic_min", "call_native", "fma", "popcount", "rsqrt"]

@@ -134,3 +134,19 @@ def test_import_needs_no_compiler() -> None:
     """aiodev and aiodev.lang import without numba."""
     code = "import sys, aiodev, aiodev.lang, aiodev._kernel.kernel; assert not {'numba', 'llvmlite'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_native_functions_are_called_by_address() -> None:
+    """Integers, floats of both sizes and arrays arrive as a C function takes them."""
+    seen: list[tuple[Any, ...]] = []
+    prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_float, ctypes.c_double, ctypes.c_void_p)
+    note = prototype(lambda *args: seen.append(args))
+    address = ctypes.cast(note, ctypes.c_void_p).value or 0
+    x = np.zeros(4)
+    run(call_it, 1, np.uint64(address), np.int32(-3), np.float32(1.5), np.float64(2.5), x)
+    call_it(0, address, np.int32(-3), np.float32(1.5), np.float64(2.5), x)
+    assert seen == [(-3, 1.5, 2.5, x.ctypes.data + 8)] * 2
+
+
+def call_it(i: int, address: Any, n: Any, a: Any, b: Any, x: Any) -> None:
+    lang.call_native(address, n, a, b, x[1:])

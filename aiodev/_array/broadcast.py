@@ -1,0 +1,32 @@
+"""Views that repeat elements without copies of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiodev._array.array import Array
+from aiodev._array.layout import parse_shape
+
+__all__ = ["broadcast_to"]
+
+
+def broadcast_to(x: Array, shape: Any, /) -> Array:
+    """A read-only view in which dimensions of length 1, and new ones before the first, are repeated to ``shape``.
+
+    Raises:
+        ValueError: the shape does not follow from that of ``x`` by repetition.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.broadcast_to(aiodev.arange(3, device="cpu"), (2, 3)).numpy_blocking()
+        array([[0, 1, 2],
+               [0, 1, 2]])
+    """
+    wanted = parse_shape(shape)
+    fill = len(wanted) - x.ndim
+    found = (1,) * fill + x.shape
+    if fill < 0 or any(old not in (1, new) for old, new in zip(found, wanted, strict=True)):
+        raise ValueError(f"broadcast_to: the shape {x.shape} cannot be repeated to {wanted}")
+    steps = zip(found, wanted, (0,) * fill + x.strides, strict=True)
+    strides = tuple(0 if old == 1 and new != 1 else stride for old, new, stride in steps)
+    return x._view(wanted, strides, writable=False)

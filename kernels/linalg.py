@@ -1,0 +1,137 @@
+"""The array API's linear algebra that needs no factorisation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels import norms
+from aiodev.kernels.conversion import astype
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out
+from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
+
+__all__ = ["matmul", "matrix_norm", "matrix_transpose", "norm", "tensordot", "vecdot", "vector_norm"]
+
+Axes = int | tuple[int, ...] | None
+
+
+def norm(
+    x: aiodev.Array,
+    /,
+    ord: float | str | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """NumPy's ``linalg.norm``: of vectors along one axis, of matrices in two, of all elements if neither is said.
+
+    Raises:
+        ValueError: an order that is not known, or the spectral and nuclear norms, which need a factorisation.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[3.0, 4.0], [0.0, 12.0]], device="cpu")
+        >>> aiodev.kernels.linalg.norm(x).numpy_blocking(), aiodev.kernels.linalg.norm(x, axis=1).numpy_blocking()
+        (array(13.), array([ 5., 12.]))
+    """
+    (x,) = arrays_of("norm", x=x)
+    axes = (axis,) if isinstance(axis, int) else axis
+    if ord is None:
+        return vector_norm(x, axis=axis, keepdims=keepdims, out=out)
+    if axes is None:
+        axes = tuple(range(x.ndim))
+    if len(axes) == 1:
+        if isinstance(ord, str):
+            raise ValueError(f"norm: a vector has no norm called {ord!r}")
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=ord, out=out)
+    if len(axes) == 2:
+        return _matrix_norm(x, axes, ord, keepdims, out)
+    raise ValueError(f"norm: ord={ord!r} is of vectors (one axis) or matrices (two); here are {len(axes)} axes")
+
+
+def vector_norm(
+    x: aiodev.Array,
+    /,
+    *,
+    axis: Axes = None,
+    keepdims: bool = False,
+    ord: float = 2,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The ``ord``-norm of the elements along the axes, of all by default; real, ``float64`` of integers.
+
+    Sums are of blocks of 4096 elements, then of the blocks: the same on every run. Nothing is scaled: squares of numbers
+    beyond the square root of the largest overflow, as in NumPy.
+
+    Args:
+        ord: a power, ``inf`` for the largest absolute value, ``-inf`` for the least, 0 for how many are not 0.
+
+    Raises:
+        ValueError: the least or the largest of no elements.
+    """
+    (x,) = arrays_of("vector_norm", x=x)
+    if x.dtype.kind in "biu":
+        x = astype(x, np.float64)
+    given = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = sorted({checked_axis("vector_norm", a, x.ndim) for a in given})
+    kept = [a for a in range(x.ndim) if a not in axes]
+    shape = tuple(x.shape[a] for a in kept)
+    rows, length = math.prod(shape), math.prod(x.shape[a] for a in axes)
+    mode = _mode(ord)
+    if not length and rows and mode in (norms.MAXIMUM, norms.MINIMUM):
+        raise ValueError(f"vector_norm: ord={ord} of no elements is not defined")
+    shown = tuple(1 if a in axes else n for a, n in enumerate(x.shape)) if keepdims else shape
+    dtype = np.empty(0, x.dtype).real.dtype
+    result = checked_out("vector_norm", out, shown, dtype, x.device)
+    if rows:
+        stream = aiodev.current_stream(result.device)
+        blocks = max(1, -(-length // norms.BLOCK))
+        parts = aiodev.empty((rows, blocks), dtype, x.device)
+        power = dtype.type(ord)
+        flat = x.transpose(*kept, *axes).reshape(rows, length)
+        norms.norm_blocks[rows * blocks, stream](blocks, mode, power, flat, parts)
+        found = aiodev.empty(rows, dtype, x.device)
+        norms.norm_rows[rows, stream](mode, power, parts, found)
+        result.copy_from(found.reshape(shown))
+    return result
+
+
+def matrix_norm(
+    x: aiodev.Array, /, *, keepdims: bool = False, ord: float | str = "fro", out: aiodev.Array | None = None
+) -> aiodev.Array:
+    """The norm of the matrices in the last two dimensions: ``"fro"``; 1 and -1, of columns; ``inf`` and ``-inf``, of rows.
+
+    Raises:
+        ValueError: fewer than two dimensions, or the spectral and nuclear norms (2, -2, ``"nuc"``), which need a factorisation.
+    """
+    (x,) = arrays_of("matrix_norm", x=x)
+    if x.ndim < 2:
+        raise ValueError(f"matrix_norm: expected at least 2 dimensions, got the shape {x.shape}")
+    return _matrix_norm(x, (x.ndim - 2, x.ndim - 1), ord, keepdims, out)
+
+
+def _matrix_norm(
+    x: aiodev.Array, axes: tuple[int, ...], ord: float | str, keepdims: bool, out: aiodev.Array | None
+) -> aiodev.Array:
+    row, column = (checked_axis("norm", axis, x.ndim) for axis in axes)
+    if row == column:
+        raise ValueError(f"norm: axes {axes} are the same one")
+    if ord == "fro":
+        return vector_norm(x, axis=(row, column), keepdims=keepdims, out=out)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ValueError(f"norm: no matrix norm ord={ord!r}; 'fro', 1, -1, inf and -inf are there")
+    summed, chosen = (row, column) if ord in (1, -1) else (column, row)
+    sums = vector_norm(x, axis=summed, keepdims=True, ord=1)
+    both = vector_norm(sums, axis=(summed, chosen), keepdims=keepdims, ord=math.copysign(math.inf, float(ord)), out=out)
+    return both
+
+
+def _mode(ord: Any) -> int:
+    known = {1: norms.SUM, 2: norms.SQUARES, 0: norms.COUNT, math.inf: norms.MAXIMUM, -math.inf: norms.MINIMUM}
+    if isinstance(ord, bool) or not isinstance(ord, int | float):
+        raise ValueError(f"vector_norm: ord={ord!r}: expected a number")
+    return known.get(ord, norms.POWER)

@@ -1,0 +1,72 @@
+"""What functions of arrays do with their arguments before they submit anything."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+import aiodev
+
+__all__ = ["arrays_of", "checked_axis", "checked_out", "move_last"]
+
+DType = np.dtype[Any]
+
+
+def arrays_of(function: str, **values: Any) -> tuple[aiodev.Array, ...]:
+    """The arguments, which must be arrays of one device.
+
+    Raises:
+        TypeError: one is something else.
+        LaunchError: one is elsewhere than the first.
+    """
+    device = None
+    for name, value in values.items():
+        if not isinstance(value, aiodev.Array):
+            advice = "; aiodev.asarray(value) copies it to the device" if isinstance(value, np.ndarray) else ""
+            raise TypeError(f"{function}: argument {name}: expected an array, got {type(value).__name__}{advice}")
+        device = device or value.device
+        if value.device != device:
+            raise aiodev.LaunchError(function, name, f"an array on {device}", str(value.device))
+    return tuple(values.values())
+
+
+def checked_axis(function: str, axis: Any, ndim: int) -> int:
+    """``axis`` counted from the first.
+
+    Raises:
+        ValueError: there is none like it.
+    """
+    found = operator.index(axis)
+    if not -ndim <= found < ndim:
+        raise ValueError(f"{function}: axis {axis} is out of bounds for an array of {ndim} dimensions")
+    return found % ndim
+
+
+def move_last(function: str, x: aiodev.Array, axis: Any) -> aiodev.Array:
+    """A view with one axis behind all others."""
+    found = checked_axis(function, axis, x.ndim)
+    if found == x.ndim - 1:
+        return x
+    return x.transpose(*(a for a in range(x.ndim) if a != found), found)
+
+
+def checked_out(
+    function: str, out: aiodev.Array | None, shape: tuple[int, ...], dtype: DType, device: aiodev.Device
+) -> aiodev.Array:
+    """``out`` if it is given and fits, else a new array.
+
+    Raises:
+        ValueError: ``out`` has another shape.
+        TypeError: ``out`` has another dtype.
+    """
+    if out is None:
+        return aiodev.empty(shape, dtype, device)
+    if not isinstance(out, aiodev.Array):
+        raise TypeError(f"{function}: out: expected an array, got {type(out).__name__}")
+    if out.shape != shape:
+        raise ValueError(f"{function}: out has the shape {out.shape}, the result {shape}")
+    if out.dtype != dtype:
+        raise TypeError(f"{function}: out is {out.dtype}, the result {dtype}; aiodev.kernels.astype converts")
+    return out

@@ -1,0 +1,288 @@
+"""Products of matrices and vectors."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Iterator, Sequence
+from itertools import product as pairs
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels import blas
+from aiodev.kernels.conversion import astype
+from aiodev.kernels.dots import dot
+from aiodev.kernels.operands import arrays_of, checked_out, move_last
+from aiodev.kernels.product_bodies import multiply_elements, multiply_once, multiply_panels, multiply_plain
+
+__all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
+
+DType = np.dtype[Any]
+
+#: Multiplications for one index of a launch, at least: some tens of µs. A product of no more is not worth sharing.
+_PIECE = 1 << 22
+#: Elements of a matrix that are multiplied with a vector for one index.
+_VECTOR = 1 << 17
+#: A panel's rows and columns, at least: below, packing the operands costs as much as multiplying.
+_SIDE = 64
+#: Panels of a product for each core: enough to even out when they start, and no more, since each packs an operand.
+_PANELS = 2
+#: Where BLAS has its functions for a type, in the table's order.
+_PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
+#: For each device whose table is filled, and each of those types: what a launch passes first.
+_units: dict[aiodev.Device, dict[DType, tuple[Any, ...]]] = {}
+
+
+def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
+    """The matrix product, with NumPy's rules: vectors, matrices, and batches of matrices of shapes that broadcast.
+
+    On the CPU, ``float32``, ``float64``, ``complex64`` and ``complex128`` go through BLAS, whose calls are spread over the
+    device's cores; other types are multiplied by loops, and wrap around as they do. Transposed operands and slices of rows or
+    columns are used where they are; what has other strides is first copied on the device.
+
+    Submits to the current stream; writes to ``out`` if given, which must not overlap the operands.
+
+    Raises:
+        ValueError: shapes do not fit, or an argument has no dimensions.
+        TypeError: ``out`` has another dtype than the result.
+
+    Example:
+        >>> import aiodev, numpy, aiodev.kernels
+        >>> x = aiodev.asarray([[1.0, 2.0], [3.0, 4.0]], device="cpu")
+        >>> aiodev.kernels.matmul(x, x.T).numpy_blocking()
+        array([[ 5., 11.],
+               [11., 25.]])
+    """
+    return out if out is not None and _submit_small(x1, x2, out) else _multiply(x1, x2, out)
+
+
+def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
+    """The last two dimensions swapped; a view.
+
+    Raises:
+        ValueError: it has fewer than two.
+    """
+    if x.ndim < 2:
+        raise ValueError(f"matrix_transpose: expected at least 2 dimensions, got the shape {x.shape}")
+    return x.transpose(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+
+
+def vecdot(x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
+    """The dot products of vectors along ``axis``, of ``x1`` conjugated if it is complex; other dimensions broadcast.
+
+    Sums are of blocks of 4096 products, then of the blocks: the same on every run.
+
+    Raises:
+        ValueError: the axis is not there, or has different lengths.
+        TypeError: ``out`` has another dtype than the result.
+    """
+    left, right = (move_last("vecdot", x, axis) for x in arrays_of("vecdot", x1=x1, x2=x2))
+    return dot(left, right, out, conjugate=True, name="vecdot")
+
+
+def tensordot(
+    x1: aiodev.Array, x2: aiodev.Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
+) -> aiodev.Array:
+    """The sum of products over the last ``axes`` dimensions of ``x1`` and the first of ``x2``, or over those that are named.
+
+    Raises:
+        ValueError: those dimensions have different lengths.
+    """
+    x1, x2 = arrays_of("tensordot", x1=x1, x2=x2)
+    if isinstance(axes, int):
+        first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
+    else:
+        first, second = ([a % x.ndim for a in own] for x, own in zip((x1, x2), axes, strict=True))
+    if [x1.shape[a] for a in first] != [x2.shape[a] for a in second]:
+        raise ValueError(f"tensordot: axes {axes!r} have different lengths in the shapes {x1.shape} and {x2.shape}")
+    kept = [a for a in range(x1.ndim) if a not in first], [a for a in range(x2.ndim) if a not in second]
+    inner = math.prod(x1.shape[a] for a in first)
+    shape = [x1.shape[a] for a in kept[0]], [x2.shape[a] for a in kept[1]]
+    left = x1.transpose(kept[0] + first).reshape(math.prod(shape[0]), inner)
+    right = x2.transpose(second + kept[1]).reshape(inner, math.prod(shape[1]))
+    return matmul(left, right).reshape(*shape[0], *shape[1])
+
+
+# Small products
+
+
+def _submit_small(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> bool:
+    """Submit a small product of two matrices into a third; False if it is not that. Short, since such calls are frequent."""
+    try:
+        dtype = out.dtype
+        device = out.device
+        unit = _units[device].get(dtype)
+        rows, inner = left = a.shape
+        columns = b.shape[1]
+    except (AttributeError, KeyError, IndexError, ValueError):  # whatever is wrong, or merely larger, is seen to later
+        return False
+    if unit is None or b.shape != (inner, columns) or out.shape != (left[0], columns):
+        return False
+    if a.dtype is not dtype or b.dtype is not dtype or not 0 < rows * columns * inner <= _PIECE:
+        return False
+    table, place, one, zero = unit
+    multiply_once[1, aiodev.current_stream(device)](table, place, one, zero, a, b, out)
+    return True
+
+
+# All others
+
+
+def _multiply(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array:
+    x1, x2 = arrays_of("matmul", x1=x1, x2=x2)
+    if not x1.ndim or not x2.ndim:
+        raise ValueError(f"matmul: expected at least 1 dimension, got the shapes {x1.shape} and {x2.shape}")
+    if x1.ndim == x2.ndim == 1:
+        return dot(x1, x2, out, conjugate=False, name="matmul")
+    a = x1 if x1.ndim > 1 else x1[None, :]
+    b = x2 if x2.ndim > 1 else x2[:, None]
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"matmul: shapes {x1.shape} and {x2.shape} do not fit: {a.shape[-1]} is not {b.shape[-2]}")
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rows, columns = a.shape[-2:-1] if x1.ndim > 1 else (), b.shape[-1:] if x2.ndim > 1 else ()
+    dtype = np.result_type(x1.dtype, x2.dtype)
+    result = checked_out("matmul", out, (*batch, *rows, *columns), dtype, x1.device)
+    if dtype.kind == "b":  # as counts that are not zero
+        counts = _multiply(astype(x1, np.int32), astype(x2, np.int32), None)
+        result.copy_from(astype(counts, dtype))
+    elif result.size:
+        shown = result if x1.ndim > 1 else result[..., None, :]
+        shown = shown if x2.ndim > 1 else shown[..., None]
+        _fill(_converted(a, dtype), _converted(b, dtype), shown, dtype)
+    return result
+
+
+def _converted(x: aiodev.Array, dtype: DType) -> aiodev.Array:
+    return x if x.dtype == dtype else astype(x, dtype)
+
+
+def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType) -> None:
+    """Compute ``a @ b`` into ``out``; all have two dimensions or more, the same dtype, and shapes that fit."""
+    stream = aiodev.current_stream(out.device)
+    unit = _unit(out.device, dtype, stream)
+    rows, columns = out.shape[-2:]
+    if not _is_fit(out, packed=unit is None or out.ndim > 3):
+        whole = aiodev.empty(out.shape, dtype, out.device)
+        _fill(a, b, whole, dtype)
+        out.copy_from(whole)
+        return
+    a, b = _fitting(a, packed=False), _fitting(b, packed=unit is None)
+    if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= _PIECE:
+        table, place, one, zero = unit
+        multiply_once[1, stream](table, place, one, zero, a, b, out)
+        return
+    for left, right, target in _batches(a, b, out):
+        _submit(stream, unit, left, right, target)
+
+
+def _unit(device: aiodev.Device, dtype: DType, stream: aiodev.Stream) -> tuple[Any, ...] | None:
+    """What launches pass for BLAS to be called for a type, with ``stream`` ordered after its loading; None if it has none."""
+    if device.type != "cpu" or dtype not in _PLACES:
+        return None
+    units = _units.get(device)
+    if units is None:
+        table, done = blas.functions(device)
+        zero, ones = table[blas.ZERO :], (table[blas.ONE :], table[blas.ONE + 2 :])
+        units = {}
+        for kind, place in _PLACES.items():  # BLAS takes complex factors by address
+            factors = (kind.type(1), kind.type(0)) if kind.kind == "f" else (ones[place - 2], zero)
+            units[kind] = table, blas.GEMM + place, *factors
+        if done.query():
+            _units[device] = units
+        else:
+            stream.wait(done)
+    return units[dtype]
+
+
+def _is_fit(x: aiodev.Array, packed: bool) -> bool:
+    """Whether a kernel takes these strides: rows or columns that are contiguous, or no gaps at all if ``packed``."""
+    rows, columns = x.shape[-2:]
+    down, across = x.strides[-2:]
+    size = x.itemsize
+    by_rows = (columns == 1 or across == size) and (rows == 1 or down >= columns * size)
+    if packed:
+        return by_rows and x.strides == _packed_strides(x.shape, size)
+    return by_rows or ((rows == 1 or down == size) and (columns == 1 or across >= rows * size))
+
+
+def _packed_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _fitting(x: aiodev.Array, packed: bool) -> aiodev.Array:
+    """The array, or a copy of it with other strides."""
+    if _is_fit(x, packed):
+        return x
+    copied = aiodev.empty_like(x)
+    copied.copy_from(x)
+    return copied
+
+
+def _batches(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> Iterator[tuple[aiodev.Array, ...]]:
+    """The product as one of three-dimensional arrays, or as several where an operand is repeated in some dimensions only."""
+    batch = out.shape[:-2]
+    if b.ndim == 2 and len(batch) and _is_fit(out, packed=True) and _is_fit(a, packed=True):
+        stacked = math.prod(a.shape[:-1])
+        yield a.reshape(1, stacked, a.shape[-1]), b[None], out.reshape(1, stacked, out.shape[-1])
+        return
+    left, right = (x[(None,) * (out.ndim - x.ndim)] for x in (a, b))
+    if all(math.prod(x.shape[:-2]) == 1 or x.shape[:-2] == batch for x in (left, right)):
+        yield tuple(x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (left, right, out))
+        return
+    for index in pairs(*map(range, batch[:-1])):
+        parts = [x[tuple(i if n != 1 else 0 for i, n in zip(index, x.shape, strict=False))] for x in (left, right)]
+        yield *parts, out[index]
+
+
+def _submit(
+    stream: aiodev.Stream, unit: tuple[Any, ...] | None, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
+) -> None:
+    batch, rows, columns = out.shape
+    inner = a.shape[-1]
+    step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
+    if out.device.type != "cpu" and inner:
+        multiply_elements[out.shape, stream](step_a, step_b, a, b, out)
+        return
+    height, width = _panel(rows, columns, inner, _cores(out.device))
+    across = -(-columns // width)
+    panels = across * -(-rows // height)
+    group = max(1, _PIECE // max(1, height * width * inner))
+    sizes = group, batch * panels, across, panels, height, width, step_a, step_b
+    count = -(-batch * panels // group)
+    if unit is None:
+        multiply_plain[count, stream](*sizes, a, b, out)
+    else:
+        multiply_panels[count, stream](*unit, *sizes, a, b, out)
+
+
+def _panel(rows: int, columns: int, inner: int, cores: int) -> tuple[int, int]:
+    """The rows and columns of the panels that a product is cut into."""
+    if columns == 1:
+        return max(1, min(rows, _VECTOR // max(1, inner))), 1
+    if rows == 1:
+        return 1, max(1, min(columns, _VECTOR // max(1, inner)))
+    wanted = min(_PANELS * cores, rows * columns * inner // _PIECE)
+    height, width, count = rows, columns, 1
+    while count < wanted and max(height, width) >= 2 * _SIDE:
+        if height >= max(2 * _SIDE, width // 4):
+            height = -(-height // 32) * 16  # BLAS's innermost loops are over some 16 rows or columns
+        else:
+            width = -(-width // 32) * 16
+        count *= 2
+    return height, width
+
+
+@functools.cache
+def _cores(device: aiodev.Device) -> int:
+    return aiodev.get_device_properties(device).multi_processor_count
+
+
+def _forget() -> None:
+    """Ask for the table anew in a forked child, where the devices start afresh."""
+    _units.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,305 @@
+"""Products and norms against NumPy's: shapes, strides, types, and what stands in for BLAS where there is none."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as hnp
+
+import aiodev
+import aiodev.kernels as kernels
+from aiodev.kernels import blas, linalg, product
+
+FLOATING = ["f4", "f8", "c8", "c16"]
+#: Error of a sum of n products, in units of the last place of the sum of their absolute values.
+ULPS = 4
+
+
+def on_device(host: Any) -> aiodev.Array:
+    """A copy on the CPU device."""
+    return aiodev.asarray(host, device="cpu")
+
+
+def view(base: np.ndarray[Any, Any], transpose: bool, steps: tuple[int, int]) -> tuple[Any, aiodev.Array]:
+    """A view of the last two dimensions, of the host's array and of the device's."""
+    array = on_device(base)
+    index = (..., slice(None, None, steps[0]), slice(None, None, steps[1]))
+    host, array = base[index], array[index]
+    return (np.swapaxes(host, -1, -2), kernels.matrix_transpose(array)) if transpose else (host, array)
+
+
+def check(found: aiodev.Array, expected: Any, terms: Any = None) -> None:
+    """The same shape, dtype, and values, to ``ULPS`` of ``terms``, the sums of the products' absolute values."""
+    expected = np.asarray(expected)
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    values = found.numpy_blocking()
+    if expected.dtype.kind in "fc":
+        allowed = ULPS * np.finfo(expected.dtype).eps * (abs(expected) if terms is None else terms)
+        assert np.all(abs(values - expected) <= allowed)
+    else:
+        np.testing.assert_array_equal(values, expected)
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Random elements; complex ones with both parts."""
+    rng = np.random.default_rng([seed, *shape])
+    values = rng.integers(-9, 9, shape) if np.dtype(dtype).kind in "biu" else rng.standard_normal(shape)
+    return (
+        values.astype(dtype) + (1j * rng.standard_normal(shape)).astype(dtype)
+        if dtype[0] == "c"
+        else values.astype(dtype)
+    )
+
+
+def check_product(x1: Any, x2: Any, a: aiodev.Array, b: aiodev.Array) -> None:
+    """``matmul`` of arrays, next to NumPy's of the same on the host."""
+    wide = np.matmul(x1.astype("c16"), x2.astype("c16")) if x1.dtype.kind in "fc" else None
+    expected = np.matmul(x1, x2)
+    terms = None if wide is None else np.matmul(abs(x1), abs(x2)) * max(1, math.isqrt(x1.shape[-1]))
+    check(kernels.matmul(a, b), expected, terms)
+    out = on_device(np.full(expected.shape, np.nan if expected.dtype.kind in "fc" else 7).astype(expected.dtype))
+    assert kernels.matmul(a, b, out=out) is out
+    check(out, expected, terms)
+
+
+shapes = st.sampled_from(["m,k@k,n", "k@k,n", "m,k@k", "k@k", "p,m,k@k,n", "p,m,k@p,k,n", "m,k@p,k,n", "q,1,m,k@p,k,n"])
+lengths = st.sampled_from([0, 1, 2, 3, 5, 17])
+
+
+@given(
+    shapes, st.fixed_dictionaries(dict.fromkeys("mknpq", lengths)), st.sampled_from([*FLOATING, "i4", "u1", "?"])
+)
+@settings(deadline=None, max_examples=60)
+def test_matmul_has_numpys_shapes(rule: str, sizes: dict[str, int], dtype: str) -> None:
+    """Vectors, matrices, batches that broadcast, and dimensions of no length."""
+    hosts = []
+    for seed, side in enumerate(rule.split("@")):
+        hosts.append(numbers(tuple(sizes.get(n, 1) for n in side.split(",")), dtype, seed))
+    check_product(*hosts, *map(on_device, hosts))
+
+
+@given(
+    st.booleans(),
+    st.booleans(),
+    st.tuples(*[st.sampled_from([1, 2, -1])] * 2),
+    st.tuples(*[st.sampled_from([1, 2, -1])] * 2),
+    st.sampled_from(["f4", "c16", "i8"]),
+    st.sampled_from([6, 20]),
+)
+@settings(deadline=None, max_examples=60)
+def test_matmul_takes_any_strides(
+    flip_a: bool, flip_b: bool, steps_a: tuple[int, int], steps_b: tuple[int, int], dtype: str, size: int
+) -> None:
+    """Transposed operands, rows and columns that are left out or reversed; as vectors too."""
+    a, b = numbers((size, size), dtype), numbers((2, size, size), dtype, 1)
+    x1, left = view(a, flip_a, steps_a)
+    x2, right = view(b, flip_b, steps_b)
+    inner = min(x1.shape[1], x2.shape[1])
+    check_product(x1[:, :inner], x2[:, :inner], left[:, :inner], right[:, :inner])
+    check_product(x1[:, :inner], x2[0, :inner, 1], left[:, :inner], right[0, :inner, 1])
+    check_product(x1[1, :inner], x2[1, :inner], left[1, :inner], right[1, :inner])
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("shape", [(300, 200, 260), (40, 1000, 900), (2000, 33, 70), (1, 1500, 700), (3000, 900, 1)])
+def test_large_products_are_cut_into_panels(dtype: str, shape: tuple[int, int, int]) -> None:
+    """Panels of rows and columns, whole and with a rest, and transposed ones."""
+    rows, inner, columns = shape
+    a, b = numbers((rows, inner), dtype), numbers((inner, columns), dtype, 1)
+    check_product(a, b, on_device(a), on_device(b))
+    check_product(b.T, a.T, on_device(b).T, on_device(a).T)
+
+
+def test_panels_cover_a_product_once() -> None:
+    """Whatever the shape and the cores, panels are as many as the launch counts, and not too small."""
+    for rows, columns, inner, cores in [(512, 512, 512, 2), (1, 9, 4, 2), (7, 1, 10**6, 64), (5000, 130, 800, 16)]:
+        height, width = product._panel(rows, columns, inner, cores)
+        assert 1 <= height <= rows and 1 <= width <= columns
+    assert product._panel(2048, 2048, 2048, 2)[0] * product._panel(2048, 2048, 2048, 2)[1] * 4 == 2048**2
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c16", "i2"])
+def test_out_may_have_any_strides(dtype: str) -> None:
+    """Columns that are contiguous, and gaps, of which nothing is written."""
+    a, b = numbers((3, 50, 20), dtype), numbers((3, 20, 40), dtype, 1)
+    turned = on_device(np.zeros((3, 40, 50), dtype))
+    kernels.matmul(on_device(a), on_device(b), out=kernels.matrix_transpose(turned))
+    np.testing.assert_allclose(turned.numpy_blocking().swapaxes(1, 2), a @ b, rtol=1e-4, atol=1e-4)
+    gaps = on_device(np.full((3, 100, 120), 7, dtype))
+    kernels.matmul(on_device(a), on_device(b), out=gaps[:, ::2, ::3])
+    expected = np.full((3, 100, 120), 7, dtype)
+    expected[:, ::2, ::3] = a @ b
+    np.testing.assert_allclose(gaps.numpy_blocking(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_types_are_promoted() -> None:
+    """As NumPy has it."""
+    a, b = numbers((4, 5), "i2"), numbers((5, 3), "f4")
+    check(kernels.matmul(on_device(a), on_device(b)), a @ b, 100)
+    c = numbers((5, 3), "c8")
+    check(kernels.matmul(on_device(b).T, on_device(c)), b.T @ c, 100)
+
+
+@given(st.data(), st.sampled_from([*FLOATING, "i4", "?"]))
+@settings(deadline=None, max_examples=40)
+def test_vecdot(data: st.DataObject, dtype: str) -> None:
+    """Over any axis, of shapes that broadcast; the first is conjugated."""
+    length = data.draw(st.sampled_from([0, 1, 7, 5000]))
+    found = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=2, max_side=3, min_side=0))
+    hosts = [numbers((*shape, length), dtype, n) for n, shape in enumerate(found.input_shapes)]
+    expected = (hosts[0].conj() * hosts[1]).sum(-1, dtype=np.result_type(*hosts))
+    terms = abs(hosts[0] * hosts[1]).sum(-1) * 10
+    check(kernels.vecdot(*map(on_device, hosts)), expected, terms)
+    if all(host.ndim > 1 for host in hosts):
+        moved = [on_device(np.ascontiguousarray(host.swapaxes(-1, -2))) for host in hosts]
+        check(kernels.vecdot(*moved, axis=-2), expected, terms)
+
+
+def test_tensordot() -> None:
+    """Over the last and the first dimensions, or named ones."""
+    a, b = numbers((3, 4, 5), "f8"), numbers((4, 5, 6), "f8", 1)
+    x, y = on_device(a), on_device(b)
+    check(kernels.tensordot(x, y), np.tensordot(a, b), 100)
+    check(kernels.tensordot(x, y, axes=([1], [-3])), np.tensordot(a, b, axes=([1], [0])), 100)
+    check(kernels.tensordot(x, x, axes=0), np.tensordot(a, a, axes=0), 100)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATING, "i4"])
+@pytest.mark.parametrize("ord", [None, 0, 1, 2, 3.5, -1, math.inf, -math.inf])
+def test_vector_norms(dtype: str, ord: Any) -> None:
+    """Each order, along an axis, short and long."""
+    for shape, axis in [((3, 4), 1), ((3, 4), 0), ((2, 9001), -1), ((6,), None)]:
+        host = numbers(shape, dtype)
+        host = np.where(host == 0, 1, host).astype(dtype)
+        expected = np.linalg.norm(host, ord, axis)
+        found = linalg.norm(on_device(host), ord, axis)
+        assert found.shape == expected.shape
+        tolerance = 1e-4 if found.dtype == np.float32 else 1e-9
+        np.testing.assert_allclose(found.numpy_blocking(), expected, rtol=tolerance)
+
+
+def test_matrix_norms() -> None:
+    """Those that need no factorisation, of batches, of swapped axes, with dimensions kept."""
+    host = numbers((2, 3, 4), "f8")
+    for ord in ("fro", 1, -1, math.inf, -math.inf):
+        expected = np.linalg.norm(host, ord, (1, 2))
+        check(linalg.matrix_norm(on_device(host), ord=ord), expected, 10)
+        check(linalg.norm(on_device(host), ord, (2, 0), True), np.linalg.norm(host, ord, (2, 0), True), 10)
+    check(linalg.norm(on_device(host)), np.linalg.norm(host), 10)
+    check(linalg.vector_norm(on_device(host), axis=(0, 2)), np.sqrt((host**2).sum((0, 2))), 10)
+
+
+def test_norms_of_what_is_not_ordinary() -> None:
+    """NaN is the largest and the least; no elements have a sum, but no largest."""
+    host = np.array([1.0, np.nan, 2.0])
+    for ord in (1, 2, math.inf, -math.inf):
+        assert np.isnan(linalg.vector_norm(on_device(host), ord=ord).numpy_blocking())
+    assert linalg.vector_norm(on_device(np.zeros((0, 3))), axis=0).numpy_blocking().tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match="no elements"):
+        linalg.vector_norm(on_device(np.zeros(0)), ord=math.inf)
+    with pytest.raises(ValueError, match="nuc"):
+        linalg.norm(on_device(np.ones((2, 2))), "nuc")
+
+
+def test_wrong_arguments_name_themselves() -> None:
+    """Shapes that do not fit, something else than arrays, results that do not fit."""
+    x = on_device(np.ones((3, 4)))
+    with pytest.raises(ValueError, match=r"\(3, 4\) and \(3, 4\)"):
+        kernels.matmul(x, x)
+    with pytest.raises(ValueError, match="1 dimension"):
+        kernels.matmul(x, on_device(1.0))
+    with pytest.raises(TypeError, match=r"argument x2.*asarray"):
+        kernels.matmul(x, np.ones((4, 2)))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="out has the shape"):
+        kernels.matmul(x, x.T, out=x)
+    with pytest.raises(TypeError, match="out is float32"):
+        kernels.matmul(x, x.T, out=on_device(np.ones((3, 3), "f4")))
+    with pytest.raises(ValueError, match="axis 2"):
+        kernels.vecdot(x, x, axis=2)
+    with pytest.raises(ValueError, match="2 dimensions"):
+        kernels.matrix_transpose(on_device(np.ones(3)))
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+def test_without_blas_loops_compute(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no OpenBLAS is found, the table has zeros, and all works."""
+    monkeypatch.setattr(blas, "_tables", {})
+    monkeypatch.setattr(blas, "_loaded", [blas._table(None)])
+    monkeypatch.setattr(product, "_units", {})
+    a, b = numbers((70, 80), dtype), numbers((80, 90), dtype, 1)
+    check_product(a, b, on_device(a), on_device(b))
+    a, b = numbers((300, 200), dtype), numbers((200, 260), dtype, 1)
+    check_product(a, b, on_device(a), on_device(b))
+
+
+_FRESH = """
+import asyncio, ctypes, threading, numpy as np
+import aiodev, aiodev.kernels as kernels
+from aiodev.kernels import blas
+
+async def main():
+    stream = aiodev.Stream("cpu")
+    async with stream:
+        x = aiodev.ones((64, 64))
+        results = [kernels.matmul(x, x) for _ in range(3)]
+        assert not aiodev.kernels.product._units  # submitted before there was a library
+        for result in results:
+            assert (await result.numpy() == 64).all()
+asyncio.run(main())
+if blas.library_name():
+    own = blas._function(blas._libraries[0], blas._SETTINGS, "get_num_threads")()
+    shared = blas._function(ctypes.CDLL(blas.library_name()), blas._SETTINGS, "get_num_threads")()
+    print(own, shared)
+"""
+
+
+def test_the_library_is_a_copy_with_one_thread() -> None:
+    """Products submitted while it loads wait for it; NumPy's own instance keeps its threads."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", _FRESH], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    if blas.library_name():
+        assert done.stdout.split() == ["1", "2"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_multiplies() -> None:
+    """With the library that its parent has loaded."""
+    x = on_device(np.ones((8, 8)))
+    kernels.matmul(x, x).numpy_blocking()
+    code = "import os, numpy as np, aiodev, aiodev.kernels as k\n" + _FORK
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["8.0", "8.0"], done.stderr
+
+
+_FORK = """
+def once():
+    x = aiodev.asarray(np.ones((8, 8)), device="cpu")
+    print(k.matmul(x, x).numpy_blocking()[0, 0], flush=True)
+once()
+child = os.fork()
+if not child:
+    once()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 1, 3), (2, 0, 3)])
+def test_broadcast_to(shape: tuple[int, ...]) -> None:
+    """A read-only view with NumPy's shape rules."""
+    host = np.arange(3.0)
+    found = aiodev.broadcast_to(on_device(host), shape)
+    np.testing.assert_array_equal(found.numpy_blocking(), np.broadcast_to(host, shape))
+    with pytest.raises(ValueError, match="read-only"):
+        found.copy_from(np.zeros(shape))
+    with pytest.raises(ValueError, match="cannot be repeated"):
+        aiodev.broadcast_to(on_device(host), (*shape, 2))
