@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import platform
 import sys
 from pathlib import Path
@@ -44,14 +45,15 @@ def mark_compiled(directory: str, backend: str, key: str) -> None:
 
 @functools.cache
 def _machine() -> str:
-    """What makes compiled code useless elsewhere: another machine that shares the directory, another compiler."""
+    """What makes compiled code useless elsewhere: another machine that shares the directory, another compiler or none."""
     from importlib import metadata  # costly to import, and needed by the first compilation only
 
     versions = []
     for name in ("aiodev", "llvmlite", "numba"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(metadata.version(name))
-    return repr((platform.node(), platform.machine(), versions))
+    interpreted = [name for name in ("NUMBA_DISABLE_JIT", "NUMBA_ENABLE_CUDASIM") if os.environ.get(name, "0") != "0"]
+    return repr((platform.node(), platform.machine(), versions, interpreted))
 
 
 def _marker(directory: str, backend: str, key: str) -> Path:

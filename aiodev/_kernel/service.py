@@ -62,6 +62,7 @@ class Loading:
         """The outcome."""
         with self._lock:
             self.error, self.ready = error, error is None
+            self.snapshot = Snapshot()  # let go of what the body refers to
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             try:
@@ -75,7 +76,7 @@ class Service:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[Loading, Callable[[], None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.workers = WorkerPool()
         self.compiled = 0  #: kernels that were not in the cache
@@ -93,22 +94,26 @@ class Service:
         if error is not None:
             loading.finish(error)
             return
-        self._request(lambda: self._prepare(loading))
+        self._request(loading, lambda: self._prepare(loading))
 
-    def _request(self, request: Callable[[], None]) -> None:
+    def _request(self, loading: Loading, step: Callable[[], None]) -> None:
+        """Have the loading thread take a step on behalf of ``loading``."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="aiodev-load", daemon=True)
                 self._thread.start()
-        self._requests.put(request)
+        self._requests.put((loading, step))
 
     def _run(self) -> None:
         while True:
-            request = self._requests.get()
+            loading, step = self._requests.get()
             try:
-                request()
-            except Exception:
-                logger.exception("the compile service failed")
+                step()
+            except Exception as error:  # nobody may wait for ever
+                failure = CompileError(loading.spec.name, f"{type(error).__name__}: {error}")
+                failure.__cause__ = error
+                loading.finish(failure)
+            del loading, step
 
     def _prepare(self, loading: Loading) -> None:
         """Load what is in the cache; send what is not to a worker, or compile here what cannot be sent."""
@@ -127,7 +132,7 @@ class Service:
             return
         self.compiled += 1
         job = (backend.name, spec, data, directory)
-        self.workers.submit(job, lambda error: self._request(lambda: self._compiled(loading, error)))
+        self.workers.submit(job, lambda error: self._request(loading, lambda: self._compiled(loading, error)))
 
     def _compiled(self, loading: Loading, error: BaseException | None) -> None:
         if isinstance(error, BackendNotFoundError):
@@ -144,13 +149,8 @@ class Service:
             loading.backend.backend.load_into(loading.entry, loading.spec, settings.cache_dir)
         except AiodevError as error:
             loading.finish(error)
-        except Exception as error:
-            failure = CompileError(loading.spec.name, f"{type(error).__name__}: {error}")
-            failure.__cause__ = error
-            loading.finish(failure)
         else:
             loading.finish(None)
-        loading.snapshot = Snapshot()  # let go of what the body refers to
 
 
 #: The process's service.

@@ -6,11 +6,26 @@ bits from run to run. Elements are integers or floats; ``index`` is an int, or a
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 __all__ = ["atomic_add", "atomic_cas", "atomic_max", "atomic_min"]
 
 Index = int | tuple[int, ...]
+
+#: Makes one update of what is several steps in the interpreter; compiled code has an instruction for it.
+_update = threading.Lock()
+
+
+def _renew_after_fork() -> None:
+    """The thread that held it may not be there."""
+    global _update
+    _update = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 def atomic_add(array: Any, index: Index, value: Any) -> Any:
@@ -22,24 +37,27 @@ def atomic_add(array: Any, index: Index, value: Any) -> Any:
         >>> int(atomic_add(counts, 1, 5)), counts.tolist()
         (0, [0, 5])
     """
-    old = array[index]
-    array[index] = old + value
+    with _update:
+        old = array[index]
+        array[index] = old + value
     return old
 
 
 def atomic_min(array: Any, index: Index, value: Any) -> Any:
     """Lower ``array[index]`` to ``value`` if that is less; a NaN counts as absent. Returns what was there."""
-    old = array[index]
-    if value < old or old != old:
-        array[index] = value
+    with _update:
+        old = array[index]
+        if value < old or old != old:
+            array[index] = value
     return old
 
 
 def atomic_max(array: Any, index: Index, value: Any) -> Any:
     """Raise ``array[index]`` to ``value`` if that is more; a NaN counts as absent. Returns what was there."""
-    old = array[index]
-    if value > old or old != old:
-        array[index] = value
+    with _update:
+        old = array[index]
+        if value > old or old != old:
+            array[index] = value
     return old
 
 
@@ -48,7 +66,8 @@ def atomic_cas(array: Any, index: Index, expected: Any, value: Any) -> Any:
 
     It was written exactly when the result equals ``expected``. Floats are compared by their bits.
     """
-    old = array[index]
-    if old == expected:
-        array[index] = value
+    with _update:
+        old = array[index]
+        if old == expected:
+            array[index] = value
     return old

@@ -8,12 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from aiodev._backends.cpu import compiler
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
 
-_PROTOTYPE = ctypes.CFUNCTYPE(
+#: For what only compiled code does.
+needs_compiler = pytest.mark.skipif(compiler.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
+
+PROTOTYPE = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
 )
 _SCALARS = {"b1": "?7x", "i1": "b7x", "u1": "B7x", "i2": "h6x", "u2": "H6x", "i4": "i4x", "u4": "I4x"}
@@ -53,24 +57,33 @@ def spec_of(
 
 
 class Entry:
-    """A kernel compiled for the types of ``values``."""
+    """A kernel for the types of ``values``: compiled, or interpreted where numba may not compile."""
 
     def __init__(
         self, function: Callable[..., None], shape: int | tuple[int, ...], *values: Any, **options: Any
     ) -> None:
         self.shape = (shape,) if isinstance(shape, int) else shape
         self.spec = spec_of(function, len(self.shape), values, **options)
-        self.address = compiler.load_kernel(self.spec, "")
-        self._code = _PROTOTYPE(self.address)
+        code = compiler.load_kernel(self.spec, "")
+        self.code = native(self.spec.name, code) if isinstance(code, int) else code
 
     def __call__(self, *values: Any, lo: int = 0, hi: int | None = None) -> None:
         """Run ``lo`` … ``hi - 1``, all by default; raises what a waiter would get."""
-        result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
         end = int(np.prod(self.shape)) if hi is None else hi
-        arguments = block(self.shape, values)
-        if self._code(ctypes.byref(result), ctypes.byref(excinfo), arguments, lo, end):
-            error: KernelError = compiler.decode_error(excinfo.value or 0, self.spec.name)
+        self.code(block(self.shape, values), lo, end)
+
+
+def native(name: str, address: int) -> Callable[[bytes, int, int], None]:
+    """Compiled code at an address, as a Python function."""
+    code = PROTOTYPE(address)
+
+    def call(arguments: bytes, lo: int, hi: int) -> None:
+        result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
+        if code(ctypes.byref(result), ctypes.byref(excinfo), arguments, lo, hi):
+            error: KernelError = compiler.decode_error(excinfo.value or 0, name)
             raise error
+
+    return call
 
 
 def run(function: Callable[..., None], shape: int | tuple[int, ...], *values: Any, **options: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_entry import needs_compiler
 
 import aiodev
 from aiodev import ClosedError, CompileError, DependencyError, KernelError, LaunchError, StreamFullError
@@ -134,6 +135,7 @@ async def test_a_failure_names_the_call_and_the_stream_works_again() -> None:
     assert (await y.numpy() == 6).all()
 
 
+@needs_compiler
 async def test_what_does_not_compile_fails_at_every_call() -> None:
     """With the compiler's message."""
     bound = nonsense.bind(4, aiodev.zeros(4))

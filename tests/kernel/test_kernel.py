@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
+from kernel_entry import needs_compiler
 from kernel_fakes import FakeArray, arrays
 
 import aiodev
@@ -114,6 +115,7 @@ async def test_kernel_error() -> None:
     await refuse[2](x)
 
 
+@needs_compiler
 @pytest.mark.anyio
 async def test_compile_error_reaches_every_waiter() -> None:
     """Those that launched at once, those that came later, and ``compile``; each gets the compiler's message."""

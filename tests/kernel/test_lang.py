@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_entry import Entry, block, run
+from kernel_entry import Entry, needs_compiler, run
 
 from aiodev import lang
 from aiodev._core.errors import CompileError
@@ -64,13 +64,11 @@ def test_no_update_is_lost_between_threads(dtype: str) -> None:
     count = 200_000
     x, total, old = np.ones(count, dtype), np.zeros(1, dtype), np.zeros(count, dtype)
     entry = Entry(add_all, count, x, total, old)
-    arguments, code = block((count,), (x, total, old)), entry._code
     barrier = threading.Barrier(2)
 
     def add() -> None:
-        result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
         barrier.wait()
-        code(ctypes.byref(result), ctypes.byref(excinfo), arguments, 0, count)
+        entry(x, total, old)
 
     threads = [threading.Thread(target=add) for _ in range(2)]
     for thread in threads:
@@ -91,6 +89,7 @@ def test_two_dimensions() -> None:
     assert (bins == 2).all()
 
 
+@needs_compiler
 def test_refusals_say_why() -> None:
     """A read-only array, and elements that no processor updates atomically, do not compile."""
     readonly = np.zeros(1)
@@ -101,6 +100,7 @@ def test_refusals_say_why() -> None:
         run(add_all, 1, np.zeros(1, "c16"), np.zeros(1, "c16"), np.zeros(1, "c16"))
 
 
+@needs_compiler
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_fma_rounds_once(dtype: str) -> None:
     """fma keeps what a product alone would round away."""

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_entry import run, spec_of
+from kernel_entry import needs_compiler, run, spec_of
 
 import aiodev
 from aiodev._backends.cpu import compiler
 from aiodev._kernel.cache import cache_key
 from aiodev._kernel.options import FASTMATH_FLAGS, parse_options
 from aiodev._kernel.snapshot import capture
-
-JIT = pytest.mark.skipif(compiler.config.DISABLE_JIT, reason="numba may not compile here")
 
 
 def row_sum(i: int, x: Any, out: Any) -> None:
@@ -53,7 +51,7 @@ def test_options_are_part_of_the_key() -> None:
     assert len(keys) == 5
 
 
-@JIT
+@needs_compiler
 def test_reassoc_vectorises_a_sum_and_keeps_nan() -> None:
     """A sum in order is not vectorised; one that may be reordered is, and NaN is still NaN."""
     x, out = np.ones((2, 64), "f4"), np.zeros(2, "f4")

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_entry import needs_compiler
 
+import aiodev
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import CompileError
-from aiodev._kernel import pool
+from aiodev._kernel import pool, service as service_module
 from aiodev._kernel.pool import WorkerPool
 from aiodev._kernel.snapshot import capture
 from aiodev._kernel.worker import Job, placeholder
@@ -41,6 +43,7 @@ def workers() -> Iterator[WorkerPool]:
     made.stop()
 
 
+@needs_compiler
 def test_jobs_end_well_or_with_the_compilers_message(workers: WorkerPool, tmp_path: Path) -> None:
     """One worker serves them in turn; a kernel that does not compile does not harm it."""
     outcomes: Outcomes = queue.SimpleQueue()
@@ -92,3 +95,20 @@ def test_an_idle_worker_ends(workers: WorkerPool, tmp_path: Path, monkeypatch: p
         for thread in set(threading.enumerate()) - before:
             thread.join(timeout=30)
         assert not workers.processes
+
+
+def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong on the way to the compiler is the outcome of the compilation."""
+
+    def broken(*args: Any) -> str:
+        raise OSError("the cache is gone")
+
+    monkeypatch.setattr(service_module, "cache_key", broken)
+
+    @aiodev.kernel
+    def fresh(i: int, x: Any) -> None:
+        x[i] = 1
+
+    for _ in range(2):
+        with pytest.raises(CompileError, match="the cache is gone"):
+            fresh[4](aiodev.zeros(4)).synchronize_blocking(60)

@@ -80,7 +80,7 @@ def load_kernel(spec: KernelSpec, directory: str) -> int | Callable[[bytes, int,
         CompileError: numba refused it.
     """
     if config.DISABLE_JIT:
-        return interpreted_entry(spec.function, spec.ndim, parse_arguments(spec.ndim, spec.arguments))
+        return interpreted_entry(spec.name, spec.function, spec.ndim, parse_arguments(spec.ndim, spec.arguments))
     with _lock:
         found = _loaded.get(spec.key) if spec.key else None
     if found is not None:

@@ -1,4 +1,8 @@
-"""A kernel run by the interpreter, over NumPy views of its arguments: where numba may not compile (NUMBA_DISABLE_JIT)."""
+"""A kernel run by the interpreter, over NumPy views of its arguments: where numba may not compile (NUMBA_DISABLE_JIT).
+
+Arithmetic is that of NumPy's scalars, which has a few corners of its own: a division of integers by zero gives 0 instead of
+raising, a literal integer takes the type of what it meets.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,49 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable
+from types import CodeType, TracebackType
 from typing import Any
 
 import numpy
 
 from aiodev._backends.cpu.compiler_source import WORD, Argument
+from aiodev._core.errors import KernelError
 
 __all__ = ["interpreted_entry"]
 
 
 def interpreted_entry(
-    function: Callable[..., None], ndim: int, arguments: list[Argument]
+    name: str, function: Callable[..., None], ndim: int, arguments: list[Argument]
 ) -> Callable[[bytes, int, int], None]:
-    """A Python function that does what a range entry does; what the body raises comes through."""
+    """A Python function that does what the range entry of the kernel ``name`` does.
+
+    What the body raises is the cause of the KernelError that it raises.
+    """
 
     def entry(block: bytes, lo: int, hi: int) -> None:
         shape = struct.unpack_from(f"<{ndim}q", block)
         values = [_array(block, a) if a.is_array else _scalar(block, a) for a in arguments]
-        for flat in range(lo, hi):
-            function(*_indices(flat, shape), *values)
+        try:
+            with numpy.errstate(all="ignore"):  # compiled code does not warn either
+                for flat in range(lo, hi):
+                    function(*_indices(flat, shape), *values)
+        except Exception as error:
+            raise _located(name, error, function.__code__) from error
 
     return entry
+
+
+def _located(name: str, error: Exception, body: CodeType) -> KernelError:
+    """The error for what a body raised, with the last line of its file that was running."""
+    line = body.co_firstlineno
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == body.co_filename:
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    text = str(error)
+    kind = type(error).__name__
+    return KernelError(name, f"{kind}: {text}" if text else kind, location=f"{body.co_filename}:{line}")
 
 
 def _indices(flat: int, shape: tuple[int, ...]) -> list[int]:
