@@ -1,0 +1,1 @@
+"""The CUDA backend; reached through the ``aiodev.backends`` entry point."""

@@ -1,0 +1,255 @@
+"""Kernels for CUDA: numba-cuda compiles an entry and what it calls to a cubin, which a file keeps and a process loads.
+
+``compile_kernel`` needs no driver and no GPU: the architecture is given. See :mod:`aiodev._backends.cuda.compiler_source` for
+the entry. Around it goes the kernel proper, ``void kernel(fault, value, word…)``, all parameters 8 bytes:
+
+-   ``fault`` is the address of the queue's fault record, or 0. If a status stands in it, an operation ahead of this one
+    has failed and the kernel returns at once (see :mod:`aiodev._backends.cuda.native`).
+-   A thread whose entry fails writes the status and ``value``, the launch's number on its timeline, unless one stands there.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import linecache
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numba
+import numba_cuda
+import numpy
+from llvmlite import ir
+from numba.cuda import cgutils, types
+from numba.cuda.compiler import compile_cuda
+from numba.cuda.core.compiler_lock import global_compiler_lock
+from numba.cuda.core.errors import NumbaError
+from numba.cuda.cudadrv import nvvm
+from numba.cuda.np.numpy_support import from_dtype
+
+from aiodev._backends.cpu import compiler_disk as disk
+from aiodev._backends.cpu.compiler_source import Argument, parse_arguments
+from aiodev._backends.cuda import compiler_lang
+from aiodev._backends.cuda.compiler_function import device_function
+from aiodev._backends.cuda.compiler_intrinsics import GRID, array_of, scalar_of
+from aiodev._backends.cuda.compiler_source import entry_source, word_count
+from aiodev._backends.cuda.compiler_target import compiling_for, exceptions
+from aiodev._core.backend import KernelSpec
+from aiodev._core.errors import CompileError, KernelError
+
+__all__ = ["Image", "compile_kernel", "load_image"]
+
+#: Bytes of parameters that a kernel can have.
+_PARAMETER_BYTES = 4096
+_OPTIONS = frozenset({"boundscheck", "fastmath"})
+#: A comment in the PTX of kernels that can fail, as the optimiser left them.
+_FALLIBLE = "aiodev: a thread failed"
+
+compiler_lang.install()
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A compiled kernel.
+
+    Attributes:
+        cubin: device code for one architecture.
+        symbol: the kernel's name in it.
+        exceptions: what its statuses mean: (class, arguments, (function, file, line) or None); empty when it cannot fail.
+    """
+
+    cubin: bytes
+    symbol: str
+    exceptions: dict[int, tuple[type[BaseException], Any, Any]] = field(default_factory=dict)
+
+    def explain(self, kernel: str, status: int) -> KernelError:
+        """The error for a launch that left ``status``; its cause is what the body raised."""
+        kind, arguments, where = self.exceptions[status]
+        cause = kind(*(arguments or ())) if kind is not None else RuntimeError("failed")
+        text = str(cause)
+        location = f"{where[1]}:{where[2]}" if where else None
+        detail = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+        error = KernelError(kernel, detail, location=location)
+        error.__cause__ = cause
+        return error
+
+
+@functools.cache
+def _made_by() -> str:
+    """What compiles here; part of the name of every file in the disk cache."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("compiler*.py")):
+        digest.update(source.read_bytes())
+    return repr((numba.__version__, numba_cuda.__version__, nvvm.NVVM().get_version(), digest.hexdigest()))
+
+
+def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Path | None:
+    if not spec.key or not directory:
+        return None
+    digest = hashlib.sha256(f"{spec.key}\n{_made_by()}".encode()).hexdigest()
+    readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in spec.name)[:64]
+    major, minor = architecture
+    return Path(directory, "cuda", f"sm_{major}{minor}", digest[:2], f"{readable}-{digest[2:34]}.bin")
+
+
+def compile_kernel(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> None:
+    """Compile ``spec`` for an architecture into the disk cache, unless it is there.
+
+    Raises:
+        CompileError: numba-cuda refused it.
+    """
+    load_image(spec, directory, architecture)
+
+
+def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image:
+    """The compiled kernel, from the disk cache, else compiled. Blocks.
+
+    Raises:
+        CompileError: numba-cuda refused it.
+    """
+    path = _path(spec, directory, architecture)
+    found = disk.read(path)
+    if isinstance(found, tuple) and len(found) == 3:
+        return Image(*found)
+    image = compile_image(spec, architecture)
+    disk.write(path, (image.cubin, image.symbol, image.exceptions))
+    return image
+
+
+def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
+    """Compile ``spec``, whatever the cache holds.
+
+    Raises:
+        CompileError: numba-cuda refused it.
+    """
+    options = dict(spec.options)
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise CompileError(spec.name, f"no option is called {unknown[0]!r}", location=_first_line(spec))
+    arguments = parse_arguments(spec.ndim, spec.arguments)
+    count = word_count(spec.ndim, arguments)
+    if 8 * (count + 2) > _PARAMETER_BYTES:
+        raise CompileError(spec.name, f"its arguments take {8 * count} bytes, of {_PARAMETER_BYTES - 16}")
+    boundscheck, fastmath = bool(options.get("boundscheck")), bool(options.get("fastmath"))
+    with _explained(spec), global_compiler_lock, compiling_for(architecture, boundscheck):
+        body = device_function(spec.function, fastmath)
+        # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
+        body.compile_device((*[types.int64] * spec.ndim, *map(_numba_type, arguments)))
+        entry = _entry_function(spec, body, arguments)
+        result = compile_cuda(
+            entry,
+            None,
+            (types.int64,) * count,
+            forceinline=True,
+            fastmath=fastmath,
+            nvvm_options={"opt": 3, "fastmath": fastmath},
+            cc=architecture,
+        )
+        symbol = _add_kernel(result, spec, count)
+        fallible = any(_FALLIBLE in text for text in result.library.get_asm_strs(cc=architecture))
+        cubin = result.library.get_cubin(cc=architecture).code
+    return Image(bytes(cubin), symbol, exceptions() if fallible else {})
+
+
+def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> Any:
+    name = _identifier(spec.name) + "_entry"
+    source = entry_source(name, spec.ndim, arguments)
+    filename = f"<aiodev cuda {spec.name} {spec.key[:16]}>"
+    namespace: dict[str, Any] = {
+        "__name__": __name__,
+        "array_of": array_of,
+        "body": body,
+        "scalar_of": scalar_of,
+        **GRID,
+    }
+    namespace.update({f"T{position}": _numba_type(argument) for position, argument in enumerate(arguments)})
+    exec(compile(source, filename, "exec"), namespace)
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return namespace[name]
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+
+
+def _numba_type(argument: Argument) -> Any:
+    dtype = from_dtype(numpy.dtype(argument.dtype))
+    if not argument.is_array:
+        return dtype
+    return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)
+
+
+def _add_kernel(result: Any, spec: KernelSpec, count: int) -> str:
+    """Put the kernel proper around a compiled entry; returns its symbol."""
+    library = result.library
+    entry = library.get_function(result.fndesc.llvm_func_name)
+    entry.linkage = "internal"
+    word = ir.IntType(64)
+    symbol = f"aiodev_{_identifier(spec.name)}"
+    kernel = ir.Function(entry.module, ir.FunctionType(ir.VoidType(), [word] * (2 + count)), symbol)
+    builder = ir.IRBuilder(kernel.append_basic_block("entry"))
+    fault, value, *words = kernel.args
+    record = builder.inttoptr(fault, word.as_pointer())
+    with builder.if_then(builder.icmp_unsigned("!=", fault, ir.Constant(word, 0)), likely=False):
+        before = builder.load(record)
+        with builder.if_then(builder.icmp_unsigned("!=", before, ir.Constant(word, 0)), likely=False):
+            builder.ret_void()
+    returned = cgutils.alloca_once(builder, entry.args[0].type.pointee)
+    status = builder.call(entry, [returned, *words])
+    with builder.if_then(builder.icmp_signed(">", status, ir.Constant(status.type, 0)), likely=False):
+        _record_fault(builder, record, builder.zext(status, word), value)
+    builder.ret_void()
+    nvvm.set_cuda_kernel(kernel)
+    library._entry_name = symbol
+    library._llvm_strs = None  # the module was made into text when the entry was compiled
+    return symbol
+
+
+def _record_fault(builder: Any, record: Any, status: Any, value: Any) -> None:
+    """Write the status, once, on the device and for the host, whose copy of the record is at the third word's address."""
+    word = ir.IntType(64)
+    mark = ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), f"// {_FALLIBLE}", "", side_effect=True)
+    builder.call(mark, [])
+    pair = builder.cmpxchg(record, ir.Constant(word, 0), status, "monotonic", "monotonic")
+    with builder.if_then(builder.extract_value(pair, 1)):
+        host_address = builder.load(builder.gep(record, [ir.Constant(word, 2)]))
+        host = builder.inttoptr(host_address, word.as_pointer())
+        builder.store(value, builder.gep(host, [ir.Constant(word, 1)]))
+        builder.store(status, host)
+
+
+@contextmanager
+def _explained(spec: KernelSpec) -> Iterator[None]:
+    """Turn whatever numba-cuda raises into a CompileError."""
+    try:
+        yield
+    except CompileError:
+        raise
+    except Exception as error:  # its errors are of many classes, and a bug of its is no less a refusal
+        raise CompileError(spec.name, _message(error), location=_location(error, spec)) from None
+
+
+def _message(error: Exception) -> str:
+    """What numba-cuda says, without the names of its passes."""
+    text = str(error) if isinstance(error, NumbaError) else f"{type(error).__name__}: {error}"
+    noise = ("Failed in nopython mode pipeline", "Failed in cuda mode pipeline", "During: Pass ")
+    return "\n".join(line for line in text.splitlines() if not line.startswith(noise)).strip()
+
+
+def _location(error: BaseException, spec: KernelSpec) -> str:
+    """Where in the kernel the error is, when numba-cuda says so; else the kernel's first line."""
+    filename = spec.function.__code__.co_filename
+    location = getattr(error, "loc", None)
+    if location is not None and location.filename == filename:
+        return f"{filename}:{location.line}"
+    told = re.findall(rf'{re.escape(Path(filename).name)}", line (\d+)', str(error))
+    return f"{filename}:{told[-1]}" if told else _first_line(spec)
+
+
+def _first_line(spec: KernelSpec) -> str:
+    code = spec.function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"

@@ -1,0 +1,86 @@
+"""A kernel's function as numba-cuda needs it: plain functions that it calls are compiled with it.
+
+As on the CPU (:mod:`aiodev._backends.cpu.compiler_function`), globals and closure are copied with each plain function replaced
+by a device function, and so on through what they call.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from numba import cuda
+
+__all__ = ["device_function"]
+
+#: Packages whose functions numba knows by identity, through overloads.
+KNOWN_PACKAGES = frozenset(
+    {"aiodev", "builtins", "cmath", "cuda", "llvmlite", "math", "numba", "numba_cuda", "numpy", "operator", "scipy"}
+)
+
+
+def device_function(function: Any, fastmath: bool) -> Any:
+    """``function`` as a numba-cuda dispatcher that LLVM inlines wherever it is called."""
+    return _Copier(fastmath).device_function(function)
+
+
+class _Copier:
+    """Makes device functions of a function and, once each, of the plain functions that it reaches."""
+
+    def __init__(self, fastmath: bool) -> None:
+        self._fastmath = fastmath
+        self._done: dict[int, Any] = {}
+        self._busy: set[int] = set()
+
+    def device_function(self, function: types.FunctionType) -> Any:
+        found = self._done.get(id(function))
+        if found is None:
+            self._busy.add(id(function))
+            copied = self._copy(function)
+            found = cuda.jit(device=True, forceinline=True, fastmath=self._fastmath)(copied)
+            self._done[id(function)] = found
+            self._busy.discard(id(function))
+        return found
+
+    def _copy(self, function: types.FunctionType) -> types.FunctionType:
+        changed = {
+            name: device
+            for name in _names(function.__code__)
+            if name in function.__globals__ and (device := self._device(function.__globals__[name])) is not None
+        }
+        cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
+        if not changed and cells == (function.__closure__ or ()):
+            return function
+        namespace = {**function.__globals__, **changed}
+        copied = types.FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, cells)
+        copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
+        copied.__kwdefaults__, copied.__doc__ = function.__kwdefaults__, function.__doc__
+        return copied
+
+    def _cell(self, cell: types.CellType) -> types.CellType:
+        try:
+            device = self._device(cell.cell_contents)
+        except ValueError:  # an empty cell; numba says so better
+            return cell
+        return cell if device is None else types.CellType(device)
+
+    def _device(self, value: object) -> Any:
+        """The device function for a plain function or for another kernel; None for anything else."""
+        plain = value if isinstance(value, types.FunctionType) else getattr(value, "__aiodev_body__", None)
+        if plain is None or (_is_known(plain.__module__ or "") and plain is value):
+            return None
+        return None if id(plain) in self._busy else self.device_function(plain)
+
+
+def _is_known(module: str) -> bool:
+    """Whether numba knows a module's functions by identity. The standard kernels are written as any user's are."""
+    return module.partition(".")[0] in KNOWN_PACKAGES and not f"{module}.".startswith("aiodev.kernels.")
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Every name that code, or code nested in it, looks up."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names(constant)
+    return names

@@ -1,0 +1,51 @@
+"""From a kernel's types to the source of its CUDA entry.
+
+The argument block is that of the CPU (:mod:`aiodev._backends.cpu.compiler_source`): 8-byte words. On a GPU each word is a
+parameter of its own, so that a launch is one copy of the block, and arrays are made of registers.
+
+An entry is run by every thread of the grid. Each dimension of the shape has one of the grid, the last along x, and a thread
+strides over the shape by the grid: any grid covers any shape, neighbouring threads read neighbouring elements, and no
+index is ever divided.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiodev._backends.cpu.compiler_source import WORD, Argument
+
+__all__ = ["entry_source", "word_count"]
+
+#: Axes of the grid for the dimensions of a shape, outermost first.
+_AXES: Final = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
+_INDICES: Final = ("i", "j", "k")
+
+
+def word_count(ndim: int, arguments: list[Argument]) -> int:
+    """Words of the block of a launch."""
+    return ndim + sum(argument.words for argument in arguments)
+
+
+def entry_source(name: str, ndim: int, arguments: list[Argument]) -> str:
+    """Source of ``name(w0, w1, …)``; it needs the names that :mod:`aiodev._backends.cuda.compiler` gives it."""
+    words = [f"w{i}" for i in range(word_count(ndim, arguments))]
+    lines = [f"def {name}({', '.join(words)}):"]
+    for position, argument in enumerate(arguments):
+        first = argument.offset // WORD
+        given = ", ".join(words[first : first + argument.words])
+        reader = "array_of" if argument.is_array else "scalar_of"
+        lines.append(f"    a{position} = {reader}(T{position}, ({given},))")
+    indent = "    "
+    for dimension, axis in enumerate(_AXES[ndim]):
+        index = _INDICES[dimension]
+        lines += [
+            f"{indent}{index} = first_{axis}()",
+            f"{indent}while {index} < w{dimension}:",
+        ]
+        indent += "    "
+    values = "".join(f", a{position}" for position in range(len(arguments)))
+    lines.append(f"{indent}body({', '.join(_INDICES[:ndim])}{values})")
+    for dimension, axis in reversed(list(enumerate(_AXES[ndim]))):
+        lines.append(f"{indent}{_INDICES[dimension]} += stride_{axis}()")
+        indent = indent[4:]
+    return "\n".join(lines) + "\n"

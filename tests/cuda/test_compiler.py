@@ -1,0 +1,181 @@
+"""Kernels compiled to cubins for sm_90, with numba-cuda and the toolkit but neither a driver nor a GPU."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aiodev import lang
+from aiodev._core.backend import KernelSpec
+from aiodev._core.errors import CompileError
+
+pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
+
+from aiodev._backends.cuda import compiler, compiler_target  # they import numba-cuda
+
+SM_90 = (9, 0)
+NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16")
+
+
+def compiled(function: Callable[..., None], *arguments: str, ndim: int = 1, **options: bool) -> compiler.Image:
+    """The image of a body for these types."""
+    spec = KernelSpec(function.__name__, function, ndim, arguments, tuple(options.items()))
+    return compiler.compile_image(spec, SM_90)
+
+
+def axpy(i: int, a: Any, x: Any, y: Any, out: Any) -> None:
+    out[i] = a * x[i] + y[i]
+
+
+@pytest.mark.parametrize("code", NUMBERS)
+@pytest.mark.parametrize("layout", "CA")
+def test_a_body_becomes_a_cubin(code: str, layout: str) -> None:
+    """One source, any type of number, arrays with and without gaps; what cannot fail says so."""
+    image = compiled(axpy, code, f"A1{code}{layout}", f"A1{code}{layout}r", f"A1{code}{layout}")
+    assert image.cubin.startswith(b"\x7fELF")
+    assert image.symbol == "aiodev_axpy" and image.symbol.encode() in image.cubin
+    assert image.exceptions == {}
+
+
+def fill_plane(i: int, j: int, x: Any) -> None:
+    x[i, j] = 10 * i + j
+
+
+def fill_volume(i: int, j: int, k: int, x: Any) -> None:
+    x[i, j, k] = i + j + k
+
+
+@pytest.mark.parametrize(("function", "ndim"), [(fill_plane, 2), (fill_volume, 3)])
+def test_more_dimensions(function: Callable[..., None], ndim: int) -> None:
+    """Two and three dimensions have their own axes of the grid, and no division."""
+    assert compiled(function, f"A{ndim}f4C", ndim=ndim).cubin
+    assert compiled(function, f"A{ndim}f4A", ndim=ndim).exceptions == {}
+
+
+def checked(value: int, row: int) -> int:
+    if value < 0:
+        raise ValueError("bad row", 3)
+    return value // row
+
+
+def reject(i: int, x: Any, y: Any, out: Any) -> None:
+    out[i] = checked(x[i], y[i])
+    if x[i] == 7:
+        raise KeyError("seven")
+
+
+def test_what_a_body_raises_has_a_status() -> None:
+    """Exceptions of the body and of what it calls, and an integer zero division, are told apart, with their lines."""
+    image = compiled(reject, "A1i8C", "A1i8C", "A1i8C")
+    first = reject.__code__.co_firstlineno
+    kinds = {(kind, arguments): where[2] for kind, arguments, where in image.exceptions.values() if where}
+    assert kinds[ValueError, ("bad row", 3)] == checked.__code__.co_firstlineno + 2
+    assert kinds[KeyError, ("seven",)] == first + 3
+    status = next(s for s, (kind, arguments, _) in image.exceptions.items() if arguments == ("bad row", 3))
+    error = image.explain("reject", status)
+    assert isinstance(error.__cause__, ValueError) and error.__cause__.args == ("bad row", 3)
+    assert error.location == f"{__file__}:{checked.__code__.co_firstlineno + 2}"
+    zero = [where for kind, _, where in image.exceptions.values() if kind is ZeroDivisionError]
+    assert any(where[1] == __file__ for where in zero)
+    assert pickle.loads(pickle.dumps(image)) == image
+
+
+def shift(i: int, x: Any, out: Any) -> None:
+    out[i + 1] = x[i]
+
+
+def test_bounds_are_checked_on_demand() -> None:
+    """Only a kernel that asks for it can fail with an IndexError."""
+    assert compiled(shift, "A1f4A", "A1f4C").exceptions == {}
+    image = compiled(shift, "A1f4A", "A1f4C", boundscheck=True)
+    assert any(kind is IndexError for kind, _, _ in image.exceptions.values())
+
+
+def test_numba_cuda_is_left_as_it_was() -> None:
+    """What compiling changes in numba-cuda is undone, after a failure too."""
+    from numba.cuda import dispatcher
+    from numba.cuda.core import callconv
+
+    before = dispatcher.get_current_device, callconv.error_models["numpy"]
+    with pytest.raises(RuntimeError, match="inside"), compiler_target.compiling_for(SM_90, True):
+        assert dispatcher.get_current_device().compute_capability == SM_90
+        raise RuntimeError("inside")
+    assert (dispatcher.get_current_device, callconv.error_models["numpy"]) == before
+
+
+def atomics(i: int, x: Any, out: Any) -> None:
+    old = lang.atomic_add(out, 0, x[i])
+    lang.atomic_min(out, 1, old)
+    lang.atomic_max(out, (2,), x[i])
+    lang.atomic_cas(out, 3, old, x[i])
+
+
+@pytest.mark.parametrize("code", ["i4", "i8", "u4", "u8", "f4", "f8"])
+def test_atomics(code: str) -> None:
+    """Elements of 4 and 8 bytes are updated by instructions."""
+    assert compiled(atomics, f"A1{code}C", f"A1{code}C").exceptions == {}
+
+
+@pytest.mark.parametrize("code", ["i1", "u2"])
+def test_small_atomics_are_refused(code: str) -> None:
+    """The hardware has none for smaller elements; the error says so and where."""
+    with pytest.raises(CompileError, match="cannot be updated atomically on CUDA") as caught:
+        compiled(atomics, f"A1{code}C", f"A1{code}C")
+    assert caught.value.location is not None and caught.value.location.startswith(__file__)
+
+
+def numeric(i: int, x: Any, out: Any) -> None:
+    out[i] = lang.fma(x[i], x[i], lang.rsqrt(x[i])) + math.exp(x[i]) + lang.popcount(i)
+
+
+@pytest.mark.parametrize("code", ["f4", "f8"])
+def test_numeric_functions(code: str) -> None:
+    """What :mod:`aiodev.lang` has, and ``math``, is there."""
+    assert compiled(numeric, f"A1{code}C", f"A1{code}C").cubin
+
+
+@pytest.mark.parametrize(
+    "name", ["absolute", "add", "exp", "expm1", "floor", "log1p", "power", "rint", "sign", "sqrt", "trunc"]
+)
+def test_numpy_functions(name: str) -> None:
+    """Functions of NumPy that numba-cuda lacks are there all the same."""
+    function: Any = getattr(np, name)
+
+    def one(i: int, x: Any, out: Any) -> None:
+        out[i] = function(x[i])
+
+    def two(i: int, x: Any, out: Any) -> None:
+        out[i] = function(x[i], x[i])
+
+    for code in ("f4", "f8"):
+        assert compiled(one if function.nin == 1 else two, f"A1{code}C", f"A1{code}C").cubin
+
+
+def unknown(i: int, x: Any) -> None:
+    x[i] = x.no_such_attribute
+
+
+def test_a_body_that_does_not_compile_says_why() -> None:
+    """The error has numba's message, without its passes, and the line."""
+    with pytest.raises(CompileError, match="no_such_attribute") as caught:
+        compiled(unknown, "A1f4C")
+    assert caught.value.location == f"{__file__}:{unknown.__code__.co_firstlineno + 1}"
+
+
+def test_the_disk_cache_is_by_architecture(tmp_path: Path) -> None:
+    """A second load reads what the first wrote; another architecture has its own; a damaged file is compiled anew."""
+    spec = KernelSpec("axpy", axpy, 1, ("f4", "A1f4C", "A1f4C", "A1f4C"), (), "0" * 64)
+    first = compiler.load_image(spec, str(tmp_path), SM_90)
+    (file,) = tmp_path.rglob("*.bin")
+    written = file.read_bytes()
+    assert compiler.load_image(spec, str(tmp_path), SM_90) == first
+    other = compiler.load_image(spec, str(tmp_path), (8, 0))
+    assert other.cubin != first.cubin and len(list(tmp_path.rglob("*.bin"))) == 2
+    file.write_bytes(written[:-1])
+    assert compiler.load_image(spec, str(tmp_path), SM_90) == first and file.read_bytes() == written
