@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
 import aiodev
+from aiodev._core.config import Settings
 
 project = "aiodev"
 author = "The aiodev developers"
@@ -48,6 +56,24 @@ doctest_global_setup = """
 import asyncio
 import numpy as np
 import aiodev
+import os
 from aiodev.lang import *
+from aiodev.testing import *
 """
 doctest_test_doctest_blocks = "default"
+
+
+class SettingsTable(SphinxDirective):
+    """``.. aiodev-settings::``, the environment variables as the code has them."""
+
+    def run(self) -> list[nodes.Node]:
+        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 30 70", "", "   * - variable", "     - meaning"]
+        for setting in dataclasses.fields(Settings):
+            lines += [f"   * - ``{setting.metadata['name']}``", f"     - {setting.metadata['doc']}"]
+        table = nodes.container()
+        self.state.nested_parse(StringList(lines, source="settings"), self.content_offset, table)
+        return table.children
+
+
+def setup(app: Sphinx) -> None:
+    app.add_directive("aiodev-settings", SettingsTable)
