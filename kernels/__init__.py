@@ -59,6 +59,7 @@ from aiodev.kernels.elementwise import (
     tanh,
     trunc,
 )
+from aiodev.kernels.normalization import layer_norm, log_softmax, rms_norm, softmax
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
 
 aiodev.register_library(__name__)
@@ -85,6 +86,7 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "layer_norm",
     "less",
     "less_equal",
     "linalg",
@@ -92,6 +94,7 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
+    "log_softmax",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -104,10 +107,12 @@ __all__ = [
     "negative",
     "not_equal",
     "pow",
+    "rms_norm",
     "round",
     "sign",
     "sin",
     "sinh",
+    "softmax",
     "sqrt",
     "square",
     "subtract",

@@ -1,0 +1,226 @@
+"""Softmax and normalisations along an axis."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels import normalization_bodies as bodies
+from aiodev.kernels.conversion import astype
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out
+
+__all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
+
+#: Elements for one index of a launch, about: some µs of work.
+_PIECE = 1 << 13
+#: Columns that are worked on side by side, at least: what a processor fetches at once, and some of its vectors.
+_WIDTH = 64
+
+
+def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
+    """``exp(x)`` divided by its sum along ``axis``; computed relative to the largest element, so it cannot overflow.
+
+    Of integers and booleans the result is ``float64``. A row with a NaN or an infinity that is its largest is NaN.
+    Submits to the current stream; writes to ``out`` if given, which may be ``x`` itself.
+
+    Raises:
+        ValueError: there is no such axis, or ``out`` has another shape.
+        TypeError: complex numbers, or ``out`` has another dtype than the result.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> aiodev.kernels.softmax(aiodev.asarray([0.0, 0.0, 1000.0, 1000.0], device="cpu")).numpy_blocking()
+        array([0. , 0. , 0.5, 0.5])
+    """
+    return _softmax("softmax", x, axis, out, logarithm=False)
+
+
+def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
+    """The logarithm of :func:`softmax`, also where that is too small for a float; arguments and errors as there."""
+    return _softmax("log_softmax", x, axis, out, logarithm=True)
+
+
+def layer_norm(
+    x: aiodev.Array,
+    /,
+    weight: aiodev.Array | None = None,
+    bias: aiodev.Array | None = None,
+    *,
+    axis: int = -1,
+    eps: float = 1e-5,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """``(x - mean) / sqrt(variance + eps)`` along ``axis``, times ``weight``, plus ``bias``.
+
+    Args:
+        weight: of one dimension, with a factor for each element along the axis; 1 if not given.
+        bias: the same for what is added; 0 if not given.
+
+    Raises:
+        ValueError: there is no such axis, or a shape does not fit.
+        TypeError: complex numbers, or a dtype that does not fit: all have that of the result, ``float64`` of integers.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> aiodev.kernels.layer_norm(aiodev.asarray([1.0, 2.0, 3.0], device="cpu"), eps=0).numpy_blocking().round(3)
+        array([-1.225,  0.   ,  1.225])
+    """
+    x = _real("layer_norm", x)
+    at, length = _axis_length("layer_norm", x, axis)
+    result = checked_out("layer_norm", out, x.shape, x.dtype, x.device)
+    given = [_factors("layer_norm", name, f, x, length) for name, f in (("weight", weight), ("bias", bias))]
+    number = x.dtype.type(eps)
+    if all(factor is None for factor in given):
+        _over_rows(bodies.layer_norm_rows, x, at, result, (number,), ())
+    else:
+        weight = given[0] if given[0] is not None else aiodev.ones(length, x.dtype, x.device)
+        bias = given[1] if given[1] is not None else aiodev.zeros(length, x.dtype, x.device)
+        _over_rows(bodies.layer_norm_scaled_rows, x, at, result, (number,), (weight, bias))
+    return result
+
+
+def rms_norm(
+    x: aiodev.Array,
+    /,
+    weight: aiodev.Array | None = None,
+    *,
+    axis: int = -1,
+    eps: float = 1e-6,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """``x / sqrt(mean(x²) + eps)`` along ``axis``, times ``weight``; arguments and errors as for :func:`layer_norm`."""
+    x = _real("rms_norm", x)
+    at, length = _axis_length("rms_norm", x, axis)
+    result = checked_out("rms_norm", out, x.shape, x.dtype, x.device)
+    factors = _factors("rms_norm", "weight", weight, x, length)
+    number = x.dtype.type(eps)
+    if factors is None:
+        _over_rows(bodies.rms_norm_rows, x, at, result, (number,), ())
+    else:
+        _over_rows(bodies.rms_norm_scaled_rows, x, at, result, (number,), (factors,))
+    return result
+
+
+# Softmax
+
+
+def _softmax(name: str, x: aiodev.Array, axis: int, out: aiodev.Array | None, logarithm: bool) -> aiodev.Array:
+    x = _real(name, x)
+    at, length = _axis_length(name, x, axis)
+    result = checked_out(name, out, x.shape, x.dtype, x.device)
+    if not x.size:
+        return result
+    inner = math.prod(x.shape[at + 1 :])
+    source, target = _packed(x), result if _has_no_gaps(result) else aiodev.empty_like(result)
+    if inner == 1:
+        _softmax_rows(source.reshape(-1, length), target.reshape(-1, length), logarithm)
+    else:
+        shape = x.size // (length * inner), length, inner
+        _softmax_columns(source.reshape(shape), target.reshape(shape), logarithm)
+    if target is not result:
+        result.copy_from(target)
+    return result
+
+
+def _softmax_rows(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
+    stream = aiodev.current_stream(out.device)
+    rows, length = x.shape
+    if length <= bodies.BLOCK:
+        group = max(1, _PIECE // length)
+        bodies.softmax_rows[-(-rows // group), stream](group, logarithm, x, out)
+        return
+    blocks = -(-length // bodies.BLOCK)
+    tops, sums = (aiodev.empty((rows, blocks), x.dtype, x.device) for _ in range(2))
+    whole = aiodev.empty((rows, 2), x.dtype, x.device)
+    bodies.softmax_blocks[rows * blocks, stream](blocks, logarithm, x, out, tops, sums)
+    bodies.softmax_statistics[rows, stream](tops, sums, whole)
+    bodies.softmax_of_blocks[rows * blocks, stream](blocks, logarithm, x, out, tops, whole)
+
+
+def _softmax_columns(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
+    stream = aiodev.current_stream(out.device)
+    outer, length, inner = x.shape
+    width = min(inner, max(_WIDTH, _PIECE // length))
+    chunks = -(-inner // width)
+    tops, sums = (aiodev.empty((outer, inner), x.dtype, x.device) for _ in range(2))
+    bodies.softmax_columns[outer * chunks, stream](chunks, width, logarithm, x, out, tops, sums)
+
+
+# Rows
+
+
+def _over_rows(
+    kernel: aiodev.Kernel,
+    x: aiodev.Array,
+    at: int,
+    out: aiodev.Array,
+    numbers: tuple[Any, ...],
+    factors: tuple[aiodev.Array, ...],
+) -> None:
+    """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not."""
+    if not x.size:
+        return
+    length = x.shape[at]
+    order = [*(a for a in range(x.ndim) if a != at), at]
+    source, moved = _packed(x.transpose(*order)), out.transpose(*order)
+    target = moved if _has_no_gaps(moved) else aiodev.empty_like(moved)
+    group = max(1, _PIECE // length)
+    rows = x.size // length
+    stream = aiodev.current_stream(out.device)
+    kernel[-(-rows // group), stream](
+        group, *numbers, source.reshape(rows, length), *factors, target.reshape(rows, length)
+    )
+    if target is not moved:
+        moved.copy_from(target)
+
+
+def _real(name: str, x: aiodev.Array) -> aiodev.Array:
+    (x,) = arrays_of(name, x=x)
+    if x.dtype.kind == "c":
+        raise TypeError(f"{name}: expected real numbers, got {x.dtype}")
+    return astype(x, np.float64) if x.dtype.kind in "biu" else x
+
+
+def _axis_length(name: str, x: aiodev.Array, axis: int) -> tuple[int, int]:
+    if not x.ndim:
+        raise ValueError(f"{name}: expected at least 1 dimension, got a single number")
+    at = checked_axis(name, axis, x.ndim)
+    return at, x.shape[at]
+
+
+def _factors(name: str, argument: str, value: Any, x: aiodev.Array, length: int) -> aiodev.Array | None:
+    """A weight or a bias, packed.
+
+    Raises:
+        ValueError: it is not of one dimension and the length of the axis.
+        TypeError: it has another dtype than ``x``.
+    """
+    if value is None:
+        return None
+    _, factor = arrays_of(name, x=x, **{argument: value})
+    if factor.shape != (length,):
+        raise ValueError(f"{name}: {argument} has the shape {factor.shape}, the axis the length {length}")
+    if factor.dtype != x.dtype:
+        raise TypeError(f"{name}: {argument} is {factor.dtype}, the result {x.dtype}; aiodev.kernels.astype converts")
+    return _packed(factor)
+
+
+def _packed(x: aiodev.Array) -> aiodev.Array:
+    if _has_no_gaps(x):
+        return x
+    copied = aiodev.empty_like(x)
+    copied.copy_from(x)
+    return copied
+
+
+def _has_no_gaps(x: aiodev.Array) -> bool:
+    expected = x.itemsize
+    for length, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        if length != 1:
+            if stride != expected:
+                return False
+            expected *= length
+    return True

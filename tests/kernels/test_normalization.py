@@ -1,0 +1,159 @@
+"""Softmax and normalisations against their definitions in double precision."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import aiodev
+import aiodev.kernels as kernels
+from aiodev.kernels import normalization_bodies as bodies
+
+#: Errors, in units of the last place: of a quotient of an exponential and a sum, and of a normalised number.
+ULPS = {"softmax": 16, "norm": 64}
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    """NumPy warns of infinities and of means of nothing, which are meant."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def on_device(host: Any) -> aiodev.Array:
+    """A copy on the CPU device."""
+    return aiodev.asarray(host, device="cpu")
+
+
+def reference_softmax(host: Any, axis: int) -> Any:
+    """The definition, in double precision."""
+    wide = host.astype("f8")
+    e = np.exp(wide - wide.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def check(found: aiodev.Array, expected: Any, dtype: Any, ulps: int, size: float = 0.0) -> None:
+    """The dtype and shape, and values to some ulps of themselves, and of ``size``."""
+    assert found.dtype == dtype and found.shape == expected.shape
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(found.numpy_blocking(), expected, rtol=ulps * eps, atol=ulps * eps * size)
+
+
+arrays = st.tuples(
+    st.lists(st.sampled_from([0, 1, 2, 3, 5, 40, 130]), min_size=1, max_size=3),
+    st.sampled_from(["f4", "f8"]),
+    st.sampled_from([1, 2, -1]),
+    st.booleans(),
+    st.integers(0, 2),
+)
+
+
+def make(drawn: tuple[list[int], str, int, bool, int]) -> tuple[Any, aiodev.Array, int]:
+    """A view of random numbers on both sides, and an axis."""
+    shape, dtype, step, flip, axis = drawn
+    host = (np.random.default_rng(len(shape)).standard_normal(shape) * 4).astype(dtype)
+    array = on_device(host)[::step]
+    host = host[::step]
+    return (host.T, array.T, axis % host.ndim) if flip else (host, array, axis % host.ndim)
+
+
+@given(arrays)
+@settings(deadline=None, max_examples=60)
+def test_softmax_over_any_axis(drawn: Any) -> None:
+    """Of arrays of any shape and strides; its logarithm too, and into arrays with gaps."""
+    host, x, axis = make(drawn)
+    expected = reference_softmax(host, axis) if host.size else host
+    check(kernels.softmax(x, axis=axis), expected, host.dtype, ULPS["softmax"])
+    check(kernels.log_softmax(x, axis=axis), np.log(expected), host.dtype, ULPS["softmax"], 16)
+    out = aiodev.zeros((2 * host.shape[0], *host.shape[1:]), host.dtype, "cpu")
+    kernels.softmax(x, axis=axis, out=out[::2])
+    check(out[::2], expected, host.dtype, ULPS["softmax"])
+    assert not out[1::2].numpy_blocking().any()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("length", [bodies.BLOCK - 1, bodies.BLOCK, 3 * bodies.BLOCK + 5])
+def test_long_rows_are_cut_into_blocks(dtype: str, length: int) -> None:
+    """The blocks' sums are relative to different elements."""
+    host = np.linspace(-20, 20, 2 * length).reshape(2, length).astype(dtype)
+    expected = reference_softmax(host, 1)
+    check(kernels.softmax(on_device(host)), expected, dtype, 4 * ULPS["softmax"])
+    check(kernels.log_softmax(on_device(host)), np.log(expected), dtype, ULPS["softmax"], 64)
+
+
+def test_softmax_of_what_is_not_ordinary() -> None:
+    """Nothing overflows; NaN and infinities go as in the definition, in short and long rows, along any axis."""
+    row = np.array([0.0, 1000.0, -1000.0, 1000.0])
+    check(kernels.softmax(on_device(row)), np.array([0, 0.5, 0, 0.5]), "f8", 2)
+    assert kernels.log_softmax(on_device(row)).numpy_blocking()[2] == -2000 - np.log(2)
+    for length in (4, 2 * bodies.BLOCK):
+        for value in (np.nan, np.inf, -np.inf):
+            host = np.zeros((2, length))
+            host[0, length - 3] = value
+            for axis, array in ((1, host), (0, host.T.copy())):
+                found = kernels.softmax(on_device(array), axis=axis).numpy_blocking()
+                np.testing.assert_allclose(found, reference_softmax(array, axis), rtol=1e-12)
+    everything = np.full((2, 3), -np.inf)
+    assert np.isnan(kernels.softmax(on_device(everything)).numpy_blocking()).all()
+
+
+def test_softmax_in_place_and_of_integers() -> None:
+    """``out`` may be the argument; integers become double precision."""
+    host = np.random.default_rng(1).standard_normal((50, 70))
+    for axis in (0, 1):
+        x = on_device(host)
+        assert kernels.softmax(x, axis=axis, out=x) is x
+        check(x, reference_softmax(host, axis), "f8", ULPS["softmax"])
+    whole = np.arange(6).reshape(2, 3)
+    check(kernels.softmax(on_device(whole)), reference_softmax(whole, 1), "f8", ULPS["softmax"])
+
+
+@given(arrays, st.booleans(), st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_normalisations(drawn: Any, weighted: bool, shifted: bool) -> None:
+    """Along any axis, with and without weights and biases."""
+    host, x, axis = make(drawn)
+    rng, length = np.random.default_rng(2), host.shape[axis]
+    weight, bias = (rng.standard_normal(length).astype(host.dtype) for _ in range(2))
+    rows = np.moveaxis(host.astype("f8"), axis, -1)
+    w, b = weight if weighted else 1.0, bias if shifted else 0.0
+    layer = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-3) * w + b
+    root = rows / np.sqrt((rows**2).mean(-1, keepdims=True) + 1e-3) * w
+    given_weight, given_bias = on_device(weight) if weighted else None, on_device(bias) if shifted else None
+    found = kernels.layer_norm(x, given_weight, given_bias, axis=axis, eps=1e-3)
+    check(found, np.moveaxis(layer, -1, axis), host.dtype, ULPS["norm"], 8)
+    check(
+        kernels.rms_norm(x, given_weight, axis=axis, eps=1e-3), np.moveaxis(root, -1, axis), host.dtype, ULPS["norm"], 8
+    )
+
+
+def test_variance_does_not_cancel() -> None:
+    """A large mean takes no digits from the variance beyond those that the numbers lack."""
+    host = 1e8 + np.random.default_rng(3).standard_normal((2, 1000))
+    expected = (host - host.mean(1, keepdims=True)) / host.std(1, keepdims=True)
+    np.testing.assert_allclose(kernels.layer_norm(on_device(host), eps=0).numpy_blocking(), expected, atol=1e-6)
+
+
+def test_wrong_arguments_name_themselves() -> None:
+    """What was expected, what was found."""
+    x = on_device(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="softmax: axis 2"):
+        kernels.softmax(x, axis=2)
+    with pytest.raises(TypeError, match="complex128"):
+        kernels.softmax(on_device(np.ones(3, "c16")))
+    with pytest.raises(TypeError, match=r"argument x: .*asarray"):
+        kernels.softmax(np.ones(3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"weight has the shape \(2,\), the axis the length 3"):
+        kernels.layer_norm(x, on_device(np.ones(2)))
+    with pytest.raises(TypeError, match="bias is float32"):
+        kernels.layer_norm(x, bias=on_device(np.ones(3, "f4")))
+    with pytest.raises(ValueError, match="out has the shape"):
+        kernels.rms_norm(x, out=aiodev.empty(3, device="cpu"))
+    with pytest.raises(ValueError, match="1 dimension"):
+        kernels.softmax(on_device(1.0))
