@@ -1,5 +1,6 @@
-"""``python tests/bench``: the figures of the runtime core, each next to its peers.
+"""``python tests/bench``: figures, each next to its peers.
 
+Figures come in groups, and each group has a table in the documentation (``--rst docs`` writes those that were measured whole).
 ``--smoke`` only shows that everything runs; its figures mean nothing.
 """
 
@@ -13,50 +14,54 @@ import core_device
 import core_loop
 import core_submit
 import kernel_launch
-from harness import Figure, Run, print_table, write_json, write_rst
+from harness import Figure, Run, draw, print_table, write_json, write_rst
 
-FIGURES = {
-    "launch": core_submit.launch,
-    "bound-launch": kernel_launch.bound_launch,
-    "await-hot": core_submit.await_hot,
-    "await-parked": core_submit.await_parked,
-    "await-done": core_submit.await_done,
-    "order": core_submit.order,
-    "throughput": core_submit.throughput,
-    "busy-loop": core_device.busy_loop,
-    "handover": core_device.handover,
-    "parked-time": core_loop.parked_time,
-    "parked-memory": core_loop.parked_memory,
-    "lag": core_loop.lag,
-    "import": core_loop.import_time,
+GROUPS = {
+    "core": (core_submit, core_device, core_loop),
+    "kernels": (kernel_launch,),
 }
+FIGURES = {name: figure for modules in GROUPS.values() for module in modules for name, figure in module.FIGURES.items()}
 
 
-async def measure(names: list[str], run: Run) -> list[Figure]:
+def figures_of(group: str) -> list[str]:
+    """The names of a group's figures."""
+    return [name for module in GROUPS[group] for name in module.FIGURES]
+
+
+async def measure(names: list[str], run: Run) -> dict[str, Figure]:
     """Measure the named figures, printing each as it comes."""
-    figures = []
+    figures = {}
     for name in names:
-        figures.append(await FIGURES[name](run))
-        print_table(figures[-1:])
+        figures[name] = await FIGURES[name](run)
+        print_table([figures[name]])
     return figures
 
 
 def main() -> None:
     """Parse the command line, measure, write."""
     parser = argparse.ArgumentParser(prog="python tests/bench", description=__doc__)
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"which ones (default: all): {', '.join(FIGURES)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"groups ({', '.join(GROUPS)}) or figures ({', '.join(FIGURES)}); all"
+    )
     parser.add_argument("--smoke", action="store_true", help="as little as possible of everything")
     parser.add_argument("--repeats", type=int, default=7, help="rounds, of which the median counts (default: 7)")
-    parser.add_argument("--json", type=Path, default=Path("bench-output/core.json"), help="where to write the outcome")
-    parser.add_argument("--rst", type=Path, help="write the table for the documentation, too")
+    parser.add_argument("--json", type=Path, default=Path("bench-output/bench.json"), help="where to write the outcome")
+    parser.add_argument("--rst", type=Path, help="folder to write performance-GROUP.txt to, and the README's picture")
     options = parser.parse_args()
-    if unknown := set(options.figures) - set(FIGURES):
-        parser.error(f"no figure is called {', '.join(sorted(unknown))}")
+    if unknown := set(options.names) - set(FIGURES) - set(GROUPS):
+        parser.error(f"nothing is called {', '.join(sorted(unknown))}")
+    chosen = options.names or list(GROUPS)
+    names = list(dict.fromkeys(n for name in chosen for n in (figures_of(name) if name in GROUPS else [name])))
     run = Run(options.smoke, options.repeats)
-    figures = asyncio.run(measure(options.figures or list(FIGURES), run))
-    write_json(options.json, figures, run)
+    figures = asyncio.run(measure(names, run))
+    write_json(options.json, list(figures.values()), run)
     if options.rst:
-        write_rst(options.rst, figures, run)
+        for group in GROUPS:
+            if set(figures_of(group)) <= set(figures):
+                measured = [figures[name] for name in figures_of(group)]
+                write_rst(options.rst / f"performance-{group}.txt", measured, run)
+        if {"await-hot", "busy-loop"} <= set(figures):
+            draw([figures["await-hot"], figures["busy-loop"]], options.rst / "performance.svg")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from peers import PythonWorker, thread_handover
 
 import aiodev
 
-__all__ = ["busy_loop", "handover"]
+__all__ = ["FIGURES"]
 
 SPINS = 40_000  #: steps of a dependent chain of operations: about a tenth of a millisecond
 
@@ -92,7 +92,9 @@ async def busy_loop(run: Run) -> Figure:
     )
     kept = values["one long native call"] / values["one long native call, loop idle"]
     note = f"beside a busy thread this machine itself keeps {kept:.0%} of its speed"
-    return Figure("kernels completed while the loop is busy", "/s", values, [Bar("aiodev, loop idle", at_least=0.95)], note)
+    return Figure(
+        "kernels completed while the loop is busy", "/s", values, [Bar("aiodev, loop idle", at_least=0.95)], note
+    )
 
 
 async def _during(meanwhile: Callable[[float], object], seconds: float) -> None:
@@ -132,3 +134,9 @@ async def handover(run: Run) -> Figure:
     values = await run.medians({"aiodev": ours, "threading.Event": lambda: thread_handover(run.scale(5_000))})
     note = "with the empty kernel on each side"
     return Figure("hand-over between streams, hot", "µs", values, [Bar("threading.Event", at_most=1 / 20)], note)
+
+
+FIGURES = {
+    "busy-loop": busy_loop,
+    "handover": handover,
+}

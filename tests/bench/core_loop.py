@@ -19,7 +19,7 @@ from harness import Bar, Figure, Run
 
 import aiodev
 
-__all__ = ["import_time", "lag", "parked_memory", "parked_time"]
+__all__ = ["FIGURES"]
 
 STREAMS = 32
 
@@ -232,3 +232,11 @@ async def import_time(run: Run) -> Figure:
 
     values = await run.medians({"aiodev": lambda: fresh("aiodev"), "numpy, anyio": lambda: fresh("numpy, anyio")})
     return Figure("import", "ms", values, [Bar("numpy, anyio", at_most=1.5)])
+
+
+FIGURES = {
+    "parked-time": parked_time,
+    "parked-memory": parked_memory,
+    "lag": lag,
+    "import": import_time,
+}

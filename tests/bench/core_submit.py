@@ -11,7 +11,7 @@ from peers import PythonWorker, awaited, numpy_add, timed
 
 import aiodev
 
-__all__ = ["await_done", "await_hot", "await_parked", "launch", "order", "throughput"]
+__all__ = ["FIGURES", "nothing"]
 
 
 @aiodev.kernel
@@ -171,3 +171,13 @@ async def throughput(run: Run) -> Figure:
 
     values = await run.medians({"aiodev": ours, "np.add": lambda: numpy_add(count)})
     return Figure("consecutive empty kernels, submitted beforehand", "µs", values, [Bar("np.add", at_most=0.25)])
+
+
+FIGURES = {
+    "launch": launch,
+    "await-hot": await_hot,
+    "await-parked": await_parked,
+    "await-done": await_done,
+    "order": order,
+    "throughput": throughput,
+}

@@ -10,7 +10,7 @@ from peers import numpy_add, timed
 
 import aiodev
 
-__all__ = ["bound_launch"]
+__all__ = ["FIGURES"]
 
 
 @aiodev.kernel
@@ -56,3 +56,8 @@ async def bound_launch(run: Run) -> Figure:
         }
     )
     return Figure("bound launch of a compiled kernel, 4 arrays", "µs", values, [Bar("plain launch", at_most=0.75)])
+
+
+FIGURES = {
+    "bound-launch": bound_launch,
+}
