@@ -8,14 +8,14 @@ device, nor on streams, threads, or what else runs.
 
 from __future__ import annotations
 
-from aiodev.kernels.random.categorical import categorical, multinomial
-from aiodev.kernels.random.choice import choice
-from aiodev.kernels.random.integers import integers
-from aiodev.kernels.random.normal import exponential, normal, standard_normal
-from aiodev.kernels.random.permutation import permutation, shuffle
+from aiodev.kernels.random.bounded import integers
+from aiodev.kernels.random.categories import categorical, multinomial
+from aiodev.kernels.random.choices import choice
+from aiodev.kernels.random.normals import exponential, normal, standard_normal
+from aiodev.kernels.random.permutations import permutation, shuffle
 from aiodev.kernels.random.philox import block
 from aiodev.kernels.random.rejection import gamma, poisson
-from aiodev.kernels.random.uniform import bernoulli, random, random_raw, uniform
+from aiodev.kernels.random.words import bernoulli, random, random_raw, uniform
 
 __all__ = [
     "bernoulli",

@@ -13,12 +13,14 @@ from pathlib import Path
 import core_device
 import core_loop
 import core_submit
+import generators
 import kernel_launch
 from harness import Figure, Run, draw, print_table, write_json, write_rst
 
 GROUPS = {
     "core": (core_submit, core_device, core_loop),
     "kernels": (kernel_launch,),
+    "random": (generators,),
 }
 FIGURES = {name: figure for modules in GROUPS.values() for module in modules for name, figure in module.FIGURES.items()}
 

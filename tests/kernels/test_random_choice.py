@@ -12,7 +12,7 @@ from scipy import stats
 
 import aiodev
 from aiodev.kernels import random
-from aiodev.kernels.random.permutation import permute
+from aiodev.kernels.random.permutations import permute
 
 #: A test at a fixed seed fails if what it saw is less likely than this; so it is no matter of luck from run to run.
 SIGNIFICANCE = 1e-3

@@ -9,11 +9,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
-from aiodev.kernels.random.categorical import Weights, draw_categories, table_of
+from aiodev.kernels.random.bounded import bounded_again_64, integers, multiply_64
+from aiodev.kernels.random.categories import Weights, draw_categories, table_of
 from aiodev.kernels.random.drawing import Shape, Sourced, prepare
 from aiodev.kernels.random.functions import negative_log_64
-from aiodev.kernels.random.integers import bounded_again_64, integers, multiply_64
-from aiodev.kernels.random.permutation import permute, source, take_rows
+from aiodev.kernels.random.permutations import permute, source, take_rows
 from aiodev.kernels.random.philox import HALF, block, double_word
 
 __all__ = ["choice"]

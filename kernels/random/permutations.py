@@ -16,10 +16,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
+from aiodev.kernels.random.bounded import bounded_again
 from aiodev.kernels.random.drawing import Sourced, prepare
-from aiodev.kernels.random.integers import bounded_again
 from aiodev.kernels.random.philox import HALF, LOW, block
-from aiodev.kernels.random.uniform import random_raw
+from aiodev.kernels.random.words import random_raw
 
 __all__ = ["permutation", "permute", "shuffle", "source", "take_rows"]
 
