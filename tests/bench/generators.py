@@ -26,7 +26,9 @@ def _timed(function: Callable[[], object]) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-async def _fill(run: Run, name: str, dtype: Any, ours: Any, numpy_call: Any, torch_call: Any) -> Figure:
+async def _fill(
+    run: Run, name: str, dtype: Any, ours: Any, numpy_call: Any, torch_call: Any, at_most: float = 1 / 3
+) -> Figure:
     """Fill an array again and again; everyone into memory that is there."""
     count = run.scale(COUNT)
     generator = aiodev.Generator("cpu").manual_seed(1)
@@ -47,7 +49,7 @@ async def _fill(run: Run, name: str, dtype: Any, ours: Any, numpy_call: Any, tor
         "NumPy Philox": lambda: _timed(lambda: numpy_call(philox, host)),
         "NumPy PCG64": lambda: _timed(lambda: numpy_call(pcg, host)),
     }
-    bars = [Bar("NumPy Philox", at_most=1 / 3)]
+    bars = [Bar("NumPy Philox", at_most=at_most)]
     if torch_call is not None and importlib.util.find_spec("torch") is not None:
         import torch
 
@@ -102,6 +104,7 @@ async def permutation(run: Run) -> Figure:
         lambda g, out: random.permutation(out.size, out=out, generator=g),
         lambda g, out: g.permutation(out.size),
         None,
+        at_most=1,
     )
 
 

@@ -190,7 +190,7 @@ def sequences(kind: str, count: int) -> list[aiodev.Generator]:
 @pytest.mark.parametrize("kind", ["spawned", "grandchildren", "bits", "neighbours"])
 def test_sequences_have_nothing_to_do_with_each_other(kind: str) -> None:
     """All pairs of 60: words in step with each other, and together as one sequence across all of them."""
-    length = 100_000
+    length = 40_000
     rows = [random.random(length, dtype="f4", generator=g) for g in sequences(kind, 60)]
     found = np.stack([row.numpy_blocking() for row in rows]) - np.float32(0.5)
     correlations = (found @ found.T)[np.triu_indices(60, 1)] * 12 / np.sqrt(length)

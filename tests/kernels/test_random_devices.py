@@ -1,0 +1,102 @@
+"""The same numbers on every kind of device and processor."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import aiodev
+from aiodev.kernels import random
+
+Draw = Callable[[aiodev.Generator], aiodev.Array]
+
+COUNT = 10_007
+
+#: Integers, and floats that are exact: the same bits everywhere.
+EXACT: dict[str, Draw] = {
+    "random_raw": lambda g: random.random_raw(COUNT, generator=g),
+    "random float32": lambda g: random.random(COUNT, dtype="f4", generator=g),
+    "random float64": lambda g: random.random(COUNT, generator=g),
+    "bernoulli": lambda g: random.bernoulli(0.3, COUNT, generator=g),
+    "integers": lambda g: random.integers(-7, 3 << 30, COUNT, generator=g),
+    "integers of 64 bits": lambda g: random.integers(-(2**62), 2**63, COUNT, generator=g),
+    "permutation": lambda g: random.permutation(COUNT, generator=g),
+    "choice": lambda g: random.choice(10**12, 100, False, generator=g),
+    "weighted choice": lambda g: random.choice(100, 50, False, np.arange(100.0), generator=g),
+    "categorical": lambda g: random.categorical(np.arange(100.0), COUNT, generator=g),
+    "multinomial": lambda g: random.multinomial(COUNT, [1, 2, 3], generator=g),
+    "poisson of small mean": lambda g: random.poisson(3, COUNT, generator=g),
+    "poisson of large mean": lambda g: random.poisson(300, COUNT, generator=g),
+}
+#: Transformed numbers: units in the last place by which devices may differ.
+TRANSFORMED: dict[str, tuple[Draw, int]] = {
+    "uniform float32": (lambda g: random.uniform(-3, 5, COUNT, dtype="f4", generator=g), 1),
+    "normal float32": (lambda g: random.standard_normal(COUNT, dtype="f4", generator=g), 4),
+    "normal float64": (lambda g: random.standard_normal(COUNT, generator=g), 4),
+    "exponential float32": (lambda g: random.exponential(2, COUNT, dtype="f4", generator=g), 4),
+    "exponential float64": (lambda g: random.exponential(2, COUNT, generator=g), 4),
+    "gamma": (lambda g: random.gamma(2.5, 1, COUNT, generator=g), 4),
+    "gamma of small parameter": (lambda g: random.gamma(0.3, 1, COUNT, generator=g), 4),
+}
+
+
+def numbers(draw: Draw, device: str) -> np.ndarray:
+    """Of one seed."""
+    return draw(aiodev.Generator(device).manual_seed(2**63 + 12345)).numpy_blocking()
+
+
+@pytest.fixture(params=["cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    """A device other than the CPU."""
+    if not aiodev.is_available(request.param):
+        pytest.skip(f"there is no {request.param} device here")
+    return str(request.param)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_numbers_are_the_same_bits(name: str, device: str) -> None:
+    """On the CPU and elsewhere."""
+    np.testing.assert_array_equal(numbers(EXACT[name], device), numbers(EXACT[name], "cpu"))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transformed_numbers_agree(name: str, device: str) -> None:
+    """To some units in the last place."""
+    draw, ulps = TRANSFORMED[name]
+    expected = numbers(draw, "cpu")
+    distance = np.abs(numbers(draw, device).astype(np.float64) - expected) / np.spacing(np.abs(expected))
+    assert distance.max() <= ulps
+
+
+def digest() -> str:
+    """Of some of them, on the CPU."""
+    found = hashlib.sha256()
+    transformed = [
+        TRANSFORMED[name][0] for name in ("normal float32", "exponential float64", "gamma of small parameter")
+    ]
+    for draw in (EXACT["random_raw"], EXACT["random float64"], EXACT["integers"], *transformed):
+        found.update(numbers(draw, "cpu").tobytes())
+    return found.hexdigest()
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names processors of x86-64")
+def test_vector_instructions_change_nothing() -> None:
+    """Code for an old processor, without wide vectors or fused multiply-adds, gives the same bits as for this one."""
+    code = (
+        "import importlib.util as u, sys; s = u.spec_from_file_location('m', sys.argv[1]); m = u.module_from_spec(s)\n"
+    )
+    code += "s.loader.exec_module(m); print(m.digest())"
+    command = [sys.executable, "-c", code, __file__]
+    environment = {**os.environ, "NUMBA_CPU_NAME": "nehalem", "NUMBA_CPU_FEATURES": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == digest()
