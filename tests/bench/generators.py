@@ -14,7 +14,7 @@ from peers import timed
 import aiodev
 from aiodev.kernels import random
 
-__all__ = ["integers", "normal", "permutation", "reserve", "uniform"]
+__all__ = ["FIGURES"]
 
 COUNT = 10_000_000
 
@@ -136,3 +136,12 @@ async def reserve(run: Run) -> Figure:
 def use(i: Any, seed: Any, offset: Any, out: Any) -> None:
     """As many arguments as a draw has."""
     out[i] = np.uint32(seed + offset)
+
+
+FIGURES = {
+    "uniform": uniform,
+    "normal": normal,
+    "integers": integers,
+    "permutation": permutation,
+    "reserve": reserve,
+}
