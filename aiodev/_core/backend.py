@@ -34,7 +34,12 @@ COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS = 0, 1, 8, 16
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a backend can do, as data."""
+    """What a backend can do, as data.
+
+    Example:
+        >>> aiodev.get_backend("cpu").capabilities.host_accessible
+        True
+    """
 
     host_accessible: bool  #: device memory is host memory: NumPy may view it in place
     timing: bool = True  #: ``stamp`` works
@@ -46,7 +51,13 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """What a device is; the same fields on every backend, the rest in ``extra``."""
+    """What a device is; the same fields on every backend, the rest in ``extra``.
+
+    Example:
+        >>> properties = aiodev.get_device_properties("cpu:0")
+        >>> properties.index
+        0
+    """
 
     name: str
     type: str
@@ -63,6 +74,11 @@ class Fault:
 
     ``last`` is None while the failure is not yet forgiven: then everything submitted so far and later fails too. It is
     cleared by ``forgive``, which sets ``last`` to the value submitted last.
+
+    Example:
+        >>> fault = aiodev.Fault(first=3, last=None, error=ValueError("bad row"))
+        >>> fault.last is None  # open: what is submitted now fails, too
+        True
     """
 
     first: int
@@ -79,6 +95,12 @@ class KernelSpec:
     (dimensions, dtype code, layout ``C`` contiguous or ``A`` any), with a trailing ``r`` where it is read-only.
     ``options`` are those that are on, as in :func:`aiodev.kernel`: ``("fastmath", True)``, or the flags' sorted names in place
     of True.
+
+    Example:
+        >>> def body(i, x):
+        ...     x[i] += 1
+        >>> aiodev.KernelSpec("increment", body, ndim=1, arguments=("A1f4C",)).arguments
+        ('A1f4C',)
     """
 
     name: str
@@ -96,6 +118,17 @@ class Backend(ABC):
     needs ``start``. No method but ``start``, ``stop``, ``compile`` and ``load`` blocks for longer than a system call,
     and ``spin`` for as long as it is told to. All may be called from any thread. Submissions hold no reference to
     anything: the memory that they use is the caller's to keep until they have completed.
+
+    Example:
+        >>> from aiodev.testing import SimulatedBackend, check_backend
+        >>> backend = SimulatedBackend()
+        >>> backend.start()
+        >>> queue, counters = backend.create_queue(0, priority=0, reserved=False)
+        >>> backend.fill(queue, 0, 0, bytes(1))  # an operation that does nothing, the first of its queue
+        1
+        >>> backend.spin(queue, 1, 10**9), counters[0]
+        (True, 1)
+        >>> backend.stop()
     """
 
     name: ClassVar[str]

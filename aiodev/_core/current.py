@@ -21,7 +21,12 @@ _making_default = threading.Lock()
 
 
 def default_stream(device: DeviceLike | None = None) -> Stream:
-    """The stream that a device's work goes to when no other is current; one for each device, made on first use."""
+    """The stream that a device's work goes to when no other is current; one for each device, made on first use.
+
+    Example:
+        >>> aiodev.default_stream("cpu") is aiodev.default_stream("cpu")
+        True
+    """
     _, resolved = registry.resolve(device)
     found = _defaults.get(resolved)
     if found is None:
@@ -36,6 +41,11 @@ def current_stream(device: DeviceLike | None = None) -> Stream:
     """The running task's stream for a device (default: its current device).
 
     Task-local: what another task does with ``with stream:`` is never seen here; a task inherits from its creator.
+
+    Example:
+        >>> with aiodev.Stream("cpu") as stream:
+        ...     aiodev.current_stream() is stream
+        True
     """
     frame = context.current()
     if device is None and frame.stream is not None:
@@ -47,7 +57,15 @@ def current_stream(device: DeviceLike | None = None) -> Stream:
 
 
 def set_stream(stream: Stream) -> None:
-    """Make a stream current for the rest of the task, or to the end of the innermost guard; the device stays."""
+    """Make a stream current for the rest of the task, or to the end of the innermost guard; the device stays.
+
+    Example:
+        >>> stream = aiodev.Stream("cpu")
+        >>> aiodev.set_stream(stream)
+        >>> aiodev.current_stream() is stream
+        True
+        >>> aiodev.set_stream(aiodev.default_stream("cpu"))
+    """
     context.replace(stream=stream)
 
 
@@ -68,7 +86,15 @@ class _NoStream:
 
 
 def stream(stream: Stream | None) -> Stream | _NoStream:
-    """The guard of a stream that may be None: then it does nothing."""
+    """The guard of a stream that may be None: then it does nothing.
+
+    Example:
+        >>> def work(own=None):
+        ...     with aiodev.stream(own):  # None: whatever is current
+        ...         return aiodev.current_stream("cpu")
+        >>> work() is aiodev.default_stream("cpu")
+        True
+    """
     return _NoStream() if stream is None else stream
 
 
@@ -83,6 +109,15 @@ async def synchronize(device: DeviceLike | None = None) -> None:
 
     Raises:
         BaseException: the first failure that nobody was told of yet.
+
+    Example:
+        >>> async def main():
+        ...     streams = [aiodev.Stream("cpu") for _ in range(3)]
+        ...     done = [stream.call(int) for stream in streams]
+        ...     await aiodev.synchronize("cpu")
+        ...     return [completion.query() for completion in done]
+        >>> asyncio.run(main())
+        [True, True, True]
     """
     points = _points_of(device)
     for timeline, value in points:
@@ -97,6 +132,12 @@ def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None
     Raises:
         TimeoutError: ``timeout`` seconds have passed.
         BaseException: as ``synchronize``.
+
+    Example:
+        >>> done = aiodev.Stream("cpu").call(int)
+        >>> aiodev.synchronize_blocking("cpu")
+        >>> done.query()
+        True
     """
     points = _points_of(device)
     for timeline, value in points:

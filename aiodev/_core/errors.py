@@ -46,15 +46,36 @@ __all__ = [
 
 
 class AiodevError(Exception):
-    """Base of every error that aiodev raises on purpose."""
+    """Base of every error that aiodev raises on purpose.
+
+    Example:
+        >>> try:
+        ...     aiodev.Device("cuda:-1")
+        ... except aiodev.AiodevError as error:
+        ...     type(error).__name__
+        'InvalidDeviceError'
+    """
 
 
 class BackendError(AiodevError):
-    """Something about a backend as a whole."""
+    """Something about a backend as a whole.
+
+    Example:
+        >>> issubclass(aiodev.BackendUnavailableError, aiodev.BackendError)
+        True
+    """
 
 
 class BackendNotFoundError(BackendError, LookupError):
-    """No backend of that name is registered."""
+    """No backend of that name is registered.
+
+    Example:
+        >>> try:
+        ...     aiodev.Stream("abacus")
+        ... except LookupError as error:
+        ...     isinstance(error, aiodev.BackendNotFoundError)
+        True
+    """
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
         self.name = name
@@ -70,7 +91,13 @@ class BackendNotFoundError(BackendError, LookupError):
 
 
 class BackendUnavailableError(BackendError):
-    """A backend is registered but cannot start here; ``reason`` says why."""
+    """A backend is registered but cannot start here; ``reason`` says why.
+
+    Example:
+        >>> error = aiodev.BackendUnavailableError("cuda", "no driver is installed")
+        >>> error.reason
+        'no driver is installed'
+    """
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
@@ -82,7 +109,12 @@ class BackendUnavailableError(BackendError):
 
 
 class BadForkError(BackendError):
-    """Work or a backend that belongs to the parent of a forked process."""
+    """Work or a backend that belongs to the parent of a forked process.
+
+    Example:
+        >>> issubclass(aiodev.BadForkError, aiodev.BackendError)
+        True
+    """
 
     def __init__(self, what: str, advice: str) -> None:
         self.what = what
@@ -94,11 +126,21 @@ class BadForkError(BackendError):
 
 
 class DeviceError(AiodevError):
-    """Something about one device."""
+    """Something about one device.
+
+    Example:
+        >>> issubclass(aiodev.OutOfMemoryError, aiodev.DeviceError)
+        True
+    """
 
 
 class DeviceLostError(DeviceError):
-    """The device no longer answers; every wait on it, now and later, raises this."""
+    """The device no longer answers; every wait on it, now and later, raises this.
+
+    Example:
+        >>> issubclass(aiodev.DeviceLostError, aiodev.DeviceError)
+        True
+    """
 
     def __init__(self, device: str, reason: str) -> None:
         self.device = device
@@ -113,6 +155,13 @@ class OutOfMemoryError(DeviceError, MemoryError):
     """The device has no room for an allocation, even after releasing every cached block.
 
     All attributes are bytes.
+
+    Example:
+        >>> try:
+        ...     aiodev.empty(2**60, device="cpu")
+        ... except MemoryError as error:
+        ...     isinstance(error, aiodev.OutOfMemoryError), error.requested >= 2**60
+        (True, True)
     """
 
     def __init__(
@@ -135,11 +184,24 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 
 class CaptureError(DeviceError):
-    """An operation that cannot be captured in a graph."""
+    """An operation that cannot be captured in a graph.
+
+    Example:
+        >>> issubclass(aiodev.CaptureError, aiodev.DeviceError)
+        True
+    """
 
 
 class InvalidDeviceError(DeviceError, ValueError):
-    """A device that cannot exist, or one that this machine does not have."""
+    """A device that cannot exist, or one that this machine does not have.
+
+    Example:
+        >>> try:
+        ...     aiodev.Stream("cpu:1000")
+        ... except ValueError as error:
+        ...     isinstance(error, aiodev.InvalidDeviceError)
+        True
+    """
 
     def __init__(self, asked: object, found: str) -> None:
         self.asked = asked
@@ -157,6 +219,17 @@ class KernelError(AiodevError):
         kernel: the kernel's name.
         location: ``file:line`` in the kernel where it raised, or the kernel's first line.
         submitted_at: ``file:line`` of the launch, or ``None`` where it is not known.
+
+    Example:
+        >>> @aiodev.kernel
+        ... def positive(i, x):
+        ...     if x[i] < 0:
+        ...         raise ValueError("negative")
+        >>> try:
+        ...     positive[1](aiodev.full(1, -1.0, device="cpu")).synchronize_blocking()
+        ... except aiodev.KernelError as error:
+        ...     error.__cause__
+        ValueError('negative')
     """
 
     def __init__(
@@ -181,7 +254,18 @@ class KernelError(AiodevError):
 
 
 class CompileError(KernelError):
-    """A kernel does not compile; ``log`` is the compiler's message."""
+    """A kernel does not compile; ``log`` is the compiler's message.
+
+    Example:
+        >>> @aiodev.kernel
+        ... def wrong(i, x):
+        ...     x[i] = "text"
+        >>> try:
+        ...     wrong[1](aiodev.zeros(1, device="cpu")).synchronize_blocking()
+        ... except aiodev.CompileError as error:
+        ...     error.kernel
+        'wrong'
+    """
 
     def __init__(self, kernel: str, log: str, *, location: str | None = None) -> None:
         super().__init__(kernel, f"does not compile: {log.strip()}", location=location)
@@ -192,7 +276,18 @@ class CompileError(KernelError):
 
 
 class LaunchError(KernelError, TypeError):
-    """A launch whose arguments do not fit the kernel; ``argument`` names the one at fault."""
+    """A launch whose arguments do not fit the kernel; ``argument`` names the one at fault.
+
+    Example:
+        >>> @aiodev.kernel
+        ... def clear(i, x):
+        ...     x[i] = 0
+        >>> try:
+        ...     clear[1](np.zeros(1))
+        ... except aiodev.LaunchError as error:
+        ...     error.argument
+        'x'
+    """
 
     def __init__(self, kernel: str, argument: str | None, expected: str, found: str) -> None:
         where = f"argument {argument}: " if argument else ""
@@ -206,7 +301,19 @@ class LaunchError(KernelError, TypeError):
 
 
 class DependencyError(KernelError):
-    """An operation that did not run, since one that it is ordered after failed; that failure is the cause."""
+    """An operation that did not run, since one that it is ordered after failed; that failure is the cause.
+
+    Example:
+        >>> async def main():
+        ...     stream = aiodev.Stream("cpu")
+        ...     stream.call(lambda: 1 / 0)
+        ...     try:
+        ...         await stream.call(print, "not printed")
+        ...     except aiodev.DependencyError as error:
+        ...         return error.__cause__
+        >>> asyncio.run(main())
+        ZeroDivisionError('division by zero')
+    """
 
     def __init__(self, operation: str, *, submitted_at: str | None = None) -> None:
         super().__init__(
@@ -220,7 +327,19 @@ class DependencyError(KernelError):
 
 
 class ClosedError(AiodevError):
-    """Something that was closed is used again."""
+    """Something that was closed is used again.
+
+    Example:
+        >>> async def main():
+        ...     stream = aiodev.Stream("cpu")
+        ...     await stream.aclose()
+        ...     try:
+        ...         stream.call(int)
+        ...     except aiodev.ClosedError:
+        ...         return "closed"
+        >>> asyncio.run(main())
+        'closed'
+    """
 
     def __init__(self, what: object) -> None:
         self.what = str(what)

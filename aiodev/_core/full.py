@@ -13,7 +13,20 @@ __all__ = ["StreamFullError"]
 
 
 class StreamFullError(AiodevError, QueueFull):
-    """A stream with ``maxsize`` pending operations; ``await stream.drain()`` waits for room."""
+    """A stream with ``maxsize`` pending operations; ``await stream.drain()`` waits for room.
+
+    Example:
+        >>> async def main():
+        ...     stream = aiodev.Stream("cpu", maxsize=1)
+        ...     held = stream.wait_future(asyncio.sleep(0.01))
+        ...     try:
+        ...         stream.call(int)
+        ...     except aiodev.StreamFullError as error:
+        ...         await held
+        ...         return error.maxsize, isinstance(error, asyncio.QueueFull)
+        >>> asyncio.run(main())
+        (1, True)
+    """
 
     __module__ = "aiodev"
 

@@ -70,6 +70,12 @@ def device_of(obj: object) -> device:
     """The guard of the device that holds ``obj``; changes nothing for host objects.
 
     ``obj`` is anything of ours with a ``device``, or an array of another library that speaks DLPack.
+
+    Example:
+        >>> x = aiodev.zeros(4, device="cpu:0")
+        >>> with aiodev.device_of(x):
+        ...     aiodev.current_device()
+        aiodev.Device('cpu:0')
     """
     found = getattr(obj, "device", None)
     if isinstance(found, Device):
@@ -91,5 +97,12 @@ async def init(type: str | None = None) -> None:
         BackendNotFoundError: no such type.
         BackendUnavailableError: it cannot start here.
         BadForkError: it was started before this process was forked.
+
+    Example:
+        >>> async def main():
+        ...     await aiodev.init("cpu")  # off the loop; other tasks run meanwhile
+        ...     return aiodev.is_initialized("cpu")
+        >>> asyncio.run(main())
+        True
     """
     await starting(registry.entry_of(type))

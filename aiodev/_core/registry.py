@@ -269,6 +269,12 @@ def register_backend(type: str, factory: Callable[[], Backend]) -> None:
 
     Raises:
         ValueError: the name cannot be a device's, or a backend of that name has already been started.
+
+    Example:
+        >>> from aiodev.testing import SimulatedBackend
+        >>> aiodev.register_backend("sim", SimulatedBackend)
+        >>> aiodev.device_count("sim") >= 1
+        True
     """
     registry.register(type, factory)
 
@@ -279,6 +285,10 @@ def get_backend(device: DeviceLike) -> Backend:
     Raises:
         BackendNotFoundError: there is none.
         BackendUnavailableError: it cannot even be loaded.
+
+    Example:
+        >>> aiodev.get_backend("cpu").name
+        'cpu'
     """
     return registry.entry_of(device).backend
 
@@ -295,7 +305,12 @@ def available_backends() -> tuple[str, ...]:
 
 
 def is_available(type: str) -> bool:
-    """Whether there is such a type of device and it can start here. Never raises, starts nothing."""
+    """Whether there is such a type of device and it can start here. Never raises, starts nothing.
+
+    Example:
+        >>> aiodev.is_available("cpu"), aiodev.is_available("abacus")
+        (True, False)
+    """
     try:
         return registry.entry(type).unavailable_reason() is None
     except BackendNotFoundError:
@@ -309,12 +324,22 @@ def device_count(type: str | None = None) -> int:
 
     Raises:
         BackendNotFoundError: no such type.
+
+    Example:
+        >>> aiodev.device_count("cpu") >= 1
+        True
     """
     return registry.entry_of(type).device_count()
 
 
 def current_device() -> Device:
-    """The running task's device; the first of the best type where none was chosen."""
+    """The running task's device; the first of the best type where none was chosen.
+
+    Example:
+        >>> with aiodev.device("cpu:0"):
+        ...     aiodev.current_device()
+        aiodev.Device('cpu:0')
+    """
     return registry.resolve()[1]
 
 
@@ -324,23 +349,46 @@ def set_device(device: DeviceLike) -> None:
     Raises:
         InvalidDeviceError: there is no such device.
         BackendUnavailableError: its backend cannot start here.
+
+    Example:
+        >>> aiodev.set_device("cpu:0")
+        >>> aiodev.current_device()
+        aiodev.Device('cpu:0')
+        >>> aiodev.set_device(None)
     """
     context.replace(device=registry.resolve(device)[1])
 
 
 def get_device_properties(device: DeviceLike | None = None) -> DeviceProperties:
-    """What a device (default: the current one) is."""
+    """What a device (default: the current one) is.
+
+    Example:
+        >>> properties = aiodev.get_device_properties("cpu")
+        >>> properties.type, properties.multi_processor_count >= 1
+        ('cpu', True)
+    """
     entry, resolved = registry.resolve(device)
     return entry.backend.device_properties(resolved.index)
 
 
 def get_device_name(device: DeviceLike | None = None) -> str:
-    """A device's name, as its maker gives it."""
+    """A device's name, as its maker gives it.
+
+    Example:
+        >>> isinstance(aiodev.get_device_name("cpu"), str)
+        True
+    """
     return get_device_properties(device).name
 
 
 def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
-    """CUDA's compute capability; for a CPU (width of its vectors in bytes, 0)."""
+    """CUDA's compute capability; for a CPU (width of its vectors in bytes, 0).
+
+    Example:
+        >>> width, _ = aiodev.get_device_capability("cpu")  # bytes of a vector register
+        >>> width % 8
+        0
+    """
     return get_device_properties(device).capability
 
 
@@ -352,6 +400,11 @@ def init_blocking(type: str | None = None, timeout: float | None = None) -> None
         BackendUnavailableError: it cannot start here.
         BadForkError: it was started before this process was forked.
         TimeoutError: ``timeout`` seconds have passed; the start goes on.
+
+    Example:
+        >>> aiodev.init_blocking("cpu")
+        >>> aiodev.is_initialized("cpu")
+        True
     """
     registry.entry_of(type).ensure_started(timeout)
 
@@ -361,5 +414,10 @@ def is_initialized(type: str | None = None) -> bool:
 
     Raises:
         BackendNotFoundError: no such type.
+
+    Example:
+        >>> aiodev.init_blocking("cpu")
+        >>> aiodev.is_initialized("cpu")
+        True
     """
     return registry.entry_of(type).started
