@@ -10,7 +10,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels import normalization_bodies as bodies
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps, packed
 
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
 
@@ -114,7 +114,7 @@ def _softmax(name: str, x: aiodev.Array, axis: int, out: aiodev.Array | None, lo
     if not x.size:
         return result
     inner = math.prod(x.shape[at + 1 :])
-    source, target = _packed(x), result if _has_no_gaps(result) else aiodev.empty_like(result)
+    source, target = packed(x), result if has_no_gaps(result) else aiodev.empty_like(result)
     if inner == 1:
         _softmax_rows(source.reshape(-1, length), target.reshape(-1, length), logarithm)
     else:
@@ -165,8 +165,8 @@ def _over_rows(
         return
     length = x.shape[at]
     order = [*(a for a in range(x.ndim) if a != at), at]
-    source, moved = _packed(x.transpose(*order)), out.transpose(*order)
-    target = moved if _has_no_gaps(moved) else aiodev.empty_like(moved)
+    source, moved = packed(x.transpose(*order)), out.transpose(*order)
+    target = moved if has_no_gaps(moved) else aiodev.empty_like(moved)
     group = max(1, _PIECE // length)
     rows = x.size // length
     stream = aiodev.current_stream(out.device)
@@ -205,22 +205,4 @@ def _factors(name: str, argument: str, value: Any, x: aiodev.Array, length: int)
         raise ValueError(f"{name}: {argument} has the shape {factor.shape}, the axis the length {length}")
     if factor.dtype != x.dtype:
         raise TypeError(f"{name}: {argument} is {factor.dtype}, the result {x.dtype}; aiodev.kernels.astype converts")
-    return _packed(factor)
-
-
-def _packed(x: aiodev.Array) -> aiodev.Array:
-    if _has_no_gaps(x):
-        return x
-    copied = aiodev.empty_like(x)
-    copied.copy_from(x)
-    return copied
-
-
-def _has_no_gaps(x: aiodev.Array) -> bool:
-    expected = x.itemsize
-    for length, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
-        if length != 1:
-            if stride != expected:
-                return False
-            expected *= length
-    return True
+    return packed(factor)

@@ -9,7 +9,7 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["arrays_of", "checked_axis", "checked_out", "move_last"]
+__all__ = ["arrays_of", "checked_axis", "checked_out", "has_no_gaps", "move_last", "packed", "repeated"]
 
 DType = np.dtype[Any]
 
@@ -70,3 +70,28 @@ def checked_out(
     if out.dtype != dtype:
         raise TypeError(f"{function}: out is {out.dtype}, the result {dtype}; aiodev.kernels.astype converts")
     return out
+
+
+def has_no_gaps(x: aiodev.Array) -> bool:
+    """Whether it lies in memory in C order without gaps."""
+    expected = x.itemsize
+    for length, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        if length != 1:
+            if stride != expected:
+                return False
+            expected *= length
+    return True
+
+
+def packed(x: aiodev.Array) -> aiodev.Array:
+    """The array, or a copy of it without gaps."""
+    if has_no_gaps(x):
+        return x
+    copied = aiodev.empty_like(x)
+    copied.copy_from(x)
+    return copied
+
+
+def repeated(x: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
+    """The array, or a view of it with another shape that it broadcasts to."""
+    return x if x.shape == shape else aiodev.broadcast_to(x, shape)

@@ -1,0 +1,260 @@
+"""Reading and writing at indices that are themselves in an array."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels import indexing_bodies as bodies
+from aiodev.kernels.conversion import astype
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps, packed, repeated
+
+__all__ = ["put", "scatter_add", "take", "take_along_axis"]
+
+Operand = aiodev.Array | complex
+
+_MODES = {"raise": bodies.RAISE, "wrap": bodies.WRAP, "clip": bodies.CLIP}
+#: Elements for one index of a launch, about: some µs of work.
+_PIECE = 1 << 12
+#: Elements that are added side by side, at least: fewer are not worth going through all indices again.
+_WIDTH = 16
+
+
+def take(
+    x: aiodev.Array,
+    indices: aiodev.Array,
+    /,
+    *,
+    axis: int | None = None,
+    mode: str = "raise",
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The elements, or slices, of ``x`` at ``indices`` along ``axis``; of the flattened array if that is None.
+
+    The shape of ``indices`` takes the place of the axis. A negative index counts from the end.
+
+    Submits to the current stream; writes to ``out`` if given, which must not overlap ``x``.
+
+    Args:
+        mode: what an index that is out of bounds does. ``"raise"``: the operation fails, and waiters get a
+            :class:`~aiodev.KernelError` with an ``IndexError`` as its cause; the result is not defined. ``"wrap"``: it is taken
+            modulo the length. ``"clip"``: it becomes the first or the last; negative indices become the first.
+
+    Raises:
+        ValueError: there is no such axis, or ``out`` has another shape, or the axis has no elements to take.
+        TypeError: the indices are no integers.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[1, 2], [3, 4], [5, 6]], device="cpu")
+        >>> aiodev.kernels.take(x, aiodev.asarray([2, 0, -1], device="cpu"), axis=0).numpy_blocking()
+        array([[5, 6],
+               [1, 2],
+               [5, 6]])
+    """
+    x, indices, at = _prepare("take", x, indices, axis)
+    shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
+    result = checked_out("take", out, shape, x.dtype, x.device)
+    if not result.size:
+        return result
+    _check_length("take", x.shape[at])
+    flat = indices.reshape(indices.size)
+    source, target = _middle(x, at), result if has_no_gaps(result) else aiodev.empty_like(result)
+    outer, _, inner = source.shape
+    stream, code = aiodev.current_stream(result.device), _mode("take", mode)
+    if outer == inner == 1:
+        bodies.take_elements[flat.size, stream](code, source[0, :, 0], flat, target.reshape(flat.size))
+    else:
+        blocks = -(-inner // bodies.BLOCK)
+        group = max(1, _PIECE // inner)
+        seen = target.reshape(outer, flat.size, inner)
+        bodies.take_items[-(-outer * flat.size // group) * blocks, stream](group, blocks, code, source, flat, seen)
+    if target is not result:
+        result.copy_from(target)
+    return result
+
+
+def take_along_axis(
+    x: aiodev.Array,
+    indices: aiodev.Array,
+    /,
+    *,
+    axis: int = -1,
+    mode: str = "raise",
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """Elements of ``x`` at indices along ``axis`` that each place of the result has for itself, as those of ``argsort``.
+
+    The other dimensions of ``x`` and ``indices`` broadcast. ``mode``, ``out`` and errors are as for :func:`take`.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    x, indices, at = _prepare("take_along_axis", x, indices, axis)
+    if x.ndim != indices.ndim:
+        raise ValueError(f"take_along_axis: x has {x.ndim} dimensions, indices {indices.ndim}; expected as many")
+    others = np.broadcast_shapes(*((*a.shape[:at], 1, *a.shape[at + 1 :]) for a in (x, indices)))
+    shape = (*others[:at], indices.shape[at], *others[at + 1 :])
+    result = checked_out("take_along_axis", out, shape, x.dtype, x.device)
+    if not result.size:
+        return result
+    _check_length("take_along_axis", x.shape[at])
+    source = _middle(repeated(x, (*shape[:at], x.shape[at], *shape[at + 1 :])), at)
+    where = _middle(repeated(indices, shape), at)
+    target = result if has_no_gaps(result) else aiodev.empty_like(result)
+    seen, code = _middle(target, at), _mode("take_along_axis", mode)
+    stream = aiodev.current_stream(result.device)
+    if seen.shape[2] == 1:
+        bodies.take_along_last[seen.shape[:2], stream](code, source[..., 0], where[..., 0], seen[..., 0])
+    else:
+        bodies.take_along_middle[seen.shape, stream](code, source, where, seen)
+    if target is not result:
+        result.copy_from(target)
+    return result
+
+
+def put(x: aiodev.Array, indices: aiodev.Array, values: Operand, /, *, mode: str = "raise") -> aiodev.Array:
+    """Write ``values`` to ``x`` at ``indices`` of its elements in C order, in place; returns ``x``.
+
+    Where an index occurs twice, one of its values is written; which is not defined. ``mode`` is as for :func:`take`; under
+    ``"raise"`` other elements may have been written when an index is found to be out of bounds.
+
+    Args:
+        values: a number, or an array that broadcasts to the shape of ``indices``.
+
+    Raises:
+        TypeError: the indices are no integers, or the values cannot become elements of ``x`` without loss.
+        ValueError: the shapes do not fit, or ``x`` is read-only.
+    """
+    x, indices, _ = _prepare("put", x, indices, None, whole=False)
+    given = _values("put", x, values, indices.shape)
+    if indices.size:
+        _check_length("put", x.size)
+        target, flat = packed(x), indices.reshape(indices.size)
+        stream, code = aiodev.current_stream(x.device), _mode("put", mode)
+        bodies.put_elements[flat.size, stream](code, target.reshape(x.size), flat, given.reshape(flat.size))
+        if target is not x:
+            x.copy_from(target)
+    return x
+
+
+def scatter_add(
+    x: aiodev.Array,
+    indices: aiodev.Array,
+    values: Operand,
+    /,
+    *,
+    axis: int | None = None,
+    mode: str = "raise",
+) -> aiodev.Array:
+    """Add ``values`` to the elements, or slices, of ``x`` at ``indices`` along ``axis``, in place; returns ``x``.
+
+    It adds to what :func:`take` with the same arguments reads, as often as an index occurs. Single elements and short slices
+    are added atomically, in an order that is not defined: integers come out the same on every run, floats may differ in
+    their last bits. On the CPU, up to 4096 elements, and slices of 32 elements and more, are added in the order of the
+    indices, so there floats are the same, too. ``mode`` is as for :func:`take`; under ``"raise"`` other values may have been
+    added when an index is found to be out of bounds.
+
+    Args:
+        values: a number, or an array that broadcasts to the shape of ``take(x, indices, axis=axis)``.
+
+    Raises:
+        TypeError: the indices are no integers, the elements are complex or booleans, or the values cannot become elements of
+            ``x`` without loss.
+        ValueError: the shapes do not fit, or ``x`` is read-only.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> counts = aiodev.zeros(4, "i8", "cpu")
+        >>> aiodev.kernels.scatter_add(counts, aiodev.asarray([0, 3, 3], device="cpu"), 1).numpy_blocking()
+        array([1, 0, 0, 2])
+    """
+    x, indices, at = _prepare("scatter_add", x, indices, axis, whole=False)
+    if x.dtype.kind in "cb":
+        raise TypeError(f"scatter_add: elements of {x.dtype} cannot be added to atomically")
+    if axis is None:
+        shape, seen = indices.shape, (1, x.size, 1)
+    else:
+        shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
+        seen = math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :])
+    given = _values("scatter_add", x, values, shape)
+    if not given.size:
+        return x
+    _check_length("scatter_add", seen[1])
+    target, count = packed(x), indices.size
+    parts = target.reshape(seen), indices.reshape(count), given.reshape(seen[0], count, seen[2])
+    _add(parts, _mode("scatter_add", mode), aiodev.current_stream(x.device))
+    if target is not x:
+        x.copy_from(target)
+    return x
+
+
+def _add(parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array], mode: int, stream: aiodev.Stream) -> None:
+    x, indices, values = parts
+    outer, _, inner = x.shape
+    whole = outer * indices.size * inner <= _PIECE  # one index of the launch, with nobody beside it
+    if stream.device.type == "cpu" and (inner >= 2 * _WIDTH or whole):
+        width = inner if whole else max(_WIDTH, -(-inner // (2 * _cores(stream.device))))
+        slices = -(-inner // width)
+        bodies.add_slices[outer * slices, stream](slices, width, mode, x, indices, values)
+    elif outer == inner == 1:
+        bodies.add_elements[indices.size, stream](mode, x[0, :, 0], indices, values[0, :, 0])
+    else:
+        group = max(1, _PIECE // inner)
+        bodies.add_items[-(-outer * indices.size // group), stream](group, mode, x, indices, values)
+
+
+@functools.cache
+def _cores(device: aiodev.Device) -> int:
+    return aiodev.get_device_properties(device).multi_processor_count
+
+
+# Arguments
+
+
+def _prepare(
+    name: str, x: aiodev.Array, indices: aiodev.Array, axis: int | None, whole: bool = True
+) -> tuple[aiodev.Array, aiodev.Array, int]:
+    """The array, flattened without an axis if ``whole``, the indices, and the axis from the first."""
+    x, indices = arrays_of(name, x=x, indices=indices)
+    if indices.dtype.kind not in "iu":
+        raise TypeError(f"{name}: expected integers as indices, got {indices.dtype}")
+    if axis is None:
+        return (x.reshape(x.size) if whole else x), indices, 0
+    return x, indices, checked_axis(name, axis, x.ndim)
+
+
+def _mode(name: str, mode: str) -> int:
+    try:
+        return _MODES[mode]
+    except KeyError:
+        raise ValueError(f"{name}: mode={mode!r}: expected 'raise', 'wrap' or 'clip'") from None
+
+
+def _check_length(name: str, length: int) -> None:
+    if not length:
+        raise ValueError(f"{name}: an axis of no elements has none to index")
+
+
+def _values(name: str, x: aiodev.Array, values: Operand, shape: tuple[int, ...]) -> aiodev.Array:
+    """The values, in the dtype of ``x`` and of a shape that they broadcast to."""
+    if isinstance(values, aiodev.Array):
+        arrays_of(name, x=x, values=values)
+        if not np.can_cast(values.dtype, x.dtype, "same_kind"):
+            raise TypeError(f"{name}: values of {values.dtype} cannot be written to {x.dtype}")
+        found = values if values.dtype == x.dtype else astype(values, x.dtype)
+    else:
+        if not isinstance(values, bool | int | float | complex | np.generic):
+            raise TypeError(f"{name}: argument values: expected an array or a number, got {type(values).__name__}")
+        if not np.can_cast(np.min_scalar_type(values), x.dtype, "same_kind"):
+            raise TypeError(f"{name}: {values!r} cannot be written to {x.dtype}")
+        found = aiodev.full((), values, x.dtype, x.device)
+    return repeated(found, shape)
+
+
+def _middle(x: aiodev.Array, at: int) -> aiodev.Array:
+    """The array as (outer, axis, inner); a copy where no view is that."""
+    return x.reshape(math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :]))

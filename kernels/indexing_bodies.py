@@ -1,0 +1,117 @@
+"""The kernels behind indexing by arrays.
+
+Arrays are seen as (outer, axis, inner), with the indexed axis in the middle. A launch's index stands for several short
+items, for one, or for a block of a long one, so that it is always some thousand elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.lang import atomic_add
+
+__all__ = [
+    "BLOCK",
+    "CLIP",
+    "RAISE",
+    "WRAP",
+    "add_elements",
+    "add_items",
+    "add_slices",
+    "put_elements",
+    "take_along_last",
+    "take_along_middle",
+    "take_elements",
+    "take_items",
+]
+
+#: Elements of an item that one index takes at most.
+BLOCK = 1 << 14
+#: What becomes of an index that is out of bounds.
+RAISE, WRAP, CLIP = range(3)
+
+
+def position(index: Any, length: int, mode: int) -> Any:
+    """Where an index points to.
+
+    Raises:
+        IndexError: out of bounds, if that is what to do then.
+    """
+    found = np.int64(index)  # beside an unsigned 64-bit index, the length would make it a float
+    if mode == CLIP:
+        return min(max(found, 0), length - 1)
+    if mode == WRAP:
+        return found % length
+    if found < 0:
+        found += length
+    if found < 0 or found >= length:
+        raise IndexError("an index is out of bounds for its axis")
+    return found
+
+
+@aiodev.kernel
+def take_elements(i: int, mode: int, x: Any, indices: Any, out: Any) -> None:
+    """One element of one dimension."""
+    out[i] = x[position(indices[i], x.shape[0], mode)]
+
+
+@aiodev.kernel
+def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any, out: Any) -> None:
+    """Some items, or a block of one."""
+    count = indices.shape[0]
+    lo = i % blocks * BLOCK
+    hi = min(out.shape[2], lo + BLOCK) if blocks > 1 else out.shape[2]
+    for item in range(i // blocks * group, min(out.shape[0] * count, (i // blocks + 1) * group)):
+        outer, j = item // count, item % count
+        p = position(indices[j], x.shape[1], mode)
+        for k in range(lo, hi):
+            out[outer, j, k] = x[outer, p, k]
+
+
+@aiodev.kernel(ndim=3)
+def take_along_middle(i: int, j: int, k: int, mode: int, x: Any, indices: Any, out: Any) -> None:
+    """One element; its index is its own."""
+    out[i, j, k] = x[i, position(indices[i, j, k], x.shape[1], mode), k]
+
+
+@aiodev.kernel(ndim=2)
+def take_along_last(i: int, j: int, mode: int, x: Any, indices: Any, out: Any) -> None:
+    """The same along the last of two dimensions."""
+    out[i, j] = x[i, position(indices[i, j], x.shape[1], mode)]
+
+
+@aiodev.kernel
+def put_elements(i: int, mode: int, x: Any, indices: Any, values: Any) -> None:
+    """One element of one dimension."""
+    x[position(indices[i], x.shape[0], mode)] = values[i]
+
+
+@aiodev.kernel
+def add_elements(i: int, mode: int, x: Any, indices: Any, values: Any) -> None:
+    """One element of one dimension, atomically."""
+    atomic_add(x, position(indices[i], x.shape[0], mode), values[i])
+
+
+@aiodev.kernel
+def add_items(i: int, group: int, mode: int, x: Any, indices: Any, values: Any) -> None:
+    """Some items, atomically: others may add to the same ones."""
+    count = indices.shape[0]
+    for item in range(i * group, min(x.shape[0] * count, (i + 1) * group)):
+        outer, j = item // count, item % count
+        p = position(indices[j], x.shape[1], mode)
+        for k in range(x.shape[2]):
+            atomic_add(x, (outer, p, k), values[outer, j, k])
+
+
+@aiodev.kernel
+def add_slices(i: int, slices: int, width: int, mode: int, x: Any, indices: Any, values: Any) -> None:
+    """All items, in order, but of each the ``width`` elements that no other index of the launch adds to."""
+    outer, lo = i // slices, i % slices * width
+    hi = min(x.shape[2], lo + width)
+    for j in range(indices.shape[0]):
+        p = position(indices[j], x.shape[1], mode)
+        for k in range(lo, hi):
+            x[outer, p, k] += values[outer, j, k]

@@ -1,0 +1,218 @@
+"""Arrays made of others' elements: joined, extended, rotated, repeated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.conversion import astype
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, packed
+from aiodev.kernels.views import Axes, broadcast_to, expand_dims
+
+__all__ = ["concat", "pad", "repeat", "roll", "stack", "tile"]
+
+_MODES = {"constant": 0, "edge": 1, "reflect": 2, "symmetric": 3, "wrap": 4}
+
+
+def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiodev.Array | None = None) -> aiodev.Array:
+    """The arrays one after another along ``axis``, or flattened one after another if that is None; types are promoted.
+
+    Raises:
+        ValueError: no arrays, or their other dimensions differ.
+    """
+    found = _several("concat", arrays)
+    if axis is None:
+        found, axis = [x.reshape(x.size) for x in found], 0
+    first = found[0]
+    at = checked_axis("concat", axis, first.ndim)
+    for number, x in enumerate(found):
+        if x.ndim != first.ndim or any(
+            a != b for d, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if d != at
+        ):
+            raise ValueError(
+                f"concat: array {number} has the shape {x.shape}, the first {first.shape}; only axis {axis} may differ"
+            )
+    shape = (*first.shape[:at], sum(x.shape[at] for x in found), *first.shape[at + 1 :])
+    result = checked_out("concat", out, shape, np.result_type(*(x.dtype for x in found)), first.device)
+    begin = 0
+    for x in found:
+        end = begin + x.shape[at]
+        _write(result[(slice(None),) * at + (slice(begin, end),)], x)
+        begin = end
+    return result
+
+
+def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array | None = None) -> aiodev.Array:
+    """Arrays of one shape along a new dimension at ``axis`` of the result; types are promoted.
+
+    Raises:
+        ValueError: no arrays, or their shapes differ.
+    """
+    found = _several("stack", arrays)
+    if any(x.shape != found[0].shape for x in found):
+        raise ValueError(f"stack: expected one shape, got {', '.join(str(x.shape) for x in found)}")
+    return concat([expand_dims(x, axis=axis) for x in found], axis=axis, out=out)
+
+
+def roll(
+    x: aiodev.Array,
+    /,
+    shift: int | Sequence[int],
+    *,
+    axis: Axes | None = None,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The elements moved by ``shift`` along the axes, those that leave at the end coming in at the beginning.
+
+    Without an axis the flattened array is rolled. ``out`` must not overlap ``x``.
+    """
+    (x,) = arrays_of("roll", x=x)
+    if axis is None:
+        result = checked_out("roll", out, x.shape, x.dtype, x.device)
+        rolled = roll(x.reshape(x.size), shift if isinstance(shift, int) else sum(shift), axis=0)
+        result.copy_from(rolled.reshape(x.shape))
+        return result
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    if len(shifts) != len(axes):
+        raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+    total = [0] * x.ndim
+    for a, s in zip(axes, shifts, strict=True):
+        total[checked_axis("roll", a, x.ndim)] += s
+    result = checked_out("roll", out, x.shape, x.dtype, x.device)
+    if x.size:
+        for parts in product(*(_halves(n, s % n) for n, s in zip(x.shape, total, strict=True))):
+            result[tuple(to for to, _ in parts)].copy_from(x[tuple(fro for _, fro in parts)])
+    return result
+
+
+def _halves(length: int, shift: int) -> list[tuple[slice, slice]]:
+    """Where the two parts of an axis go, and where they come from."""
+    if not shift:
+        return [(slice(None), slice(None))]
+    rest = length - shift
+    return [(slice(shift, None), slice(0, rest)), (slice(0, shift), slice(rest, None))]
+
+
+def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiodev.Array:
+    """Each element ``repeats`` times along ``axis``, or of the flattened array if that is None."""
+    (x,) = arrays_of("repeat", x=x)
+    seen = x.reshape(x.size) if axis is None else x
+    at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
+    lengths = (*seen.shape[: at + 1], repeats, *seen.shape[at + 1 :])
+    wide = broadcast_to(expand_dims(seen, axis=at + 1), lengths)
+    return _copied(wide).reshape(*seen.shape[:at], seen.shape[at] * repeats, *seen.shape[at + 1 :])
+
+
+def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
+    """The whole array ``repetitions`` times along each dimension; missing ones are put before the first."""
+    (x,) = arrays_of("tile", x=x)
+    times = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    times = (1,) * (x.ndim - len(times)) + times
+    seen = x[(None,) * (len(times) - x.ndim)]
+    lengths = [n for pair in zip(times, seen.shape, strict=True) for n in pair]
+    wide = broadcast_to(seen[tuple(i for _ in times for i in (None, slice(None)))], lengths)
+    return _copied(wide).reshape([t * n for t, n in zip(times, seen.shape, strict=True)])
+
+
+def _copied(x: aiodev.Array) -> aiodev.Array:
+    result = aiodev.empty_like(x)
+    if x.size:
+        result.copy_from(x)
+    return result
+
+
+def _several(name: str, arrays: Sequence[aiodev.Array]) -> list[aiodev.Array]:
+    found = arrays_of(name, **{f"arrays[{number}]": x for number, x in enumerate(arrays)})
+    if not found:
+        raise ValueError(f"{name}: expected at least one array")
+    return list(found)
+
+
+def _write(out: aiodev.Array, x: aiodev.Array) -> None:
+    if x.size:
+        out.copy_from(x if x.dtype == out.dtype else astype(x, out.dtype))
+
+
+# Padding
+
+
+@aiodev.kernel(ndim=3)
+def pad_axis(i: int, j: int, k: int, mode: int, before: int, length: int, value: Any, out: Any) -> None:
+    """One element beside the middle part of an axis, from that part."""
+    place = j if j < before else j + length
+    if mode == 0:
+        out[i, place, k] = value
+    else:
+        out[i, place, k] = out[i, before + source(mode, place - before, length), k]
+
+
+def source(mode: int, place: int, length: int) -> int:
+    """The element, counted from the first of the middle part, that one beside it repeats."""
+    if mode == 1:
+        return min(max(place, 0), length - 1)
+    if mode == 4:
+        return place % length
+    period = 2 * length if mode == 3 else max(1, 2 * (length - 1))
+    place %= period
+    return place if place < length else (period - 1 if mode == 3 else period) - place
+
+
+def pad(
+    x: aiodev.Array,
+    width: int | Sequence[Any],
+    /,
+    mode: str = "constant",
+    *,
+    constant_values: complex = 0,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The array with elements added before and after it along each axis, as NumPy's ``pad``.
+
+    Args:
+        width: how many: a number for all sides, a pair (before, after) for all axes, or a pair for each.
+        mode: what they are. ``"constant"``: ``constant_values``; ``"edge"``: the outermost element; ``"reflect"`` and
+            ``"symmetric"``: the elements mirrored at the outermost, or with it; ``"wrap"``: those of the other end.
+
+    Raises:
+        ValueError: an unknown mode, widths that do not fit or are negative, or an axis of no elements to repeat.
+    """
+    (x,) = arrays_of("pad", x=x)
+    if mode not in _MODES:
+        raise ValueError(f"pad: mode={mode!r}: expected one of {', '.join(map(repr, _MODES))}")
+    widths = _widths(width, x.ndim)
+    shape = tuple(before + n + after for n, (before, after) in zip(x.shape, widths, strict=True))
+    result = checked_out("pad", out, shape, x.dtype, x.device)
+    if not result.size:
+        return result
+    for axis, (n, pair) in enumerate(zip(x.shape, widths, strict=True)):
+        if not n and any(pair) and mode != "constant":
+            raise ValueError(f"pad: mode={mode!r}: axis {axis} has no elements to repeat")
+    target = packed(result)
+    middle = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
+    if x.size:
+        target[middle].copy_from(x)
+    stream, value = aiodev.current_stream(result.device), x.dtype.type(constant_values)
+    for axis, (n, (before, after)) in enumerate(zip(x.shape, widths, strict=True)):
+        if before or after:  # over all of the other axes: what is not yet right there is written when it is their turn
+            outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+            seen = target.reshape(outer, shape[axis], inner)
+            pad_axis[(outer, before + after, inner), stream](_MODES[mode], before, n, value, seen)
+    if target is not result:
+        result.copy_from(target)
+    return result
+
+
+def _widths(width: int | Sequence[Any], ndim: int) -> list[tuple[int, int]]:
+    try:
+        widths = np.broadcast_to(np.asarray(width), (ndim, 2))
+    except ValueError:
+        raise ValueError(f"pad: width {width!r} is no number, no pair, and not {ndim} pairs") from None
+    if widths.dtype.kind not in "iu" or (widths < 0).any():
+        raise ValueError(f"pad: width {width!r}: expected integers of 0 or more")
+    return [(int(before), int(after)) for before, after in widths]

@@ -1,0 +1,90 @@
+"""The same elements in another shape or order: views, where strides can say it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.operands import arrays_of, checked_axis
+
+__all__ = ["broadcast_arrays", "broadcast_to", "expand_dims", "flip", "moveaxis", "permute_dims", "reshape", "squeeze"]
+
+broadcast_to = aiodev.broadcast_to
+
+Axes = int | Sequence[int]
+
+
+def checked_axes(name: str, axes: Axes, ndim: int) -> list[int]:
+    """Axes from the first, each of them once.
+
+    Raises:
+        ValueError: one is not there, or there twice.
+    """
+    given = (axes,) if isinstance(axes, int) else axes
+    found = [checked_axis(name, axis, ndim) for axis in given]
+    if len(set(found)) != len(found):
+        raise ValueError(f"{name}: axes {tuple(given)} name one twice")
+    return found
+
+
+def broadcast_arrays(*arrays: aiodev.Array) -> list[aiodev.Array]:
+    """Read-only views of all in the shape that they broadcast to."""
+    shape = np.broadcast_shapes(*(x.shape for x in arrays))
+    return [broadcast_to(x, shape) for x in arrays]
+
+
+def reshape(x: aiodev.Array, /, shape: int | Sequence[int]) -> aiodev.Array:
+    """The same elements in C order in another shape; one length may be -1. A view, or a copy where no view is that."""
+    (x,) = arrays_of("reshape", x=x)
+    return x.reshape(shape)
+
+
+def permute_dims(x: aiodev.Array, /, axes: Sequence[int]) -> aiodev.Array:
+    """The dimensions in another order; a view."""
+    (x,) = arrays_of("permute_dims", x=x)
+    return x.transpose(*checked_axes("permute_dims", axes, x.ndim)) if x.ndim else x
+
+
+def moveaxis(x: aiodev.Array, source: Axes, destination: Axes, /) -> aiodev.Array:
+    """The dimensions ``source`` at the places ``destination``, the others in their order; a view.
+
+    Raises:
+        ValueError: they are not as many.
+    """
+    (x,) = arrays_of("moveaxis", x=x)
+    taken, places = (checked_axes("moveaxis", axes, x.ndim) for axes in (source, destination))
+    if len(taken) != len(places):
+        raise ValueError(f"moveaxis: {len(taken)} dimensions cannot be put at {len(places)} places")
+    order = [axis for axis in range(x.ndim) if axis not in taken]
+    for place, axis in sorted(zip(places, taken, strict=True)):
+        order.insert(place, axis)
+    return x.transpose(*order) if order else x
+
+
+def expand_dims(x: aiodev.Array, /, *, axis: int = 0) -> aiodev.Array:
+    """A new dimension of length 1 at ``axis`` of the result; a view."""
+    (x,) = arrays_of("expand_dims", x=x)
+    at = checked_axis("expand_dims", axis, x.ndim + 1)
+    return x[(slice(None),) * at + (None,)]
+
+
+def squeeze(x: aiodev.Array, /, axis: Axes) -> aiodev.Array:
+    """Without dimensions of length 1; a view.
+
+    Raises:
+        ValueError: one of them is longer.
+    """
+    (x,) = arrays_of("squeeze", x=x)
+    dropped = checked_axes("squeeze", axis, x.ndim)
+    if any(x.shape[a] != 1 for a in dropped):
+        raise ValueError(f"squeeze: the shape {x.shape} has other lengths than 1 at {tuple(dropped)}")
+    return x[tuple(0 if a in dropped else slice(None) for a in range(x.ndim))]
+
+
+def flip(x: aiodev.Array, /, *, axis: Axes | None = None) -> aiodev.Array:
+    """The elements in the opposite order along the axes, along all by default; a view."""
+    (x,) = arrays_of("flip", x=x)
+    turned = range(x.ndim) if axis is None else checked_axes("flip", axis, x.ndim)
+    return x[tuple(slice(None, None, -1) if a in turned else slice(None) for a in range(x.ndim))]

@@ -1,0 +1,157 @@
+"""Joined, extended, rotated and repeated arrays, and views, against NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import aiodev
+import aiodev.kernels as kernels
+
+SHAPES = st.lists(st.sampled_from([0, 1, 2, 3, 4]), max_size=4).map(tuple)
+DTYPES = st.sampled_from(["f4", "f8", "f2", "i1", "c16", "?"])
+
+
+def on_device(host: Any) -> aiodev.Array:
+    """A copy on the CPU device."""
+    return aiodev.asarray(host, device="cpu")
+
+
+def same(found: aiodev.Array, expected: Any) -> None:
+    """The same shape, dtype and elements."""
+    expected = np.asarray(expected)
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    np.testing.assert_array_equal(found.numpy_blocking(), expected)
+
+
+def make(shape: tuple[int, ...], dtype: str, flip: bool) -> tuple[Any, aiodev.Array]:
+    """Elements that differ, transposed if ``flip``."""
+    host = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    return (host.T, on_device(host).T) if flip else (host, on_device(host))
+
+
+@given(
+    SHAPES.filter(bool),
+    st.lists(st.tuples(st.sampled_from([0, 1, 3]), st.sampled_from("fdi")), min_size=1, max_size=3),
+    st.data(),
+)
+@settings(deadline=None, max_examples=60)
+def test_concat_and_stack(shape: tuple[int, ...], parts: list[tuple[int, str]], data: st.DataObject) -> None:
+    """Along any axis or none; lengths may differ there; types are promoted."""
+    axis = data.draw(st.sampled_from([None, *range(-len(shape), len(shape))]))
+    hosts = []
+    for length, dtype in parts:
+        lengths = list(shape)
+        lengths[axis or 0] = length
+        hosts.append(make(tuple(lengths), dtype, False)[0])
+    arrays = [on_device(host) for host in hosts]
+    expected = np.concatenate(hosts, axis)
+    same(kernels.concat(arrays, axis=axis), expected)
+    out = aiodev.empty((2, *expected.shape), expected.dtype, "cpu")
+    kernels.concat(arrays, axis=axis, out=out[1])
+    same(out[1], expected)
+    at = data.draw(st.integers(-len(shape) - 1, len(shape)))
+    same(kernels.stack([arrays[0]] * 3, axis=at), np.stack([hosts[0]] * 3, at))
+
+
+@given(SHAPES, DTYPES.filter(lambda d: d != "f2"), st.booleans(), st.data())
+@settings(deadline=None, max_examples=80)
+def test_pad(shape: tuple[int, ...], dtype: str, flip: bool, data: st.DataObject) -> None:
+    """Every mode, by more than there is, of any view."""
+    host, x = make(shape, dtype, flip)
+    mode = data.draw(st.sampled_from(["constant", "edge", "reflect", "symmetric", "wrap"]))
+    widths = [tuple(data.draw(st.integers(0, 9 if n else 0)) for _ in range(2)) for n in host.shape]
+    options = {"constant_values": 1} if mode == "constant" else {}
+    expected = np.pad(host, widths, mode, **options) if host.ndim else host
+    same(kernels.pad(x, widths, mode, **options) if host.ndim else kernels.pad(x, 2, mode), expected)
+
+
+def test_pad_by_numbers_and_pairs() -> None:
+    """A number for all, a pair for all; nothing becomes a constant."""
+    host = np.arange(6.0).reshape(2, 3)
+    same(kernels.pad(on_device(host), 2), np.pad(host, 2))
+    same(kernels.pad(on_device(host), (1, 2), "edge"), np.pad(host, (1, 2), "edge"))
+    same(
+        kernels.pad(aiodev.zeros((0, 2), device="cpu"), 1, constant_values=7),
+        np.pad(np.zeros((0, 2)), 1, constant_values=7),
+    )
+    out = aiodev.zeros((6, 14), device="cpu")
+    kernels.pad(on_device(host), 2, out=out[:, ::2])
+    same(out[:, ::2], np.pad(host, 2))
+    with pytest.raises(ValueError, match="no elements to repeat"):
+        kernels.pad(aiodev.zeros((0, 2), device="cpu"), 1, "edge")
+    with pytest.raises(ValueError, match="no pair, and not 2 pairs"):
+        kernels.pad(on_device(host), [(1, 2)] * 3)
+    with pytest.raises(ValueError, match="mode='mean'"):
+        kernels.pad(on_device(host), 1, "mean")
+    with pytest.raises(ValueError, match="0 or more"):
+        kernels.pad(on_device(host), -1)
+
+
+@given(SHAPES, DTYPES, st.booleans(), st.data())
+@settings(deadline=None, max_examples=60)
+def test_roll(shape: tuple[int, ...], dtype: str, flip: bool, data: st.DataObject) -> None:
+    """Along no axis, one, or several, the same one again too; by any number."""
+    host, x = make(shape, dtype, flip)
+    shift = data.draw(st.integers(-9, 9))
+    same(kernels.roll(x, shift), np.roll(host, shift))
+    if host.ndim:
+        axes = data.draw(st.lists(st.integers(-host.ndim, host.ndim - 1), min_size=1, max_size=3))
+        shifts = [data.draw(st.integers(-9, 9)) for _ in axes]
+        same(kernels.roll(x, shifts, axis=axes), np.roll(host, shifts, axes))
+
+
+@given(SHAPES, DTYPES, st.booleans(), st.data())
+@settings(deadline=None, max_examples=60)
+def test_repeat_and_tile(shape: tuple[int, ...], dtype: str, flip: bool, data: st.DataObject) -> None:
+    """Elements, and whole arrays, some times or never."""
+    host, x = make(shape, dtype, flip)
+    times = data.draw(st.lists(st.integers(0, 3), max_size=5))
+    same(kernels.tile(x, times), np.tile(host, times))
+    axis = data.draw(st.sampled_from([None, *range(-host.ndim, host.ndim)]))
+    count = data.draw(st.integers(0, 3))
+    same(kernels.repeat(x, count, axis=axis), np.repeat(host, count, axis))
+
+
+@given(SHAPES, st.booleans(), st.data())
+@settings(deadline=None, max_examples=60)
+def test_views(shape: tuple[int, ...], flip: bool, data: st.DataObject) -> None:
+    """As NumPy's functions of the same names."""
+    host, x = make(shape, "i4", flip)
+    at = data.draw(st.integers(-host.ndim - 1, host.ndim))
+    same(kernels.expand_dims(x, axis=at), np.expand_dims(host, at))
+    same(kernels.squeeze(kernels.expand_dims(x, axis=at), at), host)
+    same(kernels.flip(x), np.flip(host))
+    same(kernels.reshape(x, (-1,) if host.size else (0,)), host.reshape(-1))
+    order = data.draw(st.permutations(range(host.ndim)))
+    same(kernels.permute_dims(x, order), np.transpose(host, order))
+    if host.ndim:
+        axis, place = (data.draw(st.integers(-host.ndim, host.ndim - 1)) for _ in range(2))
+        same(kernels.flip(x, axis=axis), np.flip(host, axis))
+        same(kernels.moveaxis(x, axis, place), np.moveaxis(host, axis, place))
+    for found, expected in zip(kernels.broadcast_arrays(x, on_device(1)), np.broadcast_arrays(host, 1), strict=True):
+        np.testing.assert_array_equal(found.numpy_blocking(), expected)
+
+
+def test_wrong_arguments_name_themselves() -> None:
+    """What was expected, what was found."""
+    x = on_device(np.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"concat: array 1 has the shape \(3, 2\)"):
+        kernels.concat([x, x.T])
+    with pytest.raises(ValueError, match="at least one"):
+        kernels.concat([])
+    with pytest.raises(TypeError, match=r"argument arrays\[1\]"):
+        kernels.stack([x, np.ones((2, 3))])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="one shape"):
+        kernels.stack([x, x.T])
+    with pytest.raises(ValueError, match="other lengths than 1"):
+        kernels.squeeze(x, 0)
+    with pytest.raises(ValueError, match="name one twice"):
+        kernels.permute_dims(x, (0, 0))
+    with pytest.raises(ValueError, match="2 shifts for 1 axes"):
+        kernels.roll(x, (1, 2), axis=0)
+    with pytest.raises(ValueError, match="axis 3"):
+        kernels.flip(x, axis=3)
