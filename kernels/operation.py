@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import lang
 
 __all__ = ["Elementwise", "Operand"]
 
@@ -29,7 +30,7 @@ class Elementwise:
 
     Args:
         name: of the function that users call.
-        expression: over the operands' names in braces; it may use ``np``, ``math`` and Python's operators.
+        expression: over the operands' names in braces; it may use ``lang``, ``np``, ``math`` and Python's operators.
         operands: their names.
         resolve: from the operands' types (a dtype, or a Python number's class) to what each number among them becomes, and
             to the result's.
@@ -143,7 +144,7 @@ class Elementwise:
         filename = f"<aiodev.kernels.{self.name}/{ndim}{pattern}>"
         # Errors and the analysis of the body look for the source there.
         linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-        namespace: dict[str, Any] = {"np": np, "math": math, "__name__": __name__}
+        namespace: dict[str, Any] = {"lang": lang, "math": math, "np": np, "__name__": __name__}
         exec(compile(source, filename, "exec"), namespace)
         body = namespace["body"]
         body.__name__ = body.__qualname__ = self.name  # under which errors name it

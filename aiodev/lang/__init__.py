@@ -5,7 +5,24 @@ compiles its own form of it. Importing this imports no compiler.
 """
 
 from aiodev.lang.atomics import atomic_add, atomic_cas, atomic_max, atomic_min
+from aiodev.lang.elementary import exp, exp2, expm1, log, log1p, log2, log10
 from aiodev.lang.native import call_native
 from aiodev.lang.numeric import fma, popcount, rsqrt
 
-__all__ = ["atomic_add", "atomic_cas", "atomic_max", "atomic_min", "call_native", "fma", "popcount", "rsqrt"]
+__all__ = [
+    "atomic_add",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "call_native",
+    "exp",
+    "exp2",
+    "expm1",
+    "fma",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "popcount",
+    "rsqrt",
+]

@@ -16,6 +16,7 @@ from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array
 
 from aiodev import lang
+from aiodev._backends.cpu.compiler_elementary import install_elementary
 from aiodev._backends.cpu.compiler_native import install_native
 
 __all__ = ["install"]
@@ -173,6 +174,7 @@ def install() -> None:
     overload(lang.fma, target="cpu")(lambda a, b, c: lambda a, b, c: _fma(a, b, c))
     overload(lang.rsqrt, target="cpu")(lambda x: lambda x: _rsqrt(x))
     overload(lang.popcount, target="cpu")(lambda x: lambda x: _popcount(x))
+    install_elementary()
     install_native()
 
 

@@ -16,6 +16,7 @@ from numba.cuda.np.arrayobj import make_array
 
 from aiodev import lang
 from aiodev._backends.cuda import compiler_ufuncs
+from aiodev.lang import elementary
 
 __all__ = ["install"]
 
@@ -163,6 +164,17 @@ def install() -> None:
     overload(lang.fma)(lambda a, b, c: lambda a, b, c: _fma(a, b, c))
     overload(lang.rsqrt)(lambda x: lambda x: _rsqrt(x))
     overload(lang.popcount)(lambda x: lambda x: _popcount(x))
+    for name in elementary.__all__:
+        overload(getattr(lang, name))(_plain_overload(getattr(lang, name)))
+
+
+def _plain_overload(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function's own body, which calls NumPy's functions: those are libdevice's."""
+
+    def choose(x: Any) -> Any:  # with the function's own annotations: numba compares signatures
+        return function
+
+    return choose
 
 
 def _update_overload(code: Any) -> Callable[..., Any]:

@@ -1,0 +1,131 @@
+"""The elementary functions of aiodev.lang: their errors over every exponent, their special values, and their code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiodev
+from aiodev import lang
+
+#: Largest error by function, in units in the last place: float32, float64. Docstrings state these.
+ERRORS = {
+    "exp": (0.98, 1.05),
+    "exp2": (0.9, 0.9),
+    "expm1": (1.1, 1.1),
+    "log": (0.85, 0.85),
+    "log10": (0.75, 0.75),
+    "log1p": (0.9, 0.9),
+    "log2": (0.75, 0.75),
+}
+#: Where each function is neither 0, nor infinite, nor its argument.
+RANGES = {
+    "exp": (-750.0, 720.0),
+    "exp2": (-1080.0, 1030.0),
+    "expm1": (-40.0, 720.0),
+    "log": (0.3, 3.0),
+    "log10": (0.3, 3.0),
+    "log1p": (-0.99, 3.0),
+    "log2": (0.3, 3.0),
+}
+
+functions = pytest.mark.parametrize("name", sorted(ERRORS))
+precisions = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+@functools.cache
+def elementwise(name: str) -> aiodev.Kernel:
+    """A kernel that applies the function."""
+    function: Any = getattr(lang, name)
+
+    @aiodev.kernel
+    def apply(i: int, x: Any, out: Any) -> None:
+        out[i] = function(x[i])
+
+    return apply
+
+
+def applied(name: str, host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The function of each element, compiled."""
+    x, out = aiodev.asarray(host, device="cpu"), aiodev.empty(len(host), host.dtype, "cpu")
+    elementwise(name)[len(host)](x, out)
+    return out.numpy_blocking()
+
+
+def every_exponent(dtype: Any, count: int) -> np.ndarray[Any, Any]:
+    """``count`` numbers of each exponent and sign, the least and the greatest among them, and both zeros."""
+    bits, exponents, mantissa = (np.uint32, 255, 23) if dtype is np.float32 else (np.uint64, 2047, 52)
+    fractions = np.random.default_rng(7).integers(0, 1 << mantissa, (exponents, count), dtype=bits)
+    fractions[:, :3] = [0, 1, (1 << mantissa) - 1]
+    values = (fractions | (np.arange(exponents, dtype=bits)[:, None] << bits(mantissa))).reshape(-1).view(dtype)
+    return np.concatenate([values, -values])
+
+
+def errors(found: np.ndarray[Any, Any], exact: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """In units in the last place of the result; infinite where only one is finite, or NaN."""
+    rounded = exact.astype(found.dtype)
+    info = np.finfo(found.dtype)
+    exponent = np.maximum(np.frexp(exact)[1] - 1, info.minexp)
+    distance = np.abs(found.astype(np.longdouble) - exact) / np.ldexp(np.longdouble(1), exponent - info.nmant)
+    special = ~np.isfinite(rounded) | ~np.isfinite(found)
+    same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
+    return np.where(special, np.where(same, 0.0, np.inf), distance).astype(float)
+
+
+@functions
+@precisions
+def test_errors_are_within_the_stated_bounds(name: str, dtype: Any) -> None:
+    """Over all exponents, and where the function changes most, next to the C library's extended precision."""
+    if np.finfo(np.longdouble).nmant < 63:
+        pytest.skip("the reference needs a long double of more than 53 bits")
+    low, high = RANGES[name]
+    spread = np.random.default_rng(8).uniform(low, high, 200_000)
+    host = np.concatenate([every_exponent(dtype, 40 if dtype is np.float64 else 300), spread.astype(dtype)])
+    reference: Callable[..., Any] = getattr(np, name)
+    with np.errstate(all="ignore"):
+        exact = reference(host.astype(np.longdouble))
+        found = errors(applied(name, host), exact)
+    worst = int(np.argmax(found))
+    assert found[worst] <= ERRORS[name][dtype is np.float64], f"{found[worst]} ulp at {host[worst]!r}"
+
+
+@functions
+@precisions
+def test_special_values_are_numpys(name: str, dtype: Any) -> None:
+    """Infinities, NaN, both zeros and what is out of the domain: values and signs."""
+    host = np.array([0.0, -0.0, 1.0, -1.0, -2.0, np.inf, -np.inf, np.nan], dtype)
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(host)
+    found = applied(name, host)
+    np.testing.assert_allclose(found, expected, rtol=2 * np.finfo(dtype).eps)
+    known = ~np.isnan(expected)
+    assert (np.signbit(found) == np.signbit(expected))[known].all()
+
+
+@functions
+def test_integers_and_complex_numbers_are_taken(name: str) -> None:
+    """Integers as double precision, complex numbers as NumPy has them."""
+    function: Any = getattr(lang, name)
+
+    @aiodev.kernel
+    def from_integers(i: int, x: Any, out: Any) -> None:
+        out[i] = function(x[i])
+
+    whole = np.arange(1, 5)
+    out = aiodev.empty(4, np.float64, "cpu")
+    from_integers[4](aiodev.asarray(whole, device="cpu"), out)
+    np.testing.assert_allclose(out.numpy_blocking(), getattr(np, name)(whole), rtol=1e-15)
+    pairs = np.array([1 + 2j, -0.5 + 0.25j])
+    np.testing.assert_allclose(applied(name, pairs), getattr(np, name)(pairs), rtol=1e-14)
+
+
+@functions
+def test_plain_functions_are_numpys(name: str) -> None:
+    """A body that is interpreted or debugged gets NumPy's values and types."""
+    found = getattr(lang, name)(np.float32(0.75))
+    assert found.dtype == np.float32
+    assert found == getattr(np, name)(np.float32(0.75))
