@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from aiodev import memory
 from aiodev._array.array import Array
 from aiodev._array.broadcast import broadcast_to
-from aiodev._array.creation import arange, asarray, empty, empty_like, from_dlpack, full, ones, zeros
+from aiodev._array.creation import arange, asarray, empty, empty_like, full, ones, zeros
+from aiodev._array.foreign import from_dlpack
 from aiodev._core import fork as _fork
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
 from aiodev._core.completion import Completion, as_completed

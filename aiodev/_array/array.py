@@ -187,9 +187,7 @@ class Array(Protocols):
         strides = layout.reshape_strides(self._layout, wanted, self._dtype.itemsize)
         if strides is not None:
             return self._view(wanted, strides)
-        copied = allocate(self._shape, self._dtype, current_stream(self.device))
-        carry(copied, self)
-        return copied._view(wanted, layout.packed_strides(wanted, self._dtype.itemsize))
+        return self._copied(self.device)._view(wanted, layout.packed_strides(wanted, self._dtype.itemsize))
 
     def transpose(self, *axes: Any) -> Array:
         """The dimensions in another order, reversed by default; a view.
@@ -235,9 +233,13 @@ class Array(Protocols):
         stream = current_stream(device)
         if stream.device is self.device:
             return self
-        moved = allocate(self._shape, self._dtype, stream)
-        carry(moved, self)
-        return moved
+        return self._copied(stream.device)
+
+    def _copied(self, device: Device) -> Array:
+        """A packed copy, made on the current stream of ``device``, or of this one's where only that can make it."""
+        made = allocate(self._shape, self._dtype, current_stream(device))
+        carry(made, self)
+        return made
 
     def copy_from(self, src: Any) -> Completion:
         """Fill this array with ``src``: an array of any device, or of the host (NumPy), of the same shape and dtype.

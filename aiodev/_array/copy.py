@@ -36,7 +36,13 @@ Side = Array | HostArray
 #: Up to so many pieces are copied one by one: it is about what a kernel's launch costs.
 PIECES = 16
 
-_WORDS: dict[int, DType] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8"), 16: np.dtype("c16")}
+_WORDS: dict[int, DType] = {
+    1: np.dtype("u1"),
+    2: np.dtype("u2"),
+    4: np.dtype("u4"),
+    8: np.dtype("u8"),
+    16: np.dtype("c16"),
+}
 
 #: Launches the kernel that copies (stream, shape of three dimensions, dst, src).
 StridedKernel = Callable[[Stream, tuple[int, ...], Array, Array], Completion]
@@ -118,7 +124,9 @@ def _check(stream: Stream, dst: Any, src: Side) -> None:
         if isinstance(side, Array):
             held = side._buffer.source
             if held.device.type != stream.device.type and not held.host_accessible:
-                raise ValueError(f"a stream of {stream.device} cannot reach memory of {held.device}; use one of that device")
+                raise ValueError(
+                    f"a stream of {stream.device} cannot reach memory of {held.device}; use one of that device"
+                )
 
 
 def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion:

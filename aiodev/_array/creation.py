@@ -9,15 +9,14 @@ import numpy as np
 
 from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType, parse_dtype
+from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.layout import parse_shape
 from aiodev._core import context
 from aiodev._core.current import current_stream
 from aiodev._core.registry import DeviceLike
-from aiodev._core.stream import Stream
-from aiodev._memory.buffer import Buffer, Foreign
 from aiodev._memory.pools import pool_of
 
-__all__ = ["arange", "asarray", "empty", "empty_like", "from_dlpack", "full", "ones", "wrap_host", "zeros"]
+__all__ = ["arange", "asarray", "empty", "empty_like", "full", "ones", "zeros"]
 
 #: Bytes of a range that is computed here and now; a larger one is computed in a thread, in stream order.
 _HERE = 64 << 10
@@ -113,13 +112,21 @@ def _values(start: Any, stop: Any, step: Any, dtype: Any) -> np.ndarray[Any, DTy
     return values
 
 
-def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None) -> Array:
-    """An array of what NumPy can make one of, copied to the device; an array of aiodev as it is, or moved.
+def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, copy: bool | None = None) -> Array:
+    """An array of what NumPy can make one of, or of another library's array on a device.
 
-    A NumPy array must not change until the copy is done: it is read in stream order, not now.
+    What the host holds is copied to the device; arrays of aiodev, and those of other libraries on a device, are taken as they
+    are, or moved. A NumPy array must not change until the copy is done: it is read in stream order, not now.
+
+    Args:
+        obj: numbers, nested sequences of them, an array.
+        dtype: what its elements are converted to, on the host.
+        device: where; the current device by default, or where a device's array is.
+        copy: True for memory of its own in any case. False for shared memory in any case (see :func:`from_dlpack`).
 
     Raises:
-        TypeError: no device has its dtype, or an array of aiodev would have to be converted.
+        TypeError: no device has its dtype, or an array on a device would have to be converted.
+        ValueError: ``copy=False``, and there must be a copy.
 
     Example:
         >>> import aiodev
@@ -127,48 +134,33 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
         array([[1, 3],
                [2, 4]])
     """
-    if isinstance(obj, Array):
-        if dtype is not None and parse_dtype(dtype) != obj.dtype:
-            raise TypeError(f"dtype={parse_dtype(dtype)}, but the array is {obj.dtype}; aiodev.kernels.astype converts")
-        return obj if device is None else obj.to(device)
+    if isinstance(obj, Array) or is_elsewhere(obj):
+        found = obj if isinstance(obj, Array) else share_elsewhere(obj)
+        if dtype is not None and parse_dtype(dtype) != found.dtype:
+            raise TypeError(
+                f"dtype={parse_dtype(dtype)}, but the array is {found.dtype}; aiodev.kernels.astype converts"
+            )
+        return _shared(found, device, copy)
     host = np.asarray(obj, None if dtype is None else parse_dtype(dtype))
-    found = parse_dtype(host.dtype)
-    if host.dtype != found:  # the other byte order
-        host = host.astype(found)
+    if copy is False:
+        if host is not obj:
+            raise ValueError(f"copy=False, but {type(obj).__name__} must be copied to be an array of {host.dtype}")
+        try:
+            return from_dlpack(host, device=current_stream(device).device, copy=False)
+        except BufferError as error:
+            raise ValueError(str(error)) from error
+    wanted = parse_dtype(host.dtype)
+    if host.dtype != wanted:  # the other byte order
+        host = host.astype(wanted)
     stream = current_stream(device)
-    array = allocate(host.shape, found, stream)
+    array = allocate(host.shape, wanted, stream)
     stream.copy(array, host)
     return array
 
 
-def from_dlpack(x: Any, /, *, device: DeviceLike | None = None) -> Array:
-    """An array over the memory of another library's array, not copied; read-only if that is. ``device`` moves it.
-
-    Host memory becomes an array on the CPU device. Work that the other library has in flight on it must be done.
-
-    Raises:
-        BufferError: the memory is not the host's.
-
-    Example:
-        >>> import aiodev, numpy
-        >>> host = numpy.zeros(3)
-        >>> shared = aiodev.from_dlpack(host)
-        >>> host[1] = 7
-        >>> shared.numpy_blocking()
-        array([0., 7., 0.])
-    """
-    if isinstance(x, Array):
-        return x[...] if device is None else x.to(device)
-    kind, _ = x.__dlpack_device__()
-    if kind != 1:
-        raise BufferError(f"DLPack device type {kind}: only host memory (type 1) can be shared so far")
-    shared = wrap_host(np.from_dlpack(x), current_stream("cpu"))
-    return shared if device is None else shared.to(device)
-
-
-def wrap_host(host: np.ndarray[Any, DType], stream: Stream) -> Array:
-    """An array over a host array's memory, as a device sees it that shares the host's."""
-    interface = host.__array_interface__
-    address, read_only = interface["data"]
-    buffer = Buffer(address, Foreign(stream.device, host), None, stream.timeline, 0)
-    return make_array(buffer, address, host.shape, parse_dtype(host.dtype), interface["strides"], not read_only)
+def _shared(array: Array, device: DeviceLike | None, copy: bool | None) -> Array:
+    """An array as it is, elsewhere, or as a copy, as asked."""
+    wanted = array.device if device is None else current_stream(device).device
+    if copy is False and wanted is not array.device:
+        raise ValueError(f"copy=False, but the array is on {array.device}, not on {wanted}")
+    return array._copied(wanted) if copy or wanted is not array.device else array

@@ -1,26 +1,32 @@
-"""How other libraries see an array: as NumPy's array interface, or through DLPack.
+"""How other libraries see an array: through DLPack, as NumPy's array interface, or as the CUDA array interface.
 
-These protocols are synchronous, so they block, for exactly the work that uses the array's memory; in coroutines,
-``await array.numpy()`` or wait for the array's completion first. They share memory where the host can reach it.
+These protocols are synchronous. Where the consumer names a stream, it is made to wait for the work on the array, and nothing
+blocks. Where it cannot, they block, for exactly the work that uses the array's memory; in coroutines, ``await
+array.numpy()`` or wait for the array's completion first.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aiodev._array import dlpack
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
+from aiodev._core.device import Device
+from aiodev._core.finalizing import until_exit
 from aiodev._core.reactor import wait_blocking
+from aiodev._core.stream import Stream
 
 if TYPE_CHECKING:
     from aiodev._memory.buffer import Buffer
 
-__all__ = ["Protocols", "Unwaited", "wait_for_uses"]
+__all__ = ["Protocols", "Unwaited", "interface", "wait_for_uses"]
 
-#: DLPack's code for host memory.
-DLPACK_CPU = 1
+#: Handles of CUDA streams that mean another thing than an address: the legacy default stream, and the thread's own.
+LEGACY = 1
+_DEVICE_TYPES = {"cpu": dlpack.CPU, "cuda": dlpack.CUDA}
 
 
 def wait_for_uses(buffer: Buffer, timeout: float | None = None) -> None:
@@ -43,18 +49,40 @@ class Protocols:
         _strides: Shape | None
         _writable: bool
 
+        @property
+        def device(self) -> Device: ...
+
+        @property
+        def strides(self) -> Shape: ...
+
+        def _copied(self, device: Device) -> Protocols: ...
+
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's array interface, version 3, over this memory; blocks until the work on it is done."""
         self._need_host_access(AttributeError)
         wait_for_uses(self._buffer)
-        return _interface(self, self._writable)
+        return interface(self, self._writable)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3, of an array on a CUDA device.
+
+        The legacy default stream, which the interface names, is made to wait for the work on the array.
+        """
+        if self.device.type != "cuda":
+            raise AttributeError(
+                f"the array is on {self.device}; only arrays on CUDA devices have a CUDA array interface"
+            )
+        stream = LEGACY if self._order_foreign(LEGACY) else None
+        return interface(self, self._writable) | {"stream": stream}
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, DType]:
         """This memory as a NumPy array, not copied unless ``dtype`` or ``copy`` asks for it; blocks.
 
         Raises:
             TypeError: the host cannot reach the device's memory.
+            ValueError: ``copy=False``, and ``dtype`` is another one.
         """
         self._need_host_access(TypeError)
         view = np.asarray(_Exported(self))
@@ -66,23 +94,81 @@ class Protocols:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's (type, index) of the device."""
-        self._need_host_access(BufferError)
-        return DLPACK_CPU, 0
+        device = self.device
+        if self._buffer.source.host_accessible:
+            return dlpack.CPU, 0
+        if device.type not in _DEVICE_TYPES:
+            raise BufferError(f"DLPack has no number for devices of type {device.type!r}; `array.to('cpu')` moves it")
+        return _DEVICE_TYPES[device.type], device.index
 
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
-        """A DLPack capsule over this memory; blocks until the work on it is done.
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule over this memory, or over a copy; the consumer keeps the memory alive.
 
-        ``max_version``, ``dl_device`` and ``copy`` are as the array API has them, where NumPy knows them (2.1 and later).
+        Args:
+            stream: which of the consumer's streams will use it: that one then waits for the work on the array. On the host
+                there are none: None blocks until the work is done. -1 leaves the order to the consumer, and waits for nothing.
+            max_version: the newest version that the consumer knows; a versioned capsule from (1, 0) on.
+            dl_device: the array's device, or the CPU, to which arrays of other devices are then copied.
+            copy: True for a copy; False for none; None for one where there must be.
 
         Raises:
-            BufferError: the host cannot reach the memory, or the array is read-only and the consumer too old to be told.
+            BufferError: ``copy=False`` and another device; a device that is neither; a stream that does not exist; negative
+                strides; or the array is read-only and the consumer too old to be told.
         """
-        self._need_host_access(BufferError)
-        if stream not in (None, -1):
-            raise BufferError(f"stream={stream!r}: host memory has no streams that a consumer could name")
-        given = {name: value for name, value in options.items() if value is not None}
-        view = cast("Any", self.__array__())
-        return view.__dlpack__(**given)
+        own = self.__dlpack_device__()
+        wanted = own if dl_device is None else tuple(dl_device)
+        if wanted not in (own, (dlpack.CPU, 0)):
+            raise BufferError(f"dl_device={wanted}: the array is on {own}, and is exported there or to the CPU (1, 0)")
+        if wanted != own and copy is False:
+            raise BufferError(f"copy=False, but dl_device={wanted} is not where the array is, {own}")
+        copied = bool(copy) or wanted != own
+        if not copied and self._strides is not None and min(self._strides) < 0:
+            # Of the consumers, NumPy knows them; PyTorch 2.13 ends the process.
+            raise BufferError(
+                f"strides {self._strides}: consumers of DLPack need not know negative strides; copy=True exports a copy, "
+                f"and NumPy's asarray shares the memory"
+            )
+        shown = self._copied(Device("cpu") if wanted != own else self.device) if copied else self
+        owner: Any = shown
+        if wanted[0] == dlpack.CPU:
+            if stream not in (None, -1):
+                raise BufferError(f"stream={stream!r}: host memory has no streams that a consumer could name")
+            if copied or stream is None:
+                wait_for_uses(shown._buffer)
+        elif stream != -1:
+            owner = shown._hand_over(LEGACY if stream is None else stream)
+        tensor = dlpack.Tensor(
+            shown._address, (wanted[0], wanted[1]), shown._dtype, shown._shape, shown.strides,
+            not shown._writable, copied,
+        )  # fmt: skip
+        return dlpack.export_capsule(tensor, owner, max_version)
+
+    def _hand_over(self, stream: int) -> object:
+        """Let a consumer's stream use the memory; what is returned is to be held until the consumer is done."""
+        if stream == 0:
+            raise BufferError("stream=0 is ambiguous: 1 is the legacy default stream, 2 the thread's own")
+        if not self._order_foreign(stream):
+            return self
+        return _Lent(self, stream)
+
+    def _order_foreign(self, stream: int) -> bool:
+        """Have another library's stream wait for the work on this array; False if the host has waited instead."""
+        follows = True
+        for timeline, value in self._buffer.pending():
+            follows = timeline.entry.backend.foreign_wait(stream, timeline.queue, value) and follows
+        if not follows:
+            wait_for_uses(self._buffer)
+        timeline, value = self._buffer.contents()
+        if timeline.reached(value):
+            self._buffer.check()
+        return follows
 
     def _need_host_access(self, error: type[Exception]) -> None:
         source = self._buffer.source
@@ -91,6 +177,28 @@ class Protocols:
                 f"the host cannot reach memory of {source.device}; `await array.numpy()` copies it, "
                 f"`array.to('cpu')` moves it"
             )
+
+
+@until_exit
+class _Lent:
+    """Device memory in use by another library's stream.
+
+    A consumer may let go of it with work on its stream still to come. So the memory counts as used until that stream's present
+    end, by way of a stream of ours, which is made here since a finalizer should make nothing.
+    """
+
+    __slots__ = ("_array", "_foreign", "_stream")
+
+    def __init__(self, array: Protocols, foreign: int) -> None:
+        self._array = array
+        self._foreign = foreign
+        self._stream = Stream(array.device)
+
+    def __del__(self) -> None:
+        timeline = self._stream.timeline
+        if timeline.lost is None:
+            value = timeline.entry.backend.wait_foreign(timeline.queue, self._foreign)
+            self._array._buffer._stamp_aside(timeline, value)
 
 
 class _Exported:
@@ -106,10 +214,11 @@ class Unwaited:
 
     def __init__(self, array: Protocols) -> None:
         self._array = array
-        self.__array_interface__ = _interface(array, True)
+        self.__array_interface__ = interface(array, True)
 
 
-def _interface(array: Protocols, writable: bool) -> dict[str, Any]:
+def interface(array: Protocols, writable: bool) -> dict[str, Any]:
+    """What NumPy's and the CUDA array interface have in common."""
     return {
         "version": 3,
         "data": (array._address, not writable),

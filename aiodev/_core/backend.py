@@ -216,6 +216,17 @@ class Backend(ABC):
     def stamp(self, queue: int, cell: int) -> int:
         """Store the time, in ns of ``time.perf_counter_ns``'s clock, as int64 at address ``cell`` (host memory)."""
 
+    # Streams of other libraries, by the driver's handle (for CUDA as DLPack has it: 1 is the legacy default stream). Only
+    # backends whose memory the host cannot reach need these.
+
+    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
+        """Have another library's stream wait for ``value`` of ``queue``; False if it cannot: then the host waits."""
+        return False
+
+    def wait_foreign(self, queue: int, stream: int) -> int:
+        """Hold ``queue`` until another library's stream has done what it was given so far."""
+        raise NotImplementedError(f"backend {self.name!r} cannot wait for another library's stream")
+
     # Waiting
 
     @abstractmethod

@@ -19,7 +19,7 @@ from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import HostMemory
 from aiodev._backends.cpu.operations import Copy, Fill, Function, NativeCode
 from aiodev._backends.cpu.portable import PortableExecutor
-from aiodev._core.backend import Capabilities, DeviceProperties, KernelSpec
+from aiodev._core.backend import SUBMITTED, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.errors import BackendUnavailableError, DeviceError, DeviceLostError
 
 __all__ = ["SimulatedBackend", "SimulatedMemory"]
@@ -157,6 +157,7 @@ class SimulatedBackend(HostBackend):
         self._failures: list[tuple[int, BaseException]] = []
         self._failing_allocations = 0
         self._lost: dict[int, str] = {}
+        self._foreign: dict[int, tuple[int, memoryview[int]]] = {}
 
     def unavailable_reason(self) -> str | None:
         """What the constructor was told."""
@@ -193,6 +194,25 @@ class SimulatedBackend(HostBackend):
     def memory_info(self, index: int) -> tuple[int, int]:
         """See the ABC."""
         return self.memory.free(index), self.memory.total
+
+    # Streams of other libraries: for each handle that is mentioned, a queue of device 0
+
+    def foreign_queue(self, stream: int) -> tuple[int, memoryview[int]]:
+        """The queue that plays another library's stream, for tests to submit to, and its counters."""
+        with self._lock:
+            if stream not in self._foreign:
+                self._foreign[stream] = self.create_queue(0, 0, False)
+            return self._foreign[stream]
+
+    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
+        """See the ABC."""
+        self.wait(self.foreign_queue(stream)[0], queue, value)
+        return True
+
+    def wait_foreign(self, queue: int, stream: int) -> int:
+        """See the ABC."""
+        other, counters = self.foreign_queue(stream)
+        return self.wait(queue, other, counters[SUBMITTED])
 
     # Kernels
 

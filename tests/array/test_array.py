@@ -149,6 +149,20 @@ def test_asarray_of_an_array_is_itself() -> None:
         aiodev.asarray(array, dtype="f8")
 
 
+def test_asarray_copies_as_asked() -> None:
+    """copy=False shares a NumPy array's memory or raises; copy=True has its own, of our arrays too."""
+    host = np.arange(3)
+    assert aiodev.asarray(host, device="cpu", copy=False)._address == host.ctypes.data
+    assert aiodev.asarray(host, device="cpu")._address != host.ctypes.data
+    array = aiodev.asarray(host, device="cpu")
+    copied = aiodev.asarray(array, copy=True)
+    assert copied._address != array._address
+    assert np.array_equal(copied.numpy_blocking(), host)
+    for obj, dtype in ((host, "f4"), ([1, 2], None), (host.astype(">i8"), None)):
+        with pytest.raises(ValueError):
+            aiodev.asarray(obj, dtype, "cpu", copy=False)
+
+
 @given(hnp.arrays(hnp.scalar_dtypes().filter(lambda d: d.kind in "biufc" and d.itemsize <= 16), SHAPES))
 @settings(deadline=None, max_examples=40)
 def test_round_trip(host: np.ndarray[Any, Any]) -> None:

@@ -16,7 +16,16 @@ from aiodev.testing.latch import Latch
 from aiodev.testing.simulated import SimulatedBackend
 
 BIG = (7, PIECES + 5, 6)
-INDICES = [np.s_[:], np.s_[::2], np.s_[:, ::2], np.s_[..., ::2], np.s_[::-1, :, ::-3], np.s_[1], np.s_[..., 2], np.s_[:0]]
+INDICES = [
+    np.s_[:],
+    np.s_[::2],
+    np.s_[:, ::2],
+    np.s_[..., ::2],
+    np.s_[::-1, :, ::-3],
+    np.s_[1],
+    np.s_[..., 2],
+    np.s_[:0],
+]
 
 
 @pytest.fixture(scope="module", params=["cpu", "sim"])

@@ -122,13 +122,13 @@ def test_dlpack_options() -> None:
 
 
 def test_memory_of_other_devices_is_refused() -> None:
-    """Only host memory can be shared so far."""
+    """Only memory of the host and of CUDA can be shared."""
 
     class Elsewhere:
         def __dlpack_device__(self) -> tuple[int, int]:
-            return 2, 0
+            return 8, 0
 
-    with pytest.raises(BufferError, match="type 2"):
+    with pytest.raises(BufferError, match="type 8"):
         aiodev.from_dlpack(Elsewhere())
 
 

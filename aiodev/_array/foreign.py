@@ -1,0 +1,155 @@
+"""Arrays over memory that other libraries own: through DLPack, NumPy's or the CUDA array interface."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aiodev._array import dlpack, layout
+from aiodev._array.array import Array, make_array
+from aiodev._array.dtypes import DType, parse_dtype
+from aiodev._array.protocols import LEGACY
+from aiodev._core.current import current_stream
+from aiodev._core.device import Device
+from aiodev._core.registry import DeviceLike, registry
+from aiodev._memory.buffer import Buffer, Foreign
+
+if TYPE_CHECKING:
+    from aiodev._core.stream import Stream
+
+__all__ = ["from_dlpack", "is_elsewhere", "share_elsewhere", "wrap_host"]
+
+#: DLPack's device types as ours. Page-locked memory is the host's; managed memory is any device's.
+_HOMES = {dlpack.CPU: "cpu", dlpack.CUDA_HOST: "cpu", dlpack.CUDA: "cuda", dlpack.CUDA_MANAGED: "cuda"}
+
+
+def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | None = None) -> Array:
+    """An array over the memory of another library's array, which lives as long; read-only if that is.
+
+    Host memory becomes an array on a CPU device, whichever ``device`` says. What the other library has in flight on the
+    array is waited for on the device; host memory must be ready, as libraries with queues see to when they export.
+
+    Args:
+        x: an object with ``__dlpack__`` and ``__dlpack_device__``.
+        device: where the array is to be; where ``x`` is by default. Elsewhere needs a copy.
+        copy: True for a copy, False for none, None for one only where there must be.
+
+    Raises:
+        BufferError: ``copy=False`` and another device, or memory that no array can be over.
+
+    Example:
+        >>> import aiodev, numpy
+        >>> host = numpy.zeros(3)
+        >>> shared = aiodev.from_dlpack(host)
+        >>> host[1] = 7
+        >>> shared.numpy_blocking()
+        array([0., 7., 0.])
+    """
+    wanted = None if device is None else registry.resolve(device)[1]
+    shared = x[...] if isinstance(x, Array) else _consume(x, wanted)
+    if wanted is not None and shared.device is not wanted:
+        if copy is False:
+            raise BufferError(f"copy=False, but the memory is on {shared.device}, not on {wanted}")
+        return shared._copied(wanted)
+    return shared._copied(shared.device) if copy else shared
+
+
+def _consume(x: Any, wanted: Device | None) -> Array:
+    kind, index = x.__dlpack_device__()
+    if kind not in _HOMES:
+        raise BufferError(f"DLPack device type {kind}: memory of the host (1, 3) and of CUDA (2, 13) can be shared")
+    if _HOMES[kind] == "cpu":
+        home = wanted if wanted is not None and wanted.type == "cpu" else Device("cpu")
+        stream = current_stream(home)
+        try:
+            capsule = _ask(x)
+        except BufferError:
+            if isinstance(x, np.ndarray) and not x.flags.writeable:  # NumPy before 2.1 has no capsule that says so
+                return wrap_host(x, stream)
+            raise
+        return _array_of(dlpack.import_capsule(capsule), stream, 0, host=True)
+    stream = current_stream(Device(_HOMES[kind], index))
+    capsule = _ask(x, stream=LEGACY)
+    return _array_of(dlpack.import_capsule(capsule), stream, _follow_foreign(stream, LEGACY), host=False)
+
+
+def _ask(x: Any, **arguments: Any) -> Any:
+    """A capsule of the newest kind that the producer has."""
+    try:
+        return x.__dlpack__(**arguments, max_version=dlpack.VERSION)
+    except TypeError:  # a producer of before there were versions
+        return x.__dlpack__(**arguments)
+
+
+def _follow_foreign(stream: Stream, foreign: int) -> int:
+    """Order a stream of ours after another library's; returns the number of the wait."""
+    timeline = stream.timeline
+    timeline.entry.ensure_started()  # the driver runs already: the memory is there
+    value: int = timeline.entry.backend.wait_foreign(timeline.queue, foreign)
+    return value
+
+
+def _array_of(imported: dlpack.Imported, stream: Stream, value: int, host: bool) -> Array:
+    tensor = imported.tensor
+    return _make(
+        stream, tensor.address, tensor.shape, tensor.dtype, tensor.strides, tensor.read_only, imported, value, host
+    )
+
+
+def _make(
+    stream: Stream, address: int, shape: layout.Shape, dtype: DType, strides: layout.Shape | None, read_only: bool,
+    owner: object, value: int, host: bool,
+) -> Array:  # fmt: skip
+    if address % dtype.alignment and 0 not in shape:
+        raise BufferError(f"the memory at {address:#x} is not aligned for {dtype}; aiodev.asarray copies it")
+    if strides is not None and layout.is_contiguous(layout.Layout(shape, strides), dtype.itemsize):
+        strides = None
+    source = Foreign(stream.device, owner)
+    source.host_accessible = host
+    buffer = Buffer(address, source, None, stream.timeline, value)
+    return make_array(buffer, address, shape, dtype, strides, not read_only)
+
+
+def wrap_host(host: np.ndarray[Any, DType], stream: Stream) -> Array:
+    """An array over a host array's memory, as a device sees it that shares the host's.
+
+    Raises:
+        BufferError: it is not aligned, or in the other byte order.
+    """
+    interface = host.__array_interface__
+    address, read_only = interface["data"]
+    dtype = parse_dtype(host.dtype)
+    if dtype != host.dtype:
+        raise BufferError(f"dtype {host.dtype} has the other byte order; aiodev.asarray converts it")
+    return _make(stream, address, host.shape, dtype, interface["strides"], read_only, host, 0, host=True)
+
+
+def is_elsewhere(obj: Any) -> bool:
+    """Whether an object's elements are where NumPy cannot reach them."""
+    ask = getattr(obj, "__dlpack_device__", None)
+    if ask is not None:
+        return _HOMES.get(ask()[0]) != "cpu"
+    return hasattr(obj, "__cuda_array_interface__")
+
+
+def share_elsewhere(obj: Any) -> Array:
+    """An array over such an object's memory, by DLPack, else by the CUDA array interface.
+
+    Raises:
+        BufferError: what the interface describes is no array of ours.
+    """
+    if hasattr(obj, "__dlpack__"):
+        return from_dlpack(obj)
+    found = obj.__cuda_array_interface__
+    if found.get("mask") is not None:
+        raise BufferError("a masked array cannot be shared")
+    current = registry.resolve(None)[1]
+    stream = current_stream(current if current.type == "cuda" else "cuda")
+    foreign = found.get("stream")
+    if foreign == 0:
+        raise BufferError("the CUDA array interface names stream 0, which is ambiguous")
+    value = 0 if foreign is None else _follow_foreign(stream, foreign)
+    address, read_only = found["data"]
+    shape, dtype = tuple(found["shape"]), parse_dtype(found["typestr"])
+    return _make(stream, address or 0, shape, dtype, found.get("strides"), read_only, obj, value, host=False)
