@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from aiodev._core import stream as _stream, trace
 from aiodev._core.device import Device
 from aiodev._core.timeline import totals
+from aiodev._kernel.service import totals as kernel_totals
 
 __all__ = ["Activity", "counters", "record"]
 
@@ -36,8 +37,9 @@ def counters() -> dict[str, int]:
     """Totals of this process so far.
 
     ``events_recorded``: calls of ``record``. ``waits_enqueued``: waits of a stream for another that the device had to
-    be given. ``waits_elided``: those that were ordered already, so that nothing was enqueued. Subtract two readings to
-    see what a piece of a program does.
+    be given. ``waits_elided``: those that were ordered already, so that nothing was enqueued. ``kernels_compiled``:
+    kernels, each for one combination of types, that no process had compiled before. ``kernels_loaded``: those that were
+    found in the disk cache. Subtract two readings to see what a piece of a program does.
 
     Example:
         >>> from aiodev import profiler
@@ -47,7 +49,7 @@ def counters() -> dict[str, int]:
         >>> profiler.counters()["waits_elided"] - before
         1
     """
-    return {name: getattr(totals, name) for name in sorted(totals.__slots__)}
+    return {name: getattr(source, name) for source in (totals, kernel_totals) for name in sorted(source.__slots__)}
 
 
 @contextmanager

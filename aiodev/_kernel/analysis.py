@@ -5,8 +5,8 @@ failure of the kernel leaves those as they are)? And what does it combine a scal
 that)? Where there is no source, as at a plain prompt, nothing is known and nothing is refused here; the compiler still
 refuses a write to a read-only array.
 
-It runs at a kernel's first launch, on the loop's thread, so it looks at each node once and reads no more of the file than
-the body's lines.
+It runs at a kernel's first launch, on the loop's thread, so it looks at each node once, reads no more of the file than the
+body's lines, and remembers what it found for a code object, which many functions may share.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import ast
 import inspect
 import linecache
 import textwrap
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
@@ -50,24 +51,27 @@ class BodyUse:
         return self.known and self.indices.get(name, -1) >= ndim
 
 
+_known: weakref.WeakKeyDictionary[CodeType, dict[tuple[str, ...], BodyUse]] = weakref.WeakKeyDictionary()
+
+
 def analyse(function: Callable[..., None], parameters: tuple[str, ...]) -> BodyUse:
     """How ``function`` uses ``parameters``."""
-    tree = _tree(function)
-    if tree is None:
-        return BodyUse(integral=set(parameters), known=False)
+    known = _known.setdefault(function.__code__, {})
+    use = known.get(parameters)
+    if use is None:
+        tree = _tree(function)
+        known[parameters] = use = (
+            BodyUse(integral=set(parameters), known=False) if tree is None else _analyse_tree(tree, parameters)
+        )
+    return use
+
+
+def _analyse_tree(tree: ast.AST, parameters: tuple[str, ...]) -> BodyUse:
     use = BodyUse(indices=dict.fromkeys(parameters, _MANY))
     names = frozenset(parameters)
-    parents: dict[ast.AST, ast.AST] = {}
-    found: list[ast.Name] = []
-    queue: list[ast.AST] = [tree]
-    for node in queue:
-        for child in ast.iter_child_nodes(node):
-            parents[child] = node
-            queue.append(child)
-        if isinstance(node, ast.Name):
-            if node.id in names:
-                found.append(node)
-        elif isinstance(node, ast.Subscript):
+    nodes, parents = _walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.Subscript):
             if isinstance(node.ctx, ast.Store):
                 use.written |= _roots(node.value) & names
         elif isinstance(node, ast.Call):
@@ -77,11 +81,26 @@ def analyse(function: Callable[..., None], parameters: tuple[str, ...]) -> BodyU
                 use.indices = dict.fromkeys(parameters, -1)
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return):
             _note_partners(node, names, use)
-    for name in found:
-        _note_reading(name, parents, use)
-        if isinstance(name.ctx, ast.Store) or not _meets_elements(name, parents):
-            use.integral.add(name.id)
+    for node in nodes:
+        if isinstance(node, ast.Name) and node.id in names:
+            _note_reading(node, parents, use)
+            if isinstance(node.ctx, ast.Store) or not _meets_elements(node, parents):
+                use.integral.add(node.id)
     return use
+
+
+def _walk(tree: ast.AST) -> tuple[list[ast.AST], dict[ast.AST, ast.AST]]:
+    """Every node that matters, and each one's parent. What has no children is not looked into."""
+    nodes: list[ast.AST] = [tree]
+    parents: dict[ast.AST, ast.AST] = {}
+    for node in nodes:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            for child in value if value.__class__ is list else (value,):
+                if isinstance(child, ast.AST) and child._fields:
+                    parents[child] = node
+                    nodes.append(child)
+    return nodes, parents
 
 
 def _tree(function: Callable[..., None]) -> ast.AST | None:

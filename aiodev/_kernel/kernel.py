@@ -18,7 +18,7 @@ from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.launch import generate_call
-from aiodev._kernel.loaded import GatedCompletion, wait_for
+from aiodev._kernel.loaded import GatedCompletion, Loaded
 from aiodev._kernel.options import Options, parse_options
 from aiodev._kernel.parameters import complete, parameters_of
 from aiodev._kernel.place import Place, parse_place
@@ -148,7 +148,7 @@ class Kernel:
         where = next((key[0] for arg in args if (key := getattr(arg, "_key", None)) is not None), None)
         if device is not None or where is None:
             where = registry.resolve(device)[1]
-        await wait_for(self._variants.of(complete(self.name, self._parameters, args), where).loading)
+        await Loaded(self._variants.of(complete(self.name, self._parameters, args), where).loading)
 
     def bind(self, place: Any, *args: Any) -> BoundLaunch:
         """A launch with everything fixed, to be made again and again: calling it submits, for less than a plain launch.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from aiodev._core.backend import FAULTS
 from aiodev._core.completion import Completion
-from aiodev._core.reactor import wait, wait_blocking
+from aiodev._core.reactor import current_reactor, wait, wait_blocking
 from aiodev._kernel.service import Loading
 
-__all__ = ["GatedCompletion", "wait_for"]
+__all__ = ["GatedCompletion", "Loaded"]
 
 
 class GatedCompletion(Completion):
@@ -36,19 +35,23 @@ class GatedCompletion(Completion):
             self.timeline.check(self.value)
 
 
-async def wait_for(loading: Loading) -> None:
-    """Wait until ``loading`` has its outcome.
+class Loaded:
+    """Waits until a kernel is there; cancellation stops the waiting, not the compilation.
 
     Raises:
-        CompileError: it failed.
+        CompileError: it does not compile.
     """
-    if not loading.ready:
-        import anyio  # neither is needed otherwise
-        import anyio.to_thread
 
-        done = threading.Event()
-        loading.when_done(lambda error: done.set())
-        # A limiter of its own: what waits here must not keep anybody else's blocking calls from their threads.
-        await anyio.to_thread.run_sync(done.wait, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
-    if loading.error is not None:
-        raise loading.error
+    def __init__(self, loading: Loading) -> None:
+        self._loading = loading
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        loading = self._loading
+        if not loading.ready and loading.error is None:
+            yield from current_reactor().start(self)
+        if loading.error is not None:
+            raise loading.error
+
+    def start_soon(self, callback: Callable[[BaseException | None], object]) -> None:
+        """Call back when the outcome is known: to a reactor this is like a backend that starts."""
+        self._loading.when_done(callback)

@@ -23,9 +23,22 @@ from aiodev._kernel.cache import cache_key, is_compiled, mark_compiled
 from aiodev._kernel.pool import WorkerPool
 from aiodev._kernel.snapshot import Snapshot, Uncapturable
 
-__all__ = ["Loading", "service"]
+__all__ = ["Loading", "Totals", "service", "totals"]
 
 logger = logging.getLogger("aiodev")
+
+
+class Totals:
+    """What became of kernels so far in this process; see :func:`aiodev.profiler.counters`."""
+
+    __slots__ = ("kernels_compiled", "kernels_loaded")
+
+    def __init__(self) -> None:
+        self.kernels_compiled = 0
+        self.kernels_loaded = 0
+
+
+totals = Totals()
 
 
 class Loading:
@@ -79,7 +92,6 @@ class Service:
         self._requests: queue.SimpleQueue[tuple[Loading, Callable[[], None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.workers = WorkerPool()
-        self.compiled = 0  #: kernels that were not in the cache
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads and the workers are the parent's."""
@@ -123,14 +135,16 @@ class Service:
             data = loading.snapshot.to_bytes()
         except Uncapturable as reason:
             logger.debug("%s: compiled in this process, and not kept: %s", spec.name, reason)
+            totals.kernels_compiled += 1
             self._finish(loading)
             return
         loading.spec = spec = replace(spec, key=key)
         directory = settings.cache_dir
         if is_compiled(directory, backend.name, key):
+            totals.kernels_loaded += 1
             self._finish(loading)
             return
-        self.compiled += 1
+        totals.kernels_compiled += 1
         job = (backend.name, spec, data, directory)
         self.workers.submit(job, lambda error: self._request(loading, lambda: self._compiled(loading, error)))
 

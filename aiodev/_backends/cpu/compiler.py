@@ -32,6 +32,7 @@ from aiodev._backends.cpu.compiler_errors import decode_error
 from aiodev._backends.cpu.compiler_function import jit_function
 from aiodev._backends.cpu.compiler_interpreted import interpreted_entry
 from aiodev._backends.cpu.compiler_intrinsics import array_at, counted, scalar_at
+from aiodev._backends.cpu.compiler_object import CompiledEntry, emit, link
 from aiodev._backends.cpu.compiler_pipeline import EntryCompiler, entry_flags
 from aiodev._backends.cpu.compiler_source import Argument, entry_source, parse_arguments
 from aiodev._core.backend import KernelSpec
@@ -43,7 +44,7 @@ __all__ = ["compile_kernel", "compile_result", "decode_error", "load_kernel", "t
 OPTIONS = frozenset({"boundscheck", "fastmath"})
 
 # Code that was loaded lives as long as the process: a queue may hold its address at any time.
-_loaded: dict[str, tuple[int, Any]] = {}
+_loaded: dict[str, int] = {}
 _lock = threading.Lock()
 
 compiler_lang.install()
@@ -70,7 +71,7 @@ def compile_kernel(spec: KernelSpec, directory: str) -> None:
     path = _path(spec, directory)
     if config.DISABLE_JIT or disk.read(path) is not None:
         return
-    disk.write(path, compile_result(spec)._reduce())
+    _compile(spec, path)
 
 
 def load_kernel(spec: KernelSpec, directory: str) -> int | Callable[[bytes, int, int], None]:
@@ -84,18 +85,24 @@ def load_kernel(spec: KernelSpec, directory: str) -> int | Callable[[bytes, int,
     with _lock:
         found = _loaded.get(spec.key) if spec.key else None
     if found is not None:
-        return found[0]
+        return found
     path = _path(spec, directory)
-    reduced = disk.read(path)
-    if reduced is None:
-        result = compile_result(spec)
-        disk.write(path, result._reduce())
-    else:
-        with global_compiler_lock:
-            result = numba_compiler.CompileResult._rebuild(cpu_target.target_context, *reduced)
-    address: int = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+    data = disk.read(path)
+    address = link(CompiledEntry.from_bytes(data) if data is not None else _compile(spec, path))
+    if not spec.key:
+        return address
     with _lock:
-        return _loaded.setdefault(spec.key or str(address), (address, result))[0]
+        return _loaded.setdefault(spec.key, address)
+
+
+def _compile(spec: KernelSpec, path: Path | None) -> CompiledEntry:
+    """Compile, and keep it at ``path``."""
+    with global_compiler_lock:
+        result = compile_result(spec)
+        entry = emit(result)
+    if not result.library.has_dynamic_globals:  # addresses of this process
+        disk.write(path, entry.to_bytes())
+    return entry
 
 
 def _path(spec: KernelSpec, directory: str) -> Path | None:

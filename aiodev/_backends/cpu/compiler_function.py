@@ -7,6 +7,7 @@ alone, since numba knows those that it knows by their identity.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from typing import Any
 
@@ -27,52 +28,46 @@ def jit_function(function: Any, **options: Any) -> Any:
 
 
 class _Copier:
-    """Jits a function and, once each, the plain functions that it reaches."""
+    """Jits a function and, once each, the plain functions that it reaches.
+
+    A copy is jitted before its names are filled in, so that functions may call themselves and each other.
+    """
 
     def __init__(self, options: dict[str, Any]) -> None:
         install_error_model()
         self._options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
         self._done: dict[int, Any] = {}
-        self._busy: set[int] = set()
 
     def jit(self, function: types.FunctionType) -> Any:
         found = self._done.get(id(function))
         if found is None:
-            self._busy.add(id(function))
-            copied = self._copy(function)
+            namespace = dict(function.__globals__)
+            cells = tuple(types.CellType() for _ in function.__closure__ or ())
+            copied = _copy(function, namespace, cells)
             found = self._done[id(function)] = njit(pipeline_class=EntryCompiler, **self._options)(copied)
-            self._busy.discard(id(function))
+            for name in _names(function.__code__):
+                if name in namespace:
+                    namespace[name] = self._jitted(namespace[name])
+            for cell, original in zip(cells, function.__closure__ or (), strict=True):
+                with contextlib.suppress(ValueError):  # an empty cell; numba says so better
+                    cell.cell_contents = self._jitted(original.cell_contents)
         return found
 
-    def _copy(self, function: types.FunctionType) -> types.FunctionType:
-        names = _names(function.__code__)
-        changed = {
-            name: jitted
-            for name in names
-            if name in function.__globals__ and (jitted := self._jitted(function.__globals__[name])) is not None
-        }
-        cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
-        if not changed and cells == (function.__closure__ or ()):
-            return function
-        namespace = {**function.__globals__, **changed}
-        copied = types.FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, cells)
-        copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
-        copied.__kwdefaults__, copied.__doc__ = function.__kwdefaults__, function.__doc__
-        return copied
-
-    def _cell(self, cell: types.CellType) -> types.CellType:
-        try:
-            jitted = self._jitted(cell.cell_contents)
-        except ValueError:  # an empty cell; numba says so better
-            return cell
-        return cell if jitted is None else types.CellType(jitted)
-
-    def _jitted(self, value: object) -> Any:
-        """The jitted form of a plain function or of another kernel; None for anything else."""
+    def _jitted(self, value: Any) -> Any:
+        """The jitted form of a plain function or of another kernel; anything else as it is."""
         plain = value if isinstance(value, types.FunctionType) else getattr(value, "__aiodev_body__", None)
         if plain is None or _is_known(plain.__module__ or "") and plain is value:
-            return None
-        return None if id(plain) in self._busy else self.jit(plain)
+            return value
+        return self.jit(plain)
+
+
+def _copy(
+    function: types.FunctionType, namespace: dict[str, Any], cells: tuple[types.CellType, ...]
+) -> types.FunctionType:
+    copied = types.FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, cells)
+    copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
+    copied.__kwdefaults__, copied.__doc__ = function.__kwdefaults__, function.__doc__
+    return copied
 
 
 def _is_known(module: str) -> bool:

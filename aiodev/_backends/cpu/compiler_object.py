@@ -1,0 +1,133 @@
+"""Compiled kernels as object files of our own making: emitted with one public symbol, linked into this process by LLVM.
+
+numba names a function by its module, its name, its types and a number that counts within a process. So two kernels of one name
+that were compiled by two processes have the same symbols inside, and LLVM would join them: one kernel would call the
+other's functions. Here everything in a kernel's module is made internal to it, except its entry, which gets a name that
+nothing else has. To load what is left takes some ten times fewer calls of LLVM than numba's way, each of which takes a lock.
+
+Code that makes Python objects, for the arguments of an exception, finds numba's *environment* of its function by a pointer,
+which is filled in when the code is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import secrets
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import binding as llvm
+from numba.core import config
+from numba.core.environment import Environment, lookup_environment
+from numba.core.registry import cpu_target
+from numba.core.serialize import dumps
+
+__all__ = ["CompiledEntry", "emit", "link"]
+
+#: Pointers through which functions that call themselves, or each other, are reached; numba fills them in when it loads.
+_UNRESOLVED = ".numba.unresolved$"
+#: Pointers to environments.
+_ENVIRONMENT = "_ZN08NumbaEnv"
+
+_lock = threading.Lock()
+_engines: list[Any] = []
+_environments: list[Any] = []
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledEntry:
+    """The object file of a kernel's entry.
+
+    Attributes:
+        symbol: the entry's.
+        environments: for each environment that the code needs, the symbol of its pointer, and its constants, pickled.
+        code: the file's content.
+    """
+
+    symbol: str
+    environments: tuple[tuple[str, bytes], ...]
+    code: bytes
+
+    def to_bytes(self) -> bytes:
+        """For a file."""
+        return pickle.dumps((self.symbol, self.environments, self.code))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CompiledEntry:
+        """From :meth:`to_bytes`."""
+        return cls(*pickle.loads(data))
+
+
+def emit(result: Any) -> CompiledEntry:
+    """The entry that numba compiled, as an object file for this machine. The compiler must be this thread's alone."""
+    module = result.library._final_module.clone()
+    for variable in list(module.global_variables):
+        if variable.name.startswith(_UNRESOLVED):
+            _resolve(module, variable.name)
+    unique = secrets.token_hex(16)
+    symbol = f"aiodev_entry_{unique}"
+    for function in module.functions:
+        if function.name == result.fndesc.llvm_func_name:
+            function.name = symbol
+        elif not function.is_declaration:
+            function.linkage = "internal"
+    for variable in module.global_variables:
+        if not variable.is_declaration and variable.linkage.name not in ("internal", "private"):
+            variable.linkage = "internal"
+    _drop_unused(module)
+    environments: list[tuple[str, bytes]] = []
+    for variable in module.global_variables:
+        if variable.name.startswith(_ENVIRONMENT):
+            environment = lookup_environment(variable.name)
+            variable.name = f"aiodev_environment_{len(environments)}_{unique}"
+            variable.linkage = "external"
+            environments.append((variable.name, dumps([] if environment is None else environment.consts)))
+    code = cpu_target.target_context.codegen()._tm.emit_object(module)
+    return CompiledEntry(symbol, tuple(environments), code)
+
+
+def _resolve(module: Any, pointer: str) -> None:
+    """Define a pointer to a function of the module."""
+    function = pointer.removeprefix(_UNRESOLVED)
+    text = f'declare void @"{function}"()\n@"{pointer}" = global ptr @"{function}"\n'
+    module.link_in(llvm.parse_assembly(text))
+
+
+def _drop_unused(module: Any) -> None:
+    """Leave out what has been inlined everywhere."""
+    machine = cpu_target.target_context.codegen()._tm
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, builder)
+
+
+def link(entry: CompiledEntry) -> int:
+    """Link an object file into this process; returns the entry's address, which stays valid for ever."""
+    with _lock:
+        if not _engines:
+            _engines.append(_make_engine())
+        engine = _engines[0]
+        engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(entry.code))
+        engine.finalize_object()
+        for symbol, constants in entry.environments:
+            environment = Environment({})
+            environment.consts.extend(pickle.loads(constants))
+            _environments.append(environment)
+            pointer = ctypes.c_void_p.from_address(engine.get_global_value_address(symbol))
+            pointer.value = id(environment)
+        address: int = engine.get_function_address(entry.symbol)
+    return address
+
+
+def _make_engine() -> Any:
+    """A linker like numba's own."""
+    codegen = cpu_target.target_context.codegen()
+    options: dict[str, Any] = {"opt": config.OPT}
+    codegen._customize_tm_options(options)
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(**options)
+    module = llvm.parse_assembly("")
+    module.triple = llvm.get_process_triple()
+    return llvm.create_mcjit_compiler(module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER)

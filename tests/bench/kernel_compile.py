@@ -1,0 +1,110 @@
+"""How late the loop is while kernels are compiled, and while they are loaded from the disk cache."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+from core_loop import _lags as lags_during
+from harness import Bar, Figure, Run
+
+import aiodev
+from aiodev import profiler
+
+__all__ = ["FIGURES", "compile_lag", "load_lag"]
+
+Work = Callable[[], Awaitable[object]]
+
+#: The cases' names, by what is told of each: the 99th percentile, and the worst.
+_BARS = [Bar("idle loop", within=1.0), Bar("idle loop, worst", within=15.0, case="aiodev, worst")]
+
+
+def _body(constant: int) -> Any:
+    """A body that its constant makes another kernel, to the disk cache and to numba."""
+
+    def body(i, a, x, y, out):
+        total = a * x[i] + y[i]
+        if total > constant:
+            total = np.sqrt(total) - y[i]
+        out[i] = total
+
+    return body
+
+
+async def compile_all(first: int, count: int) -> None:
+    """Compile, or load, as many kernels at once."""
+    arrays = [aiodev.zeros(64, dtype=np.float32, device="cpu") for _ in range(3)]
+    kernels = [aiodev.kernel(_body(first + number)) for number in range(count)]
+    await asyncio.gather(*(kernel.compile(2.0, *arrays) for kernel in kernels))
+
+
+async def _numba_in_threads(first: int, count: int) -> None:
+    import numba
+
+    single, array = numba.float32, numba.float32[::1]
+
+    def compile_one(constant: int) -> None:
+        numba.njit((numba.int64, single, array, array, array))(_body(constant))
+
+    await asyncio.gather(*(asyncio.to_thread(compile_one, first + number) for number in range(count)))
+
+
+async def _measure(cases: dict[str, Work]) -> dict[str, float]:
+    """The 99th percentile and the worst lateness of a 1 ms timer while each case runs."""
+    values: dict[str, float] = {}
+    for name, work in cases.items():
+        lags = await lags_during(work)
+        values[name] = statistics.quantiles(lags, n=100)[98]
+        values[f"{name}, worst"] = max(lags)
+    return values
+
+
+async def compile_lag(run: Run) -> Figure:
+    """Lateness of a 1 ms timer while a hundred kernels compile at once."""
+    count = 3 if run.smoke else 100
+    first = time.time_ns()
+    await compile_all(first - 1, 1)
+    cases: dict[str, Work] = {
+        "aiodev": lambda: compile_all(first, count),
+        "numba in asyncio.to_thread": lambda: _numba_in_threads(first, count),
+        "idle loop": lambda: asyncio.sleep(0.1 if run.smoke else 5.0),
+    }
+    return Figure(f"lag of a 1 ms timer while {count} kernels compile", "ms", await _measure(cases), _BARS)
+
+
+async def load_lag(run: Run) -> Figure:
+    """The same while a fresh process loads a hundred kernels that were compiled by another."""
+    count = 3 if run.smoke else 100
+    first = time.time_ns()
+    await compile_all(first, count)
+    samples: list[dict[str, float]] = []
+    for _ in range(1 if run.smoke else 3):
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, __file__, str(first), str(count), stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await child.communicate()
+        samples.append(json.loads(output))
+    values = {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
+    return Figure(f"lag of a 1 ms timer while {count} kernels are loaded from the disk cache", "ms", values, _BARS)
+
+
+async def _load(first: int, count: int) -> None:
+    """What the child does."""
+    await aiodev.init("cpu")
+    before = profiler.counters()
+    values = await _measure({"aiodev": lambda: compile_all(first, count), "idle loop": lambda: asyncio.sleep(1.0)})
+    after = profiler.counters()
+    assert after["kernels_compiled"] == before["kernels_compiled"], "nothing was to be compiled"
+    print(json.dumps(values))
+
+
+FIGURES = {"compile-lag": compile_lag, "load-lag": load_lag}
+
+if __name__ == "__main__":
+    asyncio.run(_load(int(sys.argv[1]), int(sys.argv[2])))
