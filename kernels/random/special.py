@@ -1,7 +1,8 @@
 """Logarithm, exponential function and logarithm of factorials in double precision, for methods that accept or reject.
 
 A comparison that came out otherwise on another device would change a number altogether, not in its last places. So these, as
-those of :mod:`aiodev.kernels.random.functions`, are made of operations that every device rounds alike.
+those of :mod:`aiodev.kernels.random.functions`, are made of operations that every device rounds alike; those of
+:mod:`aiodev.lang` are each device's own.
 """
 
 from __future__ import annotations
