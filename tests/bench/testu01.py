@@ -1,8 +1,8 @@
 """``python tests/bench/testu01.py [--seed N] [small|rabbit|crush]…``: TestU01's batteries on the generator's words.
 
-Needs a C compiler and TestU01 (Debian: ``libtestu01-0-dev``, from non-free); ``CFLAGS`` and ``LDFLAGS`` may say where it is. Each
-battery reads the words as they come, with their bits reversed, and in turns from 1,000 spawned generators. It prints what TestU01
-finds remarkable: p-values outside [0.001, 0.999].
+Needs a C compiler and TestU01 (Debian: ``libtestu01-0-dev``, from non-free); ``CFLAGS`` and ``LDFLAGS`` may say where it is.
+Each battery reads the words as they come, with their bits reversed, and in turns from 1,000 spawned generators. It prints what
+TestU01 finds remarkable: p-values outside [0.001, 0.999].
 """
 
 from __future__ import annotations
