@@ -88,7 +88,7 @@ def load_kernel(spec: KernelSpec, directory: str) -> int | Callable[[bytes, int,
         return found
     path = _path(spec, directory)
     data = disk.read(path)
-    address = link(CompiledEntry.from_bytes(data) if data is not None else _compile(spec, path))
+    address = link(CompiledEntry(*data) if data is not None else _compile(spec, path))
     if not spec.key:
         return address
     with _lock:
@@ -101,7 +101,7 @@ def _compile(spec: KernelSpec, path: Path | None) -> CompiledEntry:
         result = compile_result(spec)
         entry = emit(result)
     if not result.library.has_dynamic_globals:  # addresses of this process
-        disk.write(path, entry.to_bytes())
+        disk.write(path, tuple(entry))
     return entry
 
 

@@ -1,8 +1,8 @@
 """The disk cache's files: one compiled kernel each, named by the hash of all that determines it.
 
-A file is a digest and what it is the digest of. It is written under another name and renamed, so readers see all of it or
-nothing; one that is damaged counts as absent and is written anew. Like numba's own, the cache must only be writable by
-its owner: loading runs what it holds.
+A file is a digest and a pickle. It is written under another name and renamed, so readers see all of it or nothing; one that
+is damaged, or made by a numba that pickles otherwise, counts as absent and is written anew. Like numba's own, the
+cache must only be writable by its owner: loading runs what it holds.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pickle
 import tempfile
 from pathlib import Path
+from typing import Any
 
 __all__ = ["path_of", "read", "write"]
 
@@ -25,7 +27,7 @@ def path_of(directory: str, name: str, key: str, target: str) -> Path:
     return Path(directory, "cpu", digest[:2], f"{readable}-{digest[2:34]}.bin")
 
 
-def read(path: Path | None) -> bytes | None:
+def read(path: Path | None) -> Any:
     """What was written at ``path``; None when nothing is, or nothing that can be used."""
     if path is None:
         return None
@@ -34,13 +36,21 @@ def read(path: Path | None) -> bytes | None:
     except OSError:
         return None
     digest, payload = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    return payload if digest == _digest(payload) else None
+    if digest != _digest(payload):
+        return None
+    try:
+        return pickle.loads(payload)
+    except (pickle.UnpicklingError, AttributeError, ImportError, EOFError, IndexError, TypeError, ValueError):
+        return None
 
 
-def write(path: Path | None, payload: bytes) -> None:
-    """Keep ``payload`` at ``path``. A cache that cannot be written to is no error: the next process compiles again."""
+def write(path: Path | None, content: Any) -> None:
+    """Keep ``content`` at ``path``. A cache that cannot be written to is no error: the next process compiles again."""
     if path is None:
         return
+    from numba.core.serialize import dumps  # knows how to pickle what numba made
+
+    payload = dumps(content)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")

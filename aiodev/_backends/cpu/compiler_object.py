@@ -15,8 +15,7 @@ import ctypes
 import pickle
 import secrets
 import threading
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import binding as llvm
 from numba.core import config
@@ -36,9 +35,8 @@ _engines: list[Any] = []
 _environments: list[Any] = []
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledEntry:
-    """The object file of a kernel's entry.
+class CompiledEntry(NamedTuple):
+    """The object file of a kernel's entry; plain data, for the disk cache.
 
     Attributes:
         symbol: the entry's.
@@ -49,15 +47,6 @@ class CompiledEntry:
     symbol: str
     environments: tuple[tuple[str, bytes], ...]
     code: bytes
-
-    def to_bytes(self) -> bytes:
-        """For a file."""
-        return pickle.dumps((self.symbol, self.environments, self.code))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> CompiledEntry:
-        """From :meth:`to_bytes`."""
-        return cls(*pickle.loads(data))
 
 
 def emit(result: Any) -> CompiledEntry:
