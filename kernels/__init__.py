@@ -73,6 +73,7 @@ from aiodev.kernels.views import (
     reshape,
     squeeze,
 )
+from aiodev.kernels.warming import warm_up
 
 aiodev.register_library(__name__)
 
@@ -151,5 +152,6 @@ __all__ = [
     "tile",
     "trunc",
     "vecdot",
+    "warm_up",
     "where",
 ]

@@ -1,0 +1,160 @@
+"""Compiling the standard kernels ahead of time.
+
+What there is to compile is found by calling each function with small arrays, as programs will: two operands of one shape, an
+operand that is repeated, a number. A function whose parameters say nothing of what they take registers a sample call
+of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import numpy as np
+
+import aiodev
+
+__all__ = ["COMMON_DTYPES", "register_sample", "samples", "warm_up"]
+
+#: Those that are compiled for when nobody says which.
+COMMON_DTYPES = ("float32", "float64", "int64")
+
+#: Calls a function of the library with arrays of a dtype.
+Sample = Callable[[Any], object]
+_LENGTH = 4
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_samples: dict[str, list[Sample]] = {}
+
+
+class Progress(Protocol):
+    """What a bar is told."""
+
+    def update(self) -> object:
+        """One more call has been compiled."""
+
+
+def register_sample(name: str, sample: Sample) -> None:
+    """Have ``warm_up`` make ``sample(dtype)`` for the function ``name``, in place of what its parameters suggest."""
+    _samples.setdefault(name, []).append(sample)
+
+
+def _array(dtype: Any) -> aiodev.Array:
+    return aiodev.ones((_LENGTH, _LENGTH), dtype=dtype)
+
+
+def _indices() -> aiodev.Array:
+    return aiodev.zeros((_LENGTH, _LENGTH), dtype=np.int64)
+
+
+#: What goes to a parameter of each name, for a dtype: all the ways to try.
+_ARGUMENTS: Mapping[str, Callable[[Any], list[Any]]] = {
+    "x": lambda dtype: [_array(dtype)],
+    "x1": lambda dtype: [_array(dtype)],
+    "x2": lambda dtype: [_array(dtype), _array(dtype)[:1], np.dtype(dtype).type(2).item()],
+    "values": lambda dtype: [_array(dtype)],
+    "condition": lambda dtype: [_array(np.bool_)],
+    "indices": lambda dtype: [_indices()],
+    "arrays": lambda dtype: [[_array(dtype), _array(dtype)]],
+    "axis": lambda dtype: [0],
+    "shift": lambda dtype: [1],
+    "width": lambda dtype: [1],
+}
+
+
+def samples(function: Callable[..., Any]) -> list[Sample]:
+    """The calls that compile what a function of the library launches; none where its parameters do not say."""
+    name = function.__name__
+    if name in _samples:
+        return _samples[name]
+    required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    if not required or any(p.kind not in _POSITIONAL or p.name not in _ARGUMENTS for p in required):
+        return []
+    names = [p.name for p in required]
+    ways = 3 if "x2" in names else 1
+
+    def call(way: int, dtype: Any) -> object:
+        return function(*((found := _ARGUMENTS[name](dtype))[min(way, len(found) - 1)] for name in names))
+
+    return [functools.partial(call, way) for way in range(ways)]
+
+
+async def warm_up(
+    names: Iterable[str] | None = None,
+    *,
+    dtypes: Iterable[Any] = COMMON_DTYPES,
+    device: aiodev.DeviceLike | None = None,
+    progress: bool | None = None,
+) -> None:
+    """Compile the standard kernels into the disk cache, off the loop, and load them.
+
+    Those that are in the cache are only loaded. A combination that a function refuses, such as ``exp`` of integers where it is
+    none, is left out. Cancelling it stops the waiting; what was handed to the compiler is compiled.
+
+    Args:
+        names: of functions, such as ``["add", "exp"]``; all by default.
+        dtypes: of the arrays that programs will use.
+        device: where they will run; the current device by default.
+        progress: show a bar on standard error; by default where that is a terminal and tqdm is installed.
+
+    Raises:
+        ValueError: the library has no function of that name.
+        ImportError: ``progress=True`` without tqdm.
+
+    Example:
+        >>> import aiodev.kernels
+        >>> asyncio.run(aiodev.kernels.warm_up(["add", "sqrt"], dtypes=["float32"]))
+    """
+    chosen = _functions(names)
+    wanted = [np.dtype(dtype) for dtype in dtypes]
+    calls = [(sample, dtype) for function in chosen for sample in samples(function) for dtype in wanted]
+    with await _bar(progress, len(calls)) as bar:
+        where = aiodev.device(device if device is not None else aiodev.current_device())
+        async with where, anyio.create_task_group() as group:
+            for sample, dtype in calls:
+                group.start_soon(_compile, sample, dtype, bar)
+                await anyio.lowlevel.checkpoint()  # a call has kernels to make: between two, the loop has its turn
+
+
+async def _compile(sample: Sample, dtype: Any, bar: Progress | None) -> None:
+    stream = aiodev.Stream()  # of its own: what fails on it is nobody else's business
+    async with stream:
+        with contextlib.suppress(TypeError, ValueError):  # the function does not take this dtype
+            sample(dtype)
+    with contextlib.suppress(aiodev.KernelError):  # as any launch of it will say
+        await stream.synchronize()
+    if bar is not None:
+        bar.update()
+
+
+def _functions(names: Iterable[str] | None) -> list[Callable[..., Any]]:
+    library = sys.modules[__package__]
+    public = {name: value for name in library.__all__ if inspect.isfunction(value := getattr(library, name))}
+    public.pop("warm_up", None)
+    if names is None:
+        return list(public.values())
+    chosen = list(names)
+    for name in chosen:
+        if name not in public:
+            raise ValueError(f"warm_up: aiodev.kernels has no function {name!r}")
+    return [public[name] for name in chosen]
+
+
+async def _bar(progress: bool | None, total: int) -> contextlib.AbstractContextManager[Progress | None]:
+    wanted = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None if progress is None else progress
+    if not wanted:
+        return contextlib.nullcontext(None)
+    return await anyio.to_thread.run_sync(_make_bar, total)
+
+
+def _make_bar(total: int) -> contextlib.AbstractContextManager[Progress | None]:
+    from tqdm import tqdm  # which takes a while, so not on the loop
+
+    return contextlib.closing(tqdm(total=total, unit="call", desc="compiling kernels", file=sys.stderr))

@@ -1,0 +1,92 @@
+"""warm_up: what it compiles, and that a second process compiles nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aiodev
+from aiodev import kernels, profiler
+from aiodev.kernels import warming
+
+pytestmark = pytest.mark.anyio
+
+
+def compiled_or_loaded() -> int:
+    """How many kernels this process has had to bring in."""
+    found = profiler.counters()
+    return found["kernels_compiled"] + found["kernels_loaded"]
+
+
+async def test_what_is_warm_has_nothing_to_wait_for() -> None:
+    """Arrays of one shape, of shapes that broadcast, and a number, of the dtypes that were asked for."""
+    await kernels.warm_up(["add", "sqrt"], dtypes=["float32", np.float64])
+    before = compiled_or_loaded()
+    for dtype in ("float32", "float64"):
+        x = aiodev.ones((3, 5), dtype=dtype)
+        for found in (kernels.add(x, x), kernels.add(x, x[:1]), kernels.add(x, 2.0), kernels.sqrt(x)):
+            assert (await found.numpy()).dtype == dtype
+    assert compiled_or_loaded() == before
+
+
+async def test_what_a_function_refuses_is_left_out() -> None:
+    """Its other dtypes are compiled."""
+    await kernels.warm_up(["layer_norm", "floor"], dtypes=["complex64", "float32"])
+
+
+async def test_a_function_may_register_its_own_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take the place of those that its parameters suggest."""
+    monkeypatch.setattr(warming, "_samples", {})
+    asked: list[np.dtype] = []
+    warming.register_sample("sqrt", asked.append)
+    await kernels.warm_up(["sqrt"], dtypes=["float32", "int64"])
+    assert asked == [np.dtype("float32"), np.dtype("int64")]
+
+
+async def test_unknown_names_are_refused() -> None:
+    """Before anything is compiled."""
+    with pytest.raises(ValueError, match="no function 'sqroot'"):
+        await kernels.warm_up(["sqroot"])
+
+
+def test_most_functions_say_what_to_compile() -> None:
+    """By the names of their parameters."""
+    silent = {f.__name__ for f in warming._functions(None) if not warming.samples(f)}
+    assert not silent & {"add", "exp", "where", "take", "concat", "matmul", "softmax", "roll"}
+
+
+async def test_the_bar_is_shown_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    """And not where standard error is no terminal."""
+    pytest.importorskip("tqdm")
+    await kernels.warm_up(["negative"], dtypes=["float32"])
+    assert capsys.readouterr().err == ""
+    await kernels.warm_up(["negative"], dtypes=["float32"], progress=True)
+    assert "compiling kernels: 100%" in capsys.readouterr().err
+
+
+PROGRAM = """
+import asyncio
+from aiodev import kernels, profiler
+asyncio.run(kernels.warm_up(["add", "where", "concat"], dtypes=["float32"]))
+found = profiler.counters()
+print(found["kernels_compiled"], found["kernels_loaded"])
+"""
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    """It finds everything in the disk cache."""
+    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1]), "AIODEV_CACHE_DIR": str(tmp_path), "PATH": ""}
+
+    def run() -> list[int]:
+        command = [sys.executable, "-c", PROGRAM]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return list(map(int, done.stdout.split()))
+
+    compiled, loaded = run()
+    assert compiled >= 5 and loaded == 0
+    assert run() == [0, compiled]
