@@ -142,35 +142,47 @@ class Fill:
         name: of the function that users call.
         single: from four words and three numbers to four elements, for dtypes of up to 32 bits.
         double: from four words and three numbers to two elements, for dtypes of 64 bits; None if they need no more words.
+        half: as ``single``, for dtypes of 16 bits, if those are not rounded from it.
     """
 
-    def __init__(self, name: str, single: Callable[..., Any], double: Callable[..., Any] | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        single: Callable[..., Any],
+        double: Callable[..., Any] | None,
+        half: Callable[..., Any] | None = None,
+    ) -> None:
         self.name = name
         self._single = single
         self._double = double
-        self._kernels: dict[tuple[bool, int], Sourced] = {}
+        self._half = half
+        self._kernels: dict[tuple[Any, int], Sourced] = {}
 
     def __call__(self, target: Target, a: Any, b: Any, c: Any) -> aiodev.Array:
         """Submit it; returns the array. The numbers are NumPy scalars."""
         flat = target.flat
         count = flat.size
         if count:
-            pairs = self._double is not None and flat.itemsize == 8
+            values, per_block = self._single, 4
+            if flat.itemsize == 8 and self._double is not None:
+                values, per_block = self._double, 2
+            elif flat.itemsize == 2 and self._half is not None:
+                values = self._half
             runs = blocks_of(flat.device)
-            words = 2 * count if pairs else count
-            size = -(-words // (4 * runs))
-            self._kernel(pairs, runs).submit(size, target.generator, words, a, b, c, flat)
+            blocks = -(-count // per_block)
+            kernel = self._kernel(values, per_block, runs)
+            kernel.submit(-(-blocks // runs), target.generator, 4 * blocks, a, b, c, flat)
         return target.finish()
 
-    def _kernel(self, pairs: bool, runs: int) -> Sourced:
-        found = self._kernels.get((pairs, runs))
+    def _kernel(self, values: Any, per_block: int, runs: int) -> Sourced:
+        found = self._kernels.get((values, runs))
         if found is None:
-            fill = _fill_pairs(self._double, runs) if pairs else _fill_fours(self._single, runs)
+            fill = _fill_pairs(values, runs) if per_block == 2 else _fill_fours(values, runs)
 
             def replayed(i: Any, words: Any, offset: Any, a: Any, b: Any, c: Any, out: Any) -> None:
                 fill(i, words[0], words[1] + offset, a, b, c, out)
 
-            found = self._kernels[pairs, runs] = Sourced(self.name, fill, replayed)
+            found = self._kernels[values, runs] = Sourced(self.name, fill, replayed)
         return found
 
 

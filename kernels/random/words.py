@@ -17,6 +17,7 @@ __all__ = ["bernoulli", "random", "random_raw", "uniform"]
 f4, f8, i4, i8 = np.float32, np.float64, np.int32, np.int64
 _EIGHT, _ELEVEN = np.uint64(8), np.uint64(11)
 _ULP_32, _ULP_64 = f4(2.0**-24), f8(2.0**-53)
+_TWENTY_ONE, _ULP_16 = np.uint64(21), f4(2.0**-11)
 
 
 def _words(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
@@ -31,6 +32,15 @@ def _unit_32(word: Any) -> Any:
 def _unit_64(word: Any) -> Any:
     """The upper 53 bits as a fraction, exactly."""
     return f8(i8(word >> _ELEVEN)) * _ULP_64
+
+
+def _unit_16(word: Any) -> Any:
+    """The upper 11 bits as a fraction, exactly."""
+    return f4(i4(word >> _TWENTY_ONE)) * _ULP_16
+
+
+def _random_16(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
+    return _unit_16(w0), _unit_16(w1), _unit_16(w2), _unit_16(w3)
 
 
 def _random_32(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
@@ -64,7 +74,7 @@ def _toss(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 _fill_words = Fill("random_raw", _words, None)
-_fill_random = Fill("random", _random_32, _random_64)
+_fill_random = Fill("random", _random_32, _random_64, _random_16)
 _fill_uniform = Fill("uniform", _uniform_32, _uniform_64)
 _fill_tosses = Fill("bernoulli", _toss, None)
 _NONE = np.uint64(0)
@@ -115,7 +125,7 @@ def random(
         array([0., 0.], dtype=float32)
     """
     target = prepare("random", shape, dtype, device, generator, out)
-    zero = target.flat.dtype.type(0)
+    zero = f8(0) if target.flat.itemsize == 8 else f4(0)
     return _fill_random(target, zero, zero, zero)
 
 
@@ -129,21 +139,22 @@ def uniform(
     generator: aiodev.Generator | None = None,
     out: aiodev.Array | None = None,
 ) -> aiodev.Array:
-    """Uniform numbers from ``low`` up to ``high``, without it: ``low + (high - low) * random()``, rounded once.
+    """Uniform numbers from ``low`` up to ``high``, without it: ``low + (high - low) * random()``.
+
+    Rounded once, in float16 from float32.
 
     Raises:
         ValueError: the bounds are not finite, or ``low`` is not less than ``high`` in that dtype.
     """
     target = prepare("uniform", shape, dtype, device, generator, out)
-    kind = target.flat.dtype.type
+    kind = target.flat.dtype
+    computed = f8 if kind.itemsize == 8 else f4
     with np.errstate(over="ignore"):
-        first, last = kind(low), kind(high)
-        width = last - first
+        first, last = kind.type(low), kind.type(high)
+        width = computed(last) - computed(first)
     if not (math.isfinite(width) and first < last):
-        raise ValueError(
-            f"uniform: expected finite bounds with low < high, got {low!r} and {high!r} ({np.dtype(kind)})"
-        )
-    return _fill_uniform(target, first, width, np.nextafter(last, first))
+        raise ValueError(f"uniform: expected finite bounds with low < high, got {low!r} and {high!r} ({kind})")
+    return _fill_uniform(target, computed(first), width, computed(np.nextafter(last, first)))
 
 
 def bernoulli(

@@ -94,10 +94,12 @@ def test_the_counter_carries_into_its_second_word() -> None:
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 1000])
 def test_floats_are_the_upper_bits_of_words(count: int) -> None:
-    """24 of one word, 53 of two; exactly."""
+    """11 or 24 of one word, 53 of two; exactly."""
     words = words_of(5, 0, 2 * count).astype(np.uint64)
     single = random.random(count, dtype="float32", generator=generator()).numpy_blocking()
     np.testing.assert_array_equal(single, ((words[:count] >> 8) * 2.0**-24).astype(np.float32))
+    half = random.random(count, dtype="float16", generator=generator()).numpy_blocking()
+    np.testing.assert_array_equal(half, ((words[:count] >> 21) * 2.0**-11).astype(np.float16))
     double = random.random(count, generator=generator()).numpy_blocking()
     pairs = words[::2] | words[1::2] << np.uint64(32)
     np.testing.assert_array_equal(double, (pairs >> np.uint64(11)) * 2.0**-53)
@@ -152,7 +154,7 @@ def test_integers_do_not_depend_on_the_dtype(dtype: str) -> None:
 # The same bits
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("name", DRAWS)
 def test_an_element_does_not_depend_on_how_many_there_are(name: str, dtype: str) -> None:
     """Pieces of any size, whole runs of blocks or not, give the same beginning."""
@@ -301,8 +303,19 @@ def test_wrong_arguments_name_themselves(draw: Any, error: Any, message: str) ->
         assert aiodev.get_rng_state("cpu") == before
 
 
+@pytest.mark.parametrize("draw", [random.standard_normal, lambda n, **k: random.exponential(2, n, **k)])
+def test_float16_is_rounded_from_float32(draw: Draw) -> None:
+    """Of the distributions that are computed."""
+    half = draw(1001, dtype="f2", generator=generator()).numpy_blocking()
+    np.testing.assert_array_equal(half, draw(1001, dtype="f4", generator=generator()).numpy_blocking().astype("f2"))
+
+
 def test_uniform_numbers_stay_below_the_upper_bound() -> None:
     """Even where rounding would reach it."""
+    half = random.uniform(-60_000, 60_000, 10_000, dtype="f2", generator=generator()).numpy_blocking()
+    assert half.min() >= -60_000 and half.max() < 60_000
+    half = random.uniform(1, 1 + 2**-10, 10_000, dtype="f2", generator=generator()).numpy_blocking()
+    assert (half == 1).all()
     low, high = np.float32(1), np.nextafter(np.float32(1), np.float32(2))
     found = random.uniform(low, high, 10_000, dtype="f4", generator=generator()).numpy_blocking()
     assert (found == low).all()

@@ -68,7 +68,7 @@ def test_buckets_leave_no_trace() -> None:
     assert stats.poisson(1).sf((found == np.arange(n)).sum()) > SIGNIFICANCE
 
 
-@pytest.mark.parametrize("dtype", ["?", "i2", "f4", "c16"])
+@pytest.mark.parametrize("dtype", ["?", "i2", "f2", "f4", "c16"])
 @pytest.mark.parametrize("shape", [(7,), (7, 3), (6, 2, 2), (0, 3), (5, 0)])
 def test_rows_of_an_array_are_permuted(shape: tuple[int, ...], dtype: str) -> None:
     """A copy of them, by the permutation of that many numbers; ``shuffle`` does it in place."""

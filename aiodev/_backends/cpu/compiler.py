@@ -27,7 +27,7 @@ from numba.core.runtime import rtsys
 from numba.core.target_extension import target_override
 from numba.np.numpy_support import from_dtype
 
-from aiodev._backends.cpu import compiler_disk as disk, compiler_lang
+from aiodev._backends.cpu import compiler_disk as disk, compiler_half, compiler_lang
 from aiodev._backends.cpu.compiler_errors import decode_error
 from aiodev._backends.cpu.compiler_function import jit_function
 from aiodev._backends.cpu.compiler_interpreted import interpreted_entry
@@ -47,6 +47,7 @@ OPTIONS = frozenset({"boundscheck", "fastmath"})
 _loaded: dict[str, int] = {}
 _lock = threading.Lock()
 
+compiler_half.install()
 compiler_lang.install()
 # Code from the cache may allocate (a computed exception does); nothing else would have set up the allocator.
 rtsys.initialize(cpu_target.target_context)
