@@ -99,6 +99,12 @@ class Settings:
         _at_least(0),
         "How long, in µs, an idle worker may look for work before it sleeps; 0 sleeps at once.",
     )
+    cuda_wait: str = _setting(
+        "AIODEV_CUDA_WAIT",
+        lambda: "poll",
+        _choice("poll", "callback"),
+        "How a CUDA device's completed work is noticed: a thread ``poll``s a counter, or the driver's ``callback`` tells it.",
+    )
     cache_dir: str = _setting(
         "AIODEV_CACHE_DIR",
         _cache_directory,

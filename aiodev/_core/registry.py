@@ -72,7 +72,10 @@ class _BuiltIn(NamedTuple):
 
 
 #: Known without looking through the installed distributions, among which a tree is not, and which takes time.
-_BUILT_IN = (_BuiltIn("cpu", "aiodev._backends.cpu", "CPUBackend"),)
+_BUILT_IN = (
+    _BuiltIn("cuda", "aiodev._backends.cuda", "CUDABackend"),
+    _BuiltIn("cpu", "aiodev._backends.cpu", "CPUBackend"),
+)
 
 
 class Registry:

@@ -134,7 +134,9 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
     count = word_count(spec.ndim, arguments)
     if 8 * (count + 2) > _PARAMETER_BYTES:
         raise CompileError(spec.name, f"its arguments take {8 * count} bytes, of {_PARAMETER_BYTES - 16}")
-    boundscheck, fastmath = bool(options.get("boundscheck")), bool(options.get("fastmath"))
+    boundscheck, fastmath = bool(options.get("boundscheck")), options.get("fastmath", False)
+    if not isinstance(fastmath, bool):
+        fastmath = set(fastmath)  # flags by their names
     with _explained(spec), global_compiler_lock, compiling_for(architecture, boundscheck):
         body = device_function(spec.function, fastmath)
         # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
@@ -146,7 +148,7 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
             (types.int64,) * count,
             forceinline=True,
             fastmath=fastmath,
-            nvvm_options={"opt": 3, "fastmath": fastmath},
+            nvvm_options={"opt": 3, "fastmath": fastmath is True},
             cc=architecture,
         )
         symbol = _add_kernel(result, spec, count)

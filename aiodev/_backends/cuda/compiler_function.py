@@ -19,7 +19,7 @@ KNOWN_PACKAGES = frozenset(
 )
 
 
-def device_function(function: Any, fastmath: bool) -> Any:
+def device_function(function: Any, fastmath: bool | set[str]) -> Any:
     """``function`` as a numba-cuda dispatcher that LLVM inlines wherever it is called."""
     return _Copier(fastmath).device_function(function)
 
@@ -27,7 +27,7 @@ def device_function(function: Any, fastmath: bool) -> Any:
 class _Copier:
     """Makes device functions of a function and, once each, of the plain functions that it reaches."""
 
-    def __init__(self, fastmath: bool) -> None:
+    def __init__(self, fastmath: bool | set[str]) -> None:
         self._fastmath = fastmath
         self._done: dict[int, Any] = {}
         self._busy: set[int] = set()

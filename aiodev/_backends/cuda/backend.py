@@ -1,0 +1,271 @@
+"""NVIDIA GPUs: memory and streams of the driver, kernels compiled by numba-cuda."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aiodev._backends.cpu import build as cpu_build
+from aiodev._backends.cpu.arena import arena, words_at
+from aiodev._backends.cpu.preload import quiet_import
+from aiodev._backends.cuda import build, layout
+from aiodev._backends.cuda.driver import LIBRARY, Driver
+from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
+from aiodev._core import sites
+from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
+from aiodev._core.config import Settings, settings
+from aiodev._core.errors import BackendUnavailableError, KernelError
+
+if TYPE_CHECKING:
+    from aiodev._backends.cuda.executor import CUDAExecutor
+
+__all__ = ["CUDABackend"]
+
+
+class Image(Protocol):
+    """Compiled code of a kernel for one architecture (:class:`aiodev._backends.cuda.compiler.Image`)."""
+
+    @property
+    def cubin(self) -> bytes: ...
+    @property
+    def symbol(self) -> str: ...
+    @property
+    def exceptions(self) -> Any: ...  # empty when the kernel cannot fail
+    def explain(self, kernel: str, status: int) -> KernelError: ...
+
+
+class Compiler(Protocol):
+    """What makes images: :mod:`aiodev._backends.cuda.compiler`, or a test's stand-in."""
+
+    def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image: ...
+
+
+#: Bound on the instance by ``start``, so that a call goes to the executor without a step between.
+_BOUND = (
+    "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "spin",
+    "create_waker", "collect", "arm", "faults", "forgive",
+)  # fmt: skip
+#: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
+_MOST_THREADS = 256
+#: Rounds of blocks that a grid has at most; what is beyond strides.
+_ROUNDS = 8
+
+
+class CUDABackend(Backend):
+    """Every CUDA device that is visible (``CUDA_VISIBLE_DEVICES`` is honoured).
+
+    Args:
+        configuration: settings; those of the process by default.
+        library: file name of the driver's library.
+        compiler: makes the images of kernels; numba-cuda by default.
+    """
+
+    name = "cuda"
+
+    def __init__(
+        self, configuration: Settings | None = None, *, library: str = LIBRARY, compiler: Compiler | None = None
+    ) -> None:
+        self.settings = settings if configuration is None else configuration
+        self.capabilities = Capabilities(host_accessible=False)
+        self._library, self._compiler = library, compiler
+        self._executor: CUDAExecutor | None = None
+        self._devices: tuple[DeviceProperties, ...] = ()
+        self._images: dict[int, tuple[str, dict[tuple[int, int], Image]]] = {}
+        self._lock = threading.Lock()
+
+    # What can be known without a start
+
+    def unavailable_reason(self) -> str | None:
+        """No compiler, no driver, too old a driver, or no device that will do."""
+        if self._executor is not None:
+            return None
+        reason, _ = count_devices(self._library)
+        if reason is None and self._compiler is None and importlib.util.find_spec("numba_cuda") is None:
+            return "numba-cuda is not installed: pip install 'aiodev[cuda]'"
+        return reason
+
+    def device_count(self) -> int:
+        """Visible devices; 0 when unavailable. Starts no driver in this process, which may therefore fork."""
+        if self._executor is not None:
+            return len(self._devices)
+        return count_devices(self._library)[1] if self.unavailable_reason() is None else 0
+
+    def device_properties(self, index: int) -> DeviceProperties:
+        """See the ABC; ``extra`` has the device's ``uuid``, ``driver_version`` and some of its limits."""
+        return (self._devices or find_devices(self._library).devices)[index]
+
+    def start(self) -> None:
+        """Start the driver, retain the devices' primary contexts and start their threads."""
+        cpu_build.ensure_cached()
+        build.ensure_cached()
+        with quiet_import():
+            from aiodev._backends.cuda.executor import CUDAExecutor
+        driver = Driver(self._library)
+        devices = read_devices(driver)
+        for device in devices:
+            if not device.extra["stream_memory_operations"] or not device.extra["unified_addressing"]:
+                raise BackendUnavailableError("cuda", f"cuda:{device.index} has no 64-bit stream memory operations")
+        self._devices = devices
+        spin, by_callback = self.settings.worker_spin_us * 1000, self.settings.cuda_wait == "callback"
+        executor = CUDAExecutor(driver, len(self._devices), spin, by_callback)
+        executor.explain = self._explain
+        self._executor = executor
+        for method in _BOUND:
+            setattr(self, method, getattr(executor, method))
+
+    @property
+    def executor(self) -> CUDAExecutor:
+        """The executor; RuntimeError before ``start``."""
+        if self._executor is None:
+            raise RuntimeError("backend 'cuda' has not been started; call start() first")
+        return self._executor
+
+    def stop(self) -> None:
+        """Let the executor's threads end; a second call does nothing more."""
+        if self._executor is not None:
+            self._executor.stop()
+
+    # Memory
+
+    def allocate(self, index: int, nbytes: int) -> int:
+        """See the ABC."""
+        executor = self.executor
+        if nbytes > self._devices[index].total_memory:
+            raise MemoryError(f"{nbytes:,} bytes asked for, cuda:{index} has {self._devices[index].total_memory:,}")
+        with executor.driver.bound(executor.devices[index].context):
+            doing = f"allocating {nbytes:,} bytes on cuda:{index}"
+            return executor.driver.number("cuMemAlloc", max(1, nbytes), doing=doing)
+
+    def deallocate(self, index: int, address: int, nbytes: int) -> None:
+        """See the ABC."""
+        executor = self.executor
+        with executor.driver.bound(executor.devices[index].context):
+            executor.driver.call("cuMemFree", address, doing=f"freeing {nbytes:,} bytes on cuda:{index}")
+
+    def memory_info(self, index: int) -> tuple[int, int]:
+        """See the ABC."""
+        executor = self.executor
+        total = ctypes.c_size_t()
+        with executor.driver.bound(executor.devices[index].context):
+            doing = f"asking for the memory of cuda:{index}"
+            free = executor.driver.number("cuMemGetInfo", ctypes.byref(total), doing=doing)
+        return free, min(total.value, self._devices[index].total_memory)
+
+    # Kernels
+
+    def compile(self, spec: KernelSpec, directory: str) -> None:
+        """See the ABC; for every architecture that is among the visible devices."""
+        for architecture in self._architectures():
+            self._image(spec, directory, architecture)
+
+    def _architectures(self) -> list[tuple[int, int]]:
+        devices = self._devices or find_devices(self._library).devices
+        return sorted({device.capability for device in devices})
+
+    def _image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image:
+        compiler: Any = self._compiler
+        if compiler is None:
+            with quiet_import():
+                from aiodev._backends.cuda import compiler
+        image: Image = compiler.load_image(spec, directory, architecture)
+        return image
+
+    def reserve_entry(self) -> int:
+        """See the ABC."""
+        return arena.allocate(layout.ENTRY_BYTES)
+
+    def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
+        """See the ABC; the code is loaded on every device."""
+        executor = self.executor
+        images = {a: self._image(spec, directory, a) for a in self._architectures()}
+        words = words_at(entry, layout.ENTRY_BYTES // 8)
+        words[layout.E_NDIM // 8] = spec.ndim
+        words[layout.E_FALLIBLE // 8] = any(bool(image.exceptions) for image in images.values())
+        self._images[entry] = spec.name, images
+        for device, properties in zip(executor.devices, self._devices, strict=True):
+            with executor.driver.bound(device.context):
+                image = images[properties.capability]
+                function, threads, blocks = self._load(image, properties, f"loading {spec.name} on cuda:{device.index}")
+            words[layout.E_BLOCK // 8], words[layout.E_GRID // 8] = threads, blocks
+            words[layout.E_FUNCTIONS // 8 + device.index] = function
+
+    def _load(self, image: Image, properties: DeviceProperties, doing: str) -> tuple[int, int, int]:
+        """A kernel on the current device: its CUfunction, threads of a block, and the most blocks of a grid."""
+        driver = self.executor.driver
+        module = driver.number("cuModuleLoadData", ctypes.c_char_p(image.cubin), doing=doing)
+        function = driver.number("cuModuleGetFunction", module, ctypes.c_char_p(image.symbol.encode()), doing=doing)
+        best = ctypes.c_int()
+        driver.number("cuOccupancyMaxPotentialBlockSize", ctypes.byref(best), function, None, 0, 0, doing=doing)
+        threads = min(_MOST_THREADS, max(32, best.value // 32 * 32))
+        active = driver.number("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, 0, doing=doing)
+        return function, threads, max(1, active) * properties.multi_processor_count * _ROUNDS
+
+    def _explain(self, entry: int, status: int, site: int) -> BaseException:
+        name, images = self._images[entry]
+        error = next(iter(images.values())).explain(name, status)
+        error.submitted_at = error.submitted_at or sites.describe(site)
+        return error
+
+    # What the executor does
+
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        """See the ABC."""
+        return self.executor.create_queue(index, priority, reserved)
+
+    def destroy_queue(self, queue: int) -> None:
+        """See the ABC."""
+        self.executor.destroy_queue(queue)
+
+    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
+        """See the ABC."""
+        return self.executor.launch(queue, entry, size, arguments, site)  # type: ignore[no-any-return]
+
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        """See the ABC."""
+        return self.executor.copy(queue, dst, src, nbytes)  # type: ignore[no-any-return]
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        """See the ABC."""
+        return self.executor.fill(queue, dst, count, pattern)
+
+    def wait(self, queue: int, other: int, value: int) -> int:
+        """See the ABC."""
+        return self.executor.wait(queue, other, value)  # type: ignore[no-any-return]
+
+    def gate(self, queue: int) -> tuple[int, int]:
+        """See the ABC."""
+        return self.executor.gate(queue)
+
+    def open_gate(self, gate: int, failed: bool) -> None:
+        """See the ABC."""
+        self.executor.open_gate(gate, failed)
+
+    def stamp(self, queue: int, cell: int) -> int:
+        """See the ABC."""
+        return self.executor.stamp(queue, cell)  # type: ignore[no-any-return]
+
+    def spin(self, queue: int, value: int, duration: int) -> bool:
+        """See the ABC."""
+        return self.executor.spin(queue, value, duration)  # type: ignore[no-any-return]
+
+    def create_waker(self, descriptor: int) -> int:
+        """See the ABC."""
+        return self.executor.create_waker(descriptor)
+
+    def collect(self, waker: int) -> list[int]:
+        """See the ABC."""
+        return self.executor.collect(waker)
+
+    def arm(self, queue: int, value: int, waker: int) -> bool:
+        """See the ABC."""
+        return self.executor.arm(queue, value, waker)  # type: ignore[no-any-return]
+
+    def faults(self, queue: int) -> list[Fault]:
+        """See the ABC."""
+        return self.executor.faults(queue)
+
+    def forgive(self, queue: int) -> None:
+        """See the ABC."""
+        self.executor.forgive(queue)

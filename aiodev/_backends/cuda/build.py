@@ -1,0 +1,37 @@
+"""Compile the CUDA executor's host code into the disk cache, in a process of its own, as the CPU's is at its first start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from aiodev._backends.cpu import codecache
+from aiodev._backends.cuda.codecache import native_key
+
+__all__ = ["ensure_cached", "main"]
+
+
+def ensure_cached() -> None:
+    """Fill the cache from another process, unless it is full. Blocks for some seconds, without the GIL."""
+    if _marker().exists() or not sys.executable:
+        return
+    command = [sys.executable, "-c", "from aiodev._backends.cuda import build; build.main()"]
+    try:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
+    except OSError:
+        return
+
+
+def main() -> None:
+    """Compile everything, here."""
+    from aiodev._backends.cuda import native
+
+    assert native.watch.signatures
+    _marker().touch()
+
+
+def _marker() -> Path:
+    return Path(codecache.native_directory()) / f"{native_key()}.complete"

@@ -1,0 +1,274 @@
+"""The CUDA executor: streams, page-locked memory, threads and entries, which its native code works on.
+
+Importing this imports numba and loads (at the very first time: compiles) the native code, which blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+from aiodev._backends.cpu import layout as cpu
+from aiodev._backends.cpu.arena import arena, words_at
+from aiodev._backends.cuda import layout, native
+from aiodev._backends.cuda.driver import Driver
+from aiodev._backends.cuda.native.compile import entry_point
+from aiodev._core.backend import COUNTER_WORDS, Fault
+from aiodev._core.errors import DeviceLostError
+
+__all__ = ["CUDAExecutor"]
+
+STREAM_SLOTS = 32  #: CUstreams of each device and priority, which queues share
+_NON_BLOCKING = 1
+_BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
+_PORTABLE = 1 | 2  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
+_PAGE = 1 << 20
+_libc = ctypes.CDLL(None)
+
+
+class _Device:
+    """One device: its native structure, its CUstreams, and page-locked and device memory for queues."""
+
+    def __init__(self, executor: CUDAExecutor, index: int) -> None:
+        driver = executor.driver
+        doing = f"starting cuda:{index}"
+        ordinal = driver.number("cuDeviceGet", index, doing=doing)
+        self.index, self.driver = index, driver
+        self.context = driver.number("cuDevicePrimaryCtxRetain", ordinal, doing=doing)
+        self.address = arena.allocate(layout.DEVICE_BYTES)
+        self.words = words_at(self.address, layout.DEVICE_BYTES // 8)
+        #: Queues to be used again, by priority and whether they have a CUstream of their own.
+        self.pools: dict[tuple[int, bool], deque[int]] = defaultdict(deque)
+        self.slots: dict[int, list[int]] = defaultdict(list)
+        self.used: dict[int, int] = defaultdict(int)
+        self._records: deque[int] = deque()
+        self._pinned = self._pinned_end = 0
+        with driver.bound(self.context):
+            least, greatest = ctypes.c_int(), ctypes.c_int()
+            driver.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), doing=doing)
+            self.priorities = (greatest.value, (greatest.value + least.value) // 2, least.value)
+            staging = self.allocate_pinned(layout.STAGE_SLOTS * layout.STAGE_BYTES)
+            events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(layout.STAGE_SLOTS)]
+        words = {
+            layout.D_CONTEXT: self.context, layout.D_INDEX: index, layout.D_SPIN: executor.spin_ns,
+            layout.D_WAIT_BY_CALLBACK: int(executor.by_callback), layout.D_STAGE_BUFFERS: staging,
+            layout.D_ANNOUNCE: native.announce.address, layout.D_STAMP: native.stamp_now.address,
+        }  # fmt: skip
+        words |= {layout.D_STAGE_EVENTS + 8 * i: event for i, event in enumerate(events)}
+        words |= {layout.D_FUNCTIONS + 8 * i: driver.address(name) for i, name in enumerate(layout.DRIVER)}
+        for offset, word in words.items():
+            self.words[offset // 8] = word
+        for semaphore in (layout.D_SEMAPHORE, layout.D_STAGE_SEMAPHORE):
+            _libc.sem_init(ctypes.c_void_p(self.address + semaphore), 0, 0)
+
+    def start(self) -> None:
+        """Start the threads."""
+        for name, life in (("watch", native.watch), ("stage", native.carry)):
+            thread = threading.Thread(
+                target=entry_point(life), args=(self.address,), name=f"aiodev-cuda:{self.index}-{name}", daemon=True
+            )
+            thread.start()
+
+    def allocate_pinned(self, nbytes: int) -> int:
+        """Page-locked memory that every device can reach at its host address. Needs the context."""
+        doing = f"allocating {nbytes:,} bytes of page-locked memory for cuda:{self.index}"
+        return self.driver.number("cuMemHostAlloc", nbytes, _PORTABLE, doing=doing)
+
+    def queue_memory(self) -> int:
+        """Page-locked memory for a queue. Needs the context."""
+        nbytes = -(-layout.QUEUE_BYTES // 64) * 64
+        if self._pinned + nbytes > self._pinned_end:
+            self._pinned = self.allocate_pinned(_PAGE)
+            self._pinned_end = self._pinned + _PAGE
+        address, self._pinned = self._pinned, self._pinned + nbytes
+        ctypes.memset(address, 0, nbytes)
+        return address
+
+    def fault_record(self, host: int) -> int:
+        """A fault record on the device for the queue at ``host``. Needs the context."""
+        doing = f"allocating for a stream of cuda:{self.index}"
+        if not self._records:
+            block = self.driver.number("cuMemAlloc", 1024 * layout.RECORD_BYTES, doing=doing)
+            self._records.extend(block + layout.RECORD_BYTES * i for i in range(1024))
+        record = self._records.popleft()
+        image = struct.pack("<qqqq", 0, 0, host + layout.Q_STATUS, 0)
+        self.driver.call("cuMemcpyHtoD", record, ctypes.c_char_p(image), layout.RECORD_BYTES, doing=doing)
+        return record
+
+    def stream(self, priority: int, reserved: bool) -> int:
+        """A CUstream: one of the slots in turn, or one of its own. Needs the context."""
+        slots = self.slots[priority]
+        if not reserved and len(slots) == STREAM_SLOTS:
+            self.used[priority] += 1
+            return slots[self.used[priority] % STREAM_SLOTS]
+        stream = self.driver.number(
+            "cuStreamCreateWithPriority",
+            _NON_BLOCKING,
+            self.priorities[priority + 1],
+            doing=f"making a stream of cuda:{self.index}",
+        )
+        if not reserved:
+            slots.append(stream)
+        return stream
+
+
+class CUDAExecutor:
+    """Queues on the streams of ``device_count`` devices.
+
+    The hot methods (``launch``, ``copy``, ``wait``, ``stamp``, ``spin``, ``arm``, ``forgive``, ``open_gate``) are the
+    compiled functions themselves.
+
+    Args:
+        spin_ns: how long a device's watching thread polls without a pause.
+        by_callback: have the driver announce awaited work by a host function, instead of polling for it.
+    """
+
+    def __init__(self, driver: Driver, device_count: int, spin_ns: int, by_callback: bool = False) -> None:
+        self.driver, self.spin_ns, self.by_callback = driver, spin_ns, by_callback
+        self.explain: Callable[[int, int, int], BaseException] = _unexplained
+        self._lock = threading.Lock()
+        self._errors: dict[tuple[int, int], BaseException] = {}
+        self._pool_of: dict[int, deque[int]] = {}
+        self._stopped = False
+        self.launch = entry_point(native.launch)
+        self.copy = entry_point(native.copy)
+        self.wait = entry_point(native.wait)
+        self.stamp = entry_point(native.stamp)
+        self.spin = entry_point(native.spin)
+        self.arm = entry_point(native.arm)
+        self.forgive = entry_point(native.forgive)
+        self.open_gate = entry_point(native.open_gate)
+        self._fill = entry_point(native.fill)
+        self._gate = entry_point(native.gate)
+        self._create_gate = entry_point(native.create_gate)
+        self._rearm_waker = entry_point(native.rearm_waker)
+        self._next_fired = entry_point(native.next_fired)
+        self.devices = [_Device(self, index) for index in range(device_count)]
+        for device, following in zip(self.devices, self.devices[1:] + self.devices[:1], strict=True):
+            device.words[layout.D_NEXT // 8] = following.address
+        for device in self.devices:
+            device.start()
+
+    def stop(self) -> None:
+        """Let the threads return; waits a moment, since the driver cannot be interrupted."""
+        if self._stopped:
+            return
+        self._stopped = True
+        stop = entry_point(native.stop)
+        for device in self.devices:
+            stop(device.address)
+        deadline = time.monotonic() + 0.3
+        for device in self.devices:
+            while device.words[layout.D_LEFT // 8] < 2 and time.monotonic() < deadline:
+                time.sleep(0.0005)
+
+    # Queues
+
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        """A queue of device ``index``; a reserved one has a CUstream of its own."""
+        device = self.devices[index]
+        priority = min(1, max(-1, priority))
+        with self._lock:
+            pool = device.pools[priority, reserved]
+            queue = pool.popleft() if pool else 0
+        if not queue:
+            queue = self._make_queue(device, priority, reserved)
+            self._pool_of[queue] = pool
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        return queue, words[:COUNTER_WORDS]
+
+    def _make_queue(self, device: _Device, priority: int, reserved: bool) -> int:
+        with self._lock, self.driver.bound(device.context):
+            queue = device.queue_memory()
+            stream = device.stream(priority, reserved)
+            record = device.fault_record(queue)
+        parameters = arena.allocate(layout.PARAMETERS_BYTES)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        fields = {
+            cpu.Q_TARGET: cpu.NEVER, cpu.Q_FORGIVEN: cpu.NEVER, layout.Q_DEVICE: device.address, layout.Q_STREAM: stream,
+            layout.Q_RECORD: record, layout.Q_PARAMETERS: parameters, layout.Q_EXTRA: 1, layout.Q_EXTRA + 8: parameters,
+            layout.Q_EXTRA + 16: 2, layout.Q_EXTRA + 24: queue + layout.Q_PARAMETER_BYTES, layout.Q_EXTRA + 32: 0,
+        }  # fmt: skip
+        for offset, word in fields.items():
+            words[offset // 8] = word
+        with self._lock:
+            words[layout.Q_NEXT // 8] = device.words[layout.D_QUEUES // 8]
+            device.words[layout.D_QUEUES // 8] = queue  # last: from now on the watching thread reads it
+        return queue
+
+    def destroy_queue(self, queue: int) -> None:
+        """Recycle a queue whose operations are done."""
+        self._forget_errors(queue, before=cpu.NEVER)
+        entry_point(native.recycle)(queue)
+        with self._lock:
+            self._pool_of[queue].append(queue)
+
+    # Submission
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        """Write a pattern ``count`` times."""
+        return self._fill(queue, dst, count, pattern * (16 // len(pattern)), len(pattern))  # type: ignore[no-any-return]
+
+    def gate(self, queue: int) -> tuple[int, int]:
+        """Append a shut gate."""
+        gate = self._create_gate()
+        return self._gate(queue, gate), gate
+
+    # Wakers
+
+    def create_waker(self, descriptor: int) -> int:
+        """A waker for a file descriptor; never freed, since a thread may be about to write."""
+        waker = arena.allocate(cpu.WAKER_BYTES)
+        words = words_at(waker, cpu.WAKER_BYTES // 8)
+        words[cpu.K_DESCRIPTOR // 8] = descriptor
+        words[cpu.K_ONE // 8] = 1
+        return waker
+
+    def collect(self, waker: int) -> list[int]:
+        """Queues that reached their armed value."""
+        self._rearm_waker(waker)
+        fired = []
+        while queue := self._next_fired(waker):
+            fired.append(queue)
+        return fired
+
+    # Failure
+
+    def faults(self, queue: int) -> list[Fault]:
+        """The last faults of a queue, explained."""
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        count = words[cpu.Q_FAULTS // 8]
+        found = []
+        for i in range(max(0, count - cpu.FAULT_SLOTS), count):
+            start = (cpu.Q_FAULT_RING + i % cpu.FAULT_SLOTS * cpu.FAULT_BYTES) // 8
+            first, last, kind, a, b, c, _ = words[start : start + 7]
+            error = self._errors.get((queue, first))
+            if error is None and kind not in (layout.KIND_DEPENDENCY, layout.KIND_GATE):
+                error = self._errors[queue, first] = self._error(queue, kind, a, b, c)
+            dependency = (a, b) if kind == layout.KIND_DEPENDENCY else None
+            found.append(Fault(first, last or None, error, dependency))
+        if len(found) == cpu.FAULT_SLOTS:
+            self._forget_errors(queue, before=found[0].first)
+        return found
+
+    def _error(self, queue: int, kind: int, a: int, b: int, c: int) -> BaseException:
+        if kind == layout.KIND_KERNEL:
+            return self.explain(c, a, b)
+        device = words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_DEVICE // 8]
+        index = words_at(device, layout.DEVICE_BYTES // 8)[layout.D_INDEX // 8]
+        error = self.driver.error(a, f"an operation on cuda:{index}")
+        if kind == layout.KIND_LOST:
+            return DeviceLostError(f"cuda:{index}", f"{error.status_name} ({a}): {error.text}")
+        return error
+
+    def _forget_errors(self, queue: int, before: int) -> None:
+        for key in [key for key in self._errors if key[0] == queue and key[1] < before]:
+            del self._errors[key]
+
+
+def _unexplained(entry: int, status: int, site: int) -> BaseException:
+    return RuntimeError(f"entry {entry:#x} failed with status {status}, and nobody is here to explain it")

@@ -1,0 +1,132 @@
+"""Copies from and to ordinary host memory, through page-locked slots, in a thread that may block in the driver.
+
+The driver would carry them out synchronously, and hold up whoever submits. While one is under way its queue is busy:
+what is submitted meanwhile waits on the host.
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+from aiodev._backends.cpu.native.intrinsics import copy_memory, fetch_add, get, load, put, sem_post, sem_wait, store
+from aiodev._backends.cpu.native.scheduling import lock, unlock
+from aiodev._backends.cuda.layout import (
+    D_CONTEXT,
+    D_LEFT,
+    D_LOST,
+    D_STAGE_BUFFERS,
+    D_STAGE_EVENTS,
+    D_STAGE_HEAD,
+    D_STAGE_LOCK,
+    D_STAGE_SEMAPHORE,
+    D_STOP,
+    F_COPY,
+    F_CTX_SET,
+    F_EVENT_WAIT,
+    F_RECORD,
+    Q_BUSY,
+    Q_ISSUED,
+    Q_LOCK,
+    Q_STAGE_BYTES,
+    Q_STAGE_DST,
+    Q_STAGE_KIND,
+    Q_STAGE_NEXT,
+    Q_STAGE_SRC,
+    Q_STREAM,
+    STAGE_BYTES,
+    STAGE_SLOTS,
+)
+from aiodev._backends.cuda.native.compile import exported, inner, int64
+from aiodev._backends.cuda.native.driver import call
+from aiodev._backends.cuda.native.state import complete, driver_failed, tell_followers, wake
+
+
+@inner
+def stage(queue, device, dst, src, nbytes, kind):
+    """Leave a copy to the staging thread; bit 0 of ``kind``: from the host, bit 1: to the host."""
+    put(queue + Q_STAGE_DST, dst)
+    put(queue + Q_STAGE_SRC, src)
+    put(queue + Q_STAGE_BYTES, nbytes)
+    put(queue + Q_STAGE_KIND, kind)
+    lock(device + D_STAGE_LOCK)
+    # At the end of the list, so that queues have their turn; it is short.
+    put(queue + Q_STAGE_NEXT, 0)
+    place = device + D_STAGE_HEAD
+    while get(place) != 0:
+        place = get(place) + Q_STAGE_NEXT
+    put(place, queue)
+    unlock(device + D_STAGE_LOCK)
+    sem_post(device + D_STAGE_SEMAPHORE)
+
+
+@inner
+def copy_through(queue, device):
+    """Carry out a queue's staged copy, to the end; returns the driver's status."""
+    dst, src = get(queue + Q_STAGE_DST), get(queue + Q_STAGE_SRC)
+    nbytes, kind = get(queue + Q_STAGE_BYTES), get(queue + Q_STAGE_KIND)
+    stream, slots = get(queue + Q_STREAM), get(device + D_STAGE_BUFFERS)
+    if kind == 3:
+        status = call(get(device + F_RECORD), get(device + D_STAGE_EVENTS), stream)
+        if status == 0:
+            status = call(get(device + F_EVENT_WAIT), get(device + D_STAGE_EVENTS))
+        if status == 0:
+            copy_memory(dst, src, nbytes)
+        return status
+    pieces = (nbytes + STAGE_BYTES - 1) // STAGE_BYTES
+    # A piece goes through its slot in two steps, and is finished STAGE_SLOTS pieces after it was begun.
+    for piece in range(pieces + STAGE_SLOTS):
+        slot = slots + STAGE_BYTES * (piece % STAGE_SLOTS)
+        event = get(device + D_STAGE_EVENTS + 8 * (piece % STAGE_SLOTS))
+        if piece >= STAGE_SLOTS:
+            status = call(get(device + F_EVENT_WAIT), event)
+            if status != 0:
+                return status
+            begin = STAGE_BYTES * (piece - STAGE_SLOTS)
+            if kind == 2 and begin < nbytes:
+                copy_memory(dst + begin, slot, min(STAGE_BYTES, nbytes - begin))
+        begin = STAGE_BYTES * piece
+        if begin < nbytes:
+            part = min(STAGE_BYTES, nbytes - begin)
+            if kind == 1:
+                copy_memory(slot, src + begin, part)
+                status = call(get(device + F_COPY), dst + begin, slot, part, stream)
+            else:
+                status = call(get(device + F_COPY), slot, src + begin, part, stream)
+            if status == 0:
+                status = call(get(device + F_RECORD), event, stream)
+            if status != 0:
+                return status
+    return 0
+
+
+@exported(types.void(int64), nogil=True)
+def carry(device):
+    """The staging thread's life, until the device's stop."""
+    call(get(device + F_CTX_SET), get(device + D_CONTEXT))
+    while True:
+        sem_wait(device + D_STAGE_SEMAPHORE)
+        if load(device + D_STOP) != 0:
+            break
+        lock(device + D_STAGE_LOCK)
+        queue = get(device + D_STAGE_HEAD)
+        if queue != 0:
+            put(device + D_STAGE_HEAD, get(queue + Q_STAGE_NEXT))
+        unlock(device + D_STAGE_LOCK)
+        if queue == 0:
+            continue
+        status = copy_through(queue, device)
+        if status != 0:  # what is ahead must be done all the same before this is
+            call(get(device + F_RECORD), get(device + D_STAGE_EVENTS), get(queue + Q_STREAM))
+            call(get(device + F_EVENT_WAIT), get(device + D_STAGE_EVENTS))
+        lock(queue + Q_LOCK)
+        value = get(queue + Q_ISSUED) + 1
+        if status != 0:
+            driver_failed(queue, device, value, status)
+        store(queue + Q_ISSUED, value)
+        put(queue + Q_BUSY, 0)
+        if load(device + D_LOST) == 0:
+            complete(queue, value)
+        unlock(queue + Q_LOCK)
+        tell_followers(queue)
+        wake(device)
+    fetch_add(device + D_LEFT, 1)

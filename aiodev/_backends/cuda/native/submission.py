@@ -1,0 +1,227 @@
+"""What Python calls, with the GIL, to append operations; and gates."""
+
+from __future__ import annotations
+
+from numba import types
+
+from aiodev._backends.cpu.layout import (
+    G_STATE,
+    G_WAITER,
+    NEVER,
+    Q_COMPLETED,
+    Q_FAILED,
+    Q_FAULTS,
+    Q_FORGIVEN,
+    Q_SUBMITTED,
+    Q_TARGET,
+)
+from aiodev._backends.cpu.native.intrinsics import (
+    bytes_address,
+    bytes_length,
+    bytes_type,
+    copy_memory,
+    exchange,
+    free,
+    get,
+    load,
+    malloc,
+    put,
+    store,
+    store_fence,
+)
+from aiodev._backends.cpu.native.running import release_gate
+from aiodev._backends.cpu.native.scheduling import lock, unlock
+from aiodev._backends.cuda.layout import (
+    D_LOST,
+    D_SLEEP,
+    OP_COPY,
+    OP_FILL,
+    OP_GATE,
+    OP_LAUNCH,
+    OP_STAMP,
+    OP_WAIT,
+    Q_DEVICE,
+    Q_HEAD,
+    Q_HELD,
+    Q_ISSUED,
+    Q_LAST_FALLIBLE,
+    Q_LAST_SHADOW,
+    Q_LOCK,
+    Q_SHADOW,
+    Q_SHADOW_FROM,
+    Q_TAIL,
+    R_A,
+    R_ARGUMENTS,
+    R_B,
+    R_C,
+    R_NBYTES,
+    R_NEXT,
+    R_OPERATION,
+    SLEEP_DEEP,
+)
+from aiodev._backends.cuda.native.compile import exported, inner, int64
+from aiodev._backends.cuda.native.driver import enter, leave
+from aiodev._backends.cuda.native.issuing import forgiven, issue
+from aiodev._backends.cuda.native.state import lose, tell_followers, wake
+
+#: Records that are handed on before the lock is let go for a moment, so that submitters are not held up.
+BATCH = 16
+
+
+@inner
+def append(queue, operation, a, b, c, arguments, nbytes):
+    """Keep an operation for later; whether there was memory for that."""
+    record = malloc(R_ARGUMENTS + nbytes)
+    if record == 0:
+        return False
+    put(record + R_NEXT, 0)
+    put(record + R_OPERATION, operation)
+    put(record + R_A, a)
+    put(record + R_B, b)
+    put(record + R_C, c)
+    put(record + R_NBYTES, nbytes)
+    copy_memory(record + R_ARGUMENTS, arguments, nbytes)
+    if get(queue + Q_HEAD) == 0:
+        store(queue + Q_HEAD, record)
+    else:
+        put(get(queue + Q_TAIL) + R_NEXT, record)
+    put(queue + Q_TAIL, record)
+    return True
+
+
+@inner
+def drop_records(queue, device):
+    """Complete what was kept, and all else, as lost."""
+    record = get(queue + Q_HEAD)
+    while record != 0:
+        following = get(record + R_NEXT)
+        if get(record + R_OPERATION) == OP_GATE:
+            release_gate(get(record + R_A))
+        free(record)
+        record = following
+    store(queue + Q_HEAD, 0)
+    submitted = load(queue + Q_SUBMITTED)
+    lose(queue, device, submitted)
+    store(queue + Q_ISSUED, submitted)
+
+
+@inner
+def drain(queue, device):
+    """Hand on what was kept, as far as it goes, at most a batch; how many. Needs the lock and the context."""
+    count = 0
+    while count < BATCH and load(device + D_LOST) == 0:
+        record = get(queue + Q_HEAD)
+        if record == 0 or not issue(
+            queue,
+            get(record + R_OPERATION),
+            get(record + R_A),
+            get(record + R_B),
+            get(record + R_C),
+            record + R_ARGUMENTS,
+            get(record + R_NBYTES),
+        ):
+            break
+        store(queue + Q_HEAD, get(record + R_NEXT))
+        free(record)
+        count += 1
+    if load(device + D_LOST) != 0:
+        drop_records(queue, device)
+    return count
+
+
+@inner
+def submit(queue, operation, a, b, c, arguments, nbytes):
+    """Append an operation, handed to the driver at once where nothing is in its way; returns its value."""
+    device = get(queue + Q_DEVICE)
+    lock(queue + Q_LOCK)
+    value = get(queue + Q_SUBMITTED) + 1
+    store(queue + Q_SUBMITTED, value)
+    done = False
+    if get(queue + Q_HEAD) == 0 and load(device + D_LOST) == 0:
+        before = enter(device)
+        done = issue(queue, operation, a, b, c, arguments, nbytes)
+        leave(device, before)
+    if not done and not append(queue, operation, a, b, c, arguments, nbytes):
+        store(queue + Q_SUBMITTED, value - 1)
+        unlock(queue + Q_LOCK)
+        raise MemoryError("no memory for the record of another operation")
+    if load(device + D_LOST) != 0:
+        drop_records(queue, device)
+    unlock(queue + Q_LOCK)
+    tell_followers(queue)
+    if not done or load(device + D_SLEEP) == SLEEP_DEEP:
+        wake(device)
+    return value
+
+
+@exported(int64(int64, int64, int64, bytes_type, int64))
+def launch(queue, entry, size, arguments, site):
+    """Append a kernel; returns its value."""
+    return submit(queue, OP_LAUNCH, entry, size, site, bytes_address(arguments), bytes_length(arguments))
+
+
+@exported(int64(int64, int64, int64, int64))
+def copy(queue, dst, src, nbytes):
+    """Append a copy; returns its value."""
+    return submit(queue, OP_COPY, dst, src, nbytes, 0, 0)
+
+
+@exported(int64(int64, int64, int64, bytes_type, int64))
+def fill(queue, dst, count, pattern, nbytes):
+    """Append a fill with a pattern of ``nbytes``, which is given padded to 16; returns its value."""
+    return submit(queue, OP_FILL, dst, count, nbytes, bytes_address(pattern), bytes_length(pattern))
+
+
+@exported(int64(int64, int64, int64))
+def wait(queue, other, value):
+    """Append a wait for another queue; returns its value."""
+    return submit(queue, OP_WAIT, other, value, 0, 0, 0)
+
+
+@exported(int64(int64, int64))
+def gate(queue, address):
+    """Append a gate; returns its value."""
+    put(address + G_WAITER, queue)
+    return submit(queue, OP_GATE, address, 0, 0, 0, 0)
+
+
+@exported(types.void(int64, types.boolean))
+def open_gate(address, failed):
+    """Open a gate, once, and hand on what it held."""
+    queue = get(address + G_WAITER)
+    store_fence(address + G_STATE, 2 if failed else 1)
+    device = get(queue + Q_DEVICE)
+    left = True
+    if exchange(queue + Q_LOCK, 1) == 0:  # else whoever holds it, or the watching thread, finds the gate open
+        before = enter(device)
+        drain(queue, device)
+        leave(device, before)
+        left = get(queue + Q_HEAD) != 0
+        unlock(queue + Q_LOCK)
+        tell_followers(queue)
+    if left or load(device + D_SLEEP) == SLEEP_DEEP:
+        wake(device)
+    release_gate(address)
+
+
+@exported(int64(int64, int64))
+def stamp(queue, cell):
+    """Append the storing of the time; returns its value."""
+    return submit(queue, OP_STAMP, cell, 0, 0, 0, 0)
+
+
+@exported(types.void(int64))
+def recycle(queue):
+    """Make an idle queue as good as new."""
+    device = get(queue + Q_DEVICE)
+    lock(queue + Q_LOCK)
+    before = enter(device)
+    forgiven(queue, device)
+    leave(device, before)
+    for word in (Q_ISSUED, Q_LAST_SHADOW, Q_SHADOW_FROM, Q_LAST_FALLIBLE, Q_SHADOW, Q_FAULTS, Q_FAILED, Q_HELD):
+        put(queue + word, 0)
+    put(queue + Q_FORGIVEN, NEVER)
+    store(queue + Q_TARGET, NEVER)
+    store(queue + Q_SUBMITTED, 0)
+    store(queue + Q_COMPLETED, 0)
+    unlock(queue + Q_LOCK)

@@ -1,0 +1,429 @@
+/* A stand-in for libcuda.so.1: what the backend calls of the driver, on host memory, for tests of control flow.
+
+   A stream is a thread that runs a queue of operations in order. A "kernel" is a host function: an image is the text "STANDIN",
+   a zero byte, and the function's address. Calls are refused as the real driver refuses them: without cuInit, without
+   a context that is current on the calling thread, for handles that are not alive, for device addresses outside of living
+   allocations. It says nothing about a real device's timing, memory model or limits.
+
+   Control: standin_inject (a status for the n-th next call of a function), standin_latency, standin_lose (a sticky status),
+   standin_count (calls of a function so far), standin_alive (living handles of a kind). */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef void (*Kernel)(void *parameters, size_t nbytes, const unsigned *grid_and_block);
+
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+       INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600,
+       ILLEGAL_ADDRESS = 700 };
+
+/* Control */
+
+static pthread_mutex_t control = PTHREAD_MUTEX_INITIALIZER;
+static char inject_name[64];
+static int inject_status, inject_after;
+static int sticky;              /* every call returns it from now on, and streams stand still */
+static long latency_ns;         /* before each operation of a stream */
+static int initialized, version = 12040;
+static struct { const char *name; long calls; } counts[128];
+
+void standin_inject(const char *name, int status, int after) {
+    pthread_mutex_lock(&control);
+    snprintf(inject_name, sizeof inject_name, "%s", name);
+    inject_status = status, inject_after = after;
+    pthread_mutex_unlock(&control);
+}
+void standin_latency(long ns) { latency_ns = ns; }
+void standin_version(int value) { version = value; }
+void standin_lose(int status);
+
+static CUresult enter(const char *name) {
+    CUresult found = OK;
+    pthread_mutex_lock(&control);
+    for (int i = 0; i < 128; i++) {
+        if (!counts[i].name) counts[i].name = name;
+        if (counts[i].name == name) { counts[i].calls++; break; }
+    }
+    if (inject_status && !strcmp(name, inject_name) && inject_after-- == 0) found = inject_status, inject_status = 0;
+    if (sticky) found = sticky;
+    pthread_mutex_unlock(&control);
+    return found;
+}
+long standin_count(const char *name) {
+    for (int i = 0; i < 128 && counts[i].name; i++) if (!strcmp(counts[i].name, name)) return counts[i].calls;
+    return 0;
+}
+#define ENTER do { CUresult status_ = enter(__func__); if (status_) return status_; \
+                   if (!initialized) return NOT_INITIALIZED; } while (0)
+
+/* Handles: alive until destroyed, which may happen once. */
+
+enum { STREAM = 1, EVENT = 2, MODULE = 3, FUNCTION = 4 };
+typedef struct Handle { uint32_t magic, kind; int device; struct Handle *next; } Handle;
+static Handle *handles;
+static long alive[5];
+
+static void *make(int kind, int device, size_t size) {
+    Handle *h = calloc(1, size);
+    h->magic = 0xA10DEF, h->kind = kind, h->device = device;
+    pthread_mutex_lock(&control);
+    h->next = handles, handles = h, alive[kind]++;
+    pthread_mutex_unlock(&control);
+    return h;
+}
+static int is_alive(void *p, int kind) {
+    int found = 0;
+    pthread_mutex_lock(&control);
+    for (Handle *h = handles; h; h = h->next) if (h == p && h->kind == (uint32_t)kind && h->magic == 0xA10DEF) found = 1;
+    pthread_mutex_unlock(&control);
+    return found;
+}
+long standin_alive(int kind) { return alive[kind]; }
+static void kill_handle(Handle *h) { h->magic = 0; alive[h->kind]--; }   /* never freed: a late use must be seen */
+
+/* Memory: a table of living allocations, device's and page-locked ones. */
+
+typedef struct Block { uint64_t start; size_t size; int device; struct Block *next; } Block;   /* device -1: page-locked */
+static Block *blocks;
+static size_t used[8], total_memory = 1ul << 30;
+
+static Block *block_of(uint64_t address, size_t size) {
+    Block *found = NULL;
+    pthread_mutex_lock(&control);
+    for (Block *b = blocks; b; b = b->next)
+        if (b->start && address >= b->start && address + size <= b->start + b->size) { found = b; break; }
+    pthread_mutex_unlock(&control);
+    return found;
+}
+static uint64_t allocate(size_t size, int device) {
+    void *p = NULL;
+    if (posix_memalign(&p, 512, size ? size : 1)) return 0;
+    Block *b = malloc(sizeof *b);
+    pthread_mutex_lock(&control);
+    *b = (Block){(uint64_t)p, size, device, blocks}, blocks = b;
+    pthread_mutex_unlock(&control);
+    return (uint64_t)p;
+}
+
+/* Streams */
+
+enum { COPY, SET, SET2D, HOST, RECORD, WRITE, WAIT, LAUNCH, END };
+typedef struct Event { Handle h; uint64_t recorded, done; struct timespec time; } Event;
+typedef struct Op {
+    int kind; uint64_t a, b, c, d; size_t n; Kernel kernel; unsigned grid[6]; Event *event; void *parameters; struct Op *next;
+} Op;
+typedef struct Stream {
+    Handle h; pthread_t thread; pthread_mutex_t lock; pthread_cond_t arrived; Op *head, *tail; int busy, priority;
+} Stream;
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;   /* with memory_changed: for waits and events */
+static pthread_cond_t memory_changed = PTHREAD_COND_INITIALIZER;
+
+void standin_lose(int status) {
+    pthread_mutex_lock(&control);
+    sticky = status;
+    pthread_mutex_unlock(&control);
+    pthread_mutex_lock(&memory_lock);
+    pthread_cond_broadcast(&memory_changed);
+    pthread_mutex_unlock(&memory_lock);
+}
+
+static int bad(uint64_t address, size_t size) {     /* an address that the device cannot reach */
+    return size && !block_of(address, size);
+}
+
+static void run(Op *o) {
+    switch (o->kind) {
+    case COPY:
+        if (bad(o->a, o->n) || bad(o->b, o->n)) standin_lose(ILLEGAL_ADDRESS);
+        else memmove((void *)o->a, (void *)o->b, o->n);
+        break;
+    case SET:
+        if (bad(o->a, o->n * o->d)) { standin_lose(ILLEGAL_ADDRESS); break; }
+        for (size_t i = 0; i < o->n; i++) memcpy((char *)o->a + i * o->d, &o->b, o->d);
+        break;
+    case SET2D:
+        if (bad(o->a, o->n ? (o->n - 1) * o->c + 4 : 0)) { standin_lose(ILLEGAL_ADDRESS); break; }
+        for (size_t i = 0; i < o->n; i++) memcpy((char *)o->a + i * o->c, &o->b, 4);
+        break;
+    case HOST: ((void (*)(void *))o->a)((void *)o->b); break;
+    case LAUNCH: o->kernel(o->parameters, o->n, o->grid); break;
+    case RECORD:
+        pthread_mutex_lock(&memory_lock);
+        clock_gettime(CLOCK_MONOTONIC, &o->event->time);
+        if (o->a > o->event->done) o->event->done = o->a;
+        pthread_cond_broadcast(&memory_changed);
+        pthread_mutex_unlock(&memory_lock);
+        break;
+    case WRITE:
+        __atomic_store_n((uint64_t *)o->a, o->b, __ATOMIC_SEQ_CST);
+        pthread_mutex_lock(&memory_lock);
+        pthread_cond_broadcast(&memory_changed);
+        pthread_mutex_unlock(&memory_lock);
+        break;
+    case WAIT:
+        pthread_mutex_lock(&memory_lock);
+        while (!sticky && (int64_t)(__atomic_load_n((uint64_t *)o->a, __ATOMIC_SEQ_CST) - o->b) < 0) {
+            /* the host may write as well, and tells nobody */
+            struct timespec until;
+            clock_gettime(CLOCK_REALTIME, &until);
+            until.tv_nsec += 1000000;
+            if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+            pthread_cond_timedwait(&memory_changed, &memory_lock, &until);
+        }
+        pthread_mutex_unlock(&memory_lock);
+        break;
+    }
+}
+static void *serve(void *p) {
+    Stream *s = p;
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        s->busy = 0;
+        while (!s->head) pthread_cond_wait(&s->arrived, &s->lock);
+        Op *o = s->head;
+        if (!(s->head = o->next)) s->tail = NULL;
+        s->busy = 1;
+        pthread_mutex_unlock(&s->lock);
+        if (o->kind == END) return NULL;
+        if (latency_ns && o->kind != WRITE) nanosleep(&(struct timespec){latency_ns / 1000000000, latency_ns % 1000000000}, NULL);
+        if (sticky) for (;;) pause();     /* a lost device does nothing more */
+        run(o);
+        free(o->parameters);
+        free(o);
+    }
+}
+static CUresult push(void *stream, Op op) {
+    Stream *s = stream;
+    if (!is_alive(s, STREAM)) return INVALID_HANDLE;
+    Op *o = malloc(sizeof *o);
+    *o = op, o->next = NULL;
+    pthread_mutex_lock(&s->lock);
+    if (s->tail) s->tail->next = o; else s->head = o;
+    s->tail = o;
+    pthread_cond_signal(&s->arrived);
+    pthread_mutex_unlock(&s->lock);
+    return OK;
+}
+
+/* Initialization, devices and contexts */
+
+static struct Context { int device; } contexts[8];
+static __thread struct Context *current;
+static int device_count(void) { char *n = getenv("STANDIN_DEVICES"); return n ? atoi(n) : 2; }
+#define NEED_CONTEXT do { ENTER; if (!current) return INVALID_CONTEXT; } while (0)
+#define NEED_DEVICE(d) do { ENTER; if ((d) < 0 || (d) >= device_count()) return INVALID_DEVICE; } while (0)
+
+CUresult cuInit(unsigned flags) { initialized = 1; CUresult e = enter(__func__); if (e) { initialized = 0; return e; } return device_count() ? OK : NO_DEVICE; }
+CUresult cuDriverGetVersion(int *v) { *v = version; return OK; }
+CUresult cuDeviceGetCount(int *n) { ENTER; *n = device_count(); return OK; }
+CUresult cuDeviceGet(CUdevice *d, int i) { NEED_DEVICE(i); *d = i; return OK; }
+CUresult cuDeviceGetName(char *name, int n, CUdevice d) { NEED_DEVICE(d); snprintf(name, n, "Stand-in %d", d); return OK; }
+CUresult cuDeviceGetUuid(void *uuid, CUdevice d) { NEED_DEVICE(d); memset(uuid, d + 1, 16); return OK; }
+CUresult cuDeviceTotalMem(size_t *n, CUdevice d) { NEED_DEVICE(d); *n = total_memory; return OK; }
+CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
+    NEED_DEVICE(d);
+    switch (a) {
+    case 16: *v = 4; break;      /* MULTIPROCESSOR_COUNT */
+    case 75: *v = 9; break;      /* COMPUTE_CAPABILITY_MAJOR */
+    case 76: *v = 0; break;      /* COMPUTE_CAPABILITY_MINOR */
+    case 123: case 41: *v = 1; break;  /* 64-bit stream memory operations, unified addressing */
+    case 10: *v = 32; break;     /* WARP_SIZE */
+    default: *v = 0;
+    }
+    return OK;
+}
+CUresult cuDevicePrimaryCtxRetain(void **c, CUdevice d) { NEED_DEVICE(d); contexts[d].device = d; *c = &contexts[d]; return OK; }
+CUresult cuCtxGetCurrent(void **c) { if (!initialized) return NOT_INITIALIZED; *c = current; return OK; }
+CUresult cuCtxSetCurrent(void *c) { if (!initialized) return NOT_INITIALIZED; current = c; return OK; }
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) { NEED_CONTEXT; *least = 0, *greatest = -5; return OK; }
+CUresult cuMemGetInfo(size_t *f, size_t *t) {
+    NEED_CONTEXT; *t = total_memory; *f = total_memory - used[current->device]; return OK;
+}
+
+/* Memory */
+
+CUresult cuMemAlloc(CUdeviceptr *p, size_t n) {
+    NEED_CONTEXT;
+    if (!n) return INVALID_VALUE;
+    if (n > total_memory - used[current->device] || !(*p = allocate(n, current->device))) return OUT_OF_MEMORY;
+    used[current->device] += n;
+    return OK;
+}
+static CUresult release(uint64_t p, int pinned) {
+    Block *b = block_of(p, 0);
+    if (!b || b->start != p || (b->device < 0) != pinned) return INVALID_VALUE;
+    if (b->device >= 0) used[b->device] -= b->size;
+    b->start = 0;
+    free((void *)p);
+    return OK;
+}
+CUresult cuMemFree(CUdeviceptr p) { NEED_CONTEXT; return release(p, 0); }
+CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
+    NEED_CONTEXT; *p = (void *)allocate(n, -1); return *p ? OK : OUT_OF_MEMORY;
+}
+CUresult cuMemFreeHost(void *p) { NEED_CONTEXT; return release((uint64_t)p, 1); }
+CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr p) {
+    NEED_CONTEXT;
+    Block *b = block_of(p, 0);
+    if (!b || attribute != 2) return INVALID_VALUE;
+    *(unsigned *)data = b->device < 0 ? 1 : 2;
+    return OK;
+}
+CUresult cuMemcpyHtoD(CUdeviceptr d, const void *s, size_t n) {
+    NEED_CONTEXT; if (bad(d, n)) return INVALID_VALUE; memcpy((void *)d, s, n); return OK;
+}
+CUresult cuMemcpyAsync(CUdeviceptr d, CUdeviceptr s, size_t n, void *stream) {
+    NEED_CONTEXT;
+    if (bad(d, n) || bad(s, n)) return INVALID_VALUE;
+    return push(stream, (Op){.kind = COPY, .a = d, .b = s, .n = n});
+}
+static CUresult set(CUdeviceptr d, uint64_t value, size_t width, size_t n, void *stream) {
+    return d % width ? INVALID_VALUE : push(stream, (Op){.kind = SET, .a = d, .b = value, .d = width, .n = n});
+}
+CUresult cuMemsetD8Async(CUdeviceptr d, unsigned char v, size_t n, void *s) { NEED_CONTEXT; return set(d, v, 1, n, s); }
+CUresult cuMemsetD16Async(CUdeviceptr d, unsigned short v, size_t n, void *s) { NEED_CONTEXT; return set(d, v, 2, n, s); }
+CUresult cuMemsetD32Async(CUdeviceptr d, unsigned v, size_t n, void *s) { NEED_CONTEXT; return set(d, v, 4, n, s); }
+CUresult cuMemsetD2D32Async(CUdeviceptr d, size_t pitch, unsigned v, size_t width, size_t height, void *s) {
+    NEED_CONTEXT;
+    if (width != 1 || d % 4 || pitch % 4) return INVALID_VALUE;
+    return push(s, (Op){.kind = SET2D, .a = d, .b = v, .c = pitch, .n = height});
+}
+
+/* Streams and events */
+
+CUresult cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+    NEED_CONTEXT;
+    Stream *s = make(STREAM, current->device, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL), pthread_cond_init(&s->arrived, NULL);
+    s->priority = priority;
+    pthread_create(&s->thread, NULL, serve, s);
+    *stream = s;
+    return OK;
+}
+CUresult cuStreamDestroy(void *stream) {
+    NEED_CONTEXT;
+    CUresult status = push(stream, (Op){.kind = END});
+    if (!status) kill_handle(stream);
+    return status;
+}
+CUresult cuStreamQuery(void *stream) {
+    NEED_CONTEXT;
+    Stream *s = stream;
+    if (!is_alive(s, STREAM)) return INVALID_HANDLE;
+    pthread_mutex_lock(&s->lock);
+    int busy = s->head || s->busy;
+    pthread_mutex_unlock(&s->lock);
+    return busy ? NOT_READY : OK;
+}
+CUresult cuStreamWriteValue64(void *s, CUdeviceptr a, uint64_t v, unsigned flags) {
+    NEED_CONTEXT;
+    return bad(a, 8) || a % 8 ? INVALID_VALUE : push(s, (Op){.kind = WRITE, .a = a, .b = v});
+}
+CUresult cuStreamWaitValue64(void *s, CUdeviceptr a, uint64_t v, unsigned flags) {
+    NEED_CONTEXT;
+    return bad(a, 8) || a % 8 || flags ? INVALID_VALUE : push(s, (Op){.kind = WAIT, .a = a, .b = v});
+}
+CUresult cuLaunchHostFunc(void *s, void (*f)(void *), void *data) {
+    NEED_CONTEXT; return push(s, (Op){.kind = HOST, .a = (uint64_t)f, .b = (uint64_t)data});
+}
+CUresult cuEventCreate(void **e, unsigned flags) { NEED_CONTEXT; *e = make(EVENT, current->device, sizeof(Event)); return OK; }
+CUresult cuEventDestroy(void *e) { NEED_CONTEXT; if (!is_alive(e, EVENT)) return INVALID_HANDLE; kill_handle(e); return OK; }
+CUresult cuEventRecord(void *event, void *s) {
+    NEED_CONTEXT;
+    Event *e = event;
+    if (!is_alive(e, EVENT)) return INVALID_HANDLE;
+    pthread_mutex_lock(&memory_lock);
+    uint64_t number = ++e->recorded;
+    pthread_mutex_unlock(&memory_lock);
+    return push(s, (Op){.kind = RECORD, .event = e, .a = number});
+}
+CUresult cuEventSynchronize(void *event) {
+    NEED_CONTEXT;
+    Event *e = event;
+    if (!is_alive(e, EVENT)) return INVALID_HANDLE;
+    pthread_mutex_lock(&memory_lock);
+    while (e->done < e->recorded && !sticky) pthread_cond_wait(&memory_changed, &memory_lock);
+    pthread_mutex_unlock(&memory_lock);
+    return sticky;
+}
+
+/* Modules and kernels */
+
+typedef struct Function { Handle h; Kernel kernel; } Function;
+
+CUresult cuModuleLoadData(void **module, const void *image) {
+    NEED_CONTEXT;
+    if (memcmp(image, "STANDIN", 8)) return INVALID_IMAGE;
+    Function *m = make(MODULE, current->device, sizeof *m);
+    memcpy(&m->kernel, (const char *)image + 8, sizeof m->kernel);
+    *module = m;
+    return OK;
+}
+CUresult cuModuleGetFunction(void **function, void *module, const char *name) {
+    NEED_CONTEXT;
+    if (!is_alive(module, MODULE)) return INVALID_HANDLE;
+    Function *f = make(FUNCTION, current->device, sizeof *f);
+    f->kernel = ((Function *)module)->kernel;
+    *function = f;
+    return OK;
+}
+CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, void *f, void *unused, size_t shared, int limit) {
+    NEED_CONTEXT; if (!is_alive(f, FUNCTION)) return INVALID_HANDLE; *grid = 8, *block = 1024; return OK;
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int block, size_t shared) {
+    NEED_CONTEXT; if (!is_alive(f, FUNCTION)) return INVALID_HANDLE; *n = 2; return OK;
+}
+CUresult cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                        void *s, void **parameters, void **extra) {
+    NEED_CONTEXT;
+    if (!is_alive(f, FUNCTION) || ((Handle *)f)->device != current->device) return INVALID_HANDLE;
+    if (!gx || !gy || !gz || !bx || !by || !bz || bx * by * bz > 1024 || gy > 65535 || gz > 65535) return INVALID_VALUE;
+    if (parameters || !extra || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return INVALID_VALUE;
+    size_t n = *(size_t *)extra[3];
+    void *copied = malloc(n);
+    memcpy(copied, extra[1], n);
+    return push(s, (Op){.kind = LAUNCH, .kernel = ((Function *)f)->kernel, .parameters = copied, .n = n,
+                        .grid = {gx, gy, gz, bx, by, bz}});
+}
+
+/* Errors and symbols */
+
+CUresult cuGetErrorName(CUresult e, const char **s) {
+    switch (e) {
+    case OUT_OF_MEMORY: *s = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+    case INVALID_CONTEXT: *s = "CUDA_ERROR_INVALID_CONTEXT"; break;
+    case ILLEGAL_ADDRESS: *s = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
+    case 719: *s = "CUDA_ERROR_LAUNCH_FAILED"; break;
+    default: *s = "CUDA_ERROR_OF_THE_STAND_IN";
+    }
+    return OK;
+}
+CUresult cuGetErrorString(CUresult e, const char **s) { *s = e == ILLEGAL_ADDRESS ? "an illegal memory access was encountered" : "an error"; return OK; }
+
+#define NAME(n) {#n, (void *)n}
+static const struct { const char *name; void *function; } symbols[] = {
+    NAME(cuInit), NAME(cuDriverGetVersion), NAME(cuDeviceGetCount), NAME(cuDeviceGet), NAME(cuDeviceGetName),
+    NAME(cuDeviceGetUuid), NAME(cuDeviceTotalMem), NAME(cuDeviceGetAttribute), NAME(cuDevicePrimaryCtxRetain),
+    NAME(cuCtxGetCurrent), NAME(cuCtxSetCurrent), NAME(cuCtxGetStreamPriorityRange), NAME(cuMemGetInfo), NAME(cuMemAlloc),
+    NAME(cuMemFree), NAME(cuMemHostAlloc), NAME(cuMemFreeHost), NAME(cuPointerGetAttribute), NAME(cuMemcpyHtoD),
+    NAME(cuMemcpyAsync), NAME(cuMemsetD8Async), NAME(cuMemsetD16Async), NAME(cuMemsetD32Async), NAME(cuMemsetD2D32Async),
+    NAME(cuStreamCreateWithPriority), NAME(cuStreamDestroy), NAME(cuStreamQuery), NAME(cuStreamWriteValue64),
+    NAME(cuStreamWaitValue64), NAME(cuLaunchHostFunc), NAME(cuEventCreate), NAME(cuEventDestroy), NAME(cuEventRecord),
+    NAME(cuEventSynchronize), NAME(cuModuleLoadData), NAME(cuModuleGetFunction), NAME(cuOccupancyMaxPotentialBlockSize),
+    NAME(cuOccupancyMaxActiveBlocksPerMultiprocessor), NAME(cuLaunchKernel), NAME(cuGetErrorName), NAME(cuGetErrorString),
+};
+CUresult cuGetProcAddress_v2(const char *name, void **function, int wanted, uint64_t flags, int *status) {
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+        if (!strcmp(symbols[i].name, name)) { *function = symbols[i].function; if (status) *status = 0; return OK; }
+    *function = NULL;
+    if (status) *status = 1;
+    return NOT_FOUND;
+}

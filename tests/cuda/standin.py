@@ -1,0 +1,113 @@
+"""The stand-in driver (``standin.c``), built when it is needed, and a compiler whose images it can run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import types
+from numba.core.ccallback import CFunc
+
+from aiodev._backends.cpu import compiler as cpu_compiler
+from aiodev._backends.cpu.arena import arena
+from aiodev._backends.cpu.native.intrinsics import call_entry, compare_exchange, get, load, put
+from aiodev._backends.cuda.layout import X_HOST
+from aiodev._core.backend import KernelSpec
+from aiodev._core.errors import KernelError
+
+__all__ = ["StandIn", "StandInCompiler", "build"]
+
+SOURCE = Path(__file__).with_name("standin.c")
+
+
+@cache
+def build() -> str | None:
+    """File name of the library, or None where there is no compiler for C."""
+    compiler = shutil.which(os.environ.get("CC", "")) or shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        return None
+    library = str(Path(tempfile.mkdtemp(prefix="aiodev-standin-")) / "libcuda.so.1")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-pthread", "-o", library, str(SOURCE)], check=True)
+    return library
+
+
+class StandIn:
+    """The controls of a stand-in that is loaded in this process."""
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.CDLL(library)
+
+    def inject(self, function: str, status: int, after: int = 0) -> None:
+        """Have the next call of a function of the driver, or the one ``after`` that many, return ``status``."""
+        self._library.standin_inject(function.encode(), status, after)
+
+    def lose(self, status: int = 719) -> None:
+        """Lose the context: every call returns ``status`` from now on; 0 brings it back for the next test."""
+        self._library.standin_lose(status)
+
+    def latency(self, seconds: float) -> None:
+        """Have each operation of a stream take longer."""
+        self._library.standin_latency(ctypes.c_long(int(seconds * 1e9)))
+
+    def count(self, function: str) -> int:
+        """How often a function of the driver was called."""
+        self._library.standin_count.restype = ctypes.c_long
+        return int(self._library.standin_count(function.encode()))
+
+
+@dataclass(frozen=True)
+class _Image:
+    cubin: bytes
+    symbol: str
+    exceptions: bool
+
+    def explain(self, kernel: str, status: int) -> KernelError:
+        return cpu_compiler.decode_error(status, kernel)
+
+
+class StandInCompiler:
+    """Makes host functions of kernels: the CPU's entry, behind what a CUDA kernel does about failures.
+
+    A status is the address of numba's exception. All count as able to fail, unless ``fallible`` is false.
+    """
+
+    def __init__(self, fallible: bool = True) -> None:
+        self._fallible = fallible
+        self._kept: list[Any] = []
+
+    def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> _Image:
+        """An image that the stand-in takes."""
+        entry = cpu_compiler.load_kernel(spec, "")
+        ndim = spec.ndim
+        code = arena.allocate(64)
+        ctypes.c_int64.from_address(code).value = entry  # type: ignore[assignment]
+
+        def kernel(parameters: int, nbytes: int, grid: int) -> None:
+            record, value = get(parameters), get(parameters + 8)
+            if record != 0 and load(record) != 0:
+                return
+            size = 1
+            for dimension in range(ndim):
+                size *= get(parameters + 16 + 8 * dimension)
+            scratch = parameters  # the first two words have been read
+            status = call_entry(get(code), scratch, parameters + 16, 0, size)
+            if status != 0 and status != 4294967294 and record != 0:
+                found = get(scratch + 8)
+                if compare_exchange(record, 0, found):
+                    host = get(record + X_HOST)
+                    put(host + 8, value)
+                    put(host, found)
+
+        word = types.int64
+        function = CFunc(kernel, ((word, word, word), types.void), {}, {"error_model": "numpy"})
+        function.compile()
+        self._kept.append(function)
+        return _Image(b"STANDIN\0" + struct.pack("<Q", function.address), f"aiodev_{spec.name}", self._fallible)

@@ -1,0 +1,184 @@
+"""What the driver refuses, and devices that are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import standin
+
+from aiodev._backends.cuda import CUDABackend
+from aiodev._backends.cuda.driver import DriverError
+from aiodev._core.backend import FAULTS
+
+SECOND = 1_000_000_000
+INVALID_VALUE, LAUNCH_FAILED = 1, 719
+
+
+@pytest.mark.parametrize(
+    ("function", "submit"),
+    [
+        ("cuMemsetD8Async", lambda b, q, m: b.fill(q, m, 8, b"\1")),
+        ("cuMemsetD16Async", lambda b, q, m: b.fill(q, m, 8, b"\1\2")),
+        ("cuMemsetD32Async", lambda b, q, m: b.fill(q, m, 8, b"\1\2\3\4")),
+        ("cuMemsetD2D32Async", lambda b, q, m: b.fill(q, m, 8, bytes(range(16)))),
+        ("cuMemcpyAsync", lambda b, q, m: b.copy(q, m, m + 512, 8)),
+        ("cuLaunchHostFunc", lambda b, q, m: b.stamp(q, m)),
+    ],
+)
+def test_a_refused_call_fails_its_operation(
+    function: str, submit: Callable[[Any, int, int], int], backend: CUDABackend, driver: standin.StandIn
+) -> None:
+    """The operation fails with the driver's name and number; the queue is as usable as after any failure."""
+    queue, counters = backend.create_queue(0, 0, False)
+    memory = backend.allocate(0, 1024)
+    assert backend.spin(queue, backend.fill(queue, memory, 1024, b"\0"), SECOND)
+    driver.inject(function, INVALID_VALUE)
+    failed = submit(backend, queue, memory)
+    behind = backend.fill(queue, memory, 1, b"\xff")
+    assert backend.spin(queue, behind, SECOND)
+    (fault,) = backend.faults(queue)
+    assert (fault.first, fault.last) == (failed, None) and isinstance(fault.error, DriverError)
+    assert fault.error.status == INVALID_VALUE and "cuda:0" in str(fault.error)
+    backend.forgive(queue)
+    assert backend.spin(queue, backend.fill(queue, memory, 1, b"\xff"), SECOND)
+    assert len(backend.faults(queue)) == 1 and counters[FAULTS] == 1
+    backend.destroy_queue(queue)
+    backend.deallocate(0, memory, 1024)
+
+
+def test_memory_that_the_driver_has_not(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """Running out of memory is a MemoryError; what else the driver refuses names itself and what was being done."""
+    driver.inject("cuMemAlloc", 2)
+    with pytest.raises(MemoryError, match="4,096 bytes on cuda:1"):
+        backend.allocate(1, 4096)
+    driver.inject("cuMemAlloc", INVALID_VALUE)
+    with pytest.raises(DriverError, match="allocating 4,096 bytes on cuda:1") as caught:
+        backend.allocate(1, 4096)
+    assert caught.value.status == INVALID_VALUE
+
+
+def test_contexts_are_left_as_they_were(backend: CUDABackend, library: str) -> None:
+    """Whoever else uses the driver on this thread finds the context that was current before."""
+    current = backend.executor.driver
+    other = backend.executor.devices[1].context
+    queue, _ = backend.create_queue(0, 0, False)
+    memory = backend.allocate(0, 64)
+    with current.bound(other):
+        value = backend.fill(queue, memory, 64, b"\0")
+        _, gate = backend.gate(queue)
+        backend.open_gate(gate, False)
+        backend.deallocate(0, backend.allocate(0, 64), 64)
+        assert current.number("cuCtxGetCurrent", doing="asking") == other
+    assert backend.spin(queue, value + 1, SECOND)
+    backend.deallocate(0, memory, 64)
+    backend.destroy_queue(queue)
+
+
+def test_no_driver() -> None:
+    """Without a driver the reason says so, nothing is counted, and nothing can be started."""
+    missing = CUDABackend(library="libno-such-driver.so.1")
+    assert "no NVIDIA driver" in str(missing.unavailable_reason())
+    assert missing.device_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [({"STANDIN_DEVICES": "0"}, "cuInit|NO_DEVICE|no CUDA device|starting the driver")],
+)
+def test_no_device(run: Callable[..., str], environment: dict[str, str], reason: str) -> None:
+    """With a driver but no device the reason says that."""
+    said = run("print(backend.device_count(), backend.unavailable_reason())", **environment)
+    assert said.startswith("0 ") and said != "0 None\n"
+
+
+def test_counting_starts_no_driver_here(run: Callable[..., str]) -> None:
+    """Asking how many devices there are leaves this process able to fork."""
+    said = run("print(backend.device_count(), driver.count('cuInit'), backend.device_properties(1).name)")
+    assert said == "2 0 Stand-in 1\n"
+
+
+LOSING = """
+import os, select, time
+from aiodev._core.backend import COMPLETED
+backend.start()
+queue, counters = backend.create_queue(0, 0, False)
+held, _ = backend.create_queue(0, 0, False)
+memory = backend.allocate(0, 64)
+driver.latency(3600.0)
+{before}
+value = backend.fill(queue, memory, 64, b"x")
+behind, gate = backend.gate(held)
+reading, writing = os.pipe()
+os.set_blocking(writing, False)
+waker = backend.create_waker(writing)
+assert backend.arm(queue, value, waker) and backend.arm(held, behind, waker)
+driver.lose(719)
+begin = time.perf_counter()
+found = set()
+while found != {{queue, held}}:
+    assert select.select([reading], [], [], 10)[0], "a waiter hangs"
+    os.read(reading, 8)
+    found.update(backend.collect(waker))
+print(round(time.perf_counter() - begin, 3))
+for q in (queue, held):
+    fault = backend.faults(q)[-1]
+    assert type(fault.error).__name__ == "DeviceLostError" and "cuda:0" in str(fault.error), fault
+    backend.forgive(q)
+    later = backend.fill(q, memory, 64, b"y")
+    assert backend.spin(q, later, 10**9)
+    assert type(backend.faults(q)[-1].error).__name__ == "DeviceLostError"
+backend.open_gate(gate, False)
+"""
+
+
+def test_a_lost_device_reaches_every_waiter(run: Callable[..., str]) -> None:
+    """Work in flight, work behind a gate, and all that is submitted later: everything fails, nothing hangs, soon."""
+    assert float(run(LOSING.format(before=""))) < 5.0
+
+
+def test_settings_decide_how_waits_end(run: Callable[..., str]) -> None:
+    """Announced by the driver instead of polled for, waits end as well."""
+    said = run(
+        """
+from aiodev.testing import check_backend
+from aiodev._core.config import settings
+backend.settings = dataclasses.replace(settings, cuda_wait="callback")
+backend.start()
+names = [r for r in ("an_armed_waker_fires_once", "arming_lower_replaces", "wake_ups_coalesce", "no_wake_up_is_lost")]
+print(len(check_backend(backend, rules=names).kept))
+"""
+    )
+    assert said == "4\n"
+
+
+def test_a_driver_that_is_too_old(run: Callable[..., str]) -> None:
+    """The reason says what the driver is for and what is needed."""
+    said = run(
+        """
+from aiodev._backends.cuda.driver import Driver
+driver._library.standin_version(11080)
+try:
+    Driver(library)
+except aiodev.BackendUnavailableError as error:
+    print(error.reason)
+"""
+    )
+    assert "11.8" in said and "12.0" in said
+
+
+def test_visible_devices_are_counted_as_the_driver_does() -> None:
+    """Visible devices are counted as the driver counts them."""
+    from aiodev._backends.cuda.properties import visible_count
+
+    uuids = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
+    assert visible_count(None, uuids) == 3
+    assert visible_count("", uuids) == 0
+    assert visible_count("0,2", uuids) == 2
+    assert visible_count("1,7,0", uuids) == 1
+    assert visible_count("0,0", uuids) == 0
+    assert visible_count("GPU-cc,GPU-aaa", uuids) == 2
+    assert visible_count("GPU-aa", uuids) == 0
+    assert visible_count("-1", uuids) == 0
+    assert visible_count("MIG-x", uuids) is None
