@@ -137,7 +137,7 @@ def check_device(device):
 
 @inner
 def rest(device, duration, depth, expected):
-    """Sleep until woken, at most ``duration`` ns; not if more than ``expected`` is found now. Returns what was found, or why."""
+    """Sleep until woken, at most ``duration`` ns; not if more than ``expected`` is found now. Returns what was found."""
     store_fence(device + D_SLEEP, depth)
     found = look(device)
     if found > expected and exchange(device + D_SLEEP, AWAKE) != 0:

@@ -1,0 +1,167 @@
+"""Whole programs on ``cuda``: the public interface over the backend on the stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Run = Callable[..., str]
+
+
+def test_arrays_kernels_and_results(run: Run) -> None:
+    """Arrays go there and come back, kernels run, and the default device stays what it was asked to be."""
+    said = run(
+        """
+import numpy as np
+
+@aiodev.kernel
+def saxpy(i, a, x, y, out):
+    out[i] = a * x[i] + y[i]
+
+async def main():
+    async with aiodev.device("cuda:1"):
+        x, y = aiodev.asarray(np.arange(1000, dtype="f4")), aiodev.ones(1000, dtype="f4")
+        out = aiodev.empty(1000, dtype="f4")
+        done = saxpy[1000](2.0, x, y, out)
+        await done
+        assert out.device == aiodev.Device("cuda:1")
+        assert (await out.numpy() == 2 * np.arange(1000, dtype="f4") + 1).all()
+        assert (await out[::3].numpy() == (2 * np.arange(1000, dtype="f4") + 1)[::3]).all()
+    print("done")
+
+asyncio.run(main())
+"""
+    )
+    assert said == "done\n"
+
+
+def test_streams_events_and_calls(run: Run) -> None:
+    """Order across streams, a function in stream order, a stream that waits for a future, timing."""
+    said = run(
+        """
+import numpy as np, threading
+
+async def main():
+    first, second = aiodev.Stream("cuda:0"), aiodev.Stream("cuda:1")
+    seen = []
+    with aiodev.testing.Latch(first):
+        first.call(seen.append, 1)
+        second.wait_event(first.record_event())
+        second.call(seen.append, 2)
+        assert not first.query() and seen == []
+    await second.synchronize()
+    assert seen == [1, 2]
+    future = asyncio.get_running_loop().create_future()
+    first.wait_future(future)
+    third = first.call(lambda: threading.current_thread() is threading.main_thread())
+    assert not third.query()
+    future.set_result(None)
+    assert await third is False
+    begin, end = aiodev.Event(enable_timing=True), aiodev.Event(enable_timing=True)
+    begin.record(first)
+    first.call(lambda: None)
+    end.record(first)
+    await end
+    assert begin.elapsed_time(end) >= 0
+    print("done")
+
+import aiodev.testing
+asyncio.run(main())
+"""
+    )
+    assert said == "done\n"
+
+
+def test_failures_reach_their_waiters(run: Run) -> None:
+    """A kernel's exception, what is behind it, and work after it was told."""
+    said = run(
+        """
+import numpy as np
+
+@aiodev.kernel
+def reject(i, bad, x):
+    if i == bad:
+        raise ValueError("bad row", 3)
+    x[i] = 1
+
+async def main():
+    stream = aiodev.Stream("cuda:0")
+    with aiodev.device("cuda:0"):
+        x = aiodev.zeros(10, dtype="i8")
+    failed = reject[10, stream](4, x)
+    behind = reject[10, stream](-1, x)
+    try:
+        await failed
+    except aiodev.KernelError as error:
+        assert error.__cause__.args == ("bad row", 3), error
+        assert "test" in str(error.submitted_at) or "string" in str(error.submitted_at), error.submitted_at
+    try:
+        await behind
+    except aiodev.DependencyError as error:
+        assert isinstance(error.__cause__, aiodev.KernelError)
+    await reject[10, stream](-1, x)
+    assert (await x.numpy()).tolist() == [1] * 10
+    print("done")
+
+asyncio.run(main())
+"""
+    )
+    assert said == "done\n"
+
+
+def test_a_lost_device_raises_on_an_idle_loop(run: Run) -> None:
+    """A task that waits on a loop with nothing else to do is told of the loss, and so is every later one."""
+    said = run(
+        """
+async def main():
+    stream = aiodev.Stream("cuda:0")
+    await stream.call(lambda: None)
+    with aiodev.device("cuda:0"):
+        x = aiodev.empty(1 << 20, dtype="u1")
+        await aiodev.synchronize()
+        driver.latency(3600)
+        y = aiodev.zeros(1 << 20, dtype="u1")
+    waiting = asyncio.ensure_future(aiodev.synchronize("cuda:0"))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    begin = asyncio.get_running_loop().time()
+    driver.lose()
+    for attempt in (waiting, aiodev.default_stream("cuda:0").call(lambda: None)):
+        try:
+            await attempt
+        except aiodev.DeviceLostError as error:
+            assert "cuda:0" in str(error)
+        except aiodev.DependencyError as error:
+            assert isinstance(error.__cause__, aiodev.DeviceLostError), error
+        else:
+            raise AssertionError("nothing was raised")
+    assert asyncio.get_running_loop().time() - begin < 5
+    print("done")
+
+asyncio.run(main())
+"""
+    )
+    assert said == "done\n"
+
+
+def test_forked_children_are_told(run: Run) -> None:
+    """Counting devices does not stand in the way of a fork; a started driver does, and says so."""
+    said = run(
+        """
+import os
+assert aiodev.device_count("cuda") == 2
+if os.fork() == 0:
+    asyncio.run(aiodev.init("cuda"))
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+asyncio.run(aiodev.init("cuda"))
+if os.fork() == 0:
+    try:
+        aiodev.Stream("cuda:0")
+    except aiodev.BadForkError:
+        os._exit(0)
+    os._exit(1)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+print("done")
+"""
+    )
+    assert said == "done\n"
