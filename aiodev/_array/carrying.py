@@ -18,10 +18,14 @@ def carry(dst: Array, src: Any) -> Completion:
     """Copy ``src`` to ``dst`` on the current stream of the device that must do it.
 
     Between devices the copy waits for all work on both arrays, and the current streams of both devices wait for the copy.
+    Between two kinds of device that the host does not reach it goes by way of the host.
     """
     source = getattr(src, "_buffer", None)
     if source is None or source.source.device is dst.device:
         return current_stream(dst.device).copy(dst, src)
+    here, there = dst._buffer.source, source.source
+    if here.device.type != there.device.type and not (here.host_accessible or there.host_accessible):
+        return carry(dst, src.to("cpu"))
     streams = [current_stream(dst.device), current_stream(src.device)]
     # A device that the host cannot reach must do the copy itself; the host's own could not.
     if dst._buffer.source.host_accessible and not source.source.host_accessible:
