@@ -21,7 +21,7 @@ PROTOTYPE = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
 )
 _SCALARS = {"b1": "?7x", "i1": "b7x", "u1": "B7x", "i2": "h6x", "u2": "H6x", "i4": "i4x", "u4": "I4x"}
-_SCALARS |= {"i8": "q", "u8": "Q", "f4": "f4x", "f8": "d"}
+_SCALARS |= {"i8": "q", "u8": "Q", "f2": "e6x", "f4": "f4x", "f8": "d"}
 
 
 def descriptor(value: Any) -> str:
