@@ -10,7 +10,7 @@ if __name__ != "aiodev.kernels":
     raise ImportError(f"this folder is the package aiodev.kernels, not {__name__!r}; `import aiodev.kernels`")
 
 import aiodev
-from aiodev.kernels import linalg
+from aiodev.kernels import linalg, random
 from aiodev.kernels.conversion import astype, clip, where
 from aiodev.kernels.elementwise import (
     abs,
@@ -129,6 +129,7 @@ __all__ = [
     "permute_dims",
     "pow",
     "put",
+    "random",
     "repeat",
     "reshape",
     "rms_norm",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -90,6 +91,30 @@ def test_the_first_seed_is_the_operating_systems() -> None:
     first, second = run_python(code), run_python(code)
     assert first != second
     assert first.endswith("False")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_goes_on_with_the_same_words() -> None:
+    """Although another thread of its parent was just taking some; what it takes is not taken from its parent."""
+    code = (
+        "import os, threading, warnings\n"
+        "from aiodev._generator.state import guard\n"
+        "warnings.simplefilter('ignore', DeprecationWarning)\n"  # of threads; that is what is tested
+        "aiodev.manual_seed(1)\n"
+        "g = aiodev.default_generator('cpu'); g.reserve(8)\n"
+        "held, over = threading.Event(), threading.Event()\n"
+        "def hold():\n"
+        "    with guard():\n"
+        "        held.set(); over.wait(30)\n"
+        "thread = threading.Thread(target=hold); thread.start(); held.wait(30)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(0 if g.reserve(4)[:2] == (1, 8) else 1)\n"
+        "over.set(); thread.join()\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "print(*g.reserve(4)[:2])\n"
+    )
+    assert run_python(code) == "1 8"
 
 
 # Blocks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +17,7 @@ import aiodev
 from aiodev._generator.philox import philox
 from aiodev._generator.recording import Recording
 from aiodev.kernels import random
+from aiodev.kernels.random import drawing
 from aiodev.kernels.random.philox import block
 
 LOW = 0xFFFFFFFF
@@ -165,6 +168,40 @@ def test_an_element_does_not_depend_on_how_many_there_are(name: str, dtype: str)
         )
 
 
+@pytest.mark.parametrize("name", [*DRAWS, *DISCRETE])
+def test_an_index_may_be_any_number_of_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One, as on devices with a thread for each index, gives the same as a run of them."""
+    draw = {**DRAWS, **DISCRETE}[name]
+    runs = draw(1003, generator=generator()).numpy_blocking()
+    monkeypatch.setattr(drawing, "_CPU_BLOCKS", 1)
+    np.testing.assert_array_equal(draw(1003, generator=generator()).numpy_blocking(), runs)
+
+
+async def test_draws_at_once_do_not_overlap() -> None:
+    """Tasks that draw from one generator on streams of their own get, all together, the sequence."""
+    g = generator()
+
+    async def work() -> list[np.ndarray[Any, Any]]:
+        found = []
+        async with aiodev.Stream("cpu"):
+            for count in (1000, 4, 20_000):
+                words = random.random_raw(count, generator=g)
+                await asyncio.sleep(0)
+                found.append(await words.numpy())
+        return found
+
+    everyone = await asyncio.gather(*(work() for _ in range(8)))
+    pieces = {piece[:4].tobytes(): piece for mine in everyone for piece in mine}
+    assert len(pieces) == 24
+    sequence = random.random_raw(8 * 21_004, generator=generator()).numpy_blocking()
+    place = 0
+    while place < sequence.size:
+        piece = pieces.pop(sequence[place : place + 4].tobytes())
+        np.testing.assert_array_equal(sequence[place : place + piece.size], piece)
+        place += piece.size
+    assert not pieces
+
+
 PROGRAM = """
 import hashlib, aiodev, numpy as np
 from aiodev.kernels import random
@@ -180,8 +217,6 @@ print(digest.hexdigest())
 
 def test_the_number_of_threads_changes_nothing() -> None:
     """One worker or many, and the executor without native code: the same bits."""
-    import os
-
     digests = set()
     for settings_ in ({"AIODEV_CPU_THREADS": "1"}, {"AIODEV_CPU_THREADS": "4"}, {"AIODEV_EXECUTOR": "python"}):
         done = subprocess.run(
@@ -308,6 +343,16 @@ def test_float16_is_rounded_from_float32(draw: Draw) -> None:
     """Of the distributions that are computed."""
     half = draw(1001, dtype="f2", generator=generator()).numpy_blocking()
     np.testing.assert_array_equal(half, draw(1001, dtype="f4", generator=generator()).numpy_blocking().astype("f2"))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+def test_rejection_is_computed_in_float64(dtype: str) -> None:
+    """Gamma numbers are rounded from there; Poisson numbers are what they are in any dtype."""
+    found = random.gamma(2.5, 1, 1001, dtype=dtype, generator=generator()).numpy_blocking()
+    expected = random.gamma(2.5, 1, 1001, generator=generator()).numpy_blocking()
+    np.testing.assert_array_equal(found, expected.astype(dtype))
+    counts = random.poisson(30, 1001, dtype=dtype, generator=generator()).numpy_blocking()
+    np.testing.assert_array_equal(counts, random.poisson(30, 1001, generator=generator()).numpy_blocking())
 
 
 def test_uniform_numbers_stay_below_the_upper_bound() -> None:

@@ -105,6 +105,14 @@ def test_uniform_numbers(dtype: str) -> None:
     assert stats.kstest(between, stats.uniform(-2, 5).cdf).pvalue > SIGNIFICANCE
 
 
+def test_uniform_numbers_of_16_bits() -> None:
+    """All 2,048 of them."""
+    found = draw(random.random, dtype="f2")
+    counts = np.bincount((found.astype(np.float32) * 2048).astype(np.int64), minlength=2048)
+    assert counts.size == 2048
+    assert stats.chisquare(counts).pvalue > SIGNIFICANCE
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_normal_numbers(dtype: str) -> None:
     """Their distribution, their squares' over pairs, and their tails."""
