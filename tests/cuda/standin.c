@@ -234,7 +234,7 @@ CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
     case 16: *v = 4; break;      /* MULTIPROCESSOR_COUNT */
     case 75: *v = 9; break;      /* COMPUTE_CAPABILITY_MAJOR */
     case 76: *v = 0; break;      /* COMPUTE_CAPABILITY_MINOR */
-    case 123: case 41: *v = 1; break;  /* 64-bit stream memory operations, unified addressing */
+    case 122: case 41: *v = 1; break;  /* 64-bit stream memory operations, unified addressing */
     case 10: *v = 32; break;     /* WARP_SIZE */
     default: *v = 0;
     }

@@ -17,13 +17,13 @@ from aiodev._core.errors import CompileError
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
 
-from aiodev._backends.cuda import compiler, compiler_target  # they import numba-cuda
+from aiodev._backends.cuda import compiler, compiler_target, image  # they import numba-cuda
 
 SM_90 = (9, 0)
 NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16")
 
 
-def compiled(function: Callable[..., None], *arguments: str, ndim: int = 1, **options: bool) -> compiler.Image:
+def compiled(function: Callable[..., None], *arguments: str, ndim: int = 1, **options: bool) -> image.Image:
     """The image of a body for these types."""
     spec = KernelSpec(function.__name__, function, ndim, arguments, tuple(options.items()))
     return compiler.compile_image(spec, SM_90)
@@ -37,10 +37,10 @@ def axpy(i: int, a: Any, x: Any, y: Any, out: Any) -> None:
 @pytest.mark.parametrize("layout", "CA")
 def test_a_body_becomes_a_cubin(code: str, layout: str) -> None:
     """One source, any type of number, arrays with and without gaps; what cannot fail says so."""
-    image = compiled(axpy, code, f"A1{code}{layout}", f"A1{code}{layout}r", f"A1{code}{layout}")
-    assert image.cubin.startswith(b"\x7fELF")
-    assert image.symbol == "aiodev_axpy" and image.symbol.encode() in image.cubin
-    assert image.exceptions == {}
+    made = compiled(axpy, code, f"A1{code}{layout}", f"A1{code}{layout}r", f"A1{code}{layout}")
+    assert made.cubin.startswith(b"\x7fELF")
+    assert made.symbol == "aiodev_axpy" and made.symbol.encode() in made.cubin
+    assert made.exceptions == {}
 
 
 def fill_plane(i: int, j: int, x: Any) -> None:
@@ -72,18 +72,18 @@ def reject(i: int, x: Any, y: Any, out: Any) -> None:
 
 def test_what_a_body_raises_has_a_status() -> None:
     """Exceptions of the body and of what it calls, and an integer zero division, are told apart, with their lines."""
-    image = compiled(reject, "A1i8C", "A1i8C", "A1i8C")
+    made = compiled(reject, "A1i8C", "A1i8C", "A1i8C")
     first = reject.__code__.co_firstlineno
-    kinds = {(kind, arguments): where[2] for kind, arguments, where in image.exceptions.values() if where}
+    kinds = {(kind, arguments): where[2] for kind, arguments, where in made.exceptions.values() if where}
     assert kinds[ValueError, ("bad row", 3)] == checked.__code__.co_firstlineno + 2
     assert kinds[KeyError, ("seven",)] == first + 3
-    status = next(s for s, (kind, arguments, _) in image.exceptions.items() if arguments == ("bad row", 3))
-    error = image.explain("reject", status)
+    status = next(s for s, (kind, arguments, _) in made.exceptions.items() if arguments == ("bad row", 3))
+    error = made.explain("reject", status)
     assert isinstance(error.__cause__, ValueError) and error.__cause__.args == ("bad row", 3)
     assert error.location == f"{__file__}:{checked.__code__.co_firstlineno + 2}"
-    zero = [where for kind, _, where in image.exceptions.values() if kind is ZeroDivisionError]
+    zero = [where for kind, _, where in made.exceptions.values() if kind is ZeroDivisionError]
     assert any(where[1] == __file__ for where in zero)
-    assert pickle.loads(pickle.dumps(image)) == image
+    assert pickle.loads(pickle.dumps(made)) == made
 
 
 def shift(i: int, x: Any, out: Any) -> None:
@@ -93,8 +93,8 @@ def shift(i: int, x: Any, out: Any) -> None:
 def test_bounds_are_checked_on_demand() -> None:
     """Only a kernel that asks for it can fail with an IndexError."""
     assert compiled(shift, "A1f4A", "A1f4C").exceptions == {}
-    image = compiled(shift, "A1f4A", "A1f4C", boundscheck=True)
-    assert any(kind is IndexError for kind, _, _ in image.exceptions.values())
+    made = compiled(shift, "A1f4A", "A1f4C", boundscheck=True)
+    assert any(kind is IndexError for kind, _, _ in made.exceptions.values())
 
 
 def test_numba_cuda_is_left_as_it_was() -> None:
@@ -171,12 +171,12 @@ def test_a_body_that_does_not_compile_says_why() -> None:
 def test_the_disk_cache_is_by_architecture(tmp_path: Path) -> None:
     """A second load reads what the first wrote; another architecture has its own; a damaged file is compiled anew."""
     spec = KernelSpec("axpy", axpy, 1, ("f4", "A1f4C", "A1f4C", "A1f4C"), (), "0" * 64)
-    first = compiler.load_image(spec, str(tmp_path), SM_90)
+    first = image.load_image(spec, str(tmp_path), SM_90)
     (file,) = tmp_path.rglob("*.bin")
     written = file.read_bytes()
-    assert compiler.load_image(spec, str(tmp_path), SM_90) == first
-    other = compiler.load_image(spec, str(tmp_path), (8, 0))
+    assert image.load_image(spec, str(tmp_path), SM_90) == first
+    other = image.load_image(spec, str(tmp_path), (8, 0))
     assert other.cubin != first.cubin and len(list(tmp_path.rglob("*.bin"))) == 2
     file.write_bytes(written[:-1])
-    again = compiler.load_image(spec, str(tmp_path), SM_90)
-    assert compiler.load_image(spec, str(tmp_path), SM_90) == again, "a damaged file was not replaced"
+    again = image.load_image(spec, str(tmp_path), SM_90)
+    assert image.load_image(spec, str(tmp_path), SM_90) == again, "a damaged file was not replaced"

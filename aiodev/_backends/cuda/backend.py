@@ -12,6 +12,7 @@ from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cuda import build, layout
 from aiodev._backends.cuda.driver import LIBRARY, Driver
+from aiodev._backends.cuda.image import load_image
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
@@ -165,12 +166,9 @@ class CUDABackend(Backend):
         return sorted({device.capability for device in devices})
 
     def _image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image:
-        compiler: Any = self._compiler
-        if compiler is None:
-            with quiet_import():
-                from aiodev._backends.cuda import compiler
-        image: Image = compiler.load_image(spec, directory, architecture)
-        return image
+        if self._compiler is not None:
+            return self._compiler.load_image(spec, directory, architecture)
+        return load_image(spec, directory, architecture)
 
     def reserve_entry(self) -> int:
         """See the ABC."""

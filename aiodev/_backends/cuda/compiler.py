@@ -1,6 +1,7 @@
-"""Kernels for CUDA: numba-cuda compiles an entry and what it calls to a cubin, which a file keeps and a process loads.
+"""Kernels for CUDA: numba-cuda compiles an entry and what it calls to a cubin.
 
-``compile_kernel`` needs no driver and no GPU: the architecture is given. See :mod:`aiodev._backends.cuda.compiler_source` for
+It needs no driver and no GPU: the architecture is given. Importing this imports numba-cuda, which takes a second and is not
+needed for what the disk cache has (:mod:`aiodev._backends.cuda.image`). See :mod:`aiodev._backends.cuda.compiler_source` for
 the entry. Around it goes the kernel proper, ``void kernel(fault, value, word…)``, all parameters 8 bytes:
 
 -   ``fault`` is the address of the queue's fault record, or 0. If a status stands in it, an operation ahead of this one
@@ -10,18 +11,13 @@ the entry. Around it goes the kernel proper, ``void kernel(fault, value, word…
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import linecache
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numba
-import numba_cuda
 import numpy
 from llvmlite import ir
 from numba.cuda import cgutils, types
@@ -31,17 +27,17 @@ from numba.cuda.core.errors import NumbaError
 from numba.cuda.cudadrv import nvvm
 from numba.cuda.np.numpy_support import from_dtype
 
-from aiodev._backends.cpu import compiler_disk as disk
 from aiodev._backends.cpu.compiler_source import Argument, parse_arguments
 from aiodev._backends.cuda import compiler_lang
 from aiodev._backends.cuda.compiler_function import device_function
 from aiodev._backends.cuda.compiler_intrinsics import GRID, array_of, scalar_of
 from aiodev._backends.cuda.compiler_source import entry_source, word_count
 from aiodev._backends.cuda.compiler_target import compiling_for, exceptions
+from aiodev._backends.cuda.image import Image
 from aiodev._core.backend import KernelSpec
-from aiodev._core.errors import CompileError, KernelError
+from aiodev._core.errors import CompileError
 
-__all__ = ["Image", "compile_kernel", "load_image"]
+__all__ = ["compile_image"]
 
 #: Bytes of parameters that a kernel can have.
 _PARAMETER_BYTES = 4096
@@ -52,76 +48,8 @@ _FALLIBLE = "aiodev: a thread failed"
 compiler_lang.install()
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A compiled kernel.
-
-    Attributes:
-        cubin: device code for one architecture.
-        symbol: the kernel's name in it.
-        exceptions: what its statuses mean: (class, arguments, (function, file, line) or None); empty when it cannot fail.
-    """
-
-    cubin: bytes
-    symbol: str
-    exceptions: dict[int, tuple[type[BaseException], Any, Any]] = field(default_factory=dict)
-
-    def explain(self, kernel: str, status: int) -> KernelError:
-        """The error for a launch that left ``status``; its cause is what the body raised."""
-        kind, arguments, where = self.exceptions[status]
-        cause = kind(*(arguments or ())) if kind is not None else RuntimeError("failed")
-        text = str(cause)
-        location = f"{where[1]}:{where[2]}" if where else None
-        detail = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
-        error = KernelError(kernel, detail, location=location)
-        error.__cause__ = cause
-        return error
-
-
-@functools.cache
-def _made_by() -> str:
-    """What compiles here; part of the name of every file in the disk cache."""
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("compiler*.py")):
-        digest.update(source.read_bytes())
-    return repr((numba.__version__, numba_cuda.__version__, nvvm.NVVM().get_version(), digest.hexdigest()))
-
-
-def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Path | None:
-    if not spec.key or not directory:
-        return None
-    digest = hashlib.sha256(f"{spec.key}\n{_made_by()}".encode()).hexdigest()
-    readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in spec.name)[:64]
-    major, minor = architecture
-    return Path(directory, "cuda", f"sm_{major}{minor}", digest[:2], f"{readable}-{digest[2:34]}.bin")
-
-
-def compile_kernel(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> None:
-    """Compile ``spec`` for an architecture into the disk cache, unless it is there.
-
-    Raises:
-        CompileError: numba-cuda refused it.
-    """
-    load_image(spec, directory, architecture)
-
-
-def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image:
-    """The compiled kernel, from the disk cache, else compiled. Blocks.
-
-    Raises:
-        CompileError: numba-cuda refused it.
-    """
-    path = _path(spec, directory, architecture)
-    found = disk.read(path)
-    if isinstance(found, tuple) and len(found) == 3:
-        return Image(*found)
-    image = compile_image(spec, architecture)
-    disk.write(path, (image.cubin, image.symbol, image.exceptions))
-    return image
-
-
 def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
-    """Compile ``spec``, whatever the cache holds.
+    """Compile ``spec`` for an architecture, whatever the cache holds.
 
     Raises:
         CompileError: numba-cuda refused it.

@@ -28,7 +28,7 @@ __all__ = ["Findings", "count_devices", "find_devices", "read_devices"]
 _ATTRIBUTES = {
     "multi_processor_count": 16, "major": 75, "minor": 76, "warp_size": 10, "max_threads_per_block": 1,
     "max_shared_memory_per_block_optin": 97, "l2_cache_bytes": 38, "async_engine_count": 40,
-    "stream_memory_operations": 123, "unified_addressing": 41, "memory_clock_khz": 36, "memory_bus_bits": 37,
+    "stream_memory_operations": 122, "unified_addressing": 41, "memory_clock_khz": 36, "memory_bus_bits": 37,
 }  # fmt: skip
 _TIMEOUT = 60.0
 
