@@ -1,0 +1,74 @@
+"""Kernels that are typed at a prompt, or in a notebook's cell: compiled and kept like all others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aiodev
+
+PROMPT = """
+import aiodev, numpy as np
+from aiodev import profiler
+from aiodev._kernel.service import service
+OFFSET = 2.0
+@aiodev.kernel
+def shifted(i, n, x, out):
+    out[i] = x[i + n] + OFFSET
+
+x, out = aiodev.asarray(np.arange(4.0)), aiodev.zeros(3)
+shifted[3](1, x, out).synchronize_blocking(60)
+found = profiler.counters()
+print(out.numpy_blocking().tolist(), found["kernels_compiled"], found["kernels_loaded"], len(service.workers.processes))
+"""
+
+# What IPython does with a cell: its source is kept under a name that no file has.
+NOTEBOOK = """
+import linecache
+cell = {cell!r}
+filename = "/tmp/ipykernel_1/cell.py"
+linecache.cache[filename] = (len(cell), None, cell.splitlines(True), filename)
+exec(compile(cell, filename, "exec"))
+"""
+
+
+@pytest.mark.parametrize("place", ["prompt", "notebook"])
+def test_kernels_of_a_prompt(place: str, tmp_path: Path) -> None:
+    """A worker compiles them; a second session finds them in the cache."""
+    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1]), "AIODEV_CACHE_DIR": str(tmp_path), "PATH": ""}
+    command, program = [sys.executable, "-iq"], PROMPT
+    if place == "notebook":
+        command, program = [sys.executable, "-c", NOTEBOOK.format(cell=PROMPT)], ""
+
+    def run() -> str:
+        done = subprocess.run(
+            command, input=program, env=environment, capture_output=True, text=True, timeout=120, cwd=tmp_path
+        )
+        return done.stdout.strip() or done.stderr
+
+    assert run() == "[3.0, 4.0, 5.0] 1 0 1"
+    assert run() == "[3.0, 4.0, 5.0] 0 1 0"
+
+
+def test_what_cannot_be_sent_is_compiled_here() -> None:
+    """In a thread of this process, and not kept: a constant that refuses to be pickled."""
+    from aiodev import profiler
+
+    class Stubborn(int):
+        def __reduce_ex__(self, protocol: object) -> str:
+            raise TypeError("not to be sent")
+
+    stubborn = (1, Stubborn(2))
+
+    @aiodev.kernel
+    def first(i, x):
+        x[i] = stubborn[0]
+
+    x = aiodev.zeros(2)
+    before = profiler.counters()["kernels_compiled"]
+    first[2](x).synchronize_blocking(60)
+    assert x.numpy_blocking().tolist() == [1, 1]
+    assert profiler.counters()["kernels_compiled"] == before + 1
