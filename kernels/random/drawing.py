@@ -99,6 +99,8 @@ def _check_out(name: str, out: Any, shape: Shape | None, dtype: Any, device: aio
 def is_packed(array: aiodev.Array) -> bool:
     """Whether it lies in memory in C order without gaps."""
     expected = array.itemsize
+    if array.ndim == 1:
+        return array.strides[0] == expected or array.shape[0] <= 1
     for length, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
         if length != 1 and stride != expected:
             return array.size == 0
@@ -161,7 +163,7 @@ class Fill:
     def __call__(self, target: Target, a: Any, b: Any, c: Any) -> aiodev.Array:
         """Submit it; returns the array. The numbers are NumPy scalars."""
         flat = target.flat
-        count = flat.size
+        (count,) = flat.shape
         if count:
             values, per_block = self._single, 4
             if flat.itemsize == 8 and self._double is not None:

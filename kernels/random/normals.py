@@ -22,6 +22,7 @@ __all__ = ["exponential", "normal", "standard_normal"]
 
 f4, f8 = np.float32, np.float64
 _TWO_32, _TWO_64 = f4(2.0), f8(2.0)
+_STANDARD_32, _STANDARD_64 = (f4(0), f4(1)), (f8(0), f8(1))
 
 
 def _normal_pair_32(first: Any, second: Any, loc: Any, scale: Any) -> Any:
@@ -79,8 +80,8 @@ def standard_normal(
         True
     """
     target = prepare("standard_normal", shape, dtype, device, generator, out)
-    kind = f8 if target.flat.itemsize == 8 else f4
-    return _fill_standard(target, kind(0), kind(1), kind(0))
+    zero, one = _STANDARD_64 if target.flat.itemsize == 8 else _STANDARD_32
+    return _fill_standard(target, zero, one, zero)
 
 
 def normal(

@@ -77,7 +77,7 @@ _fill_words = Fill("random_raw", _words, None)
 _fill_random = Fill("random", _random_32, _random_64, _random_16)
 _fill_uniform = Fill("uniform", _uniform_32, _uniform_64)
 _fill_tosses = Fill("bernoulli", _toss, None)
-_NONE = np.uint64(0)
+_NONE, _ZERO_32, _ZERO_64 = np.uint64(0), f4(0), f8(0)
 
 
 def random_raw(
@@ -125,7 +125,7 @@ def random(
         array([0., 0.], dtype=float32)
     """
     target = prepare("random", shape, dtype, device, generator, out)
-    zero = f8(0) if target.flat.itemsize == 8 else f4(0)
+    zero = _ZERO_64 if target.flat.itemsize == 8 else _ZERO_32  # it takes no numbers
     return _fill_random(target, zero, zero, zero)
 
 
