@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 from aiodev._core.errors import CaptureError
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._generator.philox import child_seed
-from aiodev._generator.state import BLOCK, State, check_offset, check_seed, fresh_seed, parse_state
+from aiodev._generator.state import BLOCK, State, check_offset, check_seed, fresh_seed, guard, parse_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,7 +183,8 @@ class Generator:
         number = check_offset(offset)
         self._refuse_recorded("set the offset of")
         state = self._state
-        state.write(state.seed, number)
+        with guard():
+            state.write(state.seed, number)
 
     def clone_state(self) -> Generator:
         """Another generator for the same device with the same state; draws from one leave the other as it is.
@@ -196,13 +197,14 @@ class Generator:
         clone._state.write(*self._state.read())
         return clone
 
-    def reserve(self, count: int) -> Reservation:
+    def reserve(self, count: SupportsIndex) -> Reservation:
         """Take ``count`` words, rounded up to whole blocks of 4, for a kernel of one's own to use.
 
         May be called from any thread; no two calls are given the same words.
 
         Raises:
-            ValueError: fewer are left of the 2**64 of this seed.
+            TypeError: ``count`` is no integer.
+            ValueError: it is negative, or fewer are left of the 2**64 of this seed.
 
         Example:
             >>> import aiodev
@@ -210,10 +212,13 @@ class Generator:
             >>> g.reserve(6)[:2], g.get_offset()
             ((1, 0), 8)
         """
+        words = operator.index(count)
+        if words < 0:
+            raise ValueError(f"reserve: expected a number of words of 0 or more, got {words}")
         recorded = recordings.get().get(self)
         if recorded is not None:
-            return recorded.reserve(count)
-        return Reservation(*self._state.reserve(count))
+            return recorded.reserve(words)
+        return Reservation(*self._state.reserve(words))
 
     def _refuse_recorded(self, what: str) -> None:
         if self in recordings.get():

@@ -89,6 +89,15 @@ def test_each_draw_takes_whole_blocks_behind_the_last(counts: list[int]) -> None
     assert g.get_offset() == expected
 
 
+@pytest.mark.parametrize(("count", "error"), [(-1, ValueError), (2.0, TypeError), (None, TypeError)])
+def test_what_is_no_number_of_words_is_refused(count, error) -> None:
+    """And nothing is taken."""
+    g = generator()
+    with pytest.raises(error):
+        g.reserve(count)
+    assert g.get_offset() == 0
+
+
 def test_draws_of_many_threads_do_not_overlap() -> None:
     """Every block goes to one of them."""
     g = generator()
