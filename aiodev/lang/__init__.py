@@ -5,7 +5,22 @@ compiles its own form of it. Importing this imports no compiler.
 """
 
 from aiodev.lang.atomics import atomic_add, atomic_cas, atomic_max, atomic_min
-from aiodev.lang.elementary import exp, exp2, expm1, log, log1p, log2, log10
+from aiodev.lang.elementary import (
+    cos,
+    cosh,
+    exp,
+    exp2,
+    expit,
+    expm1,
+    log,
+    log1p,
+    log2,
+    log10,
+    sin,
+    sinh,
+    tan,
+    tanh,
+)
 from aiodev.lang.native import call_native
 from aiodev.lang.numeric import fma, popcount, rsqrt
 
@@ -15,8 +30,11 @@ __all__ = [
     "atomic_max",
     "atomic_min",
     "call_native",
+    "cos",
+    "cosh",
     "exp",
     "exp2",
+    "expit",
     "expm1",
     "fma",
     "log",
@@ -25,4 +43,8 @@ __all__ = [
     "log10",
     "popcount",
     "rsqrt",
+    "sin",
+    "sinh",
+    "tan",
+    "tanh",
 ]

@@ -1,4 +1,4 @@
-"""The elementary functions of :mod:`aiodev.lang` on the CPU: code without branches or calls, inlined where they are called."""
+"""The elementary functions of :mod:`aiodev.lang` on the CPU: code without branches, inlined where they are called."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from aiodev import lang
-from aiodev._backends.cpu import compiler_exp, compiler_log
+from aiodev._backends.cpu import compiler_exp, compiler_hyperbolic, compiler_log, compiler_trigonometric
 from aiodev._backends.cpu.compiler_values import Value
 
 __all__ = ["install_elementary"]
 
-_FUNCTIONS: dict[str, Callable[[Value], Value]] = {**compiler_exp.FUNCTIONS, **compiler_log.FUNCTIONS}
+_FUNCTIONS: dict[str, Callable[[Value], Value]] = {
+    **compiler_exp.FUNCTIONS,
+    **compiler_hyperbolic.FUNCTIONS,
+    **compiler_log.FUNCTIONS,
+    **compiler_trigonometric.FUNCTIONS,
+}
 
 
 def install_elementary() -> None:

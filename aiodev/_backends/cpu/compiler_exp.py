@@ -8,11 +8,11 @@ error (Remez).
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from aiodev._backends.cpu.compiler_values import Value, choose, fma, horner
 
-__all__ = ["exp", "exp2", "expm1", "half_exp", "reduced", "scaled"]
+__all__ = ["FUNCTIONS", "close_exp", "exp", "half_exp", "plain_exp"]
 
 #: (1 / ln 2, ln 2, what ln 2 is more than that), in each precision.
 _LN2 = {
@@ -70,10 +70,28 @@ def power(n: Value, like: Value) -> Value:
 
 def exp(x: Value, lower: int = 0) -> Value:
     """e**x, divided by 2**lower."""
-    low, high = _RANGE[x.is_double]
+    double = x.is_double
+    low, high = _RANGE[double]
     whole, _, r = reduced(x.clamped(low, high + lower))
-    series = fma(r * r, horner(r, _EXP[x.is_double]), r) + 1.0
+    series = fma(r * r, horner(r, _EXP[double]), r) + 1.0
     return scaled(series, whole - lower)
+
+
+def close_exp(x: Value) -> Value:
+    """e**x to little more than half a unit in the last place, for results that are normal numbers."""
+    double = x.is_double
+    _, high, low = _LN2[double]
+    whole, n, r = reduced(x)
+    error = fma(n, -low, fma(n, -high, x) - r)
+    head = r + 1.0
+    rest = (1.0 - head) + r
+    return (head + (fma(r * r, horner(r, _EXP[double]), error) + rest)) * power(whole, x)
+
+
+def plain_exp(x: Value) -> Value:
+    """e**x for results that are normal numbers."""
+    whole, _, r = reduced(x)
+    return (fma(r * r, horner(r, _EXP[x.is_double]), r) + 1.0) * power(whole, x)
 
 
 def half_exp(x: Value) -> Value:
@@ -122,4 +140,5 @@ def expm1(x: Value) -> Value:
     return choose(whole.equals(0), r + series, found).with_sign_of(x)
 
 
-FUNCTIONS: dict[str, Any] = {"exp": exp, "exp2": exp2, "expm1": expm1}
+#: By name.
+FUNCTIONS: dict[str, Callable[[Value], Value]] = {"exp": exp, "exp2": exp2, "expm1": expm1}

@@ -7,11 +7,12 @@ lose no more than their last rounding.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
+from aiodev._backends.cpu.compiler_rescue import rescued
 from aiodev._backends.cpu.compiler_values import Value, choose, fma, horner
 
-__all__ = ["log", "log1p", "log2", "log10"]
+__all__ = ["FUNCTIONS"]
 
 _LN2 = {
     False: (0.6931471824645996, -1.904654323148236e-09),
@@ -41,20 +42,34 @@ _DOUBLE = (
 )  # fmt: skip
 #: The bits of 1/√2; the smallest normal number, and what makes the others normal.
 _SQRT_HALF = {False: 0x3F3504F3, True: 0x3FE6A09E667F3BCD}
+_LARGEST = {False: (2 - 2.0**-23) * 2.0**127, True: (2 - 2.0**-52) * 2.0**1023}
 _SUBNORMAL = {False: (2.0**-126, 2.0**25, 25.0), True: (2.0**-1022, 2.0**54, 54.0)}
 
 
 def _split(x: Value) -> tuple[Value, Value]:
-    """n as a float and f, with x = 2**n (1 + f), for positive x."""
-    double = x.is_double
-    smallest, factor, steps = _SUBNORMAL[double]
-    small = x < smallest
-    bits = choose(small, x * factor, x).bits()
-    shift = 52 if double else 23
-    n = (bits - _SQRT_HALF[double]) >> shift
-    f = (bits - (n << shift)).from_bits() - 1.0
-    exponent = n.to_float()
-    return choose(small, exponent - steps, exponent), f
+    """n as a float and f, with x = 2**n (1 + f), for positive normal x."""
+    shift, bias = (52, 1023) if x.is_double else (23, 127)
+    # the exponent, biased, becomes the low bits of a power of two
+    moved = x.bits() + ((bias << shift) - _SQRT_HALF[x.is_double])
+    f = ((moved & ((1 << shift) - 1)) + _SQRT_HALF[x.is_double]).from_bits() - 1.0
+    return ((moved.shifted_down(shift)) | x.like(2.0**shift).bits()).from_bits() - (2.0**shift + bias), f
+
+
+def _everywhere(name: str, function: Callable[[Value, Value], Value]) -> Callable[[Value], Value]:
+    """The function of x, and of what is to be added to n, for any x."""
+
+    def slowly(x: Value) -> Value:
+        smallest, factor, steps = _SUBNORMAL[x.is_double]
+        small = x < smallest
+        found = function(choose(small, x * factor, x), choose(small, x.like(-steps), x.like(0.0)))
+        return _special(x, found)
+
+    def emit(x: Value) -> Value:
+        smallest = _SUBNORMAL[x.is_double][0]
+        largest = _LARGEST[x.is_double]
+        return rescued(name, x, function(x, x.like(0.0)), smallest, largest, slowly)
+
+    return emit
 
 
 def _rest(f: Value) -> tuple[Value, Value]:
@@ -75,59 +90,72 @@ def _special(x: Value, found: Value) -> Value:
     return choose(x < 0.0, x.like(float("nan")), found)
 
 
-def log(x: Value) -> Value:
+def _log(x: Value, more: Value) -> Value:
     """The natural logarithm."""
     high, low = _LN2[x.is_double]
     n, f = _split(x)
+    n = n + more
     half, rest = _rest(f)
-    return _special(x, fma(n, high, f - (half - fma(n, low, rest))))
+    return fma(n, high, f - (half - fma(n, low, rest)))
 
 
-def log1p(x: Value) -> Value:
-    """log(1 + x), without the loss of 1 + x."""
-    high, low = _LN2[x.is_double]
-    u = x + 1.0
-    big = x > 1.0
-    lost = choose(big, 1.0 - (u - x), x - (u - 1.0))
-    n, f = _split(u)
-    # what was lost, in units of 2**n; where n is so large that 2**-n is no normal number, it does not matter
-    scale = x.like(1.0).bits() - (u.bits() - (f + 1.0).bits())
-    lost = choose(n > (1000.0 if x.is_double else 100.0), x.like(0.0), lost * scale.from_bits())
-    half, rest = _rest(f)
-    correction = fma(lost, fma(f, f, -f), lost)
-    found = _special(u, fma(n, high, f - (half - (fma(n, low, rest) + correction))))
-    return choose(abs(x) < (2.0**-54 if x.is_double else 2.0**-25), x, found)
-
-
-def _parts(x: Value) -> tuple[Value, Value, Value]:
+def _parts(x: Value, more: Value) -> tuple[Value, Value, Value]:
     """n, and log(1 + f) as a sum of two numbers."""
     n, f = _split(x)
     half, rest = _rest(f)
     head = f - half
-    tail = (f - head) - half + fma(f, f * 0.5, -half) * -1.0 + rest
-    return n, head, tail
+    return n + more, head, ((f - head) - half) + rest
 
 
-def _scaled_log(x: Value, factors: tuple[float, float], step: tuple[float, float]) -> Value:
-    n, head, tail = _parts(x)
-    high, low = factors
-    product = head * high
-    error = fma(head, high, -product) + fma(head, low, tail * high)
-    whole = n * step[0]
-    total = whole + product
-    virtual = total - whole
-    rest = (whole - (total - virtual)) + (product - virtual)
-    return _special(x, total + (rest + fma(n, step[1], error)))
+def _to_base(
+    factors: dict[bool, tuple[float, float]], steps: dict[bool, tuple[float, float]]
+) -> Callable[[Value, Value], Value]:
+    def function(x: Value, more: Value) -> Value:
+        n, head, tail = _parts(x, more)
+        high, low = factors[x.is_double]
+        step, rest_of_step = steps[x.is_double]
+        product = head * high
+        error = fma(head, high, -product) + fma(head, low, tail * high)
+        whole = n * step  # exact, and 0 or greater than the product
+        total = whole + product
+        rest = (whole - total) + product
+        return total + (rest + (fma(n, rest_of_step, error) if rest_of_step else error))
+
+    return function
 
 
-def log2(x: Value) -> Value:
-    """The logarithm to base 2; exact for powers of two."""
-    return _scaled_log(x, _PER_LN2[x.is_double], (1.0, 0.0))
+def _log1p(x: Value, n: Value, f: Value, lost: Value) -> Value:
+    high, low = _LN2[x.is_double]
+    half, rest = _rest(f)
+    correction = fma(lost, fma(f, f, -f), lost)
+    return fma(n, high, f - (half - (fma(n, low, rest) + correction))).with_sign_of(x)
 
 
-def log10(x: Value) -> Value:
-    """The logarithm to base 10."""
-    return _scaled_log(x, _PER_LN10[x.is_double], _LOG10_2[x.is_double])
+def _lost(x: Value, u: Value, f: Value) -> Value:
+    """What u = x + 1 lacks, in units of 2**n."""
+    error = choose(x > 1.0, 1.0 - (u - x), x - (u - 1.0))
+    return error * (x.like(1.0).bits() - (u.bits() - (f + 1.0).bits())).from_bits()
 
 
-FUNCTIONS: dict[str, Any] = {"log": log, "log1p": log1p, "log2": log2, "log10": log10}
+def log1p(x: Value) -> Value:
+    """log(1 + x), without the loss of 1 + x."""
+    u = x + 1.0
+    n, f = _split(u)
+    limit = 2.0**60
+
+    def slowly(x: Value) -> Value:
+        u = x + 1.0
+        n, f = _split(u)
+        lost = choose(x > limit, x.like(0.0), _lost(x, u, f))
+        return _special(u, _log1p(x, n, f, lost))
+
+    return rescued("log1p", x, _log1p(x, n, f, _lost(x, u, f)), -0.999, limit, slowly)
+
+
+#: Logarithms.
+FUNCTIONS: dict[str, Callable[[Value], Value]] = {
+    "log": _everywhere("log", _log),
+    "log1p": log1p,
+    "log2": _everywhere("log2", _to_base(_PER_LN2, {False: (1.0, 0.0), True: (1.0, 0.0)})),
+    "log10": _everywhere("log10", _to_base(_PER_LN10, _LOG10_2)),
+}

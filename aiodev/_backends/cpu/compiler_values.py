@@ -15,7 +15,7 @@ from typing import Any, Self
 from llvmlite import ir
 from numba.core import cgutils
 
-__all__ = ["Value", "choose", "fma", "horner"]
+__all__ = ["Value", "choose", "fma", "horner", "quotient", "two_sum"]
 
 _FLAGS = ("afn",)
 _SUFFIX = {"float": "f32", "double": "f64"}
@@ -139,6 +139,10 @@ class Value:
         """Copies the sign."""
         return Value(self.builder, self.builder.ashr(self.ir, self._other(count)))
 
+    def shifted_down(self, count: int) -> Value:
+        """The bits moved down, with zeros above."""
+        return Value(self.builder, self.builder.lshr(self.ir, self._other(count)))
+
     def bits(self) -> Value:
         """A float's bits as an integer."""
         return Value(self.builder, self.builder.bitcast(self.ir, ir.IntType(64 if self.is_double else 32)))
@@ -222,3 +226,17 @@ def horner(x: Value, coefficients: Sequence[float]) -> Value:
     for coefficient in reversed(coefficients[:-1]):
         result = fma(result, x, coefficient)
     return result
+
+
+def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    """a + b, and what that lacks (Knuth)."""
+    total = a + b
+    virtual = total - a
+    return total, (a - (total - virtual)) + (b - virtual)
+
+
+def quotient(a: Value, b: Value, more_a: Value, more_b: Value) -> Value:
+    """(a + more_a) / (b + more_b) to little more than half a unit in the last place; the second parts are small."""
+    inverse = 1.0 / b
+    found = a * inverse
+    return fma(inverse, fma(-found, b, a) + fma(-found, more_b, more_a), found)
