@@ -5,6 +5,8 @@ Real floating loops go to libdevice. The others are those of numba's CPU table, 
 
 from __future__ import annotations
 
+import cmath
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +30,31 @@ _LIBDEVICE = {
 _COPIES = {"numba.np.npyfuncs": npyfuncs, "numba.cpython.numbers": numbers, "numba.np.math.numbers": numbers}
 
 
+def _complex_expm1(z):  # type: ignore[no-untyped-def]
+    half = math.sin(0.5 * z.imag)
+    return complex(math.expm1(z.real) * math.cos(z.imag) - 2.0 * half * half, math.exp(z.real) * math.sin(z.imag))
+
+
+def _complex_log1p(z):  # type: ignore[no-untyped-def]
+    return complex(0.5 * math.log1p(z.real * (2.0 + z.real) + z.imag * z.imag), math.atan2(z.imag, 1.0 + z.real))
+
+
+def _complex_power(z, w):  # type: ignore[no-untyped-def]
+    if z == 0:
+        return z + 1 if w == 0 else z
+    return cmath.exp(w * cmath.log(z))
+
+
+def _complex_rint(z):  # type: ignore[no-untyped-def]
+    return complex(numpy.rint(z.real), numpy.rint(z.imag))
+
+
+#: Loops over complex numbers whose code on the CPU calls the C library.
+_COMPLEX = {
+    numpy.expm1: _complex_expm1, numpy.log1p: _complex_log1p, numpy.power: _complex_power, numpy.rint: _complex_rint,
+}  # fmt: skip
+
+
 def install() -> None:
     """Add what is missing to numba-cuda's table."""
     known = ufunc_db()
@@ -47,6 +74,8 @@ def _copy(ufunc: Any, loop: str, code: Code) -> Code | None:
         return _calling(getattr(libdevice, f"{name}f"), types.float32)
     if name is not None and set(loop) <= set("d->"):
         return _calling(getattr(libdevice, name), types.float64)
+    if ufunc in _COMPLEX and set(loop) <= set("FD->"):
+        return _compiled(_COMPLEX[ufunc])
     module = _COPIES.get(code.__module__)
     return getattr(module, code.__name__, None)
 
@@ -55,5 +84,12 @@ def _calling(function: Any, kind: Any) -> Code:
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wanted = typing.signature(*[kind] * (1 + len(args)))
         return context.get_function(function, wanted)(builder, args)
+
+    return code
+
+
+def _compiled(function: Callable[..., Any]) -> Code:
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.compile_internal(builder, function, signature, args)
 
     return code

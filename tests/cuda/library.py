@@ -1,0 +1,88 @@
+"""What the functions of :mod:`aiodev.kernels` launch: each is called with whatever it takes, and nothing is compiled.
+
+Functions are added to the library all the time, so none is named here: each is offered many argument lists, of several types,
+and those that it refuses are passed over. They are called on the simulated device, so that what is recorded is what a device
+that is not the CPU runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import aiodev
+from aiodev import kernels
+from aiodev._core.backend import KernelSpec
+from aiodev._core.errors import CompileError
+from aiodev._kernel import service
+from aiodev.testing import SimulatedBackend
+
+__all__ = ["REAL", "functions", "recorded"]
+
+#: Functions that mean nothing for complex numbers, and are not refused before they are compiled.
+REAL = frozenset({"clip", "greater", "greater_equal", "less", "less_equal"})
+
+TYPES = ("f4", "f8", "i8", "c8")
+
+
+def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every public function, by name, those of submodules included."""
+    for name in kernels.__all__:
+        found = getattr(kernels, name)
+        if isinstance(found, types.ModuleType):
+            inside = ((f"{name}.{inner}", getattr(found, inner)) for inner in getattr(found, "__all__", ()))
+        else:
+            inside = iter([(name, found)])
+        yield from (
+            (full, f)
+            for full, f in inside
+            if callable(f) and not inspect.iscoroutinefunction(f) and f is not kernels.warm_up
+        )
+
+
+def _argument_lists(code: str) -> Iterator[tuple[Any, ...]]:
+    chance = np.random.default_rng(0)
+    plane = aiodev.asarray((chance.random((4, 4)) * 10).astype(code), device="sim")
+    line = aiodev.asarray((chance.random(4) * 10).astype(code), device="sim")
+    mask = aiodev.asarray(chance.random((4, 4)) > 0.5, device="sim")
+    index = aiodev.asarray(np.arange(4), device="sim")
+    yield from [(plane,), (plane, plane), (mask, plane, plane), (plane, index), (plane, index, line)]
+    yield from [(plane, index, plane), ([plane, plane],), (plane, 1), (plane, 2, 3), (plane, (1, 1)), (line, line)]
+    yield from [(plane, ((1, 1), (1, 1))), (line, index, line), (line,), (plane, np.dtype("f4")), (plane, 0, 1)]
+    yield from [(mask,), (mask, mask), (index,), (plane, 0.5), (line, 2), (plane, plane, plane), (line, 4)]
+    yield from [((3, 3),), ((3,), 1.0), ((3,), 0.5, 2.0), (0, 5, (3,)), (5,)]
+
+
+def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
+    """(kernels by the function that launches them first, names of functions that took no arguments at all)."""
+    aiodev.register_backend("sim", SimulatedBackend)
+    seen: set[Any] = set()
+    found: dict[str, list[KernelSpec]] = {}
+    refused: set[str] = set()
+    name = ""
+
+    def record(loading: service.Loading) -> None:
+        spec = loading.spec
+        key = (spec.name, spec.function.__code__, spec.ndim, spec.arguments, spec.options)
+        if key not in seen:
+            seen.add(key)
+            found.setdefault(name, []).append(spec)
+        loading.finish(CompileError(spec.name, "recorded, not compiled"))
+
+    with mock.patch.object(service.service, "load", record), aiodev.device("sim"):
+        for name, function in functions():
+            taken = 0
+            for code in TYPES:
+                for arguments in _argument_lists(code):
+                    with contextlib.suppress(Exception):
+                        function(*arguments)
+                        taken += 1
+            if not taken:
+                refused.add(name)
+    return found, refused
