@@ -63,19 +63,12 @@ def distribute(i: Any, length: Any, shift: Any, words: Any, counts: Any, out: An
         counts[i, bucket] = place + 1
 
 
-@aiodev.kernel
-def number(i: Any, out: Any) -> None:
-    """The identity."""
-    out[i] = i
-
-
-def _shuffle_bucket(i: Any, seed: Any, offset: Any, starts: Any, out: Any) -> None:
-    """Shuffle bucket ``i``; a word that is rejected is replaced as for integers."""
-    start = starts[i]
+def _exchange(start: Any, end: Any, seed: Any, offset: Any, out: Any) -> None:
+    """Shuffle the elements from ``start`` up to ``end``; a word that is rejected is replaced as for integers."""
     first = offset >> _TWO
     counter = first - _ONE  # no block yet
     w0 = w1 = w2 = w3 = _ZERO
-    for place in range(starts[i + 1] - 1, start, -1):
+    for place in range(end - 1, start, -1):
         position = np.uint64(place)
         which = position & _THREE
         if first + (position >> _TWO) != counter:
@@ -94,11 +87,27 @@ def _shuffle_bucket(i: Any, seed: Any, offset: Any, starts: Any, out: Any) -> No
         out[other] = here
 
 
-def _replayed(i: Any, words: Any, offset: Any, starts: Any, out: Any) -> None:
+def _shuffle_bucket(i: Any, seed: Any, offset: Any, starts: Any, out: Any) -> None:
+    _exchange(starts[i], starts[i + 1], seed, offset, out)
+
+
+def _replayed_bucket(i: Any, words: Any, offset: Any, starts: Any, out: Any) -> None:
     _shuffle_bucket(i, words[0], words[1] + offset, starts, out)
 
 
-_mix = Sourced("permutation", _shuffle_bucket, _replayed)
+def _order(i: Any, seed: Any, offset: Any, out: Any) -> None:
+    """A permutation of one bucket; there is one index."""
+    for place in range(out.shape[0]):
+        out[place] = place
+    _exchange(0, out.shape[0], seed, offset, out)
+
+
+def _replayed_order(i: Any, words: Any, offset: Any, out: Any) -> None:
+    _order(i, words[0], words[1] + offset, out)
+
+
+_shuffle_buckets = Sourced("permutation", _shuffle_bucket, _replayed_bucket)
+_shuffle_all = Sourced("permutation", _order, _replayed_order)
 
 
 @aiodev.kernel
@@ -121,21 +130,20 @@ def permute(n: int, generator: aiodev.Generator, out: aiodev.Array | None = None
         out = aiodev.empty(n, np.int64, device)
     if n == 0:
         return out
-    buckets = 1
+    if n <= _BUCKET:
+        _shuffle_all.submit(1, generator, n, out)
+        return out
+    buckets = 2
     while buckets * _BUCKET < n and buckets < _MOST_BUCKETS:
         buckets *= 2
-    if buckets == 1:
-        starts = aiodev.asarray(np.array([0, n], np.int64), device=device)
-        number[n, stream](out)
-    else:
-        words = random_raw(n, generator=generator)
-        starts = aiodev.empty(buckets + 1, np.int64, device)
-        counts = aiodev.empty((_PIECES, buckets), np.int64, device)
-        length, shift = -(-n // _PIECES), 33 - buckets.bit_length()
-        count_buckets[_PIECES, stream](length, shift, words, counts)
-        place_buckets[1, stream](counts, starts)
-        distribute[_PIECES, stream](length, shift, words, counts, out)
-    _mix.submit(buckets, generator, n, starts, out)
+    words = random_raw(n, generator=generator)
+    starts = aiodev.empty(buckets + 1, np.int64, device)
+    counts = aiodev.empty((_PIECES, buckets), np.int64, device)
+    length, shift = -(-n // _PIECES), 33 - buckets.bit_length()
+    count_buckets[_PIECES, stream](length, shift, words, counts)
+    place_buckets[1, stream](counts, starts)
+    distribute[_PIECES, stream](length, shift, words, counts, out)
+    _shuffle_buckets.submit(buckets, generator, n, starts, out)
     return out
 
 
