@@ -1,9 +1,19 @@
 """Random numbers, by NumPy's names.
 
-Every function draws from a generator (``generator=``, else the device's default one), submits to the current stream and waits
-for nothing. It makes its array, or fills ``out=`` and returns that. Which words of the generator an element is made of is
-fixed when the function is called, so the numbers depend on the seed and the sequence of calls alone: not on the
-device, nor on streams, threads, or what else runs.
+Every function draws from a generator, submits to the current stream of its device and waits for nothing. Which words of the
+generator an element is made of is fixed when the function is called, so the numbers depend on the seed and the sequence of
+calls alone: not on the device, nor on streams, threads, or what else runs.
+
+What the functions have in common:
+
+-   ``shape``: a length, a tuple of lengths, or None for an array of no dimensions, or for that of ``out``.
+-   ``dtype``: float16, float32 or float64 (the default) for continuous numbers; functions of whole numbers say which.
+-   ``device``: where; by default that of ``out`` or of the generator, else the current one.
+-   ``generator``: an :class:`aiodev.Generator` for that device; by default :func:`aiodev.default_generator`.
+-   ``out``: an array to fill, of any layout, which is then returned. An array that has gaps is filled by way of another one.
+
+They raise TypeError or ValueError, which name the argument, before anything is drawn, and ``StreamFullError`` where the stream
+is full. An array of no elements takes no words.
 """
 
 from __future__ import annotations
