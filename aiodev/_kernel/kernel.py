@@ -29,6 +29,7 @@ from aiodev._kernel.variants import Variant, Variants
 __all__ = ["Kernel", "kernel"]
 
 _kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
+sites.register_library(__package__)
 _at = types.MethodType
 
 
@@ -71,7 +72,7 @@ class Kernel:
         self._names = [parameter.name for parameter in self._parameters]
         self._variants = Variants(self.name, ndim, self._names, function, self._bodies, options)
         functools.update_wrapper(self, function)
-        self._generate()
+        self._call: Callable[..., Completion] = self._first_launch
         _kernels.add(self)
 
     @property
@@ -188,6 +189,11 @@ class Kernel:
 
     # Launching
 
+    def _first_launch(self, place: int | Place, /, *args: Any, **named: Any) -> Completion:
+        """Generate the call function, which a kernel that is never launched does without."""
+        self._generate()
+        return self._call(place, *args, **named)
+
     def _launch_slowly(self, place: int | Place, args: tuple[Any, ...]) -> Completion:
         """Launch with every check, and remember the types."""
         args = complete(self.name, self._parameters, args)
@@ -198,7 +204,7 @@ class Kernel:
         block = self._block(variant, shape, args)
         if variant.loading.ready:
             self._variants.remember(variant, self._generate)
-        return self._submit(variant, stream, size, block, args, sites.here(2))
+        return self._submit(variant, stream, size, block, args, sites.here())
 
     def _submit(
         self, variant: Variant, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int
@@ -248,7 +254,7 @@ class Kernel:
     def _forget(self) -> None:
         """Start afresh in a forked child."""
         self._variants.forget()
-        self._generate()
+        self._call = self._first_launch
 
     def _generate(self) -> None:
         recent = self._variants.recent

@@ -96,6 +96,7 @@ def bound_call_maker(kinds: str) -> Callable[..., Callable[[], Completion]]:
 def _run(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> dict[str, Any]:
     """Define what the lines define; tracebacks show them."""
     source = "\n".join(lines) + "\n"
+    namespace["__name__"] = __name__
     exec(compile(source, filename, "exec"), namespace)
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     return namespace

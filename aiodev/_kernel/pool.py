@@ -6,12 +6,13 @@ import atexit
 import contextlib
 import os
 import queue
+import select
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import IO, Any
 
 from aiodev._core.config import available_cores
 from aiodev._core.errors import CompileError
@@ -28,6 +29,15 @@ IDLE = 20.0
 PATIENCE = 300.0
 
 Done = Callable[[BaseException | None], None]
+
+
+def _readable(pipe: IO[bytes], patience: float) -> bool:
+    """Wait until there is something to read; False after ``patience`` seconds."""
+    if not hasattr(select, "poll"):  # Windows can only read, and wait for ever
+        return True
+    ready = select.poll()
+    ready.register(pipe, select.POLLIN)
+    return bool(ready.poll(patience * 1000))
 
 
 class WorkerPool:
@@ -116,14 +126,10 @@ class WorkerPool:
 
     def _ask(self, worker: subprocess.Popen[bytes], message: Any) -> Any:
         assert worker.stdin is not None and worker.stdout is not None
-        hung = threading.Timer(PATIENCE, worker.kill)
-        hung.daemon = True
-        hung.start()
-        try:
-            send(worker.stdin, message)
-            return receive(worker.stdout)
-        finally:
-            hung.cancel()
+        send(worker.stdin, message)
+        if not _readable(worker.stdout, PATIENCE):
+            worker.kill()
+        return receive(worker.stdout)
 
     def _end(self, worker: subprocess.Popen[bytes] | None) -> int | None:
         """Make sure that a worker is gone; its exit status."""

@@ -6,6 +6,7 @@ its modules, unless a body reads from one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -28,8 +29,7 @@ Job = tuple[str, KernelSpec, bytes, str]
 def main() -> None:
     """Serve jobs; the first message is the path to import from."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends this process when it ends
-    if hasattr(os, "nice"):
-        os.nice(5)  # compiling is to yield to whatever the program is doing
+    _yield_to_others()
     jobs = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a module prints while it is imported must not end up among the replies
@@ -39,6 +39,15 @@ def main() -> None:
             send(replies, _serve(receive(jobs)))
     except (EOFError, BrokenPipeError):
         return
+
+
+def _yield_to_others() -> None:
+    """Compiling is to give way to whatever the program is doing: its loop is late by what this keeps a core for."""
+    if hasattr(os, "nice"):
+        os.nice(10)
+    if hasattr(os, "sched_setscheduler"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _serve(job: Job) -> BaseException | None:

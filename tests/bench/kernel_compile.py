@@ -37,11 +37,15 @@ def _body(constant: int) -> Any:
     return body
 
 
-async def compile_all(first: int, count: int) -> None:
-    """Compile, or load, as many kernels at once."""
-    arrays = [aiodev.zeros(64, dtype=np.float32, device="cpu") for _ in range(3)]
+def compile_all(first: int, count: int) -> Work:
+    """What compiles, or loads, as many kernels at once."""
     kernels = [aiodev.kernel(_body(first + number)) for number in range(count)]
-    await asyncio.gather(*(kernel.compile(2.0, *arrays) for kernel in kernels))
+    arrays = [aiodev.zeros(64, dtype=np.float32, device="cpu") for _ in range(3)]
+
+    async def work() -> None:
+        await asyncio.gather(*(kernel.compile(2.0, *arrays) for kernel in kernels))
+
+    return work
 
 
 async def _numba_in_threads(first: int, count: int) -> None:
@@ -69,9 +73,9 @@ async def compile_lag(run: Run) -> Figure:
     """Lateness of a 1 ms timer while a hundred kernels compile at once."""
     count = 3 if run.smoke else 100
     first = time.time_ns()
-    await compile_all(first - 1, 1)
+    await compile_all(first - 1, 1)()
     cases: dict[str, Work] = {
-        "aiodev": lambda: compile_all(first, count),
+        "aiodev": compile_all(first, count),
         "numba in asyncio.to_thread": lambda: _numba_in_threads(first, count),
         "idle loop": lambda: asyncio.sleep(0.1 if run.smoke else 5.0),
     }
@@ -82,7 +86,7 @@ async def load_lag(run: Run) -> Figure:
     """The same while a fresh process loads a hundred kernels that were compiled by another."""
     count = 3 if run.smoke else 100
     first = time.time_ns()
-    await compile_all(first, count)
+    await compile_all(first, count)()
     samples: list[dict[str, float]] = []
     for _ in range(1 if run.smoke else 3):
         child = await asyncio.create_subprocess_exec(
@@ -98,7 +102,7 @@ async def _load(first: int, count: int) -> None:
     """What the child does."""
     await aiodev.init("cpu")
     before = profiler.counters()
-    values = await _measure({"aiodev": lambda: compile_all(first, count), "idle loop": lambda: asyncio.sleep(1.0)})
+    values = await _measure({"aiodev": compile_all(first, count), "idle loop": lambda: asyncio.sleep(1.0)})
     after = profiler.counters()
     assert after["kernels_compiled"] == before["kernels_compiled"], "nothing was to be compiled"
     print(json.dumps(values))

@@ -112,3 +112,16 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         with pytest.raises(CompileError, match="the cache is gone"):
             fresh[4](aiodev.zeros(4)).synchronize_blocking(60)
+
+
+def test_a_job_that_never_ends_fails(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers are killed after the longest time that a kernel may take; the next job has a new one."""
+    monkeypatch.setattr(pool, "COMMAND", [pool.COMMAND[0], "-c", "import sys; sys.stdin.read()"])
+    monkeypatch.setattr(pool, "PATIENCE", 0.01)
+    outcomes: Outcomes = queue.SimpleQueue()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    error = outcomes.get(timeout=60)
+    assert isinstance(error, CompileError) and "exit status -9" in error.log
+    monkeypatch.undo()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None
