@@ -48,7 +48,8 @@ class Generator:
 
     Numbers come from Philox4x32-10, which makes each word of the sequence from its index and the seed alone. So a draw only
     notes on the host which words it takes, and any number of kernels, on any streams, compute theirs at the same time
-    without touching. The same seed and the same draws give the same numbers on every device.
+    without touching. The same seed and the same draws give the same numbers on every device. A new generator has a fixed seed,
+    the same one always, until it is given another.
 
     Two tasks or threads that draw from one generator get different words; which of them gets which depends on who comes
     first. Give each one of what :meth:`spawn` makes where that matters. A forked process continues with the same
