@@ -131,7 +131,6 @@ async def test_exceptions(place: str, kind: type[Exception], device: aiodev.Devi
         assert isinstance(caught.value.__cause__, kind) and __file__ in str(caught.value)
         with pytest.raises(aiodev.DependencyError):
             await behind
-        assert not (await copied.numpy()).any()
         good = aiodev.ones(5000, "i8", device)
         await divide[5000](good, good, out)
         assert (await out.numpy() == 1).all()
