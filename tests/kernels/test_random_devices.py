@@ -132,3 +132,39 @@ def test_vector_instructions_change_nothing() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == digest()
+
+
+SIMULATED = """
+import numpy as np
+from numba import cuda
+from aiodev.kernels.random import block
+
+@cuda.jit
+def philox(arguments, out):
+    i = cuda.grid(1)
+    if i < out.shape[0]:
+        out[i, 0], out[i, 1], out[i, 2], out[i, 3] = block(arguments[i, 0], arguments[i, 1], arguments[i, 2])
+
+full = 2**64 - 1
+arguments = np.array(
+    [(0, 0, 0), (full, full, full), (0x85A308D3243F6A88, 0x0370734413198A2E, 0x299F31D0A4093822)], np.uint64
+)
+out = np.zeros((3, 4), np.uint32)
+philox[2, 2](arguments, out)
+print(*(f"{word:08x}" for word in out.ravel()))
+"""
+
+
+def test_the_known_answers_in_the_cuda_simulator() -> None:
+    """Random123's vectors, where numba-cuda runs the function thread by thread."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, "-c", SIMULATED], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [
+        *("6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"),
+        *("408f276d", "41c83b0e", "a20bc7c6", "6d5451fd"),
+        *("d16cfe09", "94fdcceb", "5001e420", "24126ea1"),
+    ]
