@@ -1,7 +1,7 @@
 """Logarithm, sine and cosine of random words.
 
-Only additions, products that are exact, explicit fused multiply-adds, divisions and square roots: every device rounds those
-alike, so that results are the same bits everywhere, unless a target's compiler rearranges them. There is no branch, so that
+Only additions, products that nothing is added to, explicit fused multiply-adds, divisions and square roots: every device rounds
+those alike, and none is left for a compiler to fuse, so results are the same bits everywhere. There is no branch, so that
 loops over them vectorise. The polynomials are Chebyshev interpolants of the functions' remainders, good to 2**-26 for single
 and 2**-56 for double precision; with rounding, logarithms are within 3 units in the last place of the true ones.
 
@@ -53,12 +53,12 @@ _ANGLE_32, _ANGLE_64 = f4(np.pi / 2**32), f8(np.pi / 2.0**64)
 
 def negative_log_32(word: Any) -> Any:
     """``-log((word + 1/2) / 2**32)`` in single precision; greater than 0, at most 22.9."""
-    x = f4(np.uint32(word)) * _SCALE_32 + _HALF_32
+    x = fma(f4(np.uint32(word)), _SCALE_32, _HALF_32)
     bits = np.float32(x).view(np.int32)
     exponent = i4(i4(bits - _ROOT_32) >> _FRACTION_32)
     mantissa = np.int32(bits - i4(exponent << _FRACTION_32)).view(np.float32)
     # Near 1 the distance from 1 says more than x itself, which was rounded.
-    rest = f4(np.uint32(word ^ _FULL_32)) * _SCALE_32 + _HALF_32
+    rest = fma(f4(np.uint32(word ^ _FULL_32)), _SCALE_32, _HALF_32)
     t = -rest if exponent == 0 else mantissa - _ONE_32
     p = fma(_L8, t, _L7)
     p = fma(p, t, _L6)
@@ -76,11 +76,11 @@ def negative_log_32(word: Any) -> Any:
 
 def negative_log_64(word: Any) -> Any:
     """``-log((word + 1/2) / 2**64)`` in double precision; greater than 0, at most 45.1."""
-    x = f8(word) * _SCALE_64 + _HALF_64
+    x = fma(f8(word), _SCALE_64, _HALF_64)
     bits = np.float64(x).view(np.int64)
     exponent = (bits - _ROOT_64) >> _FRACTION_64
     mantissa = np.int64(bits - (exponent << _FRACTION_64)).view(np.float64)
-    rest = f8(word ^ _FULL_64) * _SCALE_64 + _HALF_64
+    rest = fma(f8(word ^ _FULL_64), _SCALE_64, _HALF_64)
     t = -rest if exponent == 0 else mantissa - _ONE_64
     return negative_log_of(t, f8(exponent))
 

@@ -94,7 +94,7 @@ def _many(
     while True:
         w0, w1, w2, w3 = block(counter, attempt, seed)
         attempt += _ONE
-        u = _fraction(double_word(w0, w1)) - _HALF
+        u = fma(f8(i8(double_word(w0, w1) >> _ELEVEN)), _ULP, -_HALF)
         v = fma(f8(i8(double_word(w2, w3) >> _ELEVEN)), _ULP, _ULP * _HALF)
         us = _HALF - abs(u)
         if us <= 0.0:

@@ -168,3 +168,51 @@ def test_the_known_answers_in_the_cuda_simulator() -> None:
         *("408f276d", "41c83b0e", "a20bc7c6", "6d5451fd"),
         *("d16cfe09", "94fdcceb", "5001e420", "24126ea1"),
     ]
+
+
+FUSED = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from unittest import mock
+from aiodev._backends.cuda import compiler
+from aiodev._core.backend import KernelSpec
+from aiodev.kernels.random import choices, normals, rejection, words
+
+f4, f8 = "u8 u8 f4 f4 f4 A1f4C", "u8 u8 f8 f8 f8 A1f8C"
+bodies = [
+    (fill._kernel(values, per_block, 1)._direct.py_func, arguments)
+    for fill in (words._fill_random, words._fill_uniform, normals._fill_normal, normals._fill_exponential)
+    for values, per_block, arguments in ((fill._single, 4, f4), (fill._double, 2, f8))
+]
+bodies += [
+    (rejection._draw_gamma._direct.py_func, "u8 u8 f8 f8 f8 f8 A1f8C"),
+    (rejection._draw_few._direct.py_func, "u8 u8 f8 f8 A1i8C"),
+    (rejection._draw_many._direct.py_func, "u8 u8 f8 f8 f8 f8 f8 f8 A1i8C"),
+    (choices._draw_races._direct.py_func, "u8 u8 A1f8C A1f8C"),
+]
+compile_cuda = compiler.compile_cuda
+
+def fused(body, arguments, allowed):
+    texts = []
+    def compile_with(*args, nvvm_options, cc, **named):
+        result = compile_cuda(*args, nvvm_options={**nvvm_options, "fma": allowed}, cc=cc, **named)
+        texts.append(result.library)
+        return result
+    with mock.patch.object(compiler, "compile_cuda", compile_with):
+        compiler.compile_image(KernelSpec(body.__name__, body, 1, tuple(arguments.split())), (9, 0))
+    return sum(text.count("fma.rn") for text in texts[0].get_asm_strs(cc=(9, 0)))
+
+for body, arguments in bodies:
+    print(body.__name__, fused(body, arguments, 0), fused(body, arguments, 1))
+"""
+
+
+def test_cudas_compiler_fuses_no_product() -> None:
+    """Which would round otherwise than the CPU does: with leave to, it makes the same multiply-adds as without."""
+    pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
+    done = subprocess.run([sys.executable, "-c", FUSED], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    counts = [line.split() for line in done.stdout.splitlines()]
+    assert len(counts) == 12
+    assert [without for _, without, _ in counts] == [leave for _, _, leave in counts], done.stdout
+    assert sum(int(count) for _, count, _ in counts) > 100
