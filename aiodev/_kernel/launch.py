@@ -42,6 +42,8 @@ _SITE_NAMES: dict[str, Any] = {
     "_index_of": sites.index_of,
     "_outside": sites.outside,
 }
+#: What a branch compares: of a number, of an array.
+_KINDS = ("{}.__class__", "{}._key")
 _COMPLETION_NAMES: dict[str, Any] = {"_Completion": Completion, "_new": tuple.__new__}
 
 
@@ -136,8 +138,9 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
         "            _stream = _frame.stream or _current()",
         "        _device = _stream.device",
     ]
-    lines += [f"        _key_{name} = {name}._key" for name in arrays]
-    lines += [f"        _class_{name} = {name}.__class__" for name in names if name not in arrays]
+    if len(variants) > 1:
+        lines += [f"        _key_{name} = {name}._key" for name in arrays]
+        lines += [f"        _class_{name} = {name}.__class__" for name in names if name not in arrays]
     lines += _branches(ndim, names, variants, namespace)
     packed = "".join(f", {name}._packed" for name in arrays)
     block = f"_join((_words{packed}))" if arrays else "_words"
@@ -169,7 +172,8 @@ def _branches(ndim: int, names: list[str], variants: Sequence[Variant], namespac
         numbers = [f"_n{d}" for d in range(ndim)]
         for name, kind, key in zip(names, pattern, variant.keys, strict=True):
             namespace[f"_is{number}_{name}"] = key
-            seen = f"_key_{name}" if kind in ARRAYS else f"_class_{name}"
+            seen = ("_key_{}" if kind in ARRAYS else "_class_{}") if len(variants) > 1 else _KINDS[kind in ARRAYS]
+            seen = seen.format(name)
             conditions.append(f"{seen} is _is{number}_{name}")
             if kind not in ARRAYS:
                 numbers += [f"{name}.real", f"{name}.imag"] if kind == COMPLEX else [name]

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
@@ -92,6 +93,7 @@ class Service:
         self._requests: queue.SimpleQueue[tuple[Loading, Callable[[], None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.workers = WorkerPool()
+        self._compiling: dict[tuple[str, str], list[Loading]] = {}  # by backend and key; the loading thread's
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads and the workers are the parent's."""
@@ -144,9 +146,18 @@ class Service:
             totals.kernels_loaded += 1
             self._finish(loading)
             return
+        waiting = self._compiling.setdefault((backend.name, key), [])
+        waiting.append(loading)
+        if len(waiting) > 1:  # another kernel of the same content is being compiled
+            return
         totals.kernels_compiled += 1
         job = (backend.name, spec, data, directory)
-        self.workers.submit(job, lambda error: self._request(loading, lambda: self._compiled(loading, error)))
+        self.workers.submit(job, lambda error: self._request(loading, lambda: self._all_compiled(loading, error)))
+
+    def _all_compiled(self, first: Loading, error: BaseException | None) -> None:
+        """The outcome of a worker, for all that wait for it: for each a step of its own, so that one cannot spoil another."""
+        for loading in self._compiling.pop((first.backend.name, first.spec.key)):
+            self._request(loading, functools.partial(self._compiled, loading, error))
 
     def _compiled(self, loading: Loading, error: BaseException | None) -> None:
         if isinstance(error, BackendNotFoundError):

@@ -134,9 +134,11 @@ def _dtype(descriptor: str) -> numpy.dtype[Any]:
 
 def _weak_int(name: str, arrays: dict[str, str], use: BodyUse) -> str:
     partners = [_dtype(arrays[array]) for array in use.partners.get(name, ()) if array in arrays]
-    if name in use.integral or not partners or any(found.kind not in "fc" for found in partners):
+    if name in use.integral or not partners:
         return "i8"
-    return _real(numpy.result_type(*partners))
+    if all(found == numpy.uint64 for found in partners):
+        return "u8"  # with an int64 beside it, numba computes in float64
+    return _real(numpy.result_type(*partners)) if all(found.kind in "fc" for found in partners) else "i8"
 
 
 def _partner_type(name: str, arrays: dict[str, str], use: BodyUse) -> numpy.dtype[Any]:

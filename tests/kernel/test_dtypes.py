@@ -80,6 +80,16 @@ def test_scalars_of_every_dtype(dtype: str) -> None:
         assert same(out.numpy_blocking(), (scalar * host).astype(dtype))
 
 
+def test_a_weak_int_keeps_large_unsigned_numbers_whole() -> None:
+    """numba alone would compute with an int64 and a uint64 in float64."""
+    host = np.array([2**63 + 1, 5], "u8")
+    out = aiodev.zeros(2, dtype="u8")
+    scaled[2](1, aiodev.asarray(host), out)
+    assert same(out.numpy_blocking(), host)
+    with pytest.raises(LaunchError, match="argument a: expected a number that fits u8, got -1"):
+        scaled[2](-1, aiodev.asarray(host), out)
+
+
 _steps = st.sampled_from([-3, -2, -1, 1, 2, 3])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from kernel_entry import needs_compiler
 
 import aiodev
+from aiodev import profiler
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._kernel import pool, service as service_module
@@ -125,3 +127,23 @@ def test_a_job_that_never_ends_fails(workers: WorkerPool, tmp_path: Path, monkey
     monkeypatch.undo()
     workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
     assert outcomes.get(timeout=60) is None
+
+
+def test_kernels_of_the_same_content_are_compiled_once() -> None:
+    """Closures over one function are different kernels; those that hold the same values share a compilation."""
+    constant = time.time_ns()
+
+    def make() -> aiodev.Kernel:
+        @aiodev.kernel
+        def fresh(i: int, x: Any) -> None:
+            x[i] = constant
+
+        return fresh
+
+    before = profiler.counters()["kernels_compiled"]
+    arrays = [aiodev.zeros(2, dtype="i8") for _ in range(5)]
+    launches = [make()[2](x) for x in arrays]
+    for done, x in zip(launches, arrays, strict=True):
+        done.synchronize_blocking(60)
+        assert x.numpy_blocking().tolist() == [constant] * 2
+    assert profiler.counters()["kernels_compiled"] == before + 1
