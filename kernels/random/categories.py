@@ -14,11 +14,13 @@ from aiodev.kernels.random.drawing import Shape, Sourced, prepare
 from aiodev.kernels.random.philox import block, double_word
 from aiodev.lang import atomic_add
 
-__all__ = ["Weights", "categorical", "draw_categories", "multinomial", "table_of"]
+__all__ = ["MOST_ON_HOST", "Weights", "categorical", "draw_categories", "multinomial", "table_of"]
 
 Weights = Sequence[float] | np.ndarray[Any, Any] | aiodev.Array
 _ZERO, _TWO, _ELEVEN = np.uint64(0), np.uint64(2), np.uint64(11)
 _ULP = np.float64(2.0**-53)
+#: Weights that are summed and checked at the call; more are by a kernel.
+MOST_ON_HOST = 1 << 16
 
 
 @aiodev.kernel
@@ -80,7 +82,8 @@ _count = Sourced("multinomial", _counts, _replayed_counts)
 def table_of(name: str, weights: Weights, device: aiodev.Device) -> aiodev.Array:
     """The running sums of weights, in device memory, and the number below their sum.
 
-    Weights in host memory are checked here; those on the device when the kernel that sums them runs.
+    Weights in host memory are checked here, unless they are so many that the loop would feel it; those on the device, when the
+    kernel that sums them runs.
     """
     if isinstance(weights, aiodev.Array):
         if weights.ndim != 1 or weights.size == 0 or weights.dtype.kind not in "biuf":
@@ -95,6 +98,8 @@ def table_of(name: str, weights: Weights, device: aiodev.Device) -> aiodev.Array
     host = np.asarray(weights, np.float64)
     if host.ndim != 1 or host.size == 0:
         raise ValueError(f"{name}: p: expected weights in one dimension, got the shape {host.shape}")
+    if host.size > MOST_ON_HOST:
+        return table_of(name, aiodev.asarray(host.copy(), device=device), device)
     if not (host >= 0).all():
         raise ValueError(f"{name}: p: expected weights of 0 or more, got {host[~(host >= 0)][0]}")
     sums = np.cumsum(host)
@@ -126,9 +131,10 @@ def categorical(
     of 53 bits is looked up among the sums. Two words for each element.
 
     Raises:
-        KernelError: (where the array is waited for) weights on the device are negative, NaN, or have no positive finite sum.
+        KernelError: (where the array is waited for) weights on the device, or more than 65,536, are negative, NaN, or have no
+            positive finite sum.
         TypeError: the dtype is not one of integers.
-        ValueError: weights on the host are that, or not in one dimension.
+        ValueError: fewer weights on the host are that; or the weights are not in one dimension.
 
     Example:
         >>> import aiodev

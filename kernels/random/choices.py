@@ -10,7 +10,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.random.bounded import bounded_again_64, integers, multiply_64
-from aiodev.kernels.random.categories import Weights, draw_categories, table_of
+from aiodev.kernels.random.categories import MOST_ON_HOST, Weights, draw_categories, table_of
 from aiodev.kernels.random.drawing import Shape, Sourced, prepare
 from aiodev.kernels.random.functions import negative_log_64
 from aiodev.kernels.random.permutations import permute, source, take_rows
@@ -189,7 +189,9 @@ def _check(name: str, population: int, count: int, replace: bool, p: Weights | N
     weights = p.size if isinstance(p, aiodev.Array) else len(p)
     if weights != population:
         raise ValueError(f"{name}: p: expected {population} weights, one for each element, got {weights}")
-    if not replace and not isinstance(p, aiodev.Array) and count > (able := int(np.count_nonzero(np.asarray(p)))):
+    if replace or isinstance(p, aiodev.Array) or weights > MOST_ON_HOST:
+        return
+    if count > (able := int(np.count_nonzero(np.asarray(p)))):
         raise ValueError(f"{name}: {count} cannot be chosen without replacement: only {able} weights are not 0")
 
 

@@ -165,6 +165,19 @@ def test_categories_come_in_proportion_to_their_weights(on_device: bool) -> None
     assert g.get_offset() == 200_004
 
 
+def test_very_many_weights_are_summed_by_a_kernel() -> None:
+    """The loop would feel it; the draws are the same, and the weights may change right after the call."""
+    weights = np.linspace(1, 2, 100_000)
+    expected = random.categorical(host(weights), 1000, generator=generator()).numpy_blocking()
+    changed = weights.copy()
+    found = random.categorical(changed, 1000, generator=generator())
+    changed[:] = 0
+    np.testing.assert_array_equal(found.numpy_blocking(), expected)
+    np.testing.assert_array_equal(expected, random.choice(100_000, 1000, True, weights, generator=generator()).numpy_blocking())
+    chosen = random.choice(100_000, 1000, False, weights, generator=generator()).numpy_blocking()
+    assert len(set(chosen.tolist())) == 1000
+
+
 def test_a_category_is_the_first_whose_running_sum_is_greater() -> None:
     """Against NumPy's search, with the same uniform numbers."""
     weights = generator(1).spawn(1)[0]
