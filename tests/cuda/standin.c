@@ -345,6 +345,15 @@ CUresult cuEventRecord(void *event, void *s) {
     pthread_mutex_unlock(&memory_lock);
     return push(s, (Op){.kind = RECORD, .event = e, .a = number});
 }
+CUresult cuStreamWaitEvent(void *s, void *event, unsigned flags) {
+    NEED_CONTEXT;
+    Event *e = event;
+    if (!is_alive(e, EVENT)) return INVALID_HANDLE;
+    pthread_mutex_lock(&memory_lock);
+    uint64_t number = e->recorded;
+    pthread_mutex_unlock(&memory_lock);
+    return push(s, (Op){.kind = WAIT, .a = (uint64_t)&e->done, .b = number});
+}
 CUresult cuEventSynchronize(void *event) {
     NEED_CONTEXT;
     Event *e = event;
@@ -417,7 +426,7 @@ static const struct { const char *name; void *function; } symbols[] = {
     NAME(cuMemcpyAsync), NAME(cuMemsetD8Async), NAME(cuMemsetD16Async), NAME(cuMemsetD32Async), NAME(cuMemsetD2D32Async),
     NAME(cuStreamCreateWithPriority), NAME(cuStreamDestroy), NAME(cuStreamQuery), NAME(cuStreamWriteValue64),
     NAME(cuStreamWaitValue64), NAME(cuLaunchHostFunc), NAME(cuEventCreate), NAME(cuEventDestroy), NAME(cuEventRecord),
-    NAME(cuEventSynchronize), NAME(cuModuleLoadData), NAME(cuModuleGetFunction), NAME(cuOccupancyMaxPotentialBlockSize),
+    NAME(cuEventSynchronize), NAME(cuStreamWaitEvent), NAME(cuModuleLoadData), NAME(cuModuleGetFunction), NAME(cuOccupancyMaxPotentialBlockSize),
     NAME(cuOccupancyMaxActiveBlocksPerMultiprocessor), NAME(cuLaunchKernel), NAME(cuGetErrorName), NAME(cuGetErrorString),
 };
 CUresult cuGetProcAddress_v2(const char *name, void **function, int wanted, uint64_t flags, int *status) {

@@ -46,7 +46,7 @@ class Compiler(Protocol):
 #: Bound on the instance by ``start``, so that a call goes to the executor without a step between.
 _BOUND = (
     "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "spin",
-    "create_waker", "collect", "arm", "faults", "forgive",
+    "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
 #: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
 _MOST_THREADS = 256
@@ -243,6 +243,14 @@ class CUDABackend(Backend):
     def stamp(self, queue: int, cell: int) -> int:
         """See the ABC."""
         return self.executor.stamp(queue, cell)  # type: ignore[no-any-return]
+
+    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
+        """See the ABC."""
+        return self.executor.foreign_wait(stream, queue, value)  # type: ignore[no-any-return]
+
+    def wait_foreign(self, queue: int, stream: int) -> int:
+        """See the ABC."""
+        return self.executor.wait_foreign(queue, stream)
 
     def spin(self, queue: int, value: int, duration: int) -> bool:
         """See the ABC."""

@@ -24,6 +24,7 @@ __all__ = ["CUDAExecutor"]
 
 STREAM_SLOTS = 32  #: CUstreams of each device and priority, which queues share
 _NON_BLOCKING = 1
+_UNTIMED_EVENT = 2
 _BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
 _PORTABLE = 1 | 2  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
 _PAGE = 1 << 20
@@ -142,6 +143,8 @@ class CUDAExecutor:
         self.arm = entry_point(native.arm)
         self.forgive = entry_point(native.forgive)
         self.open_gate = entry_point(native.open_gate)
+        self.foreign_wait = entry_point(native.foreign_wait)
+        self._wait_event = entry_point(native.wait_event)
         self._fill = entry_point(native.fill)
         self._gate = entry_point(native.gate)
         self._create_gate = entry_point(native.create_gate)
@@ -218,6 +221,19 @@ class CUDAExecutor:
         gate = self._create_gate()
         return self._gate(queue, gate), gate
 
+    def wait_foreign(self, queue: int, stream: int) -> int:
+        """Hold ``queue`` until another library's stream has done what it was given so far."""
+        device = self._device(queue)
+        doing = f"ordering a stream of cuda:{device.index} after another library's"
+        with self.driver.bound(device.context):
+            event = self.driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
+            self.driver.call("cuEventRecord", event, stream, doing=doing)
+        return self._wait_event(queue, event)  # type: ignore[no-any-return]
+
+    def _device(self, queue: int) -> _Device:
+        address = words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_DEVICE // 8]
+        return next(device for device in self.devices if device.address == address)
+
     # Wakers
 
     def create_waker(self, descriptor: int) -> int:
@@ -258,8 +274,7 @@ class CUDAExecutor:
     def _error(self, queue: int, kind: int, a: int, b: int, c: int) -> BaseException:
         if kind == layout.KIND_KERNEL:
             return self.explain(c, a, b)
-        device = words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_DEVICE // 8]
-        index = words_at(device, layout.DEVICE_BYTES // 8)[layout.D_INDEX // 8]
+        index = self._device(queue).index
         error = self.driver.error(a, f"an operation on cuda:{index}")
         if kind == layout.KIND_LOST:
             return DeviceLostError(f"cuda:{index}", f"{error.status_name} ({a}): {error.text}")

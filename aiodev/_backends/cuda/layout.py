@@ -101,10 +101,12 @@ DRIVER: Final = (
     "cuPointerGetAttribute",
     "cuEventRecord",
     "cuEventSynchronize",
+    "cuStreamWaitEvent",
+    "cuEventDestroy",
 )
 (
     F_CTX_GET, F_CTX_SET, F_LAUNCH, F_WRITE, F_WAIT, F_COPY, F_SET8, F_SET16, F_SET32, F_SET2D, F_HOST, F_QUERY,
-    F_POINTER, F_RECORD, F_EVENT_WAIT,
+    F_POINTER, F_RECORD, F_EVENT_WAIT, F_WAIT_EVENT, F_EVENT_DESTROY,
 ) = range(D_FUNCTIONS, D_FUNCTIONS + 8 * len(DRIVER), 8)  # fmt: skip
 
 # Entry: a kernel's code on each device.
@@ -118,6 +120,6 @@ ENTRY_BYTES: Final = E_FUNCTIONS + 8 * MAXIMUM_DEVICES
 
 # Record of an operation that was not handed on.
 R_NEXT, R_OPERATION, R_A, R_B, R_C, R_NBYTES, R_ARGUMENTS = 0, 8, 16, 24, 32, 40, 48
-OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP = 1, 2, 3, 4, 5, 6
+OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP, OP_EVENT = 1, 2, 3, 4, 5, 6, 7
 
 NOT_READY: Final = 600  #: CUDA_ERROR_NOT_READY

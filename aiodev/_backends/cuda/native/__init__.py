@@ -25,7 +25,18 @@ hands operations to the driver as early as they may go, usually in the call that
 
 from aiodev._backends.cpu.native import create_gate, forgive, next_fired, rearm_waker
 from aiodev._backends.cuda.native.staging import carry
-from aiodev._backends.cuda.native.submission import copy, fill, gate, launch, open_gate, recycle, stamp, wait
+from aiodev._backends.cuda.native.submission import (
+    copy,
+    fill,
+    foreign_wait,
+    gate,
+    launch,
+    open_gate,
+    recycle,
+    stamp,
+    wait,
+    wait_event,
+)
 from aiodev._backends.cuda.native.watching import announce, arm, spin, stamp_now, stop, watch
 
 __all__ = [
@@ -35,6 +46,7 @@ __all__ = [
     "copy",
     "create_gate",
     "fill",
+    "foreign_wait",
     "forgive",
     "gate",
     "launch",
@@ -47,5 +59,6 @@ __all__ = [
     "stamp_now",
     "stop",
     "wait",
+    "wait_event",
     "watch",
 ]

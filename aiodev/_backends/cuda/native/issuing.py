@@ -30,6 +30,7 @@ from aiodev._backends.cuda.layout import (
     E_GRID,
     E_NDIM,
     F_COPY,
+    F_EVENT_DESTROY,
     F_HOST,
     F_LAUNCH,
     F_POINTER,
@@ -38,6 +39,7 @@ from aiodev._backends.cuda.layout import (
     F_SET16,
     F_SET32,
     F_WAIT,
+    F_WAIT_EVENT,
     F_WRITE,
     HELD_DEVICE,
     HELD_GATE,
@@ -46,6 +48,7 @@ from aiodev._backends.cuda.layout import (
     KIND_DEPENDENCY,
     KIND_GATE,
     OP_COPY,
+    OP_EVENT,
     OP_FILL,
     OP_GATE,
     OP_LAUNCH,
@@ -234,6 +237,13 @@ def is_settled(other, target, reached):
 
 
 @inner
+def place_of(other, target, reached):
+    """Where the device writes that ``target``, which a queue has handed on, is done."""
+    shadowed = reached < load(other + Q_LAST_SHADOW) and target >= load(other + Q_SHADOW_FROM)
+    return other + (Q_SHADOW if shadowed else Q_COMPLETED)
+
+
+@inner
 def wait(queue, device, value, other, target, failed):
     """Wait for another queue: on the device once that has handed its operation to the driver and it cannot fail any more.
 
@@ -249,8 +259,7 @@ def wait(queue, device, value, other, target, failed):
             if load_fence(other + Q_COMPLETED) < target:
                 return hold(queue, HELD_WAIT)
         else:
-            shadowed = reached < get(other + Q_LAST_SHADOW) and target >= get(other + Q_SHADOW_FROM)
-            place = other + (Q_SHADOW if shadowed else Q_COMPLETED)
+            place = place_of(other, target, reached)
             status = call(get(device + F_WAIT), get(queue + Q_STREAM), place, target, 0)
             if status != 0:
                 driver_failed(queue, device, value, status)
@@ -262,6 +271,17 @@ def wait(queue, device, value, other, target, failed):
             return hold(queue, HELD_DEVICE)  # our own failure, if there is one, comes first
         open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
     return pass_on(queue, device, value)
+
+
+@inner
+def wait_for_event(queue, device, value, event):
+    """Wait for what another library's stream had been given when the event was recorded on it; the event is used up."""
+    status = call(get(device + F_WAIT_EVENT), get(queue + Q_STREAM), event, 0)
+    call(get(device + F_EVENT_DESTROY), event)
+    if status != 0:
+        driver_failed(queue, device, value, status)
+    write_completion(queue, device, value, False)
+    return True
 
 
 @inner
@@ -303,10 +323,12 @@ def issue(queue, operation, a, b, c, arguments, nbytes):
             return hold(queue, HELD_DEVICE)
         forgiven(queue, device)
         failed = 0
-    if suspect and operation != OP_LAUNCH and operation != OP_WAIT:
+    if suspect and operation != OP_LAUNCH and operation != OP_WAIT and operation != OP_EVENT:
         return hold(queue, HELD_DEVICE)
     if operation == OP_WAIT:
         done = wait(queue, device, value, a, b, failed)
+    elif operation == OP_EVENT:
+        done = wait_for_event(queue, device, value, a)
     elif failed != 0:
         if operation == OP_GATE:
             release_gate(a)

@@ -34,7 +34,9 @@ from aiodev._backends.cpu.native.scheduling import lock, unlock
 from aiodev._backends.cuda.layout import (
     D_LOST,
     D_SLEEP,
+    F_WAIT,
     OP_COPY,
+    OP_EVENT,
     OP_FILL,
     OP_GATE,
     OP_LAUNCH,
@@ -60,8 +62,8 @@ from aiodev._backends.cuda.layout import (
     SLEEP_DEEP,
 )
 from aiodev._backends.cuda.native.compile import exported, inner, int64
-from aiodev._backends.cuda.native.driver import enter, leave
-from aiodev._backends.cuda.native.issuing import forgiven, issue
+from aiodev._backends.cuda.native.driver import call, enter, leave
+from aiodev._backends.cuda.native.issuing import forgiven, is_settled, issue, place_of
 from aiodev._backends.cuda.native.state import lose, tell_followers, wake
 
 #: Records that are handed on before the lock is let go for a moment, so that submitters are not held up.
@@ -208,6 +210,27 @@ def open_gate(address, failed):
 def stamp(queue, cell):
     """Append the storing of the time; returns its value."""
     return submit(queue, OP_STAMP, cell, 0, 0, 0, 0)
+
+
+@exported(int64(int64, int64))
+def wait_event(queue, event):
+    """Append a wait for an event of the driver's, which is used up; returns its value."""
+    return submit(queue, OP_EVENT, event, 0, 0, 0, 0)
+
+
+@exported(types.boolean(int64, int64, int64))
+def foreign_wait(stream, queue, value):
+    """Have another library's stream wait for ``value``; False where that could keep the device from getting there."""
+    device = get(queue + Q_DEVICE)
+    reached = load(queue + Q_COMPLETED)
+    if reached >= value:
+        return True
+    if not is_settled(queue, value, reached):
+        return False
+    before = enter(device)
+    status = call(get(device + F_WAIT), stream, place_of(queue, value, reached), value, 0)
+    leave(device, before)
+    return status == 0
 
 
 @exported(types.void(int64))
