@@ -60,6 +60,7 @@ async def test_it_launches_as_often_as_it_is_called() -> None:
 async def test_the_place_is_what_the_brackets_hold() -> None:
     """A shape of the kernel's dimensions, with a stream or without; defaults hold."""
     x, stream = aiodev.zeros((2, 3)), aiodev.Stream("cpu")
+    await aiodev.synchronize()
     for place in ((2, 3), ((2, 3), stream), (2, 3, stream)):
         await increment.bind(place, x)()
     assert (await x.numpy() == 6).all()
@@ -74,6 +75,7 @@ async def test_the_place_is_what_the_brackets_hold() -> None:
 async def test_its_stream_is_that_of_its_binding() -> None:
     """Wherever it is called."""
     x, first, second = aiodev.zeros((2, 2)), aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    await aiodev.synchronize()
     async with first:
         bound = increment.bind((2, 2), x)
     async with second:
@@ -119,6 +121,7 @@ async def test_it_keeps_its_arrays_alive() -> None:
 async def test_a_failure_names_the_call_and_the_stream_works_again() -> None:
     """As with plain launches: what follows does not run until somebody was told."""
     x, y = aiodev.asarray(np.arange(8.0)), aiodev.zeros((2, 2))
+    await aiodev.synchronize()
     stream = aiodev.Stream("cpu")
     bound, behind = refuse.bind((8, stream), x), increment.bind((2, 2, stream), y)
     await behind()
@@ -147,6 +150,7 @@ async def test_what_does_not_compile_fails_at_every_call() -> None:
 async def test_a_closed_or_full_stream_refuses() -> None:
     """As it refuses a plain launch."""
     x, stream = aiodev.zeros((2, 2)), aiodev.Stream("cpu", maxsize=1)
+    await aiodev.synchronize()
     bound = increment.bind((2, 2, stream), x)
     await bound()
     gate = stream._gate()
