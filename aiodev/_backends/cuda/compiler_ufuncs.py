@@ -50,7 +50,7 @@ def _complex_rint(z):  # type: ignore[no-untyped-def]
 
 
 #: Loops over complex numbers whose code on the CPU calls the C library.
-_COMPLEX = {
+_COMPLEX: dict[Any, Any] = {
     numpy.expm1: _complex_expm1, numpy.log1p: _complex_log1p, numpy.power: _complex_power, numpy.rint: _complex_rint,
 }  # fmt: skip
 
