@@ -154,6 +154,18 @@ class CUDABackend(Backend):
             free = executor.driver.number("cuMemGetInfo", ctypes.byref(total), doing=doing)
         return free, min(total.value, self._devices[index].total_memory)
 
+    def allocate_pinned(self, index: int, nbytes: int) -> int:
+        """Address of ``nbytes`` of page-locked host memory, which every device can reach. Raises MemoryError."""
+        device = self.executor.devices[index]
+        with self.executor.driver.bound(device.context):
+            return device.allocate_pinned(max(1, nbytes))
+
+    def deallocate_pinned(self, index: int, address: int) -> None:
+        """Give back what ``allocate_pinned`` gave."""
+        executor = self.executor
+        with executor.driver.bound(executor.devices[index].context):
+            executor.driver.call("cuMemFreeHost", address, doing=f"freeing page-locked memory of cuda:{index}")
+
     # Kernels
 
     def compile(self, spec: KernelSpec, directory: str) -> None:
