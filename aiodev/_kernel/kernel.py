@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import struct
 import types
 import weakref
 from collections.abc import Callable, Collection, Mapping
@@ -13,18 +12,17 @@ from typing import Any, overload
 from aiodev._core import sites
 from aiodev._core.completion import Completion
 from aiodev._core.current import current_stream
-from aiodev._core.errors import LaunchError
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.launch import generate_call
-from aiodev._kernel.loaded import GatedCompletion, Loaded
+from aiodev._kernel.loaded import Loaded
 from aiodev._kernel.options import Options, parse_options
 from aiodev._kernel.parameters import complete, parameters_of
 from aiodev._kernel.place import Place, parse_place
-from aiodev._kernel.service import Loading, service
-from aiodev._kernel.signature import ARRAYS, FORMATS, READ, Signature
-from aiodev._kernel.variants import Variant, Variants
+from aiodev._kernel.service import service
+from aiodev._kernel.submission import pack, submit
+from aiodev._kernel.variants import Variants
 
 __all__ = ["Kernel", "kernel"]
 
@@ -151,7 +149,7 @@ class Kernel:
             where = registry.resolve(device)[1]
         await Loaded(self._variants.of(complete(self.name, self._parameters, args), where).loading)
 
-    def bind(self, place: Any, *args: Any) -> BoundLaunch:
+    def bind(self, place: Any, /, *args: Any, **named: Any) -> BoundLaunch:
         """A launch with everything fixed, to be made again and again: calling it submits, for less than a plain launch.
 
         ``place`` is what the brackets of a plain launch hold: a shape, or ``(shape, stream)``. Without a stream it is the one
@@ -176,14 +174,14 @@ class Kernel:
             [1000. 1000. 1000.]
         """
         size, shape, stream = parse_place(self.name, self.ndim, place)
-        args = complete(self.name, self._parameters, args)
+        args = complete(self.name, self._parameters, args, named)
         if stream is None:
             stream = current_stream()
         variant = self._variants.of(args, stream.device)
-        block = self._block(variant, shape, args)
+        block = pack(self.name, self._names, variant.signature, shape, args)
 
         def launch_slowly(site: int) -> Completion:
-            return self._submit(variant, stream, size, block, args, site)
+            return submit(variant, stream, size, block, args, site)
 
         return BoundLaunch(self, variant, stream, shape, args, block, launch_slowly)
 
@@ -201,55 +199,10 @@ class Kernel:
         if stream is None:
             stream = current_stream()
         variant = self._variants.of(args, stream.device)
-        block = self._block(variant, shape, args)
+        block = pack(self.name, self._names, variant.signature, shape, args)
         if variant.loading.ready:
             self._variants.remember(variant, self._generate)
-        return self._submit(variant, stream, size, block, args, sites.here())
-
-    def _submit(
-        self, variant: Variant, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int
-    ) -> Completion:
-        """Submit, and note the use of the arrays."""
-        loading = variant.loading
-        if loading.ready:
-            completion = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
-        else:
-            completion = self._launch_gated(stream, loading, size, block, site)
-        for arg, kind in zip(args, variant.signature.pattern, strict=True):
-            if kind == READ:
-                arg._buffer._stamp_aside(stream.timeline, completion.value)
-            elif kind in ARRAYS:
-                arg._buffer._stamp(stream.timeline, completion.value)
-        return completion
-
-    def _launch_gated(self, stream: Stream, loading: Loading, size: int, block: bytes, site: int) -> Completion:
-        """Launch code that is not there yet: the stream waits for it, and fails if it does not come."""
-        gate = stream._gate()
-        try:
-            value = stream._launch(loading.entry, size, block, site)
-        except BaseException:
-            gate.open()
-            raise
-        loading.when_done(gate.open)
-        completion = GatedCompletion(stream.timeline, value)
-        completion.gate = gate.value
-        return completion
-
-    def _block(self, variant: Variant, shape: tuple[int, ...], args: tuple[Any, ...]) -> bytes:
-        signature = variant.signature
-        try:
-            words = signature.pack(*shape, *signature.numbers(args))
-        except (struct.error, OverflowError, TypeError) as error:
-            raise self._unpackable(signature, args, error) from None
-        return b"".join(
-            (words, *(a._packed for a, kind in zip(args, signature.pattern, strict=True) if kind in ARRAYS))
-        )
-
-    def _unpackable(self, signature: Signature, args: tuple[Any, ...], error: Exception) -> LaunchError:
-        for name, code, value in zip(self._names, signature.descriptors, args, strict=True):
-            if code in FORMATS and not _fits(code, value):
-                return LaunchError(self.name, name, f"a number that fits {code}", repr(value))
-        return LaunchError(self.name, None, "numbers that fit their types", str(error))
+        return submit(variant, stream, size, block, args, sites.here())
 
     def _forget(self) -> None:
         """Start afresh in a forked child."""
@@ -268,14 +221,6 @@ def _forget_after_fork() -> None:
 
 
 registry.after_fork.append(_forget_after_fork)
-
-
-def _fits(code: str, value: Any) -> bool:
-    try:
-        struct.pack("<" + FORMATS[code], *((value.real, value.imag) if code[0] == "c" else (value,)))
-    except (struct.error, OverflowError, TypeError):
-        return False
-    return True
 
 
 @overload

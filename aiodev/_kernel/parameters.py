@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiodev._core.errors import LaunchError
@@ -40,14 +41,23 @@ def parameters_of(function: Callable[..., None], ndim: int) -> list[inspect.Para
     return found[ndim:]
 
 
-def complete(kernel: str, parameters: Sequence[inspect.Parameter], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments, with defaults for those that are not given.
+def complete(
+    kernel: str,
+    parameters: Sequence[inspect.Parameter],
+    args: tuple[Any, ...],
+    named: Mapping[str, Any] = types.MappingProxyType({}),
+) -> tuple[Any, ...]:
+    """The arguments in order, with defaults for those that are not given.
 
     Raises:
-        LaunchError: too few or too many.
+        LaunchError: too few or too many, or one of a name that there is not, or that was given already.
     """
     names = [parameter.name for parameter in parameters]
-    args += tuple(p.default for p in parameters[len(args) :])
+    for name in named:
+        if name not in names[len(args) :]:
+            found = "it by position, too" if name in names else f"{name}={named[name]!r}"
+            raise LaunchError(kernel, name, f"arguments among {', '.join(names)}, each once", found)
+    args += tuple(named.get(p.name, p.default) for p in parameters[len(args) :])
     absent = (MISSING, inspect.Parameter.empty)
     missing = [name for name, value in zip(names, args, strict=False) if any(value is one for one in absent)]
     if missing or len(args) != len(names):

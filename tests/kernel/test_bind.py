@@ -84,6 +84,13 @@ async def test_its_stream_is_that_of_its_binding() -> None:
     await done
 
 
+async def test_arguments_may_be_named() -> None:
+    """As in a plain launch."""
+    x, y, out = aiodev.ones(4), aiodev.ones(4), aiodev.zeros(4)
+    await saxpy.bind(4, 2.0, x, out=out, y=y)()
+    assert (await out.numpy() == 3).all()
+
+
 async def test_an_empty_shape_runs_nothing() -> None:
     """And completes."""
     await increment.bind((0, 3), aiodev.zeros((0, 3)))()
@@ -176,5 +183,9 @@ def test_wrong_arguments_are_refused_when_it_is_bound() -> None:
         saxpy.bind(8, 10**400, x, x, x)
     with pytest.raises(LaunchError, match="shape"):
         saxpy.bind((2, 3), 2.0, x, x, x)
+    with pytest.raises(LaunchError, match=r"argument z: expected arguments among a, x, y, out, each once, got z=1"):
+        saxpy.bind(8, 2.0, x, x, x, z=1)
+    with pytest.raises(LaunchError, match="argument x: .* got it by position, too"):
+        saxpy.bind(8, 2.0, x, x=x, y=x, out=x)
     with pytest.raises(TypeError, match="its process"):
         pickle.dumps(saxpy.bind(8, 2.0, x, x, x))

@@ -1,0 +1,82 @@
+"""Submitting a launch whose types are known: its argument block, its gate, and the notes in the buffers.
+
+This is the way of the first launches; later ones take the shorter one of :mod:`aiodev._kernel.launch`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from aiodev._core.completion import Completion
+from aiodev._core.errors import LaunchError
+from aiodev._core.stream import Stream
+from aiodev._kernel.loaded import GatedCompletion
+from aiodev._kernel.service import Loading
+from aiodev._kernel.signature import ARRAYS, FORMATS, READ, Signature
+from aiodev._kernel.variants import Variant
+
+__all__ = ["pack", "submit"]
+
+
+def pack(
+    kernel: str, names: Sequence[str], signature: Signature, shape: tuple[int, ...], args: tuple[Any, ...]
+) -> bytes:
+    """The argument block of a launch.
+
+    Raises:
+        LaunchError: a number does not fit its type.
+    """
+    try:
+        words = signature.pack(*shape, *signature.numbers(args))
+    except (struct.error, OverflowError, TypeError) as error:
+        raise _unpackable(kernel, names, signature, args, error) from None
+    arrays = (arg._packed for arg, kind in zip(args, signature.pattern, strict=True) if kind in ARRAYS)
+    return b"".join((words, *arrays))
+
+
+def _unpackable(
+    kernel: str, names: Sequence[str], signature: Signature, args: tuple[Any, ...], error: Exception
+) -> LaunchError:
+    for name, code, value in zip(names, signature.descriptors, args, strict=True):
+        if code in FORMATS and not _fits(code, value):
+            return LaunchError(kernel, name, f"a number that fits {code}", repr(value))
+    return LaunchError(kernel, None, "numbers that fit their types", str(error))
+
+
+def _fits(code: str, value: Any) -> bool:
+    try:
+        struct.pack("<" + FORMATS[code], *((value.real, value.imag) if code[0] == "c" else (value,)))
+    except (struct.error, OverflowError, TypeError):
+        return False
+    return True
+
+
+def submit(variant: Variant, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int) -> Completion:
+    """Submit, and note the use of the arrays."""
+    loading = variant.loading
+    if loading.ready:
+        completion = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
+    else:
+        completion = _submit_gated(stream, loading, size, block, site)
+    for arg, kind in zip(args, variant.signature.pattern, strict=True):
+        if kind == READ:
+            arg._buffer._stamp_aside(stream.timeline, completion.value)
+        elif kind in ARRAYS:
+            arg._buffer._stamp(stream.timeline, completion.value)
+    return completion
+
+
+def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, site: int) -> Completion:
+    """Submit code that is not there yet: the stream waits for it, and fails if it does not come."""
+    gate = stream._gate()
+    try:
+        value = stream._launch(loading.entry, size, block, site)
+    except BaseException:
+        gate.open()
+        raise
+    loading.when_done(gate.open)
+    completion = GatedCompletion(stream.timeline, value)
+    completion.gate = gate.value
+    return completion
