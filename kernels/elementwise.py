@@ -1,7 +1,7 @@
 """Elementwise functions of one and two arrays, from one table.
 
-Results have NumPy's dtypes (Python numbers are weak), except that integers of 8 and 16 bits become ``float32``, not
-``float16``, where they become floating-point. Division by zero gives infinities and NaN, as NumPy's does, and raises nothing.
+Results have NumPy's dtypes; Python numbers are weak. Division by zero gives infinities and NaN, as NumPy's does, and of
+integers 0; nothing raises.
 """
 
 from __future__ import annotations
@@ -14,18 +14,33 @@ import numpy as np
 import aiodev
 from aiodev.kernels.operation import DType, Elementwise, Operand
 
-#: Name: (expression, the NumPy function that has its types).
-_UNARY = {
+
+def _ordered(first: str, last: str) -> str:
+    """Complex numbers in NumPy's order: by their real parts, then by the imaginary ones."""
+    return f"({{x1}}.real {first} {{x2}}.real) | (({{x1}}.real == {{x2}}.real) & ({{x1}}.imag {last} {{x2}}.imag))"
+
+
+#: Name: (expression, the NumPy function that has its types); or expressions by the kind of what is computed with.
+_UNARY: dict[str, tuple[str | dict[str, str], Any]] = {
     "abs": ("abs({x})", np.absolute),
     "acos": ("np.arccos({x})", np.arccos),
+    "acosh": ("np.arccosh({x})", np.arccosh),
     "asin": ("np.arcsin({x})", np.arcsin),
+    "asinh": ("np.arcsinh({x})", np.arcsinh),
     "atan": ("np.arctan({x})", np.arctan),
+    "atanh": ("np.arctanh({x})", np.arctanh),
+    "bitwise_invert": ("np.invert({x})", np.invert),
+    "cbrt": ("np.cbrt({x})", np.cbrt),
     "ceil": ("np.ceil({x})", np.ceil),
     "cos": ("lang.cos({x})", np.cos),
     "cosh": ("lang.cosh({x})", np.cosh),
+    "conj": ({"": "{x}", "c": "np.conjugate({x})"}, np.conjugate),
     "exp": ("lang.exp({x})", np.exp),
+    "exp2": ("lang.exp2({x})", np.exp2),
+    "expit": ("lang.expit({x})", np.cbrt),  # which takes real numbers only, too
     "expm1": ("lang.expm1({x})", np.expm1),
     "floor": ("np.floor({x})", np.floor),
+    "imag": ({"": "{x}.imag", "b": "False"}, np.imag),
     "isfinite": ("np.isfinite({x})", np.isfinite),
     "isinf": ("np.isinf({x})", np.isinf),
     "isnan": ("np.isnan({x})", np.isnan),
@@ -35,8 +50,12 @@ _UNARY = {
     "log2": ("lang.log2({x})", np.log2),
     "logical_not": ("not {x}", np.logical_not),
     "negative": ("-{x}", np.negative),
+    "positive": ("{x}", np.positive),
+    "real": ("{x}.real", np.real),
+    "reciprocal": ({"": "np.reciprocal({x})", "u": "unsigned_inverse({x})"}, np.reciprocal),
     "round": ("np.rint({x})", np.rint),
     "sign": ("np.sign({x})", np.sign),
+    "signbit": ("np.signbit({x})", np.signbit),
     "sin": ("lang.sin({x})", np.sin),
     "sinh": ("lang.sinh({x})", np.sinh),
     "sqrt": ("np.sqrt({x})", np.sqrt),
@@ -45,27 +64,49 @@ _UNARY = {
     "tanh": ("lang.tanh({x})", np.tanh),
     "trunc": ("np.trunc({x})", np.trunc),
 }
-_BINARY = {
+_BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
     "add": ("{x1} + {x2}", np.add),
     "atan2": ("np.arctan2({x1}, {x2})", np.arctan2),
+    "bitwise_and": ("{x1} & {x2}", np.bitwise_and),
+    "bitwise_left_shift": ("np.left_shift({x1}, {x2})", np.left_shift),
+    "bitwise_or": ("{x1} | {x2}", np.bitwise_or),
+    "bitwise_right_shift": ("np.right_shift({x1}, {x2})", np.right_shift),
+    "bitwise_xor": ("{x1} ^ {x2}", np.bitwise_xor),
+    "copysign": ("np.copysign({x1}, {x2})", np.copysign),
     "divide": ("np.divide({x1}, {x2})", np.divide),
     "equal": ("{x1} == {x2}", np.equal),
-    "greater": ("{x1} > {x2}", np.greater),
-    "greater_equal": ("{x1} >= {x2}", np.greater_equal),
-    "less": ("{x1} < {x2}", np.less),
-    "less_equal": ("{x1} <= {x2}", np.less_equal),
-    "logical_and": ("{x1} != 0 and {x2} != 0", np.logical_and),
-    "logical_or": ("{x1} != 0 or {x2} != 0", np.logical_or),
+    "floor_divide": (
+        {
+            "": "float_quotient({x1}, {x2})",
+            "i": "floor_quotient({x1}, {x2})",
+            "u": "unsigned_quotient({x1}, {x2})",
+        },
+        np.floor_divide,
+    ),
+    "greater": ({"": "{x1} > {x2}", "c": _ordered(">", ">")}, np.greater),
+    "greater_equal": ({"": "{x1} >= {x2}", "c": _ordered(">", ">=")}, np.greater_equal),
+    "hypot": ("hypotenuse({x1}, {x2})", np.hypot),
+    "less": ({"": "{x1} < {x2}", "c": _ordered("<", "<")}, np.less),
+    "less_equal": ({"": "{x1} <= {x2}", "c": _ordered("<", "<=")}, np.less_equal),
+    "logaddexp": ("log_sum({x1}, {x2})", np.logaddexp),
+    "logical_and": ("({x1} != 0) & ({x2} != 0)", np.logical_and),
+    "logical_or": ("({x1} != 0) | ({x2} != 0)", np.logical_or),
     "logical_xor": ("({x1} != 0) != ({x2} != 0)", np.logical_xor),
     "maximum": ("np.maximum({x1}, {x2})", np.maximum),
     "minimum": ("np.minimum({x1}, {x2})", np.minimum),
     "multiply": ("{x1} * {x2}", np.multiply),
+    "nextafter": ("np.nextafter({x1}, {x2})", np.nextafter),
     "not_equal": ("{x1} != {x2}", np.not_equal),
     "pow": ("np.power({x1}, {x2})", np.power),
+    "remainder": (
+        {"": "np.remainder({x1}, {x2})", "i": "floor_rest({x1}, {x2})", "u": "unsigned_rest({x1}, {x2})"},
+        np.remainder,
+    ),
     "subtract": ("{x1} - {x2}", np.subtract),
 }
-#: Of integers and booleans these give the argument back, as the array API has it.
-_ROUNDING = frozenset({"ceil", "floor", "round", "trunc"})
+#: These give the argument back for dtypes of these kinds, as the array API has it.
+_KEPT = {"ceil": "biu", "conj": "iuf", "floor": "biu", "real": "biuf", "round": "biu", "trunc": "biu"}
+_FLOAT = np.dtype(float)
 
 
 class Unary(Protocol):
@@ -80,13 +121,15 @@ class Binary(Protocol):
     def __call__(self, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array: ...
 
 
-def _types_of(ufunc: np.ufunc, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+def _types_of(ufunc: Any, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
     """What a NumPy function takes and gives for these types."""
+    if ufunc in (np.real, np.imag):
+        return kinds, np.empty(0, kinds[0]).real.dtype
+    if ufunc is np.nextafter and np.float16 in kinds:
+        raise TypeError("nextafter: float16 is computed with in single precision, which has other neighbours")
     weak = tuple(int if kind is bool else kind for kind in kinds)
     *inputs, result = ufunc.resolve_dtypes((*weak, None))
-    if result == np.float16:
-        result = np.dtype(np.float32)
-    return [np.dtype(np.float32) if kind == np.float16 else kind for kind in inputs], result
+    return inputs, result
 
 
 def _unary(name: str) -> Unary:
@@ -95,11 +138,13 @@ def _unary(name: str) -> Unary:
     copied = Elementwise(name, "{x}", ("x",), lambda kinds: (kinds, kinds[0]))
 
     def function(x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
-        if name in _ROUNDING and getattr(x, "dtype", np.dtype(float)).kind in "biu":
-            return copied((x,), out)
-        return operation((x,), out)
+        kept = _KEPT.get(name)
+        if kept is not None and getattr(x, "dtype", _FLOAT).kind in kept:
+            return copied.of_one(x, out)
+        return operation.of_one(x, out)
 
-    _name(function, name, f"``{expression.format(x='x')}`` of each element, with NumPy's result type.")
+    shown = (expression if isinstance(expression, str) else expression[""]).format(x="x")
+    _name(function, name, f"``{shown}`` of each element, with NumPy's result type.")
     return function
 
 
@@ -108,9 +153,9 @@ def _binary(name: str) -> Binary:
     operation = Elementwise(name, expression, ("x1", "x2"), lambda kinds: _types_of(ufunc, kinds))
 
     def function(x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
-        return operation((x1, x2), out)
+        return operation.of_two(x1, x2, out)
 
-    shown = expression.format(x1="x1", x2="x2")
+    shown = (expression if isinstance(expression, str) else expression[""]).format(x1="x1", x2="x2")
     _name(function, name, f"``{shown}`` of each pair of elements, with NumPy's result type.")
     return function
 
@@ -122,14 +167,23 @@ def _name(function: Any, name: str, summary: str) -> None:
 
 abs = _unary("abs")
 acos = _unary("acos")
+acosh = _unary("acosh")
 asin = _unary("asin")
+asinh = _unary("asinh")
 atan = _unary("atan")
+atanh = _unary("atanh")
+bitwise_invert = _unary("bitwise_invert")
+cbrt = _unary("cbrt")
 ceil = _unary("ceil")
+conj = _unary("conj")
 cos = _unary("cos")
 cosh = _unary("cosh")
 exp = _unary("exp")
+exp2 = _unary("exp2")
+expit = _unary("expit")
 expm1 = _unary("expm1")
 floor = _unary("floor")
+imag = _unary("imag")
 isfinite = _unary("isfinite")
 isinf = _unary("isinf")
 isnan = _unary("isnan")
@@ -139,8 +193,12 @@ log1p = _unary("log1p")
 log2 = _unary("log2")
 logical_not = _unary("logical_not")
 negative = _unary("negative")
+positive = _unary("positive")
+real = _unary("real")
+reciprocal = _unary("reciprocal")
 round = _unary("round")
 sign = _unary("sign")
+signbit = _unary("signbit")
 sin = _unary("sin")
 sinh = _unary("sinh")
 sqrt = _unary("sqrt")
@@ -151,18 +209,29 @@ trunc = _unary("trunc")
 
 add = _binary("add")
 atan2 = _binary("atan2")
+bitwise_and = _binary("bitwise_and")
+bitwise_left_shift = _binary("bitwise_left_shift")
+bitwise_or = _binary("bitwise_or")
+bitwise_right_shift = _binary("bitwise_right_shift")
+bitwise_xor = _binary("bitwise_xor")
+copysign = _binary("copysign")
 divide = _binary("divide")
 equal = _binary("equal")
+floor_divide = _binary("floor_divide")
 greater = _binary("greater")
 greater_equal = _binary("greater_equal")
+hypot = _binary("hypot")
 less = _binary("less")
 less_equal = _binary("less_equal")
+logaddexp = _binary("logaddexp")
 logical_and = _binary("logical_and")
 logical_or = _binary("logical_or")
 logical_xor = _binary("logical_xor")
 maximum = _binary("maximum")
 minimum = _binary("minimum")
 multiply = _binary("multiply")
+nextafter = _binary("nextafter")
 not_equal = _binary("not_equal")
 pow = _binary("pow")
+remainder = _binary("remainder")
 subtract = _binary("subtract")

@@ -1,24 +1,21 @@
 """An elementwise operation: an expression, and the kernels that are made of it.
 
-The expression names its operands, as in ``"{x1} + {x2}"``. For each way of calling it there is a kernel, made when it is first
-needed: over one dimension where every array lies in memory without gaps, which vectorises; over three where some have
-gaps or are repeated along a dimension. A number stays a number in both.
+The expression names its operands, as in ``"{x1} + {x2}"``. For each form of loop over them there is a kernel, made when it is
+first needed (:mod:`aiodev.kernels.loops`). A number stays a number in all.
 """
 
 from __future__ import annotations
 
-import linecache
 import math
-from collections.abc import Callable, Sequence
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import aiodev
-from aiodev import lang
+from aiodev.kernels.loops import Form, make_kernel, plan_loop
 
-__all__ = ["Elementwise", "Operand"]
+__all__ = ["DType", "Elementwise", "Operand"]
 
 Operand = aiodev.Array | complex
 DType = np.dtype[Any]
@@ -30,43 +27,84 @@ class Elementwise:
 
     Args:
         name: of the function that users call.
-        expression: over the operands' names in braces; it may use ``lang``, ``np``, ``math`` and Python's operators.
+        expression: over the operands' names in braces, see :func:`aiodev.kernels.loops.make_kernel`; or several, by the kind of
+            dtype that the first operand is computed in, and under ``""`` for all others.
         operands: their names.
         resolve: from the operands' types (a dtype, or a Python number's class) to what each number among them becomes, and
             to the result's.
+        function: what ``function`` stands for.
     """
 
-    def __init__(self, name: str, expression: str, operands: tuple[str, ...], resolve: Resolve) -> None:
+    def __init__(
+        self,
+        name: str,
+        expression: str | Mapping[str, str],
+        operands: tuple[str, ...],
+        resolve: Resolve,
+        function: Callable[..., Any] | None = None,
+    ) -> None:
         self.name = name
-        self.expression = expression
+        self.expressions = {"": expression} if isinstance(expression, str) else expression
         self.operands = operands
+        self._function = function
         self._resolve = resolve
         self._resolved: dict[tuple[Any, ...], tuple[Sequence[DType], DType]] = {}
-        self._kernels: dict[tuple[int, str], aiodev.Kernel] = {}
+        self._kernels: dict[tuple[Any, ...], aiodev.Kernel] = {}
+        self._of_lines: dict[tuple[DType | None, ...], tuple[aiodev.Kernel, DType]] = {}
+
+    def of_one(self, x: Any, out: aiodev.Array | None) -> aiodev.Array:
+        """``self((x,), out)``, sooner where the array has one dimension and its dtype was seen before."""
+        try:
+            shape = x.shape
+            if len(shape) != 1 or (out is not None and out.shape != shape):
+                return self((x,), out)
+            kernel, dtype = self._of_lines[x.dtype, None if out is None else out.dtype]
+        except (AttributeError, KeyError):
+            return self((x,), out)
+        device = x.device
+        if out is None:
+            out = aiodev.empty(shape, dtype, device)
+        if shape[0]:
+            kernel[shape[0], aiodev.current_stream(device)](x, out)
+        return out
+
+    def of_two(self, x1: Any, x2: Any, out: aiodev.Array | None) -> aiodev.Array:
+        """``self((x1, x2), out)``, sooner where both are arrays of one dimension and their dtypes were seen before."""
+        try:
+            shape = x1.shape
+            if len(shape) != 1 or x2.shape != shape or (out is not None and out.shape != shape):
+                return self((x1, x2), out)
+            kernel, dtype = self._of_lines[x1.dtype, x2.dtype, None if out is None else out.dtype]
+        except (AttributeError, KeyError):
+            return self((x1, x2), out)
+        device = x1.device
+        if out is None:
+            out = aiodev.empty(shape, dtype, device)
+        if shape[0]:
+            kernel[shape[0], aiodev.current_stream(device)](x1, x2, out)
+        return out
 
     def __call__(self, values: Sequence[Operand], out: aiodev.Array | None) -> aiodev.Array:
         """Submit it; returns ``out``, or a new array."""
         arrays = [value for value in values if isinstance(value, aiodev.Array)]
-        pattern = "".join("A" if isinstance(value, aiodev.Array) else "S" for value in values)
         inputs, dtype = self._types(values, arrays)
-        shape = arrays[0].shape if len(arrays) == 1 else np.broadcast_shapes(*(array.shape for array in arrays))
-        result = self._check_out(out, shape, dtype) if out is not None else None
-        if result is None:
-            result = aiodev.empty(shape, dtype, arrays[0].device)
-        if math.prod(shape):
-            numbers = [
-                value if isinstance(value, aiodev.Array) else kind.type(value)
-                for value, kind in zip(values, inputs, strict=True)
-            ]
-            self._submit(pattern, numbers, result)
+        shape = arrays[0].shape
+        alike = all(array.shape == shape for array in arrays)
+        if not alike:
+            shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        result = aiodev.empty(shape, dtype, arrays[0].device) if out is None else self._check_out(out, shape, dtype)
+        if 0 not in shape:
+            self._submit(values, inputs, result)
+            if alike and len(shape) == 1 and len(arrays) == len(values):
+                given = tuple(array.dtype for array in arrays)
+                kernel = self._kernel(1, ((0,),) * (len(values) + 1), values, inputs)
+                self._of_lines[*given, None if out is None else out.dtype] = kernel, dtype
         return result
 
     # Types
 
     def _types(self, values: Sequence[Operand], arrays: list[aiodev.Array]) -> tuple[Sequence[DType], DType]:
-        kinds = tuple(
-            value.dtype if isinstance(value, aiodev.Array | np.generic) else type(value) for value in values
-        )
+        kinds = tuple(value.dtype if isinstance(value, aiodev.Array | np.generic) else type(value) for value in values)
         found = self._resolved.get(kinds)
         if found is None:
             self._check(values, arrays)
@@ -82,8 +120,6 @@ class Elementwise:
                 )
             if not isinstance(value, aiodev.Array | bool | int | float | complex | np.number | np.bool_):
                 raise TypeError(f"{self.name}: argument {name}: expected an array or a number, got {value!r}")
-            if isinstance(value, aiodev.Array) and value.dtype == np.float16:
-                raise TypeError(f"{self.name}: argument {name}: float16 can be stored and copied, not computed with")
         if not arrays:
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
 
@@ -98,81 +134,40 @@ class Elementwise:
 
     # Launches
 
-    def _submit(self, pattern: str, values: list[Any], out: aiodev.Array) -> None:
-        stream = aiodev.current_stream(out.device)
-        shape, size = out.shape, out.size
-        if all(
-            kind == "S" or (value.shape == shape and _is_packed(value))
-            for kind, value in zip(pattern + "A", (*values, out), strict=True)
-        ):
-            if len(shape) != 1:
-                values = [value.reshape(size) if kind == "A" else value for kind, value in zip(pattern, values, strict=True)]
-                out = out.reshape(size)
-            self._kernel(1, pattern)[size, stream](*values, out)
-            return
-        views = [_in_three(value, out.ndim) for value in values]
-        target = _in_three(out, out.ndim)
-        outer = target.shape[:-3]
-        for index in product(*map(range, outer)):
-            parts = [_part(value, index) for value in views]
-            steps = [int(length != 1) for part in parts if isinstance(part, aiodev.Array) for length in part.shape]
-            part = target[index]
-            self._kernel(3, pattern)[part.shape, stream](*parts, *steps, part)
+    def _submit(self, values: Sequence[Operand], inputs: Sequence[DType], out: aiodev.Array) -> None:
+        laid = [(value.shape, value.strides) if isinstance(value, aiodev.Array) else None for value in values]
+        lengths, forms, shapes = plan_loop((*laid, (out.shape, out.strides)))
+        args: list[Any] = []
+        for value, shape, kind in zip(values, shapes, inputs, strict=False):
+            if not isinstance(value, aiodev.Array):
+                args.append(kind.type(value))
+            else:
+                args.append(value if value.shape == shape else value.reshape(shape))
+        args.append(out if out.shape == shapes[-1] else out.reshape(shapes[-1]))
+        kernel = self._kernel(len(lengths), forms, values, inputs)
+        over = lengths
+        if len(lengths) > 3:
+            over = (math.prod(lengths[:-2]), *lengths[-2:])
+            args += lengths[1:-2]
+        kernel[*(over or (1,)), aiodev.current_stream(out.device)](*args)
 
-    def _kernel(self, ndim: int, pattern: str) -> aiodev.Kernel:
-        found = self._kernels.get((ndim, pattern))
+    def _kernel(
+        self, ndim: int, forms: tuple[Form, ...], values: Sequence[Operand], inputs: Sequence[DType]
+    ) -> aiodev.Kernel:
+        kind = inputs[0].kind if inputs[0].kind in self.expressions else ""
+        casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
+        key = ndim, forms, kind, casts
+        found = self._kernels.get(key)
         if found is None:
-            found = self._kernels[ndim, pattern] = self._make(ndim, pattern)
+            made = make_kernel(self.name, self.expressions[kind], self.operands, forms, casts, ndim, self._function)
+            found = self._kernels.setdefault(key, made)
         return found
 
-    def _make(self, ndim: int, pattern: str) -> aiodev.Kernel:
-        """The kernel for a pattern: ``A`` an array, ``S`` a number."""
-        indices = "ijk"[:ndim]
-        steps: list[str] = []
-        elements = {}
-        for name, kind in zip(self.operands, pattern, strict=True):
-            if kind == "S":
-                elements[name] = name
-            elif ndim == 1:
-                elements[name] = f"{name}[i]"
-            else:  # a step of 0 repeats the one element that there is along a dimension
-                own = [f"{name}_{index}" for index in indices]
-                steps += own
-                elements[name] = f"{name}[{', '.join(f'{i} * {step}' for i, step in zip(indices, own, strict=True))}]"
-        parameters = ", ".join((*indices, *self.operands, *steps, "out"))
-        source = f"def body({parameters}):\n    out[{', '.join(indices)}] = {self.expression.format(**elements)}\n"
-        filename = f"<aiodev.kernels.{self.name}/{ndim}{pattern}>"
-        # Errors and the analysis of the body look for the source there.
-        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-        namespace: dict[str, Any] = {"lang": lang, "math": math, "np": np, "__name__": __name__}
-        exec(compile(source, filename, "exec"), namespace)
-        body = namespace["body"]
-        body.__name__ = body.__qualname__ = self.name  # under which errors name it
-        return aiodev.kernel(ndim=ndim)(body)
 
-
-def _is_packed(array: aiodev.Array) -> bool:
-    """Whether it lies in memory in C order without gaps."""
-    expected, shape = array.itemsize, array.shape
-    if len(shape) == 1:
-        return array.strides[0] == expected
-    for length, stride in zip(reversed(shape), reversed(array.strides), strict=True):
-        if length != 1:
-            if stride != expected:
-                return False
-            expected *= length
-    return True
-
-
-def _in_three(value: Any, ndim: int) -> Any:
-    """An array with dimensions of length 1 before its own: ``ndim`` of them, or three."""
-    if not isinstance(value, aiodev.Array):
-        return value
-    return value[(None,) * (max(ndim, 3) - value.ndim)]
-
-
-def _part(value: Any, index: tuple[int, ...]) -> Any:
-    """The last three dimensions at ``index``, which stays 0 where there is only one element."""
-    if not isinstance(value, aiodev.Array):
-        return value
-    return value[tuple(i if length != 1 else 0 for i, length in zip(index, value.shape, strict=False))]
+def _cast(value: Operand, dtype: DType) -> str:
+    """How an element becomes what NumPy would compute with; ``float16`` is computed with in single precision."""
+    if dtype == np.float16:
+        return "np.float32({})"
+    if not isinstance(value, aiodev.Array) or value.dtype == dtype:
+        return "{}"
+    return "({} != 0)" if dtype.kind == "b" else f"np.{dtype.name}({{}})"

@@ -1,0 +1,86 @@
+"""Functions of numbers that expressions of elementwise operations call; they are compiled with the body."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from aiodev import lang
+
+__all__ = ["SCALARS"]
+
+
+def floor_quotient(a: Any, b: Any) -> Any:
+    """NumPy's quotient of signed integers: 0 for a divisor of 0, and no overflow, which processors trap."""
+    return 0 if b == 0 else (-a if b == -1 else a // b)
+
+
+def floor_rest(a: Any, b: Any) -> Any:
+    """NumPy's remainder of signed integers: 0 for a divisor of 0."""
+    return 0 if b == 0 or b == -1 else a % b
+
+
+def unsigned_quotient(a: Any, b: Any) -> Any:
+    """The same of unsigned integers."""
+    return b if b == 0 else a // b
+
+
+def unsigned_rest(a: Any, b: Any) -> Any:
+    """The same of unsigned integers."""
+    return b if b == 0 else a % b
+
+
+def unsigned_inverse(x: Any) -> Any:
+    """NumPy's reciprocal of an unsigned integer: 1 of 1, else 0."""
+    return x if x == 1 else x ^ x
+
+
+def float_quotient(a: Any, b: Any) -> Any:
+    """NumPy's rounded-down quotient of floats: near the quotient of what the remainder leaves; infinite or NaN by 0."""
+    x, y = a * 1.0, b * 1.0  # in double precision
+    whole = np.divide(x, y)
+    if y == 0 or whole != whole:
+        return whole
+    rest = np.fmod(x, y)
+    found = np.divide(x - rest, y)
+    if rest != 0 and (rest < 0) != (y < 0):
+        found -= 1.0
+    down = np.floor(found)
+    if found - down > 0.5:
+        down += 1.0
+    return np.copysign(0.0, whole) if found == 0 else down
+
+
+def log_sum(a: Any, b: Any) -> Any:
+    """log(exp(a) + exp(b)), where neither overflows."""
+    distance = abs(a - b)
+    found = (a if a > b else b) + lang.log1p(lang.exp(-distance))
+    return found if distance == distance else a + b  # both infinite, or NaN
+
+
+def hypotenuse(a: Any, b: Any) -> Any:
+    """sqrt(a² + b²), where neither square overflows: in double precision, scaled by a power of 2."""
+    x, y = abs(a) * 1.0, abs(b) * 1.0
+    size = x if x > y else y
+    down = 2.0**-600 if size > 2.0**500 else (2.0**600 if size < 2.0**-500 else 1.0)
+    up = 2.0**600 if size > 2.0**500 else (2.0**-600 if size < 2.0**-500 else 1.0)
+    found = math.sqrt(lang.fma(x * down, x * down, (y * down) * (y * down))) * up
+    return math.inf if x == math.inf or y == math.inf else found
+
+
+#: By name.
+SCALARS = {
+    function.__name__: function
+    for function in (
+        float_quotient,
+        floor_quotient,
+        floor_rest,
+        hypotenuse,
+        log_sum,
+        unsigned_inverse,
+        unsigned_quotient,
+        unsigned_rest,
+    )
+}
