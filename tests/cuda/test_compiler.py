@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,9 +18,13 @@ from aiodev._core.errors import CompileError
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
 
+from numba.cuda import codegen
+from numba.cuda.cudadrv import nvvm
+
 from aiodev._backends.cuda import compiler, compiler_target, image  # they import numba-cuda
 
 SM_90 = (9, 0)
+real = nvvm.compile_ir
 NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16")
 
 
@@ -41,6 +46,23 @@ def test_a_body_becomes_a_cubin(code: str, layout: str) -> None:
     assert made.cubin.startswith(b"\x7fELF")
     assert made.symbol == "aiodev_axpy" and made.symbol.encode() in made.cubin
     assert made.exceptions == {}
+
+
+def test_loads_do_not_wait_for_stores() -> None:
+    """Arrays do not alias and indices are not negative: several rounds' loads come before their stores, without a test."""
+    spec = KernelSpec("axpy", axpy, 1, ("f4", "A1f4C", "A1f4C", "A1f4C"))
+    with mock.patch.object(codegen.CUDACodeLibrary, "get_cubin") as get_cubin:
+        get_cubin.side_effect = lambda cc: mock.Mock(code=b"")
+        with mock.patch.object(nvvm, "compile_ir", wraps=nvvm.compile_ir) as compile_ir:
+            made: list[bytes] = []
+            compile_ir.side_effect = lambda *given, **options: made.append(real(*given, **options)) or made[-1]
+            compiler.compile_image(spec, SM_90)
+    loop = made[0].decode().rsplit("setp.lt.s64", 1)[0].rsplit("$L__", 1)[1]
+    assert loop.count("ld.global.nc.f32") == 8 and loop.count("st.global.f32") == 4
+    assert max(i for i, line in enumerate(loop.splitlines()) if "ld.global" in line) < min(
+        i for i, line in list(enumerate(loop.splitlines()))[-8:] if "st.global" in line
+    )
+    assert "shr.s64" not in loop, "an index is tested for being negative"
 
 
 def fill_plane(i: int, j: int, x: Any) -> None:

@@ -4,6 +4,9 @@ It needs no driver and no GPU: the architecture is given. Importing this imports
 needed for what the disk cache has (:mod:`aiodev._backends.cuda.image`). See :mod:`aiodev._backends.cuda.compiler_source` for
 the entry. Around it goes the kernel proper, ``void kernel(fault, value, word…)``, all parameters 8 bytes:
 
+Arrays' addresses are pointers that alias nothing: what an index writes through one argument, it must not read through another.
+So the loads of several rounds can be under way at once, without which no GPU reaches its bandwidth.
+
 -   ``fault`` is the address of the queue's fault record, or 0. If a status stands in it, an operation ahead of this one
     has failed and the kernel returns at once (see :mod:`aiodev._backends.cuda.native`).
 -   A thread whose entry fails writes the status and ``value``, the launch's number on its timeline, unless one stands there.
@@ -30,8 +33,8 @@ from numba.cuda.np.numpy_support import from_dtype
 from aiodev._backends.cpu.compiler_source import Argument, parse_arguments
 from aiodev._backends.cuda import compiler_lang
 from aiodev._backends.cuda.compiler_function import device_function
-from aiodev._backends.cuda.compiler_intrinsics import GRID, array_of, scalar_of
-from aiodev._backends.cuda.compiler_source import entry_source, word_count
+from aiodev._backends.cuda.compiler_intrinsics import GRID, advance, array_of, scalar_of
+from aiodev._backends.cuda.compiler_source import entry_source, parameters
 from aiodev._backends.cuda.compiler_target import compiling_for, exceptions
 from aiodev._backends.cuda.image import Image
 from aiodev._core.backend import KernelSpec
@@ -41,6 +44,8 @@ __all__ = ["compile_image"]
 
 #: Bytes of parameters that a kernel can have.
 _PARAMETER_BYTES = 4096
+#: How an array's address comes to an entry: as a pointer, so that it is known to be global memory.
+_ADDRESS = types.CPointer(types.uint8)
 _OPTIONS = frozenset({"boundscheck", "fastmath"})
 #: A comment in the PTX of kernels that can fail, as the optimiser left them.
 _FALLIBLE = "aiodev: a thread failed"
@@ -59,9 +64,9 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
     if unknown:
         raise CompileError(spec.name, f"no option is called {unknown[0]!r}", location=_first_line(spec))
     arguments = parse_arguments(spec.ndim, spec.arguments)
-    count = word_count(spec.ndim, arguments)
-    if 8 * (count + 2) > _PARAMETER_BYTES:
-        raise CompileError(spec.name, f"its arguments take {8 * count} bytes, of {_PARAMETER_BYTES - 16}")
+    words = parameters(spec.ndim, arguments)
+    if 8 * (len(words) + 2) > _PARAMETER_BYTES:
+        raise CompileError(spec.name, f"its arguments take {8 * len(words)} bytes, of {_PARAMETER_BYTES - 16}")
     boundscheck, fastmath = bool(options.get("boundscheck")), options.get("fastmath", False)
     if not isinstance(fastmath, bool):
         fastmath = set(fastmath)  # flags by their names
@@ -73,13 +78,13 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
         result = compile_cuda(
             entry,
             None,
-            (types.int64,) * count,
+            tuple(_ADDRESS if is_address else types.int64 for is_address in words),
             forceinline=True,
             fastmath=fastmath,
             nvvm_options={"opt": 3, "fastmath": fastmath is True},
             cc=architecture,
         )
-        symbol = _add_kernel(result, spec, count)
+        symbol = _add_kernel(result, spec, words)
         fallible = any(_FALLIBLE in text for text in result.library.get_asm_strs(cc=architecture))
         cubin = result.library.get_cubin(cc=architecture).code
     return Image(bytes(cubin), symbol, exceptions() if fallible else {})
@@ -91,6 +96,7 @@ def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> A
     filename = f"<aiodev cuda {spec.name} {spec.key[:16]}>"
     namespace: dict[str, Any] = {
         "__name__": __name__,
+        "advance": advance,
         "array_of": array_of,
         "body": body,
         "scalar_of": scalar_of,
@@ -113,23 +119,27 @@ def _numba_type(argument: Argument) -> Any:
     return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)
 
 
-def _add_kernel(result: Any, spec: KernelSpec, count: int) -> str:
+def _add_kernel(result: Any, spec: KernelSpec, words: list[bool]) -> str:
     """Put the kernel proper around a compiled entry; returns its symbol."""
     library = result.library
     entry = library.get_function(result.fndesc.llvm_func_name)
     entry.linkage = "internal"
     word = ir.IntType(64)
     symbol = f"aiodev_{_identifier(spec.name)}"
-    kernel = ir.Function(entry.module, ir.FunctionType(ir.VoidType(), [word] * (2 + count)), symbol)
+    kinds = [ir.IntType(8).as_pointer() if is_address else word for is_address in words]
+    kernel = ir.Function(entry.module, ir.FunctionType(ir.VoidType(), [word, word, *kinds]), symbol)
+    for parameter, is_address in zip(kernel.args[2:], words, strict=True):
+        if is_address:
+            parameter.add_attribute("noalias")
     builder = ir.IRBuilder(kernel.append_basic_block("entry"))
-    fault, value, *words = kernel.args
+    fault, value, *given = kernel.args
     record = builder.inttoptr(fault, word.as_pointer())
     with builder.if_then(builder.icmp_unsigned("!=", fault, ir.Constant(word, 0)), likely=False):
         before = builder.load(record)
         with builder.if_then(builder.icmp_unsigned("!=", before, ir.Constant(word, 0)), likely=False):
             builder.ret_void()
     returned = cgutils.alloca_once(builder, entry.args[0].type.pointee)
-    status = builder.call(entry, [returned, *words])
+    status = builder.call(entry, [returned, *given])
     with builder.if_then(builder.icmp_signed(">", status, ir.Constant(status.type, 0)), likely=False):
         _record_fault(builder, record, builder.zext(status, word), value)
     builder.ret_void()

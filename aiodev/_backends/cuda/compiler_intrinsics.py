@@ -10,7 +10,7 @@ from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import intrinsic
 from numba.cuda.np.arrayobj import make_array, populate_array
 
-__all__ = ["GRID", "array_of", "scalar_of"]
+__all__ = ["GRID", "advance", "array_of", "scalar_of"]
 
 _WORD = ir.IntType(64)
 
@@ -56,16 +56,16 @@ def scalar_of(typing_context, scalar_type, words):  # type: ignore[no-untyped-de
 
 
 @intrinsic
-def array_of(typing_context, array_type, words):  # type: ignore[no-untyped-def]
-    """The array that ``words`` describe: data, shape, and strides in bytes unless contiguous."""
+def array_of(typing_context, array_type, data, words):  # type: ignore[no-untyped-def]
+    """The array at ``data``, of which ``words`` are the shape, and the strides in bytes unless it is contiguous."""
     found = _instance(array_type)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        given = cgutils.unpack_tuple(builder, args[1])
+        given = cgutils.unpack_tuple(builder, args[2]) if found.ndim else []
         itemsize = context.get_abi_sizeof(context.get_data_type(found.dtype))
-        data = builder.inttoptr(given[0], context.get_data_type(found.dtype).as_pointer())
-        shape = given[1 : 1 + found.ndim]
-        strides = given[1 + found.ndim :]
+        data = builder.bitcast(args[1], context.get_data_type(found.dtype).as_pointer())
+        shape = given[: found.ndim]
+        strides = given[found.ndim :]
         if found.layout == "C":
             step: Any = ir.Constant(_WORD, itemsize)
             strides = []
@@ -76,7 +76,17 @@ def array_of(typing_context, array_type, words):  # type: ignore[no-untyped-def]
         populate_array(array, data, shape, strides, itemsize, meminfo=None)
         return array._getvalue()
 
-    return found(array_type, words), generate
+    return found(array_type, data, words), generate
+
+
+@intrinsic
+def advance(typing_context, index, step):  # type: ignore[no-untyped-def]
+    """``index + step``, neither of which is negative, nor the sum out of range: so that no ``x[i]`` tests for that."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.add(args[0], args[1], flags=["nsw", "nuw"])
+
+    return types.int64(types.int64, types.int64), generate
 
 
 def _first_index(axis: str) -> Any:
@@ -85,7 +95,8 @@ def _first_index(axis: str) -> Any:
             register = nvvmutils.SRegBuilder(builder)
             block = builder.zext(register.ctaid(axis), _WORD)
             threads = builder.zext(register.ntid(axis), _WORD)
-            return builder.add(builder.mul(block, threads), builder.zext(register.tid(axis), _WORD))
+            before = builder.mul(block, threads, flags=["nsw", "nuw"])
+            return builder.add(before, builder.zext(register.tid(axis), _WORD), flags=["nsw", "nuw"])
 
         return types.int64(), generate
 
@@ -96,7 +107,8 @@ def _stride(axis: str) -> Any:
     def stride(typing_context):  # type: ignore[no-untyped-def]
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             register = nvvmutils.SRegBuilder(builder)
-            return builder.mul(builder.zext(register.ntid(axis), _WORD), builder.zext(register.nctaid(axis), _WORD))
+            threads = builder.zext(register.ntid(axis), _WORD)
+            return builder.mul(threads, builder.zext(register.nctaid(axis), _WORD), flags=["nsw", "nuw"])
 
         return types.int64(), generate
 

@@ -14,27 +14,35 @@ from typing import Final
 
 from aiodev._backends.cpu.compiler_source import WORD, Argument
 
-__all__ = ["entry_source", "word_count"]
+__all__ = ["entry_source", "parameters"]
 
 #: Axes of the grid for the dimensions of a shape, outermost first.
 _AXES: Final = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
 _INDICES: Final = ("i", "j", "k")
 
 
-def word_count(ndim: int, arguments: list[Argument]) -> int:
-    """Words of the block of a launch."""
-    return ndim + sum(argument.words for argument in arguments)
+def parameters(ndim: int, arguments: list[Argument]) -> list[bool]:
+    """For each word of the block of a launch, whether it is the address of an array."""
+    found = [False] * (ndim + sum(argument.words for argument in arguments))
+    for argument in arguments:
+        if argument.is_array:
+            found[argument.offset // WORD] = True
+    return found
 
 
 def entry_source(name: str, ndim: int, arguments: list[Argument]) -> str:
     """Source of ``name(w0, w1, …)``; it needs the names that :mod:`aiodev._backends.cuda.compiler` gives it."""
-    words = [f"w{i}" for i in range(word_count(ndim, arguments))]
+    words = [f"w{i}" for i in range(len(parameters(ndim, arguments)))]
     lines = [f"def {name}({', '.join(words)}):"]
     for position, argument in enumerate(arguments):
         first = argument.offset // WORD
-        given = ", ".join(words[first : first + argument.words])
-        reader = "array_of" if argument.is_array else "scalar_of"
-        lines.append(f"    a{position} = {reader}(T{position}, ({given},))")
+        given = words[first : first + argument.words]
+        if argument.is_array:
+            lines.append(
+                f"    a{position} = array_of(T{position}, {given[0]}, ({''.join(f'{w}, ' for w in given[1:])}))"
+            )
+        else:
+            lines.append(f"    a{position} = scalar_of(T{position}, ({', '.join(given)},))")
     indent = "    "
     for dimension, axis in enumerate(_AXES[ndim]):
         index = _INDICES[dimension]
@@ -46,6 +54,7 @@ def entry_source(name: str, ndim: int, arguments: list[Argument]) -> str:
     values = "".join(f", a{position}" for position in range(len(arguments)))
     lines.append(f"{indent}body({', '.join(_INDICES[:ndim])}{values})")
     for dimension, axis in reversed(list(enumerate(_AXES[ndim]))):
-        lines.append(f"{indent}{_INDICES[dimension]} += stride_{axis}()")
+        index = _INDICES[dimension]
+        lines.append(f"{indent}{index} = advance({index}, stride_{axis}())")
         indent = indent[4:]
     return "\n".join(lines) + "\n"
