@@ -7,7 +7,7 @@ import inspect
 import types
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from aiodev._core import sites
 from aiodev._core.completion import Completion
@@ -19,7 +19,7 @@ from aiodev._kernel.launch import generate_call
 from aiodev._kernel.loaded import Loaded
 from aiodev._kernel.options import Options, parse_options
 from aiodev._kernel.parameters import complete, parameters_of
-from aiodev._kernel.place import Place, parse_place
+from aiodev._kernel.place import LinePlace, Place, parse_place
 from aiodev._kernel.service import service
 from aiodev._kernel.submission import pack, submit
 from aiodev._kernel.variants import Variants
@@ -114,14 +114,16 @@ class Kernel:
         Raises:
             LaunchError: the shape is none, or has another number of dimensions.
         """
-        if self.ndim == 1:
-            if shape.__class__ is int:
+        if self.ndim != 1:
+            return _at(self._call, parse_place(self.name, self.ndim, shape))
+        if shape.__class__ is int:
+            return _at(self._call, shape)
+        if shape.__class__ is tuple and len(shape) == 2:
+            length, stream = shape
+            if length.__class__ is int and stream.__class__ is Stream:
                 return _at(self._call, shape)
-            if shape.__class__ is tuple and len(shape) == 2:
-                length, stream = shape
-                if length.__class__ is int and stream.__class__ is Stream:
-                    return _at(self._call, (length, (length,), stream))
-        return _at(self._call, parse_place(self.name, self.ndim, shape))
+        size, _, stream = parse_place(self.name, 1, shape)
+        return _at(self._call, size if stream is None else (size, stream))
 
     def __call__(self, *args: Any) -> None:
         """Run the body for one index, here, in Python: what a call from another kernel's body means, compiled or not.
@@ -187,15 +189,15 @@ class Kernel:
 
     # Launching
 
-    def _first_launch(self, place: int | Place, /, *args: Any, **named: Any) -> Completion:
+    def _first_launch(self, place: LinePlace | Place, /, *args: Any, **named: Any) -> Completion:
         """Generate the call function, which a kernel that is never launched does without."""
         self._generate()
         return self._call(place, *args, **named)
 
-    def _launch_slowly(self, place: int | Place, args: tuple[Any, ...]) -> Completion:
+    def _launch_slowly(self, place: LinePlace | Place, args: tuple[Any, ...]) -> Completion:
         """Launch with every check, and remember the types."""
         args = complete(self.name, self._parameters, args)
-        size, shape, stream = parse_place(self.name, self.ndim, place) if isinstance(place, int) else place
+        size, shape, stream = parse_place(self.name, 1, place) if self.ndim == 1 else cast("Place", place)
         if stream is None:
             stream = current_stream()
         variant = self._variants.of(args, stream.device)

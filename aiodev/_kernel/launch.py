@@ -52,8 +52,8 @@ def generate_call(
 ) -> Callable[..., Completion]:
     """The call function of a kernel: ``call(place, *arguments)``.
 
-    ``place`` is an int (one dimension, current stream) or a parsed place. ``slow(place, arguments)`` launches in every
-    case that ``variants``, which are loaded and of one pattern, do not cover.
+    ``place`` is a ``LinePlace`` for one dimension, else a ``Place``. ``slow(place, arguments)`` launches in every case that
+    ``variants``, which are loaded and of one pattern, do not cover.
     """
     names = [parameter.name for parameter in parameters]
     namespace: dict[str, Any] = {
@@ -128,7 +128,8 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
             "            _size = _n0 = _place",
             "            _stream = None",
             "        else:",
-            "            _size, (_n0,), _stream = _place",
+            "            _n0, _stream = _place",
+            "            _size = _n0",
         ]
     else:
         lines.append(f"        _size, ({', '.join(f'_n{d}' for d in range(ndim))}), _stream = _place")

@@ -9,10 +9,12 @@ from typing import Any
 from aiodev._core.errors import LaunchError
 from aiodev._core.stream import Stream
 
-__all__ = ["Place", "parse_place"]
+__all__ = ["LinePlace", "Place", "parse_place"]
 
 #: (number of indices, lengths, stream or None for the current one).
 Place = tuple[int, tuple[int, ...], Stream | None]
+#: What a launch over one dimension is told instead, since it is cheaper to make: a length, with a stream or without.
+LinePlace = int | tuple[int, Stream]
 
 
 def parse_place(kernel: str, ndim: int, asked: Any) -> Place:

@@ -61,6 +61,8 @@ async def test_launch() -> None:
     await second
     await first
     assert (out.host == 3 * x.host + 1).all()
+    await saxpy[np.int64(8)](3.0, x, y, out)
+    await saxpy[(8,), aiodev.current_stream()](3.0, x, y, out)
     await saxpy[8, aiodev.Stream("cpu")](4.0, x, y, out)
     assert (out.host == 4 * x.host + 1).all()
     await aiodev.Stream("cpu").launch(saxpy, 8, 5.0, x, y, out)
@@ -188,6 +190,8 @@ def test_wrong_launches_name_what_is_wrong() -> None:
         (8, (2.0, x.host, y, out), "x", "NumPy array"),
         (8, (1e300, x, y, out), "a", "a number that fits f4"),
         (-1, (2.0, x, y, out), "shape", "lengths of 0 or more"),
+        ((-1, aiodev.current_stream()), (2.0, x, y, out), "shape", "lengths of 0 or more"),
+        (np.int64(-1), (2.0, x, y, out), "shape", "lengths of 0 or more"),
         ((2, 3), (2.0, x, y, out), "shape", "expected an int"),
         ("8", (2.0, x, y, out), "shape", "expected an int"),
         (2.0, (2.0, x, y, out), "shape", "expected an int"),
