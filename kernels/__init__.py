@@ -83,6 +83,7 @@ from aiodev.kernels.elementwise import (
     tanh,
     trunc,
 )
+from aiodev.kernels.fusion import Fused, binary_transform, fused, unary_transform
 from aiodev.kernels.indexing import put, scatter_add, take, take_along_axis
 from aiodev.kernels.joins import concat, pad, repeat, roll, stack, tile
 from aiodev.kernels.normalization import layer_norm, log_softmax, rms_norm, softmax
@@ -102,6 +103,10 @@ from aiodev.kernels.warming import warm_up
 aiodev.register_library(__name__)
 
 __all__ = [
+    "Fused",
+    "binary_transform",
+    "fused",
+    "unary_transform",
     "abs",
     "acos",
     "acosh",
