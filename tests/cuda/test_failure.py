@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import standin
 
 from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.driver import DriverError
-from aiodev._core.backend import FAULTS
+from aiodev._core.backend import FAULTS, KernelSpec
 
 SECOND = 1_000_000_000
 INVALID_VALUE, LAUNCH_FAILED = 1, 719
@@ -46,6 +48,50 @@ def test_a_refused_call_fails_its_operation(
     assert len(backend.faults(queue)) == 1 and counters[FAULTS] == 1
     backend.destroy_queue(queue)
     backend.deallocate(0, memory, 1024)
+
+
+def test_a_refused_launch_fails_itself(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """A launch that the driver refuses fails alone; what is behind it does not run, and the queue runs again later."""
+    entry = backend.load(KernelSpec("add_one", _add_one, 1, ("A1i8C",)), "")
+    queue, _ = backend.create_queue(0, 0, False)
+    memory = backend.allocate(0, 64)
+    block = struct.pack("<qqq", 8, memory, 8)
+    backend.fill(queue, memory, 8, bytes(8))
+    driver.inject("cuLaunchKernel", 701)
+    failed = backend.launch(queue, entry, 8, block, 0)
+    assert backend.spin(queue, backend.launch(queue, entry, 8, block, 0), SECOND)
+    (fault,) = backend.faults(queue)
+    assert fault.first == failed and isinstance(fault.error, DriverError) and fault.error.status == 701
+    backend.forgive(queue)
+    backend.launch(queue, entry, 8, block, 0)
+    found = (ctypes.c_int64 * 8)()
+    assert backend.spin(queue, backend.copy(queue, ctypes.addressof(found), memory, 64), SECOND)
+    assert list(found) == [1] * 8
+    backend.destroy_queue(queue)
+    backend.deallocate(0, memory, 64)
+
+
+def _add_one(i: int, x: Any) -> None:
+    x[i] += 1
+
+
+@pytest.mark.parametrize("function", ["cuStreamWriteValue64", "cuLaunchHostFunc"])
+@pytest.mark.parametrize("status", [1, 700, 719])
+def test_no_wait_hangs_whatever_the_driver_refuses(function: str, status: int, run: Callable[..., str]) -> None:
+    """Not even when it refuses to say that something is done: then the device counts as lost."""
+    said = run(
+        f"""
+backend.start()
+queue, counters = backend.create_queue(0, 0, False)
+cell = backend.allocate_pinned(0, 8)
+driver.inject({function!r}, {status})
+value = backend.stamp(queue, cell)
+assert backend.spin(queue, value, 10**9)
+print(type(backend.faults(queue)[0].error).__name__)
+"""
+    )
+    lost = status >= 700 or function == "cuStreamWriteValue64"
+    assert said == ("DeviceLostError\n" if lost else "DriverError\n")
 
 
 def test_memory_that_the_driver_has_not(backend: CUDABackend, driver: standin.StandIn) -> None:
