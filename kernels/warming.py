@@ -1,8 +1,8 @@
 """Compiling the standard kernels ahead of time.
 
 What there is to compile is found by calling each function with small arrays, as programs will: two operands of one shape, an
-operand that is repeated, a number. A function whose parameters say nothing of what they take registers a sample call
-of its own.
+operand that is repeated, a number; along no axis, the first and the last. A function whose parameters say nothing of
+what they take registers a sample call of its own.
 """
 
 from __future__ import annotations
@@ -74,16 +74,19 @@ def samples(function: Callable[..., Any]) -> list[Sample]:
     name = function.__name__
     if name in _samples:
         return _samples[name]
-    required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    parameters = inspect.signature(function).parameters
+    required = [p for p in parameters.values() if p.default is p.empty]
     if not required or any(p.kind not in _POSITIONAL or p.name not in _ARGUMENTS for p in required):
         return []
     names = [p.name for p in required]
-    ways = 3 if "x2" in names else 1
+    along = [{"axis": axis} for axis in (0, -1)] if "axis" in parameters and "axis" not in names else []
 
-    def call(way: int, dtype: Any) -> object:
-        return function(*((found := _ARGUMENTS[name](dtype))[min(way, len(found) - 1)] for name in names))
+    def call(way: int, named: dict[str, int], dtype: Any) -> object:
+        given = ((found := _ARGUMENTS[name](dtype))[min(way, len(found) - 1)] for name in names)
+        return function(*given, **named)
 
-    return [functools.partial(call, way) for way in range(ways)]
+    ways = range(3 if "x2" in names else 1)
+    return [functools.partial(call, way, named) for way in ways for named in ({}, *along)]
 
 
 async def warm_up(
@@ -95,8 +98,8 @@ async def warm_up(
 ) -> None:
     """Compile the standard kernels into the disk cache, off the loop, and load them.
 
-    Those that are in the cache are only loaded. A combination that a function refuses, such as ``exp`` of integers where it is
-    none, is left out. Cancelling it stops the waiting; what was handed to the compiler is compiled.
+    Those that are in the cache are only loaded. A dtype that a function refuses, such as complex numbers for ``floor``, is left
+    out. Cancelling it stops the waiting; what was handed to the compiler is compiled.
 
     Args:
         names: of functions, such as ``["add", "exp"]``; all by default.
