@@ -16,11 +16,13 @@ import core_submit
 import generators
 import kernel_compile
 import kernel_launch
+import library_elementwise
 from harness import Figure, Run, draw, print_table, write_json, write_rst
 
 GROUPS = {
     "core": (core_submit, core_device, core_loop),
     "kernels": (kernel_launch, kernel_compile),
+    "elementwise": (library_elementwise,),
     "random": (generators,),
 }
 FIGURES = {name: figure for modules in GROUPS.values() for module in modules for name, figure in module.FIGURES.items()}
