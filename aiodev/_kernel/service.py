@@ -12,6 +12,7 @@ import functools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,6 +28,11 @@ from aiodev._kernel.snapshot import Snapshot, Uncapturable
 __all__ = ["Loading", "Totals", "service", "totals"]
 
 logger = logging.getLogger("aiodev")
+
+#: How long, in seconds, the loading thread sleeps after each step, some tenths of a millisecond of work. To release the GIL
+#: for a moment, as each of its system calls does, is not enough: a loop that waits for the GIL is woken too late to take
+#: it before this thread has it again, until the interpreter's switch interval, 5 ms, is over.
+PAUSE = 5e-5
 
 
 class Totals:
@@ -128,6 +134,7 @@ class Service:
                 failure.__cause__ = error
                 loading.finish(failure)
             del loading, step
+            time.sleep(PAUSE)
 
     def _prepare(self, loading: Loading) -> None:
         """Load what is in the cache; send what is not to a worker, or compile here what cannot be sent."""
@@ -144,6 +151,7 @@ class Service:
         directory = settings.cache_dir
         if is_compiled(directory, backend.name, key):
             totals.kernels_loaded += 1
+            time.sleep(PAUSE)
             self._finish(loading)
             return
         waiting = self._compiling.setdefault((backend.name, key), [])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import pickle
+import subprocess
+import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -189,3 +192,36 @@ def test_wrong_arguments_are_refused_when_it_is_bound() -> None:
         saxpy.bind(8, 2.0, x, x=x, y=x, out=x)
     with pytest.raises(TypeError, match="its process"):
         pickle.dumps(saxpy.bind(8, 2.0, x, x, x))
+
+
+FORKING = """
+import os, sys
+import aiodev
+
+@aiodev.kernel
+def add(i, x):
+    x[i] += 1
+
+x = aiodev.zeros(4)
+bound = add.bind(4, x)
+bound().synchronize_blocking(60)
+if os.fork() == 0:
+    try:
+        bound()
+    except aiodev.BadForkError:
+        os._exit(5)
+    os._exit(6)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 5
+bound().synchronize_blocking(60)
+assert x.numpy_blocking().tolist() == [2] * 4
+"""
+
+
+@pytest.mark.parametrize("executor", ["native", "python"])
+def test_in_a_forked_child_it_says_that_its_stream_is_the_parents(executor: str, tmp_path: Path) -> None:
+    """As any submission to that stream does; in the parent it goes on working."""
+    root = str(Path(aiodev.__file__).parents[1])
+    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(tmp_path), "AIODEV_EXECUTOR": executor}
+    command = [sys.executable, "-c", FORKING]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -61,6 +61,7 @@ class CPUBackend(HostBackend):
             build.ensure_cached()
             try:
                 with quiet_import():
+                    from aiodev._backends.cpu import compiler  # noqa: F401  # which the first kernel would import
                     from aiodev._backends.cpu.executor import NativeExecutor
             except ImportError as error:
                 if self.settings.executor == "native":
