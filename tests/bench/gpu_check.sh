@@ -1,32 +1,42 @@
 #!/usr/bin/env bash
-# What can only be checked on a GPU: versions, the tests marked `cuda`, the memory checker, the figures. Writes to $OUT.
+# What can only be checked on a GPU: versions, the tests marked `cuda`, the figures, the memory checker.
 #
-# Run from the root of the tree, with numba-cuda, numpy, anyio and pytest importable; peers (torch, CuPy) take part where they are.
-# Each part goes on when another fails; the exit status says whether any did.
+#   OUT=folder tests/bench/gpu_check.sh [PART…]
+#
+# Needs numba-cuda, numpy, anyio, hypothesis and pytest; peers (torch, CuPy) take part where they are. Without arguments all parts
+# run but `library`, the library's own tests with the GPU as their default device, which takes long. Each part goes on when another
+# fails; the exit status says whether any did. $OUT gets log.txt and the figures as JSON.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 OUT=${OUT:-bench-output/gpu}
 mkdir -p "$OUT"
+log=$OUT/log.txt
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} AIODEV_CACHE_DIR=${AIODEV_CACHE_DIR:-$(mktemp -d)} PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
+# Without the project's settings, which ask for plugins that such machines lack.
+test=("$python" -m pytest -q -rfE -p no:cacheprovider -c /dev/null --rootdir "$PWD" --import-mode=importlib)
+wanted=("${@:-all}")
 failed=0
 
 part() { # name, limit in seconds, command…
     local name=$1 limit=$2 began=$SECONDS
     shift 2
-    echo "── $name"
-    if timeout --kill-after=10 "$limit" "$@" >"$OUT/$name.txt" 2>&1; then
-        echo "   ok, $((SECONDS - began)) s"
+    if [[ " ${wanted[*]} " != *" $name "* && " ${wanted[*]} " != *" all "* ]]; then
+        return
+    fi
+    printf '\n── %s\n' "$name" | tee -a "$log"
+    timeout --kill-after=10 "$limit" "$@" 2>&1 | tee -a "$log" | tail -n 40
+    if [ "${PIPESTATUS[0]}" = 0 ]; then
+        printf '── %s: ok, %d s\n' "$name" $((SECONDS - began)) | tee -a "$log"
     else
-        echo "   FAILED, $((SECONDS - began)) s"
+        printf '── %s: FAILED, %d s\n' "$name" $((SECONDS - began)) | tee -a "$log"
         failed=1
     fi
-    tail -n "${LINES_SHOWN:-25}" "$OUT/$name.txt"
 }
 
 part versions 120 bash -c "nvidia-smi; $python -VV; $python - <<'PY'
-import importlib, importlib.metadata as m
-for name in ('aiodev', 'numba', 'numba-cuda', 'cuda-core', 'cuda-bindings', 'cuda-toolkit', 'numpy', 'torch', 'cupy-cuda12x',
+import importlib.metadata as m
+for name in ('numba', 'numba-cuda', 'llvmlite', 'cuda-core', 'cuda-bindings', 'cuda-toolkit', 'numpy', 'torch', 'cupy-cuda12x',
              'cupy-cuda13x', 'anyio', 'pytest', 'nvidia-ml-py'):
     try:
         print(name, m.version(name))
@@ -35,23 +45,23 @@ for name in ('aiodev', 'numba', 'numba-cuda', 'cuda-core', 'cuda-bindings', 'cud
 from aiodev._backends.cuda import CUDABackend
 backend = CUDABackend()
 print('unavailable:', backend.unavailable_reason())
-print('devices:', backend.device_count(), backend.device_properties(0))
+print('devices:', [backend.device_properties(i) for i in range(backend.device_count())])
 PY"
-part rules 240 "$python" -m pytest -q -rfE -p no:cacheprovider tests/cuda/test_device.py -k test_rule
-part device 300 "$python" -m pytest -q -rfE -p no:cacheprovider tests/cuda/test_device.py -k 'not test_rule'
-part rules-callback 240 env AIODEV_CUDA_WAIT=callback "$python" -m pytest -q -rfE -p no:cacheprovider tests/cuda/test_device.py -k 'test_rule and wake'
-part compiler 200 "$python" -m pytest -q -rfE -p no:cacheprovider tests/cuda/test_compiler.py
-if [ -n "${LIBRARY_TESTS:-}" ]; then  # the default device is the GPU: the library's own tests run there
-    part library 590 "$python" -m pytest -q -x -rfE -p no:cacheprovider tests/kernels tests/array
-fi
+part rules 240 "${test[@]}" tests/cuda/test_device.py -k test_rule
+part device 300 "${test[@]}" tests/cuda/test_device.py -k 'not test_rule'
+part callback 200 env AIODEV_CUDA_WAIT=callback "${test[@]}" tests/cuda/test_device.py -k 'test_rule or random_programs'
+part compiler 200 "${test[@]}" tests/cuda/test_compiler.py
 part figures 240 "$python" tests/bench/gpu.py --json "$OUT/figures-poll.json"
 part figures-callback 240 env AIODEV_CUDA_WAIT=callback "$python" tests/bench/gpu.py --json "$OUT/figures-callback.json"
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
         part "$tool" 240 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-            "$python" -m pytest -q -p no:cacheprovider tests/cuda/test_device.py -k 'dimensions or atomics or library'
+            "${test[@]}" tests/cuda/test_device.py -k 'dimensions or atomics or library'
     done
 else
-    echo "── compute-sanitizer: not installed, left out"
+    echo "── compute-sanitizer is not installed: left out" | tee -a "$log"
+fi
+if [[ " ${wanted[*]} " == *" library "* ]]; then
+    part library 590 "${test[@]}" tests/kernels tests/array tests/generator
 fi
 exit $failed

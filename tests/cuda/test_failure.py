@@ -212,19 +212,3 @@ except aiodev.BackendUnavailableError as error:
 """
     )
     assert "11.8" in said and "12.0" in said
-
-
-def test_visible_devices_are_counted_as_the_driver_does() -> None:
-    """Visible devices are counted as the driver counts them."""
-    from aiodev._backends.cuda.properties import visible_count
-
-    uuids = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
-    assert visible_count(None, uuids) == 3
-    assert visible_count("", uuids) == 0
-    assert visible_count("0,2", uuids) == 2
-    assert visible_count("1,7,0", uuids) == 1
-    assert visible_count("0,0", uuids) == 0
-    assert visible_count("GPU-cc,GPU-aaa", uuids) == 2
-    assert visible_count("GPU-aa", uuids) == 0
-    assert visible_count("-1", uuids) == 0
-    assert visible_count("MIG-x", uuids) is None

@@ -69,7 +69,7 @@ def _count_by_nvml(visible: str | None) -> tuple[str | None, int] | None:
         return None
     try:
         version = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-        uuids = [
+        found = [
             pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
             for index in range(pynvml.nvmlDeviceGetCount())
         ]
@@ -79,7 +79,7 @@ def _count_by_nvml(visible: str | None) -> tuple[str | None, int] | None:
         pynvml.nvmlShutdown()
     if version < MINIMUM_VERSION:
         return f"the NVIDIA driver is too old: {needs(version)}", 0
-    count = visible_count(visible, uuids)
+    count = visible_count(visible, [uuid.decode() if isinstance(uuid, bytes) else uuid for uuid in found])
     if count == 0:
         return "no CUDA device is visible", 0
     return None if count is None else (None, count)

@@ -1,0 +1,86 @@
+"""How many devices there are, by NVML and by the driver, without starting the driver here."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aiodev._backends.cuda import properties
+from aiodev._backends.cuda.driver import LIBRARY
+from aiodev._backends.cuda.properties import visible_count
+
+
+class NVMLError(Exception):
+    """What NVML raises."""
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A machine with a driver and NVML, whose answers a test may change."""
+    uuids = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
+    fake = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetCudaDriverVersion_v2=lambda: 13000,
+        nvmlDeviceGetCount=lambda: len(uuids),
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: uuids[handle],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", fake)  # type: ignore[arg-type]
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    properties._count_by_nvml.cache_clear()
+    return fake
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Any:
+    """Answers are kept for the process."""
+    yield
+    properties._count_by_nvml.cache_clear()
+
+
+def test_nvml_counts(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All devices, or those that ``CUDA_VISIBLE_DEVICES`` lets through, as it is now."""
+    assert properties.count_devices(LIBRARY) == (None, 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert properties.count_devices(LIBRARY) == (None, 1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert properties.count_devices(LIBRARY) == ("no CUDA device is visible", 0)
+
+
+def test_nvml_knows_the_driver(nvml: SimpleNamespace) -> None:
+    """A driver that is too old is one."""
+    nvml.nvmlSystemGetCudaDriverVersion_v2 = lambda: 11080
+    reason, count = properties.count_devices(LIBRARY)
+    assert count == 0 and "11.8" in str(reason) and "12.0" in str(reason)
+
+
+def test_where_nvml_cannot_say(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver is asked, in another process."""
+
+    def fail() -> None:
+        raise NVMLError("not here")
+
+    nvml.nvmlInit = fail
+    monkeypatch.setattr(properties, "find_devices", lambda library: properties.Findings("asked the driver"))
+    assert properties.count_devices(LIBRARY) == ("asked the driver", 0)
+
+
+def test_visible_devices_are_counted_as_the_driver_does() -> None:
+    """Visible devices are counted as the driver counts them."""
+    uuids = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
+    assert visible_count(None, uuids) == 3
+    assert visible_count("", uuids) == 0
+    assert visible_count("0,2", uuids) == 2
+    assert visible_count("1,7,0", uuids) == 1
+    assert visible_count("0,0", uuids) == 0
+    assert visible_count("GPU-cc,GPU-aaa", uuids) == 2
+    assert visible_count("GPU-aa", uuids) == 0
+    assert visible_count("-1", uuids) == 0
+    assert visible_count("MIG-x", uuids) is None
