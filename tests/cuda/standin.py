@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dis
 import os
 import shutil
 import struct
@@ -76,11 +77,10 @@ class _Image:
 class StandInCompiler:
     """Makes host functions of kernels: the CPU's entry, behind what a CUDA kernel does about failures.
 
-    A status is the address of numba's exception. All count as able to fail, unless ``fallible`` is false.
+    A status is the address of numba's exception. A body counts as able to fail if it raises, divides or calls.
     """
 
-    def __init__(self, fallible: bool = True) -> None:
-        self._fallible = fallible
+    def __init__(self) -> None:
         self._kept: list[Any] = []
 
     def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> _Image:
@@ -110,4 +110,11 @@ class StandInCompiler:
         function = CFunc(kernel, ((word, word, word), types.void), {}, {"error_model": "numpy"})
         function.compile()
         self._kept.append(function)
-        return _Image(b"STANDIN\0" + struct.pack("<Q", function.address), f"aiodev_{spec.name}", self._fallible)
+        return _Image(b"STANDIN\0" + struct.pack("<Q", function.address), f"aiodev_{spec.name}", _may_fail(spec))
+
+
+def _may_fail(spec: KernelSpec) -> bool:
+    if spec.options:
+        return True
+    found = list(dis.get_instructions(spec.function))
+    return any(i.opname in ("RAISE_VARARGS", "CALL") or i.argrepr in ("//", "%", "//=", "%=") for i in found)

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import world
 
 import aiodev
 from aiodev import kernels, lang
 from aiodev._backends.cuda import CUDABackend
-from aiodev.testing import RULES, Latch, NotApplicable, Rule, check_rule
+from aiodev.testing import RULES, Latch, NotApplicable, Rule, SimulatedBackend, check_rule
 
 pytestmark = pytest.mark.cuda
 
@@ -174,6 +175,15 @@ async def test_random_programs(seed: int, device: aiodev.Device) -> None:
     found = [await cell.numpy() for cell in cells]
     assert [int(values[0]) for values in found] == model
     assert all((values == values[0]).all() for values in found)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_operations(seed: int, started: CUDABackend) -> None:
+    """Failures among them: the same memory and the same faults as on the portable executor."""
+    model = SimulatedBackend(1)
+    model.start()
+    world.compare(seed, started, model)
+    model.stop()
 
 
 async def test_a_million_submissions_do_not_block(device: aiodev.Device) -> None:
