@@ -68,9 +68,9 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
     "add": ("{x1} + {x2}", np.add),
     "atan2": ("np.arctan2({x1}, {x2})", np.arctan2),
     "bitwise_and": ("{x1} & {x2}", np.bitwise_and),
-    "bitwise_left_shift": ("np.left_shift({x1}, {x2})", np.left_shift),
+    "bitwise_left_shift": ("moved_up({x1}, {x2})", np.left_shift),
     "bitwise_or": ("{x1} | {x2}", np.bitwise_or),
-    "bitwise_right_shift": ("np.right_shift({x1}, {x2})", np.right_shift),
+    "bitwise_right_shift": ("moved_down({x1}, {x2})", np.right_shift),
     "bitwise_xor": ("{x1} ^ {x2}", np.bitwise_xor),
     "copysign": ("np.copysign({x1}, {x2})", np.copysign),
     "divide": ("np.divide({x1}, {x2})", np.divide),
@@ -97,7 +97,10 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
     "multiply": ("{x1} * {x2}", np.multiply),
     "nextafter": ("np.nextafter({x1}, {x2})", np.nextafter),
     "not_equal": ("{x1} != {x2}", np.not_equal),
-    "pow": ("np.power({x1}, {x2})", np.power),
+    "pow": (
+        {"": "lang.pow({x1}, {x2})", "i": "whole_power({x1}, {x2})", "u": "unsigned_power({x1}, {x2})"},
+        np.power,
+    ),
     "remainder": (
         {"": "np.remainder({x1}, {x2})", "i": "floor_rest({x1}, {x2})", "u": "unsigned_rest({x1}, {x2})"},
         np.remainder,

@@ -53,6 +53,42 @@ def float_quotient(a: Any, b: Any) -> Any:
     return np.copysign(0.0, whole) if found == 0 else down
 
 
+def whole_power(a: Any, b: Any) -> Any:
+    """NumPy's power of signed integers, which wraps around; of negative exponents what is left of the fraction."""
+    base, exponent, result = np.int64(a), np.int64(b), np.int64(1)
+    if exponent < 0:
+        odd = exponent & 1
+        return result if base == 1 else ((-result if odd else result) if base == -1 else result - result)
+    while exponent > 0:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result
+
+
+def unsigned_power(a: Any, b: Any) -> Any:
+    """The same of unsigned integers."""
+    base, exponent, one = np.uint64(a), np.uint64(b), np.uint64(1)
+    result = one
+    while exponent > 0:
+        if exponent & one:
+            result *= base
+        base *= base
+        exponent >>= one
+    return result
+
+
+def moved_up(a: Any, b: Any) -> Any:
+    """NumPy's shift to the left, which leaves 0 where it goes beyond all bits."""
+    return a << b if 0 <= b < 64 else a ^ a
+
+
+def moved_down(a: Any, b: Any) -> Any:
+    """NumPy's shift to the right, which leaves the sign where it goes beyond all bits."""
+    return a >> b if 0 <= b < 64 else (a ^ a if a >= 0 else ~(a ^ a))
+
+
 def log_sum(a: Any, b: Any) -> Any:
     """log(exp(a) + exp(b)), where neither overflows."""
     distance = abs(a - b)
@@ -79,8 +115,12 @@ SCALARS = {
         floor_rest,
         hypotenuse,
         log_sum,
+        moved_down,
+        moved_up,
         unsigned_inverse,
+        unsigned_power,
         unsigned_quotient,
         unsigned_rest,
+        whole_power,
     )
 }

@@ -22,7 +22,7 @@ from aiodev.lang.elementary import (
     tanh,
 )
 from aiodev.lang.native import call_native
-from aiodev.lang.numeric import fma, popcount, rsqrt
+from aiodev.lang.numeric import fma, popcount, pow, rsqrt
 
 __all__ = [
     "atomic_add",
@@ -42,6 +42,7 @@ __all__ = [
     "log2",
     "log10",
     "popcount",
+    "pow",
     "rsqrt",
     "sin",
     "sinh",

@@ -103,6 +103,16 @@ def test_binary_types(name: str, dtype: str) -> None:
     check(getattr(kernels, name)(on_device(x1), on_device(x2)), expected)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("name", ["bitwise_left_shift", "bitwise_right_shift", "pow"])
+def test_powers_wrap_and_shifts_run_out(name: str, dtype: str) -> None:
+    """Powers modulo the dtype's size; shifts by as many bits as there are, and more."""
+    info = np.iinfo(dtype)
+    values = np.array([0, 1, 2, 3, 7, info.max, info.min], dtype)
+    x1, x2 = (a.ravel() for a in np.meshgrid(values, np.array([0, 1, 3, info.bits - 1, info.bits, 100], dtype)))
+    check(getattr(kernels, name)(on_device(x1), on_device(x2)), BINARY[name][1](x1, x2))
+
+
 @pytest.mark.parametrize("dtype", ["i1", "i4", "i8"])
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])
 def test_division_of_integers_is_numpys(name: str, dtype: str) -> None:

@@ -172,3 +172,29 @@ def test_loops_become_vector_code(name: str, dtype: Any) -> None:
     text = compiler.compile_result(spec).library.get_llvm_str()
     width = {"f4": "float", "f8": "double"}[code]
     assert re.search(rf"(fmul|fadd|fsub).* <\d+ x {width}>", text)
+
+
+def test_powers_in_single_precision_are_within_the_stated_bound() -> None:
+    """Bases of every exponent, whole exponents and others, and C's special values."""
+    if np.finfo(np.longdouble).nmant < 63:
+        pytest.skip("the reference needs a long double of more than 53 bits")
+
+    @aiodev.kernel
+    def power(i: int, x: Any, y: Any, out: Any) -> None:
+        out[i] = lang.pow(x[i], y[i])
+
+    random = np.random.default_rng(9)
+    bases = np.concatenate([every_exponent(np.float32, 100), random.uniform(0, 3, 50_000).astype(np.float32)])
+    exponents = random.uniform(-3, 3, len(bases)).astype(np.float32)
+    exponents[::5] = np.rint(exponents[::5])
+    exponents[-25_000:] *= 20
+    special = np.array([0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, np.inf, -np.inf, np.nan, 1e30, -1e30], np.float32)
+    bases = np.concatenate([bases, np.repeat(special, len(special))])
+    exponents = np.concatenate([exponents, np.tile(special, len(special))])
+    out = aiodev.empty(len(bases), np.float32, "cpu")
+    power[len(bases)](aiodev.asarray(bases, device="cpu"), aiodev.asarray(exponents, device="cpu"), out)
+    with np.errstate(all="ignore"):
+        exact = np.power(bases.astype(np.longdouble), exponents.astype(np.longdouble))
+        found = out.numpy_blocking()
+        assert errors(found, exact).max() <= 0.51
+    assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import datamodel
 from numba.core.datamodel.models import FloatModel, PrimitiveModel
-from numba.core.imputils import lower_cast
+from numba.core.imputils import Registry
 from numba.core.registry import cpu_target
 
 __all__ = ["install"]
@@ -116,7 +116,10 @@ def install() -> None:
         return
     _installed.append(True)
     datamodel.register_default(types.Float)(_FloatModel)
+    registry = Registry("aiodev float16")  # numba's own is shared with CUDA's target, where a float16 is another thing
     for kind in (types.float32, types.float64, types.Integer, types.Boolean):
-        lower_cast(kind, types.float16)(_cast_to_half)
+        registry.lower_cast(kind, types.float16)(_cast_to_half)
     for kind in (types.float32, types.float64, types.Integer, types.Boolean, types.Complex):
-        lower_cast(types.float16, kind)(_cast_from_half)
+        registry.lower_cast(types.float16, kind)(_cast_from_half)
+    cpu_target.target_context.refresh()  # numba's own come first
+    cpu_target.target_context.install_registry(registry)

@@ -166,6 +166,11 @@ def install() -> None:
     overload(lang.popcount)(lambda x: lambda x: _popcount(x))
     for name in elementary.__all__:
         overload(getattr(lang, name))(_plain_overload(getattr(lang, name)))
+    overload(lang.pow)(_plain_pow)
+
+
+def _plain_pow(x: Any, y: Any) -> Any:
+    return lang.pow
 
 
 def _plain_overload(function: Callable[..., Any]) -> Callable[..., Any]:
