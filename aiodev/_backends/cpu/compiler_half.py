@@ -107,9 +107,6 @@ def _cast_from_half(context: Any, builder: Any, given: Any, wanted: Any, value: 
     return context.cast(builder, single, types.float32, wanted)
 
 
-# numba-cuda takes what other packages put into numba's table for its own target, where float16 is another thing.
-for _cast in (_cast_to_half, _cast_from_half):
-    _cast.__module__ = f"numba.{__name__}"
 _installed: list[bool] = []
 
 
