@@ -247,6 +247,20 @@ def place_of(other, target, reached):
 
 
 @inner
+def share_fault(queue, value, other, target, failed):
+    """Fail with what is waited for, if that failed or did not run; False while our own failure may still come first.
+
+    Also when the device is to wait: an operation that is behind a failure is settled before it is completed.
+    """
+    first = covering_fault(other, target)
+    if first != 0 and failed == 0:
+        if get(queue + Q_LAST_FALLIBLE) > load(queue + Q_COMPLETED):
+            return False
+        open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
+    return True
+
+
+@inner
 def wait(queue, device, value, other, target, failed):
     """Wait for another queue: on the device once that has handed its operation to the driver and it cannot fail any more.
 
@@ -262,17 +276,15 @@ def wait(queue, device, value, other, target, failed):
             if load_fence(other + Q_COMPLETED) < target:
                 return hold(queue, HELD_WAIT)
         else:
-            place = place_of(other, target, reached)
-            status = call(get(device + F_WAIT), get(queue + Q_STREAM), place, target, 0)
+            if not share_fault(queue, value, other, target, failed):
+                return hold(queue, HELD_DEVICE)
+            status = call(get(device + F_WAIT), get(queue + Q_STREAM), place_of(other, target, reached), target, 0)
             if status != 0:
                 driver_failed(queue, device, value, status)
             write_completion(queue, device, value, False)
             return True
-    first = covering_fault(other, target)
-    if first != 0 and failed == 0:
-        if get(queue + Q_LAST_FALLIBLE) > load(queue + Q_COMPLETED):
-            return hold(queue, HELD_DEVICE)  # our own failure, if there is one, comes first
-        open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
+    if not share_fault(queue, value, other, target, failed):
+        return hold(queue, HELD_DEVICE)
     return pass_on(queue, device, value)
 
 
