@@ -88,6 +88,7 @@ from aiodev.kernels.indexing import put, scatter_add, take, take_along_axis
 from aiodev.kernels.joins import concat, pad, repeat, roll, stack, tile
 from aiodev.kernels.normalization import layer_norm, log_softmax, rms_norm, softmax
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
+from aiodev.kernels.reductions import all, any, argmax, argmin, max, mean, min, prod, std, sum, var
 from aiodev.kernels.views import (
     broadcast_arrays,
     broadcast_to,
@@ -111,6 +112,10 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
     "asin",
     "asinh",
     "astype",
@@ -166,7 +171,10 @@ __all__ = [
     "logical_xor",
     "matmul",
     "matrix_transpose",
+    "max",
     "maximum",
+    "mean",
+    "min",
     "minimum",
     "moveaxis",
     "multiply",
@@ -177,6 +185,7 @@ __all__ = [
     "permute_dims",
     "positive",
     "pow",
+    "prod",
     "put",
     "random",
     "real",
@@ -197,7 +206,9 @@ __all__ = [
     "square",
     "squeeze",
     "stack",
+    "std",
     "subtract",
+    "sum",
     "take",
     "take_along_axis",
     "tan",
@@ -205,6 +216,7 @@ __all__ = [
     "tensordot",
     "tile",
     "trunc",
+    "var",
     "vecdot",
     "warm_up",
     "where",

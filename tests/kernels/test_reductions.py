@@ -1,0 +1,161 @@
+"""Reductions against NumPy's: axes, shapes, strides, types, and what has no elements or no order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as hnp
+
+import aiodev
+import aiodev.kernels as kernels
+
+SUMS = ["sum", "prod", "mean", "var", "std"]
+EXTREMES = ["min", "max"]
+TRUTHS = ["any", "all"]
+PLACES = ["argmin", "argmax"]
+
+
+def on_device(host: Any) -> aiodev.Array:
+    """A copy on the CPU device."""
+    return aiodev.asarray(host, device="cpu")
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Random elements, some of which are equal."""
+    rng = np.random.default_rng([seed, *shape])
+    if np.dtype(dtype).kind in "biu":
+        return rng.integers(0, 9, shape).astype(dtype)
+    values = rng.standard_normal(shape).round(1)
+    return values.astype(dtype) if dtype[0] == "f" else (values + 1j * rng.standard_normal(shape)).astype(dtype)
+
+
+def expected_of(name: str, x: np.ndarray[Any, Any], axis: Any, keepdims: bool = False) -> np.ndarray[Any, Any]:
+    """NumPy's result, of twice the precision, in the type that it has."""
+    function = getattr(np, name)
+    with np.errstate(all="ignore"):
+        result = np.asarray(function(x, axis=axis, keepdims=keepdims))
+        if x.dtype.kind in "fc" and name in SUMS:
+            wide = x.astype(np.clongdouble if x.dtype.kind == "c" else np.longdouble)
+            result = np.asarray(function(wide, axis=axis, keepdims=keepdims)).astype(result.dtype)
+    return result
+
+
+def check(name: str, found: aiodev.Array, expected: np.ndarray[Any, Any]) -> None:
+    """The same shape, dtype and values; sums to some units in the last place."""
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    values = found.numpy_blocking()
+    if name in SUMS and expected.dtype.kind in "fc":
+        eps = np.finfo(expected.dtype).eps
+        scale = np.abs(expected).max(initial=1.0) if expected.size else 1.0
+        np.testing.assert_allclose(values, expected, rtol=64 * eps, atol=64 * eps * float(scale), equal_nan=True)
+    else:
+        np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "b1", "c8"])
+@pytest.mark.parametrize("name", SUMS + EXTREMES + TRUTHS)
+def test_axes(name: str, dtype: str) -> None:
+    """Any axes, one or several or none, kept or not."""
+    if dtype[0] == "c" and name in EXTREMES:
+        with pytest.raises(TypeError, match="no order"):
+            getattr(kernels, name)(on_device(np.ones(3, dtype)))
+        return
+    host = numbers((3, 4, 17), dtype)
+    x = on_device(host)
+    for axis in (None, 0, 1, -1, (0, 1), (0, 2), (1, 2), ()):
+        for keepdims in (False, True):
+            found = getattr(kernels, name)(x, axis=axis, keepdims=keepdims)
+            if axis == () and dtype in ("f4", "c8") and name == "prod":
+                continue
+            check(name, found, expected_of(name, host, axis, keepdims))
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "argmax", "var", "all"])
+@pytest.mark.parametrize("shape", [(70_001,), (2, 40_000), (300, 40), (300, 700), (1000, 3)])
+def test_long_and_wide(name: str, shape: tuple[int, ...]) -> None:
+    """Blocks of rows, strips of columns, and their edges."""
+    host = numbers(shape, "f4")
+    x = on_device(host)
+    for axis in range(len(shape)):
+        check(name, getattr(kernels, name)(x, axis=axis), expected_of(name, host, axis))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_views(data: st.DataObject) -> None:
+    """Of any view of an array: steps, negative ones too, and axes in another order."""
+    shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=9))
+    base = numbers(shape, "f8", seed=1)
+    index = tuple(slice(None, None, data.draw(st.sampled_from([1, 2, -1, -3]))) for _ in shape)
+    axes = data.draw(st.permutations(range(len(shape))))
+    host, x = base[index].transpose(axes), on_device(base)[index].transpose(*axes)
+    axis = data.draw(st.one_of(st.none(), st.integers(-len(shape), len(shape) - 1)))
+    name = data.draw(st.sampled_from(["sum", "min", "argmin", "any", "std"]))
+    check(name, getattr(kernels, name)(x, axis=axis), expected_of(name, host, axis))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("name", EXTREMES + PLACES)
+def test_what_has_no_number(name: str, dtype: str) -> None:
+    """NaN wins, wherever it stands and whatever its sign; infinities have their order; zeros of both signs are equal."""
+    function = getattr(kernels, name)
+    for values in (
+        [1, np.nan, 3],
+        [np.nan, np.inf],
+        [-np.inf, -np.nan, np.inf],
+        [np.inf, 1, -np.inf],
+        [-0.0, 0.0],
+        [0.0, -0.0],
+        [-1.0, -2.0],
+    ):
+        host = np.array(values, dtype)
+        found = function(on_device(host)).numpy_blocking()
+        np.testing.assert_array_equal(found, getattr(np, name)(host))
+
+
+def test_no_elements() -> None:
+    """Sums of nothing are 0, products 1, means NaN; nothing has no extreme."""
+    x = aiodev.empty((0, 3), dtype="f4", device="cpu")
+    assert kernels.sum(x).numpy_blocking() == 0 and kernels.prod(x, axis=0).numpy_blocking().tolist() == [1, 1, 1]
+    assert np.isnan(kernels.mean(x).numpy_blocking()) and np.isnan(kernels.var(x).numpy_blocking())
+    assert not kernels.any(x).numpy_blocking() and kernels.all(x).numpy_blocking()
+    assert kernels.max(x, axis=1).shape == (0,)
+    for name in EXTREMES + PLACES:
+        with pytest.raises(ValueError, match="no elements"):
+            getattr(kernels, name)(x, axis=0)
+
+
+def test_wide_sums() -> None:
+    """Small integers do not overflow, and float32 is summed in more than its own precision."""
+    assert kernels.sum(on_device(np.full(300, 200, "u1"))).numpy_blocking() == 60_000
+    host = np.full(1_000_000, 0.1, "f4")
+    exact = np.float32(np.sum(host, dtype="f8"))
+    assert kernels.sum(on_device(host)).numpy_blocking() == exact
+    assert kernels.sum(on_device(host), dtype="f8").dtype == np.float64
+    assert kernels.sum(on_device(np.array([1.5, 2.5])), dtype="i8").numpy_blocking() == 3
+
+
+def test_out_and_errors() -> None:
+    """``out`` is written and returned; what does not fit is refused, by name."""
+    x, out = on_device(numbers((4, 5), "f8")), aiodev.empty(4, dtype="f8", device="cpu")
+    assert kernels.sum(x, axis=1, out=out) is out
+    check("sum", out, expected_of("sum", numbers((4, 5), "f8"), 1))
+    with pytest.raises(ValueError, match="shape"):
+        kernels.sum(x, axis=0, out=out)
+    with pytest.raises(TypeError, match="float64"):
+        kernels.sum(x, axis=1, out=aiodev.empty(4, dtype="f4", device="cpu"))
+    with pytest.raises(ValueError, match="axis 2"):
+        kernels.sum(x, axis=2)
+    with pytest.raises(ValueError, match="twice"):
+        kernels.sum(x, axis=(0, -2))
+    with pytest.raises(TypeError, match="asarray"):
+        kernels.sum(np.ones(3))  # type: ignore[arg-type]
+
+
+def test_the_same_bits_every_time() -> None:
+    """However the blocks fall to the threads."""
+    x = on_device(np.random.default_rng(0).standard_normal(500_000))
+    assert len({kernels.sum(x).numpy_blocking().tobytes() for _ in range(20)}) == 1
