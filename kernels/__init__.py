@@ -89,6 +89,7 @@ from aiodev.kernels.joins import concat, pad, repeat, roll, stack, tile
 from aiodev.kernels.normalization import layer_norm, log_softmax, rms_norm, softmax
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
 from aiodev.kernels.reductions import all, any, argmax, argmin, max, mean, min, prod, std, sum, var
+from aiodev.kernels.scans import cumulative_prod, cumulative_sum
 from aiodev.kernels.views import (
     broadcast_arrays,
     broadcast_to,
@@ -138,6 +139,8 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "cumulative_prod",
+    "cumulative_sum",
     "divide",
     "equal",
     "exp",

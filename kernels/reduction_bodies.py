@@ -21,7 +21,7 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["BLOCK", "COLUMNS", "SPAN", "Kernels", "make_kernels", "make_places", "make_spread"]
+__all__ = ["BLOCK", "COLUMNS", "ROWS", "SPAN", "Kernels", "make_kernels", "make_places", "make_scan", "make_spread"]
 
 #: Elements that one index of a launch takes of a long row.
 BLOCK = 1 << 14
@@ -130,6 +130,36 @@ def make_spread(name: str) -> tuple[aiodev.Kernel, aiodev.Kernel]:
         parts[i] = fold(x[row * length + lo : row * length + hi], means[row])
 
     return _kernel(name, rows), _kernel(name, blocks)
+
+
+def make_scan(name: str, load: Plain, combine: Plain) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+    """Running totals.
+
+    (i, blocks, identity, parts) turns what the blocks of row ``i`` come to into what comes before each of them; then
+    (i, blocks, x, length, parts, before, width, out) writes the totals of block ``i % blocks`` of a row to a row of ``width``:
+    before each element, or after it and behind the others if the row is wider.
+    """
+
+    def offsets(i, blocks, identity, parts):
+        total = identity
+        for k in range(i * blocks, (i + 1) * blocks):
+            part = parts[k]
+            parts[k] = total
+            total = combine(total, part)
+
+    def totals(i, blocks, x, length, parts, before, width, out):
+        row, block = i // blocks, i % blocks
+        lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
+        start = row * width + (width - length)
+        total = parts[i]
+        if width > length and block == 0:
+            out[start - 1] = total
+        for k in range(lo, hi):
+            after = combine(total, load(x[row * length + k]))
+            out[start + k] = total if before else after
+            total = after
+
+    return _kernel(name, offsets), _kernel(name, totals)
 
 
 def make_places(name: str, load: Plain) -> tuple[aiodev.Kernel, aiodev.Kernel]:

@@ -20,7 +20,7 @@ from aiodev.kernels import reduction_bodies as bodies
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out
 from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, ROWS, Kernels
 
-__all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "var"]
+__all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "sum_plan", "var"]
 
 DType = np.dtype[Any]
 Axis = int | tuple[int, ...] | None
@@ -32,6 +32,8 @@ _MANY_ROWS = 256
 class _Plan(NamedTuple):
     """How to reduce one dtype."""
 
+    load: Any
+    combine: Any
     kernels: Kernels
     identity: Any  #: of the type that is combined
     result: DType
@@ -62,7 +64,7 @@ def sum(
         (array(10.), array([4., 6.]))
     """
     (x,) = arrays_of("sum", x=x)
-    return _reduce("sum", _sum_plan("sum", x.dtype, _dtype(dtype)), x, axis, keepdims, out)
+    return _reduce("sum", sum_plan("sum", x.dtype, _dtype(dtype)), x, axis, keepdims, out)
 
 
 def prod(
@@ -82,7 +84,7 @@ def prod(
         array(24)
     """
     (x,) = arrays_of("prod", x=x)
-    return _reduce("prod", _sum_plan("prod", x.dtype, _dtype(dtype)), x, axis, keepdims, out)
+    return _reduce("prod", sum_plan("prod", x.dtype, _dtype(dtype)), x, axis, keepdims, out)
 
 
 def mean(
@@ -96,7 +98,7 @@ def mean(
         array(3.)
     """
     (x,) = arrays_of("mean", x=x)
-    return _reduce("mean", _sum_plan("mean", x.dtype, None), x, axis, keepdims, out)
+    return _reduce("mean", sum_plan("mean", x.dtype, None), x, axis, keepdims, out)
 
 
 def var(
@@ -246,7 +248,7 @@ def _refuse_half(name: str, dtype: DType) -> None:
 
 
 @functools.cache
-def _sum_plan(name: str, dtype: DType, wanted: DType | None) -> _Plan:
+def sum_plan(name: str, dtype: DType, wanted: DType | None) -> _Plan:
     """Of a sum, a product or a mean."""
     _refuse_half(name, dtype)
     if wanted is None:
@@ -267,20 +269,22 @@ def _sum_plan(name: str, dtype: DType, wanted: DType | None) -> _Plan:
         raise TypeError(f"{name}: complex numbers cannot be summed as {wanted}")
     combine, identity = (bodies.multiply, 1) if name == "prod" else (bodies.add, 0)
     finish = bodies.mean_of if name == "mean" else bodies.total_of
-    return _Plan(_kernels(name, load, combine, finish), combined(identity), wanted)
+    return _Plan(load, combine, _kernels(name, load, combine, finish), combined(identity), wanted)
 
 
 @functools.cache
 def _truth_plan(name: str, dtype: DType) -> _Plan:
     _refuse_half(name, dtype)
     combine = bodies.either if name == "any" else bodies.both
-    return _Plan(_kernels(name, bodies.truth, combine, bodies.total_of), np.uint8(name == "all"), np.dtype(bool))
+    kernels = _kernels(name, bodies.truth, combine, bodies.total_of)
+    return _Plan(bodies.truth, combine, kernels, np.uint8(name == "all"), np.dtype(bool))
 
 
 @functools.cache
 def _extreme_plan(name: str, dtype: DType) -> _Plan:
     load, finish, combined = _order(name, dtype, least=name == "min")
-    return _Plan(_kernels(name, load, bodies.larger, finish), combined(np.iinfo(combined).min), dtype)
+    kernels = _kernels(name, load, bodies.larger, finish)
+    return _Plan(load, bodies.larger, kernels, combined(np.iinfo(combined).min), dtype)
 
 
 def _order(name: str, dtype: DType, least: bool) -> tuple[Callable[..., Any], Callable[..., Any], Any]:
@@ -440,7 +444,7 @@ def _spread(
     stream, count, length = aiodev.current_stream(x.device), way.outer, way.length
     wide = np.dtype(np.complex128 if x.dtype.kind == "c" else np.float64)
     means = aiodev.empty(count, wide, x.device)
-    _reduce_rows(_sum_plan("mean", x.dtype, wide), flat, count, length, float(length), means, stream)
+    _reduce_rows(sum_plan("mean", x.dtype, wide), flat, count, length, float(length), means, stream)
     row_kernel, block_kernel, kernels = _spread_kernels(name)
     blocks = 1 if length <= 2 * BLOCK or count >= _MANY_ROWS else -(-length // BLOCK)
     parts = aiodev.empty(count * blocks, np.float64, x.device)

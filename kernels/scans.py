@@ -1,0 +1,131 @@
+"""Running sums and products.
+
+A long row is cut into blocks of fixed length: each is summed, the sums are summed up, and then each block's totals follow
+from what comes before it. So the result does not depend on the number of threads. It is computed in ``float64``,
+``complex128`` or 64-bit integers, as in :func:`aiodev.kernels.sum`, and rounded once.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels import reduction_bodies as bodies
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out
+from aiodev.kernels.reduction_bodies import BLOCK
+from aiodev.kernels.reductions import sum_plan
+
+__all__ = ["cumulative_prod", "cumulative_sum"]
+
+
+def cumulative_sum(
+    x: aiodev.Array,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+    exclusive: bool = False,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The sum of all elements up to each one along ``axis``, which may be left out for one dimension.
+
+    Args:
+        dtype: of the result; as of :func:`sum` by default.
+        include_initial: put a 0 before the rest; the axis becomes longer by one.
+        exclusive: leave each element out of its own sum; the first is 0.
+        out: where to write; returned.
+
+    Raises:
+        ValueError: there is no such axis, none is given for several dimensions, both options are asked for at once, or ``out``
+            has another shape.
+        TypeError: ``out`` has another dtype.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([1, 2, 3], device="cpu")
+        >>> aiodev.kernels.cumulative_sum(x).numpy_blocking()
+        array([1, 3, 6])
+        >>> aiodev.kernels.cumulative_sum(x, exclusive=True).numpy_blocking()
+        array([0, 1, 3])
+    """
+    return _scan("cumulative_sum", "sum", x, axis, dtype, include_initial, exclusive, out)
+
+
+def cumulative_prod(
+    x: aiodev.Array,
+    /,
+    *,
+    axis: int | None = None,
+    dtype: Any = None,
+    include_initial: bool = False,
+    exclusive: bool = False,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The product of all elements up to each one along ``axis``; the initial one is 1. Otherwise as :func:`cumulative_sum`.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> aiodev.kernels.cumulative_prod(aiodev.asarray([1, 2, 3, 4], device="cpu")).numpy_blocking()
+        array([ 1,  2,  6, 24])
+    """
+    return _scan("cumulative_prod", "prod", x, axis, dtype, include_initial, exclusive, out)
+
+
+@functools.cache
+def _kernels(name: str, load: Any, combine: Any) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+    return bodies.make_scan(name, load, combine)
+
+
+def _scan(
+    name: str,
+    reduction: str,
+    x: aiodev.Array,
+    axis: int | None,
+    dtype: Any,
+    include_initial: bool,
+    exclusive: bool,
+    out: aiodev.Array | None,
+) -> aiodev.Array:
+    (x,) = arrays_of(name, x=x)
+    if axis is None and x.ndim != 1:
+        raise ValueError(f"{name}: an array of {x.ndim} dimensions needs an axis")
+    if include_initial and exclusive:
+        raise ValueError(f"{name}: include_initial has the exclusive results already; ask for one of the two")
+    at = checked_axis(name, 0 if axis is None else axis, x.ndim)
+    plan = sum_plan(reduction, x.dtype, None if dtype is None else np.dtype(dtype))
+    length = x.shape[at]
+    width = length + include_initial
+    shape = (*x.shape[:at], width, *x.shape[at + 1 :])
+    if out is not None:
+        checked_out(name, out, shape, plan.result, x.device)
+    axes = (*(d for d in range(x.ndim) if d != at), at)
+    moved = x.transpose(*axes)
+    rows = math.prod(moved.shape[:-1])
+    totals = aiodev.empty(rows * width, plan.result, x.device)
+    _submit(name, plan, moved.reshape(x.size), (rows, length, width), exclusive, totals)
+    result = totals.reshape(*moved.shape[:-1], width).transpose(*(axes.index(d) for d in range(x.ndim)))
+    if out is None:
+        return result
+    out.copy_from(result)
+    return out
+
+
+def _submit(
+    name: str, plan: Any, x: aiodev.Array, sizes: tuple[int, int, int], exclusive: bool, totals: aiodev.Array
+) -> None:
+    rows, length, width = sizes
+    stream = aiodev.current_stream(x.device)
+    offsets, run = _kernels(name, plan.load, plan.combine)
+    blocks = max(1, -(-length // BLOCK))
+    if blocks == 1:
+        parts = aiodev.full(rows, plan.identity.item(), plan.identity.dtype, x.device)
+    else:
+        parts = aiodev.empty(rows * blocks, plan.identity.dtype, x.device)
+        plan.kernels.blocks[rows * blocks, stream](blocks, x, length, plan.identity, parts)
+        offsets[rows, stream](blocks, plan.identity, parts)
+    run[rows * blocks, stream](blocks, x, length, parts, exclusive, width, totals)

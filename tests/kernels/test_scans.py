@@ -1,0 +1,64 @@
+"""Running sums and products against NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiodev
+import aiodev.kernels as kernels
+
+
+def on_device(host: Any) -> aiodev.Array:
+    """A copy on the CPU device."""
+    return aiodev.asarray(host, device="cpu")
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "u1", "?", "c8"])
+@pytest.mark.parametrize("shape", [(1,), (7,), (40_000,), (3, 20_000), (5, 4, 3)])
+def test_running_sums(shape: tuple[int, ...], dtype: str) -> None:
+    """Along every axis, in blocks and in one piece, in NumPy's type."""
+    host = np.random.default_rng(0).integers(0, 3, shape).astype(dtype)  # sums are exact
+    for axis in range(len(shape)):
+        expected = np.cumsum(host, axis)
+        found = kernels.cumulative_sum(on_device(host), axis=axis)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found.numpy_blocking(), expected)
+
+
+def test_kinds() -> None:
+    """Exclusive, with an initial element, as products, of views, into ``out``."""
+    host = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    x = on_device(host)
+    assert kernels.cumulative_sum(x, axis=1, exclusive=True).numpy_blocking().tolist() == [[0, 1, 3], [0, 4, 9]]
+    initial = kernels.cumulative_sum(x, axis=0, include_initial=True).numpy_blocking()
+    assert initial.tolist() == [[0, 0, 0], [1, 2, 3], [5, 7, 9]]
+    assert kernels.cumulative_prod(x, axis=-1).numpy_blocking().tolist() == np.cumprod(host, -1).tolist()
+    assert kernels.cumulative_prod(x[0], include_initial=True).numpy_blocking().tolist() == [1, 1, 2, 6]
+    reversed_columns = kernels.cumulative_sum(x.T[::-1], axis=0).numpy_blocking()
+    np.testing.assert_array_equal(reversed_columns, np.cumsum(host.T[::-1], 0))
+    out = aiodev.empty((2, 3), dtype="f8", device="cpu")
+    assert kernels.cumulative_sum(x, axis=0, out=out) is out
+    np.testing.assert_array_equal(out.numpy_blocking(), np.cumsum(host, 0))
+
+
+def test_precision() -> None:
+    """A million float32 are summed in more than their own precision."""
+    host = np.random.default_rng(1).random(1_000_000, dtype="f4")
+    found = kernels.cumulative_sum(on_device(host)).numpy_blocking()
+    np.testing.assert_allclose(found, np.cumsum(host, dtype="f8"), rtol=2 * np.finfo("f4").eps)
+
+
+def test_nothing_and_errors() -> None:
+    """Rows of nothing, and what cannot be."""
+    assert kernels.cumulative_sum(aiodev.empty(0, device="cpu")).shape == (0,)
+    assert kernels.cumulative_sum(aiodev.empty(0, device="cpu"), include_initial=True).numpy_blocking().tolist() == [0]
+    x = aiodev.ones((2, 2), device="cpu")
+    with pytest.raises(ValueError, match="needs an axis"):
+        kernels.cumulative_sum(x)
+    with pytest.raises(ValueError, match="one of the two"):
+        kernels.cumulative_sum(x, axis=0, include_initial=True, exclusive=True)
+    with pytest.raises(ValueError, match="shape"):
+        kernels.cumulative_sum(x, axis=0, out=aiodev.empty(3, device="cpu"))
