@@ -66,7 +66,7 @@ def check_order_of_a_consumer(backend: StandIn) -> None:
     with stream:
         array = aiodev.zeros(3, "f4")
         latch = Latch(stream)
-        array.copy_from(np.ones(3, "f4"))
+        array.copy_from(aiodev.ones(3, "f4"))  # not from the host, which would have to take part
         capsule = array.__dlpack__(stream=77, max_version=(1, 0))
     queue, counters = backend.foreign_queue(77)
     done = backend.stamp(queue, CELL)
