@@ -145,7 +145,7 @@ def _softmax_columns(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> Non
     outer, length, inner = x.shape
     width = min(inner, max(_WIDTH, _PIECE // length))
     chunks = -(-inner // width)
-    tops, sums = (aiodev.empty((outer, inner), x.dtype, x.device) for _ in range(2))
+    tops, sums = (aiodev.empty((outer, inner), dtype, x.device) for dtype in (x.dtype, np.float64))
     bodies.softmax_columns[outer * chunks, stream](chunks, width, logarithm, x, out, tops, sums)
 
 

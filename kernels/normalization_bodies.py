@@ -28,6 +28,9 @@ __all__ = [
 #: Elements of a row that one index takes at most.
 BLOCK = 1 << 14
 
+#: Elements that are added up before their sum is added to others', so that errors do not grow with a row's length.
+CHUNK = 1 << 10
+
 _SUMS = frozenset({"reassoc", "contract"})
 
 
@@ -54,18 +57,24 @@ def largest(x: Any, row: int, lo: int, hi: int) -> Any:
 def exponentials(x: Any, out: Any, row: int, lo: int, hi: int, top: Any) -> Any:
     """Write ``exp(x - top)``; returns their sum."""
     total = out.dtype.type(0)
-    for k in range(lo, hi):
-        value = exp(x[row, k] - top)
-        out[row, k] = value
-        total += value
+    for first in range(lo, hi, CHUNK):
+        part = out.dtype.type(0)
+        for k in range(first, min(hi, first + CHUNK)):
+            value = exp(x[row, k] - top)
+            out[row, k] = value
+            part += value
+        total += part
     return total
 
 
 def sum_of_exponentials(x: Any, row: int, lo: int, hi: int, top: Any) -> Any:
     """The sum of ``exp(x - top)``."""
     total = x.dtype.type(0)
-    for k in range(lo, hi):
-        total += exp(x[row, k] - top)
+    for first in range(lo, hi, CHUNK):
+        part = x.dtype.type(0)
+        for k in range(first, min(hi, first + CHUNK)):
+            part += exp(x[row, k] - top)
+        total += part
     return total
 
 
@@ -124,7 +133,10 @@ def softmax_of_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, to
 
 @aiodev.kernel
 def softmax_columns(i: int, chunks: int, width: int, logarithm: bool, x: Any, out: Any, tops: Any, sums: Any) -> None:
-    """Along the middle of three dimensions, for ``width`` columns of the last: row after row, so all are read in order."""
+    """Along the middle of three dimensions, for ``width`` columns of the last: row after row, so all are read in order.
+
+    ``sums`` are in double precision: they are added up one element after the other.
+    """
     outer, first = i // chunks, i % chunks * width
     last, length = min(x.shape[2], first + width), x.shape[1]
     if first < 0:  # never; so the compiler knows that no index is negative
@@ -157,20 +169,29 @@ def mean_and_scale(x: Any, row: int, eps: Any) -> Any:
     """The mean of a row, and one over the square root of its variance plus ``eps``: two passes, so nothing cancels."""
     length = x.shape[1]
     total = x.dtype.type(0)
-    for k in range(length):
-        total += x[row, k]
+    for first in range(0, length, CHUNK):
+        part = x.dtype.type(0)
+        for k in range(first, min(length, first + CHUNK)):
+            part += x[row, k]
+        total += part
     mean = total / x.dtype.type(length)
     squares = x.dtype.type(0)
-    for k in range(length):
-        squares += (x[row, k] - mean) * (x[row, k] - mean)
+    for first in range(0, length, CHUNK):
+        part = x.dtype.type(0)
+        for k in range(first, min(length, first + CHUNK)):
+            part += (x[row, k] - mean) * (x[row, k] - mean)
+        squares += part
     return mean, x.dtype.type(1) / math.sqrt(squares / x.dtype.type(length) + eps)
 
 
 def root_mean_square_scale(x: Any, row: int, eps: Any) -> Any:
     """One over the square root of a row's mean square plus ``eps``."""
     squares = x.dtype.type(0)
-    for k in range(x.shape[1]):
-        squares += x[row, k] * x[row, k]
+    for first in range(0, x.shape[1], CHUNK):
+        part = x.dtype.type(0)
+        for k in range(first, min(x.shape[1], first + CHUNK)):
+            part += x[row, k] * x[row, k]
+        squares += part
     return x.dtype.type(1) / math.sqrt(squares / x.dtype.type(x.shape[1]) + eps)
 
 
