@@ -1,14 +1,16 @@
 """What a copy becomes: the routing table of ``Stream.copy``.
 
 ====================  =====================================================================================
-both without gaps     one copy operation; between the host and a device that it does not reach, staged in pieces
-few pieces            the same for each piece without gaps
+both without gaps     one copy operation, whatever the sides are
+few pieces            one copy operation for each piece without gaps
 gaps, shared memory   one strided kernel over both, host arrays too
-gaps, on the device   a strided kernel to or from a packed array on the device, and a copy without gaps
-gaps, on the host     a thread packs or unpacks a host array in stream order, and a copy without gaps
+gaps, on the device   a strided kernel to or from a packed array on the device, and one copy operation
+gaps, on the host     a thread packs or unpacks a host array in stream order, and one copy operation
 ====================  =====================================================================================
 
-Host arrays are held until the copy is done.
+Host arrays are held until the copy is done, and read or written in stream order. Page-locked memory goes straight to a device;
+how ordinary memory does, without the caller or the GIL, is the backend's part (CUDA's: in pieces, by way of page-locked
+memory, in a thread of native code).
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from aiodev._array import layout
 from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Unwaited
-from aiodev._array.staging import download, upload
 from aiodev._core.completion import Completion
 from aiodev._core.stream import Stream
 from aiodev._core.timeline import Timeline
@@ -60,32 +61,10 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion:
     source = src if isinstance(src, Array) else np.asarray(src)
     _check(stream, dst, source)
     if _has_no_gaps(dst) and _has_no_gaps(source) and dst.size:
-        if _reach_each_other(stream, dst, source):
-            value = stream._copy(_address(dst), _address(source), dst.nbytes)
-        else:
-            value = _stage(stream, dst, source, _address(dst), _address(source), dst.nbytes)
+        value = stream._copy(_address(dst), _address(source), dst.nbytes)
         _note_use(stream.timeline, value, dst, source)
         return Completion(stream.timeline, value)
     return _copy_pieces(stream, dst, source)
-
-
-def _reach_each_other(stream: Stream, dst: Side, src: Side) -> bool:
-    """Whether the stream's device copies between these sides by itself, with the host free meanwhile."""
-    return stream.timeline.entry.backend.capabilities.host_accessible or not (_on_host(dst) or _on_host(src))
-
-
-def _on_host(side: Side) -> bool:
-    return not isinstance(side, Array) or side._buffer.source.host_accessible
-
-
-def _stage(stream: Stream, dst: Side, src: Side, to: int, fro: int, nbytes: int) -> int:
-    """A copy between host and device by way of page-locked memory; returns its last number."""
-    stream._check_room()
-    route = download if _on_host(dst) else upload
-    staged = route(stream.timeline, stream._copy, to, fro, nbytes, whole=stream.maxsize > 0)
-    if staged.lane is not None:
-        _note_use(staged.lane, staged.lane_value, dst, src)
-    return staged.value
 
 
 def _has_no_gaps(side: Side) -> bool:
@@ -104,13 +83,9 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion:
         return done
     to, fro = _address(dst), _address(source)
     value = 0
-    direct = _reach_each_other(stream, dst, source)
     try:
         for there, here in offsets:
-            if direct:
-                value = stream._copy(to + there, fro + here, nbytes)
-            else:
-                value = _stage(stream, dst, source, to + there, fro + here, nbytes)
+            value = stream._copy(to + there, fro + here, nbytes)
     finally:  # also of the pieces before one that was refused
         _note_use(timeline, value, dst, source)
     return Completion(timeline, value)

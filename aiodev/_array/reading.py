@@ -8,16 +8,12 @@ given wrote the array, the copy is appended to that stream. Otherwise the stream
 reader's business: then a stream of the reader's own waits for what wrote the array and copies, and the array's stream waits
 for it. Such streams are kept for the next reader, unless something failed on them.
 
-From a device that the host does not reach, what is small comes by way of a lent page-locked block, what is large in pieces
-(:mod:`aiodev._array.staging`).
-
 Views with gaps are copied as one piece from their first to their last element, and NumPy strides over that, unless the
 gaps are so large that a strided copy is better.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +21,6 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Unwaited
-from aiodev._array.staging import Block, download
 from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.completion import Completion
 from aiodev._core.registry import registry
@@ -45,8 +40,6 @@ HostArray = np.ndarray[Any, DType]
 DIRECT = 32 << 10
 #: Gaps are copied along if that makes the copy at most so much larger, or this large.
 _WASTE, _SMALL = 4, 1 << 20
-#: What fits into a page-locked block that is only lent: the loop copies it out in the time of a few submissions.
-IN_A_BLOCK = 256 << 10
 _READERS_KEPT = 4
 
 _readers: dict[Device, list[Stream]] = {}
@@ -107,36 +100,21 @@ class _Reading:
         self._buffer = array._buffer
         self._written = array._buffer.contents()
         self._reader: Stream | None = None
-        self._in_block = False
         itemsize = array.itemsize
         first, last = layout.extent(array._layout, itemsize)
         if last - first <= max(_WASTE * array.nbytes, _SMALL):
             timeline = self._choose_timeline(array.device)
-            memory, value = self._fetch(timeline, array._address + first, last - first)
-            self._result: HostArray = np.ndarray(array.shape, array.dtype, memory, -first, array.strides)
-            timeline.keep(value, memory)  # the reader may be cancelled; the copy is not
+            staging = np.empty(last - first, np.uint8)
+            self._result: HostArray = np.ndarray(array.shape, array.dtype, staging, -first, array.strides)
+            target = staging.__array_interface__["data"][0]
+            value = timeline.operations.copy(timeline.queue, target, array._address + first, last - first)
+            timeline.keep(value, staging)  # the reader may be cancelled; the copy is not
         else:
             reader = self._own_reader(array.device)
             self._result = np.empty(array.shape, array.dtype)
             timeline, value = reader.copy(self._result, array)
         self._keep_writers_out(timeline, value)
         self.completion = Completion(timeline, value)
-
-    def _fetch(self, timeline: Timeline, address: int, nbytes: int) -> tuple[HostArray, int]:
-        """Submit a copy of device memory to the host; returns where it goes, and the operation's number."""
-        submit = partial(timeline.operations.copy, timeline.queue)
-        if self._buffer.source.host_accessible:
-            memory = np.empty(nbytes, np.uint8)
-            return memory, submit(memory.ctypes.data, address, nbytes)
-        if nbytes <= IN_A_BLOCK:
-            block = Block(nbytes)
-            self._in_block = True
-            return block.bytes, submit(block.address, address, nbytes)
-        memory = np.empty(nbytes, np.uint8)
-        staged = download(timeline, submit, memory.ctypes.data, address, nbytes)
-        if staged.lane is not None:
-            staged.lane.keep(staged.lane_value, memory)
-        return memory, staged.value
 
     def _choose_timeline(self, device: Device) -> Timeline:
         timeline, value = self._written
@@ -173,4 +151,4 @@ class _Reading:
             idle = _readers.setdefault(self._reader.device, [])
             if len(idle) < _READERS_KEPT:
                 idle.append(self._reader)
-        return self._result.copy() if self._in_block else self._result
+        return self._result

@@ -191,7 +191,7 @@ class Backend(ABC):
 
     @abstractmethod
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
-        """Copy ``nbytes`` between two addresses, host or device."""
+        """Copy ``nbytes`` between two addresses, host or device; page-locked or not, the caller and the GIL are not needed."""
 
     @abstractmethod
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
