@@ -168,6 +168,38 @@ class Backend(ABC):
     def memory_info(self, index: int) -> tuple[int, int]:
         """Bytes free and in total."""
 
+    # Memory that grows in place: the allocator then works in few ranges of addresses instead of many allocations.
+
+    def granularity(self, index: int) -> int:
+        """Memory is mapped into a range in multiples of so many bytes; 0: this backend has ``allocate`` alone."""
+        return 0
+
+    def reserve_range(self, index: int, nbytes: int) -> int:
+        """First of ``nbytes`` addresses, a multiple of the granularity, with no memory behind them. Raises MemoryError."""
+        raise NotImplementedError(f"backend {self.name!r} cannot map memory into a range")
+
+    def map_range(self, index: int, address: int, nbytes: int) -> None:
+        """Put fresh memory behind a part of a range that has none. Raises MemoryError; then nothing has changed."""
+        raise NotImplementedError(f"backend {self.name!r} cannot map memory into a range")
+
+    def unmap_range(self, index: int, address: int, nbytes: int) -> None:
+        """Give the memory behind a part of a range back, however it was mapped; its addresses stay reserved."""
+        raise NotImplementedError(f"backend {self.name!r} cannot map memory into a range")
+
+    def release_range(self, index: int, address: int, nbytes: int) -> None:
+        """Give back what ``reserve_range`` gave, when no memory is behind it."""
+        raise NotImplementedError(f"backend {self.name!r} cannot map memory into a range")
+
+    # Page-locked host memory, which the device's copies reach without the host's help.
+
+    def allocate_pinned(self, index: int, nbytes: int) -> int:
+        """Address of ``nbytes`` of page-locked host memory, aligned to 256. Raises MemoryError."""
+        raise NotImplementedError(f"backend {self.name!r} has no page-locked memory")
+
+    def deallocate_pinned(self, index: int, address: int) -> None:
+        """Give back what ``allocate_pinned`` gave."""
+        raise NotImplementedError(f"backend {self.name!r} has no page-locked memory")
+
     # Queues
 
     @abstractmethod

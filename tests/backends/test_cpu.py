@@ -11,7 +11,7 @@ import pytest
 
 from aiodev._backends.cpu import CPUBackend, backend as cpu_backend
 from aiodev._backends.cpu.host import HostBackend
-from aiodev._backends.cpu.memory import HUGE_FROM, HUGE_PAGE, HostMemory
+from aiodev._backends.cpu.memory import GRANULARITY, HUGE_FROM, HUGE_PAGE, HostMemory
 from aiodev._backends.cpu.properties import available_memory, cores_of, total_memory, usable_cores
 from aiodev._core.config import Settings
 from aiodev._core.errors import BackendUnavailableError
@@ -117,6 +117,35 @@ def test_memory_beyond_the_device_is_refused() -> None:
         memory.allocate((1 << 19) + 1)
     memory.deallocate(kept)
     memory.deallocate(memory.allocate(1 << 20))
+
+
+@pytest.mark.skipif(not GRANULARITY, reason="no ranges on this system")
+def test_memory_comes_and_goes_in_a_range() -> None:
+    """Any whole granules of a range can be memory, fresh each time; what is there counts, addresses alone do not."""
+    memory = HostMemory(1 << 30)
+    start = memory.reserve(1 << 36)
+    assert start % GRANULARITY == 0 and memory.allocated == 0
+    memory.map(start, GRANULARITY)
+    memory.map(start + GRANULARITY, 3 * GRANULARITY)
+    ctypes.memset(start, 7, 4 * GRANULARITY)
+    memory.unmap(start + GRANULARITY, GRANULARITY)
+    assert memory.allocated == 3 * GRANULARITY
+    memory.map(start + GRANULARITY, GRANULARITY)
+    assert ctypes.string_at(start + GRANULARITY - 1, 2) == b"\x07\x00"
+    assert ctypes.string_at(start + 2 * GRANULARITY - 1, 2) == b"\x00\x07"
+    with pytest.raises(MemoryError):
+        memory.map(start + 4 * GRANULARITY, 1 << 30)
+    memory.unmap(start, 4 * GRANULARITY)
+    assert memory.allocated == 0
+    memory.release(start, 1 << 36)
+
+
+def test_addresses_that_the_system_does_not_have_are_refused() -> None:
+    """As memory that it does not have."""
+    if not GRANULARITY:
+        pytest.skip("no ranges on this system")
+    with pytest.raises(MemoryError, match="refused mmap"):
+        HostMemory(1 << 30).reserve(1 << 62)
 
 
 def test_deallocating_twice_is_an_error() -> None:

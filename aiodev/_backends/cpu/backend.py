@@ -8,7 +8,7 @@ import sys
 
 from aiodev._backends.cpu import build
 from aiodev._backends.cpu.host import Executor, HostBackend
-from aiodev._backends.cpu.memory import HostMemory
+from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
@@ -86,6 +86,34 @@ class CPUBackend(HostBackend):
     def memory_info(self, index: int) -> tuple[int, int]:
         """See the ABC."""
         return self._memory[index].free(), self._memory[index].total
+
+    def granularity(self, index: int) -> int:
+        """A huge page, where the system has what ranges need."""
+        return GRANULARITY
+
+    def reserve_range(self, index: int, nbytes: int) -> int:
+        """See the ABC."""
+        return self._memory[index].reserve(nbytes)
+
+    def map_range(self, index: int, address: int, nbytes: int) -> None:
+        """See the ABC."""
+        self._memory[index].map(address, nbytes)
+
+    def unmap_range(self, index: int, address: int, nbytes: int) -> None:
+        """See the ABC."""
+        self._memory[index].unmap(address, nbytes)
+
+    def release_range(self, index: int, address: int, nbytes: int) -> None:
+        """See the ABC."""
+        self._memory[index].release(address, nbytes)
+
+    def allocate_pinned(self, index: int, nbytes: int) -> int:
+        """Ordinary memory: the device's memory is the host's."""
+        return self._memory[index].allocate(nbytes)
+
+    def deallocate_pinned(self, index: int, address: int) -> None:
+        """See the ABC."""
+        self._memory[index].deallocate(address)
 
 
 def choose_executor(configuration: Settings) -> tuple[str, str]:

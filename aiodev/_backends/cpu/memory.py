@@ -1,8 +1,8 @@
-"""Device memory of the CPU backend: anonymous private mappings, one an allocation.
+"""Device memory of the CPU backend: anonymous private mappings, and ranges of addresses that memory is mapped into.
 
-The caching allocator above asks for few, large blocks, so each is a mapping of its own: freshly zeroed by the system,
-given back for good when freed. Large ones start at a multiple of a huge page and ask for huge pages, which saves most
-of the page faults and TLB misses of streaming kernels.
+The caching allocator above asks for few, large pieces, so each is a mapping of its own, or a part of a range: freshly zeroed by
+the system, given back for good when freed. Large ones start at a multiple of a huge page and ask for huge pages, which saves
+most of the page faults and TLB misses of streaming kernels.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import os
+import sys
 import threading
 
 from aiodev._backends.cpu.properties import available_memory
 
-__all__ = ["ALIGNMENT", "HostMemory"]
+__all__ = ["ALIGNMENT", "GRANULARITY", "HostMemory"]
 
 ALIGNMENT = 256
 HUGE_PAGE = 2 << 20
@@ -22,10 +24,14 @@ HUGE_PAGE = 2 << 20
 HUGE_FROM = 2 * HUGE_PAGE
 #: What an allocation must reach before the machine is asked whether it has that much; asking takes tens of µs.
 CHECK_FROM = 16 << 20
+#: Of ranges; 0 where the system calls that they need, and the values of their flags, are not known.
+GRANULARITY = HUGE_PAGE if sys.platform == "linux" else 0
+
+_PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux; the module mmap has no names for these
 
 
 class HostMemory:
-    """Allocations of one device, at most ``total`` bytes together; thread-safe."""
+    """Memory of one device, at most ``total`` bytes in all; thread-safe."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -42,15 +48,11 @@ class HostMemory:
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")
         size = max(nbytes, 1)
-        with self._lock:
-            if self._allocated + size > self.total or (size >= CHECK_FROM and size > available_memory()):
-                raise MemoryError(f"{nbytes:,} bytes asked for, {self.free():,} of {self.total:,} free")
-            self._allocated += size
+        self._take(size)
         try:
             mapping, address = _map(size)
         except BaseException:
-            with self._lock:
-                self._allocated -= size
+            self._give(size)
             raise
         with self._lock:
             self._mappings[address] = mapping, size
@@ -60,8 +62,42 @@ class HostMemory:
         """Unmap what ``allocate`` gave."""
         with self._lock:
             mapping, size = self._mappings.pop(address)
-            self._allocated -= size
+        self._give(size)
         mapping.close()
+
+    # Ranges
+
+    def reserve(self, nbytes: int) -> int:
+        """First of ``nbytes`` addresses, aligned to a huge page, that are nobody else's; they cannot be touched."""
+        address = _system_map(0, nbytes + HUGE_PAGE, 0)
+        start = -(-address // HUGE_PAGE) * HUGE_PAGE
+        if start > address:
+            _system("munmap", address, start - address)
+        if (rest := address + HUGE_PAGE - start) > 0:
+            _system("munmap", start + nbytes, rest)
+        return start
+
+    def map(self, address: int, nbytes: int) -> None:
+        """Let a part of a range be memory, zeroed; refuses what ``allocate`` would."""
+        self._take(nbytes)
+        try:
+            _system("mprotect", address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+        except BaseException:
+            self._give(nbytes)
+            raise
+        with contextlib.suppress(MemoryError):  # built without huge pages: the memory is as good, only slower
+            _system("madvise", address, nbytes, mmap.MADV_HUGEPAGE)
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        """Give the memory back; the addresses stay reserved."""
+        _system_map(address, nbytes, _MAP_FIXED)
+        self._give(nbytes)
+
+    def release(self, address: int, nbytes: int) -> None:
+        """Give a range back."""
+        _system("munmap", address, nbytes)
+
+    # Accounts
 
     def free(self) -> int:
         """Bytes that an allocation could have now."""
@@ -71,6 +107,16 @@ class HostMemory:
     def allocated(self) -> int:
         """Bytes handed out."""
         return self._allocated
+
+    def _take(self, size: int) -> None:
+        with self._lock:
+            if self._allocated + size > self.total or (size >= CHECK_FROM and size > available_memory()):
+                raise MemoryError(f"{size:,} bytes asked for, {self.free():,} of {self.total:,} free")
+            self._allocated += size
+
+    def _give(self, size: int) -> None:
+        with self._lock:
+            self._allocated -= size
 
 
 def _map(size: int) -> tuple[mmap.mmap, int]:
@@ -93,3 +139,31 @@ def _map(size: int) -> tuple[mmap.mmap, int]:
     with contextlib.suppress(OSError):  # built without huge pages: the memory is as good, only slower
         mapping.madvise(mmap.MADV_HUGEPAGE)
     return mapping, address
+
+
+def _system(name: str, address: int, nbytes: int, *flags: int) -> None:
+    """A system call on a part of the address space; MemoryError when the system refuses."""
+    function = getattr(_libc, name)
+    if function(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), *map(ctypes.c_int, flags)) != 0:
+        raise _refused(name, nbytes)
+
+
+def _system_map(address: int, nbytes: int, flags: int) -> int:
+    """Addresses without memory: anywhere, or, with MAP_FIXED, in place of what is there."""
+    flags |= mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    found = _libc.mmap(
+        ctypes.c_void_p(address), ctypes.c_size_t(nbytes), ctypes.c_int(_PROT_NONE), ctypes.c_int(flags),
+        ctypes.c_int(-1), ctypes.c_long(0),
+    )  # fmt: skip
+    if found in (None, ctypes.c_void_p(-1).value):
+        raise _refused("mmap", nbytes)
+    return int(found)
+
+
+def _refused(name: str, nbytes: int) -> MemoryError:
+    return MemoryError(f"the system refused {name} of {nbytes:,} bytes: {os.strerror(ctypes.get_errno())}")
+
+
+if GRANULARITY:
+    _libc = ctypes.CDLL(None, use_errno=True)
+    _libc.mmap.restype = ctypes.c_void_p
