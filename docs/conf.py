@@ -58,6 +58,7 @@ import numpy as np
 import aiodev
 import os
 from aiodev.lang import *
+from builtins import *  # lang has a pow of its own
 from aiodev.testing import *
 """
 doctest_test_doctest_blocks = "default"
