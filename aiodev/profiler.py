@@ -19,6 +19,12 @@ class Activity:
     """One kernel, copy or fill that a device ran.
 
     Times are in ns of the clock of ``time.perf_counter_ns``, read by the device itself right before and after.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.profiler import Activity
+        >>> Activity("copy", 1, aiodev.Device("cpu"), start_ns=1_000, end_ns=1_500).duration_ns
+        500
     """
 
     name: str  #: of the kernel, or ``"copy"`` or ``"fill"``

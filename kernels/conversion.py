@@ -32,7 +32,14 @@ _conversions: dict[DType, Elementwise] = {}
 def where(
     condition: aiodev.Array, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None
 ) -> aiodev.Array:
-    """Elements of ``x1`` where ``condition`` is true, else of ``x2``; shapes broadcast, types are promoted."""
+    """Elements of ``x1`` where ``condition`` is true, else of ``x2``; shapes broadcast, types are promoted.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([-1.0, 2.0], device="cpu")
+        >>> aiodev.kernels.where(aiodev.kernels.less(x, 0), 0.0, x).numpy_blocking()
+        array([0., 2.])
+    """
     return _where((condition, x1, x2), out)
 
 
@@ -44,7 +51,14 @@ def clip(
     *,
     out: aiodev.Array | None = None,
 ) -> aiodev.Array:
-    """Elements of ``x``, at least ``min`` and at most ``max``, in the dtype of ``x``; NaN stays. A bound may be None."""
+    """Elements of ``x``, at least ``min`` and at most ``max``, in the dtype of ``x``; NaN stays. A bound may be None.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([-1.0, 0.5, 2.0], device="cpu")
+        >>> aiodev.kernels.clip(x, 0, 1).numpy_blocking()
+        array([0. , 0.5, 1. ])
+    """
     if min is not None and max is not None:
         return _clip((x, min, max), out)
     if min is not None:
@@ -59,6 +73,12 @@ def astype(x: aiodev.Array, dtype: Any, /, *, copy: bool = True) -> aiodev.Array
 
     Raises:
         TypeError: complex numbers cannot become real ones.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([0.0, 2.7], device="cpu")
+        >>> aiodev.kernels.astype(x, "int64").numpy_blocking(), aiodev.kernels.astype(x, bool).numpy_blocking()
+        (array([0, 2]), array([False,  True]))
     """
     wanted = np.dtype(dtype)
     if wanted == x.dtype:
@@ -73,8 +93,6 @@ def astype(x: aiodev.Array, dtype: Any, /, *, copy: bool = True) -> aiodev.Array
 def _convert(x: aiodev.Array, dtype: DType, out: aiodev.Array | None) -> aiodev.Array:
     if x.dtype.kind == "c" and dtype.kind != "c":
         raise TypeError(f"astype: {x.dtype} cannot become {dtype}; complex numbers have no order and two parts")
-    if dtype == np.float16:
-        raise TypeError("astype: float16 can be stored and copied, not computed with")
     found = _conversions.get(dtype)
     if found is None:
         expression = "{x} != 0" if dtype.kind == "b" else "{x}"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import aiodev
+from aiodev.kernels.elementwise_docs import describe
 from aiodev.kernels.operation import DType, Elementwise, Operand
 
 
@@ -146,8 +147,7 @@ def _unary(name: str) -> Unary:
             return copied.of_one(x, out)
         return operation.of_one(x, out)
 
-    shown = (expression if isinstance(expression, str) else expression[""]).format(x="x")
-    _name(function, name, f"``{shown}`` of each element, with NumPy's result type.")
+    _name(function, name)
     return function
 
 
@@ -158,14 +158,13 @@ def _binary(name: str) -> Binary:
     def function(x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
         return operation.of_two(x1, x2, out)
 
-    shown = (expression if isinstance(expression, str) else expression[""]).format(x1="x1", x2="x2")
-    _name(function, name, f"``{shown}`` of each pair of elements, with NumPy's result type.")
+    _name(function, name)
     return function
 
 
-def _name(function: Any, name: str, summary: str) -> None:
+def _name(function: Any, name: str) -> None:
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{summary}\n\nSubmits to the current stream; writes to ``out`` if given."
+    function.__doc__ = describe(name)
 
 
 abs = _unary("abs")

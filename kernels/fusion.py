@@ -23,6 +23,15 @@ class Fused:
     Attributes:
         name: the function's name.
         py_func: the plain function.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> step = aiodev.kernels.fused(lambda x, dx: x + 0.5 * dx)
+        >>> step
+        <aiodev.kernels.Fused fused(x, dx)>
+        >>> x = aiodev.ones(2, device="cpu")
+        >>> step(x, 4.0).numpy_blocking()
+        array([3., 3.])
     """
 
     def __init__(self, function: Callable[..., Any], dtype: Any = None) -> None:
@@ -133,7 +142,14 @@ def unary_transform(
 def binary_transform(
     function: Callable[[Any, Any], Any], x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None
 ) -> aiodev.Array:
-    """A plain function of two numbers, of each pair of elements: ``fused(function)(x1, x2)``."""
+    """A plain function of two numbers, of each pair of elements: ``fused(function)(x1, x2)``.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.binary_transform(lambda a, b: a * b + 1, x, x).numpy_blocking()
+        array([1, 2, 5])
+    """
     return _remembered(function)(x1, x2, out=out)
 
 

@@ -92,6 +92,14 @@ def take_along_axis(
 
     Raises:
         ValueError: the shapes do not fit.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[3, 1, 2], [4, 6, 5]], device="cpu")
+        >>> largest = aiodev.asarray([[0], [1]], device="cpu")
+        >>> aiodev.kernels.take_along_axis(x, largest, axis=1).numpy_blocking()
+        array([[3],
+               [6]])
     """
     x, indices, at = _prepare("take_along_axis", x, indices, axis)
     if x.ndim != indices.ndim:
@@ -128,6 +136,12 @@ def put(x: aiodev.Array, indices: aiodev.Array, values: Operand, /, *, mode: str
     Raises:
         TypeError: the indices are no integers, or the values cannot become elements of ``x`` without loss.
         ValueError: the shapes do not fit, or ``x`` is read-only.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.zeros(4, "int64", "cpu")
+        >>> aiodev.kernels.put(x, aiodev.asarray([3, 1], device="cpu"), 7).numpy_blocking()
+        array([0, 7, 0, 7])
     """
     x, indices, _ = _prepare("put", x, indices, None, whole=False)
     given = _values("put", x, values, indices.shape)

@@ -24,6 +24,12 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
 
     Raises:
         ValueError: no arrays, or their other dimensions differ.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.concat([x, x]).numpy_blocking()
+        array([0, 1, 2, 0, 1, 2])
     """
     found = _several("concat", arrays)
     if axis is None:
@@ -52,6 +58,14 @@ def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array
 
     Raises:
         ValueError: no arrays, or their shapes differ.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.stack([x, x], axis=1).numpy_blocking()
+        array([[0, 0],
+               [1, 1],
+               [2, 2]])
     """
     found = _several("stack", arrays)
     if any(x.shape != found[0].shape for x in found):
@@ -70,6 +84,12 @@ def roll(
     """The elements moved by ``shift`` along the axes, those that leave at the end coming in at the beginning.
 
     Without an axis the flattened array is rolled. ``out`` must not overlap ``x``.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.roll(x, 1).numpy_blocking()
+        array([2, 0, 1])
     """
     (x,) = arrays_of("roll", x=x)
     if axis is None:
@@ -100,7 +120,14 @@ def _halves(length: int, shift: int) -> list[tuple[slice, slice]]:
 
 
 def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiodev.Array:
-    """Each element ``repeats`` times along ``axis``, or of the flattened array if that is None."""
+    """Each element ``repeats`` times along ``axis``, or of the flattened array if that is None.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.repeat(x, 2).numpy_blocking()
+        array([0, 0, 1, 1, 2, 2])
+    """
     (x,) = arrays_of("repeat", x=x)
     seen = x.reshape(x.size) if axis is None else x
     at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
@@ -110,7 +137,14 @@ def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiod
 
 
 def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
-    """The whole array ``repetitions`` times along each dimension; missing ones are put before the first."""
+    """The whole array ``repetitions`` times along each dimension; missing ones are put before the first.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.tile(x, 2).numpy_blocking()
+        array([0, 1, 2, 0, 1, 2])
+    """
     (x,) = arrays_of("tile", x=x)
     times = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     times = (1,) * (x.ndim - len(times)) + times
@@ -181,6 +215,12 @@ def pad(
 
     Raises:
         ValueError: an unknown mode, widths that do not fit or are negative, or an axis of no elements to repeat.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.pad(x, (1, 2), "edge").numpy_blocking()
+        array([0, 0, 1, 2, 2, 2])
     """
     (x,) = arrays_of("pad", x=x)
     if mode not in _MODES:

@@ -72,6 +72,12 @@ def vector_norm(
 
     Raises:
         ValueError: the least or the largest of no elements.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[3.0, 4.0], [0.0, 12.0]], device="cpu")
+        >>> aiodev.kernels.linalg.vector_norm(x, axis=1, ord=1).numpy_blocking()
+        array([ 7., 12.])
     """
     (x,) = arrays_of("vector_norm", x=x)
     if x.dtype.kind in "biu":
@@ -107,6 +113,12 @@ def matrix_norm(
 
     Raises:
         ValueError: fewer than two dimensions, or the spectral and nuclear norms (2, -2, ``"nuc"``), which need a factorisation.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[1.0, -2.0], [3.0, 4.0]], device="cpu")
+        >>> aiodev.kernels.linalg.matrix_norm(x, ord=1).numpy_blocking()
+        array(6.)
     """
     (x,) = arrays_of("matrix_norm", x=x)
     if x.ndim < 2:

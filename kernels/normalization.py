@@ -39,7 +39,14 @@ def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = No
 
 
 def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
-    """The logarithm of :func:`softmax`, also where that is too small for a float; arguments and errors as there."""
+    """The logarithm of :func:`softmax`, also where that is too small for a float; arguments and errors as there.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([0.0, 1000.0], device="cpu")
+        >>> aiodev.kernels.log_softmax(x).numpy_blocking()
+        array([-1000.,     0.])
+    """
     return _softmax("log_softmax", x, axis, out, logarithm=True)
 
 
@@ -91,7 +98,14 @@ def rms_norm(
     eps: float = 1e-6,
     out: aiodev.Array | None = None,
 ) -> aiodev.Array:
-    """``x / sqrt(mean(x²) + eps)`` along ``axis``, times ``weight``; arguments and errors as for :func:`layer_norm`."""
+    """``x / sqrt(mean(x²) + eps)`` along ``axis``, times ``weight``; arguments and errors as for :func:`layer_norm`.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([3.0, -4.0, 5.0, 0.0], device="cpu")
+        >>> aiodev.kernels.rms_norm(x, eps=0).numpy_blocking().round(3)
+        array([ 0.849, -1.131,  1.414,  0.   ])
+    """
     x = _real("rms_norm", x)
     at, length = _axis_length("rms_norm", x, axis)
     result = checked_out("rms_norm", out, x.shape, x.dtype, x.device)

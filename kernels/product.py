@@ -64,6 +64,12 @@ def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
 
     Raises:
         ValueError: it has fewer than two.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.empty((5, 2, 3), device="cpu")
+        >>> aiodev.kernels.matrix_transpose(x).shape
+        (5, 3, 2)
     """
     if x.ndim < 2:
         raise ValueError(f"matrix_transpose: expected at least 2 dimensions, got the shape {x.shape}")
@@ -78,6 +84,12 @@ def vecdot(x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev
     Raises:
         ValueError: the axis is not there, or has different lengths.
         TypeError: ``out`` has another dtype than the result.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[1.0, 2.0], [3.0, 4.0]], device="cpu")
+        >>> aiodev.kernels.vecdot(x, x).numpy_blocking()
+        array([ 5., 25.])
     """
     left, right = (move_last("vecdot", x, axis) for x in arrays_of("vecdot", x1=x1, x2=x2))
     return dot(left, right, out, conjugate=True, name="vecdot")
@@ -90,6 +102,13 @@ def tensordot(
 
     Raises:
         ValueError: those dimensions have different lengths.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x, y = aiodev.ones((2, 3, 4), device="cpu"), aiodev.ones((4, 3, 5), device="cpu")
+        >>> aiodev.kernels.tensordot(x, y, axes=([1, 2], [1, 0])).numpy_blocking()
+        array([[12., 12., 12., 12., 12.],
+               [12., 12., 12., 12., 12.]])
     """
     x1, x2 = arrays_of("tensordot", x1=x1, x2=x2)
     if isinstance(axes, int):

@@ -30,19 +30,42 @@ def checked_axes(name: str, axes: Axes, ndim: int) -> list[int]:
 
 
 def broadcast_arrays(*arrays: aiodev.Array) -> list[aiodev.Array]:
-    """Read-only views of all in the shape that they broadcast to."""
+    """Read-only views of all in the shape that they broadcast to.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> [a.shape for a in aiodev.kernels.broadcast_arrays(x, x.reshape(3, 1))]
+        [(3, 3), (3, 3)]
+    """
     shape = np.broadcast_shapes(*(x.shape for x in arrays))
     return [broadcast_to(x, shape) for x in arrays]
 
 
 def reshape(x: aiodev.Array, /, shape: int | Sequence[int]) -> aiodev.Array:
-    """The same elements in C order in another shape; one length may be -1. A view, or a copy where no view is that."""
+    """The same elements in C order in another shape; one length may be -1. A view, or a copy where no view is that.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(6, device="cpu").reshape(2, 3)
+        >>> aiodev.kernels.reshape(x, (3, -1)).numpy_blocking()
+        array([[0, 1],
+               [2, 3],
+               [4, 5]])
+    """
     (x,) = arrays_of("reshape", x=x)
     return x.reshape(shape)
 
 
 def permute_dims(x: aiodev.Array, /, axes: Sequence[int]) -> aiodev.Array:
-    """The dimensions in another order; a view."""
+    """The dimensions in another order; a view.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(6, device="cpu").reshape(2, 3)
+        >>> aiodev.kernels.permute_dims(x, (1, 0)).shape
+        (3, 2)
+    """
     (x,) = arrays_of("permute_dims", x=x)
     return x.transpose(*checked_axes("permute_dims", axes, x.ndim)) if x.ndim else x
 
@@ -52,6 +75,12 @@ def moveaxis(x: aiodev.Array, source: Axes, destination: Axes, /) -> aiodev.Arra
 
     Raises:
         ValueError: they are not as many.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.empty((2, 3, 4), device="cpu")
+        >>> aiodev.kernels.moveaxis(x, 0, -1).shape
+        (3, 4, 2)
     """
     (x,) = arrays_of("moveaxis", x=x)
     taken, places = (checked_axes("moveaxis", axes, x.ndim) for axes in (source, destination))
@@ -64,7 +93,14 @@ def moveaxis(x: aiodev.Array, source: Axes, destination: Axes, /) -> aiodev.Arra
 
 
 def expand_dims(x: aiodev.Array, /, *, axis: int = 0) -> aiodev.Array:
-    """A new dimension of length 1 at ``axis`` of the result; a view."""
+    """A new dimension of length 1 at ``axis`` of the result; a view.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.expand_dims(x, axis=0).shape
+        (1, 3)
+    """
     (x,) = arrays_of("expand_dims", x=x)
     at = checked_axis("expand_dims", axis, x.ndim + 1)
     return x[(slice(None),) * at + (None,)]
@@ -75,6 +111,12 @@ def squeeze(x: aiodev.Array, /, axis: Axes) -> aiodev.Array:
 
     Raises:
         ValueError: one of them is longer.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.empty((1, 3, 1), device="cpu")
+        >>> aiodev.kernels.squeeze(x, axis=0).shape
+        (3, 1)
     """
     (x,) = arrays_of("squeeze", x=x)
     dropped = checked_axes("squeeze", axis, x.ndim)
@@ -84,7 +126,15 @@ def squeeze(x: aiodev.Array, /, axis: Axes) -> aiodev.Array:
 
 
 def flip(x: aiodev.Array, /, *, axis: Axes | None = None) -> aiodev.Array:
-    """The elements in the opposite order along the axes, along all by default; a view."""
+    """The elements in the opposite order along the axes, along all by default; a view.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(6, device="cpu").reshape(2, 3)
+        >>> aiodev.kernels.flip(x, axis=1).numpy_blocking()
+        array([[2, 1, 0],
+               [5, 4, 3]])
+    """
     (x,) = arrays_of("flip", x=x)
     turned = range(x.ndim) if axis is None else checked_axes("flip", axis, x.ndim)
     return x[tuple(slice(None, None, -1) if a in turned else slice(None) for a in range(x.ndim))]

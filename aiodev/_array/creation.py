@@ -48,17 +48,38 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
 
 
 def empty_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) -> Array:
-    """An array of the same shape, and of the same dtype and device unless given, whose elements are not defined."""
+    """An array of the same shape, and of the same dtype and device unless given, whose elements are not defined.
+
+    Example:
+        >>> import aiodev
+        >>> x = aiodev.ones((2, 3), "int32", "cpu")
+        >>> y = aiodev.empty_like(x, dtype="float32")
+        >>> y.shape, y.dtype
+        ((2, 3), dtype('float32'))
+    """
     return empty(x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device)
 
 
 def zeros(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Array:
-    """An array of zeros; arguments as for :func:`empty`."""
+    """An array of zeros; arguments as for :func:`empty`.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.zeros((2, 2), "int64", "cpu").numpy_blocking()
+        array([[0, 0],
+               [0, 0]])
+    """
     return full(shape, 0, parse_dtype(dtype), device)
 
 
 def ones(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Array:
-    """An array of ones; arguments as for :func:`empty`."""
+    """An array of ones; arguments as for :func:`empty`.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.ones(3, device="cpu").numpy_blocking()
+        array([1., 1., 1.])
+    """
     return full(shape, 1, parse_dtype(dtype), device)
 
 

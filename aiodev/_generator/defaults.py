@@ -135,6 +135,12 @@ def seed_all() -> int:
 
     Raises:
         CaptureError: draws from one of them are being recorded.
+
+    Example:
+        >>> import aiodev
+        >>> seed = aiodev.seed_all()
+        >>> aiodev.default_generator("cpu").initial_seed() == seed
+        True
     """
     number = fresh_seed()
     manual_seed(number)
@@ -142,7 +148,13 @@ def seed_all() -> int:
 
 
 def get_rng_state(device: DeviceLike | None = None) -> bytes:
-    """The state of a device's default generator, as :meth:`Generator.get_state` gives it."""
+    """The state of a device's default generator, as :meth:`Generator.get_state` gives it.
+
+    Example:
+        >>> import aiodev
+        >>> len(aiodev.get_rng_state("cpu"))
+        16
+    """
     return default_generator(device).get_state()
 
 
@@ -152,6 +164,15 @@ def set_rng_state(state: bytes, device: DeviceLike | None = None) -> None:
     Raises:
         TypeError: it is no bytes.
         ValueError: they are no state.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> state = aiodev.get_rng_state("cpu")
+        >>> first = random.random(3, device="cpu").numpy_blocking()
+        >>> aiodev.set_rng_state(state, "cpu")
+        >>> bool((random.random(3, device="cpu").numpy_blocking() == first).all())
+        True
     """
     default_generator(device).set_state(state)
 

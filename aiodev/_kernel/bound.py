@@ -32,6 +32,17 @@ class BoundLaunch(functools.partial[Completion]):
         shape: over how many indices, a tuple.
         stream: where.
         arguments: of the kernel; the arrays among them live as long as this does.
+
+    Example:
+        >>> import aiodev
+        >>> @aiodev.kernel
+        ... def increment(i, x):
+        ...     x[i] += 1
+        >>> x = aiodev.zeros(3, device="cpu")
+        >>> step = increment.bind((3, aiodev.Stream("cpu")), x)
+        >>> done = [step() for _ in range(10)]
+        >>> x.numpy_blocking()
+        array([10., 10., 10.])
     """
 
     kernel: Kernel

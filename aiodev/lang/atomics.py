@@ -33,8 +33,9 @@ def atomic_add(array: Any, index: Index, value: Any) -> Any:
 
     Example:
         >>> import numpy
+        >>> from aiodev import lang
         >>> counts = numpy.zeros(2, "i8")
-        >>> int(atomic_add(counts, 1, 5)), counts.tolist()
+        >>> int(lang.atomic_add(counts, 1, 5)), counts.tolist()
         (0, [0, 5])
     """
     with _update:
@@ -44,7 +45,15 @@ def atomic_add(array: Any, index: Index, value: Any) -> Any:
 
 
 def atomic_min(array: Any, index: Index, value: Any) -> Any:
-    """Lower ``array[index]`` to ``value`` if that is less; a NaN counts as absent. Returns what was there."""
+    """Lower ``array[index]`` to ``value`` if that is less; a NaN counts as absent. Returns what was there.
+
+    Example:
+        >>> import numpy
+        >>> from aiodev import lang
+        >>> x = numpy.array([5, 9])
+        >>> int(lang.atomic_min(x, 0, 3)), x.tolist()
+        (5, [3, 9])
+    """
     with _update:
         old = array[index]
         if value < old or old != old:
@@ -53,7 +62,15 @@ def atomic_min(array: Any, index: Index, value: Any) -> Any:
 
 
 def atomic_max(array: Any, index: Index, value: Any) -> Any:
-    """Raise ``array[index]`` to ``value`` if that is more; a NaN counts as absent. Returns what was there."""
+    """Raise ``array[index]`` to ``value`` if that is more; a NaN counts as absent. Returns what was there.
+
+    Example:
+        >>> import numpy
+        >>> from aiodev import lang
+        >>> x = numpy.array([5, 9])
+        >>> int(lang.atomic_max(x, 0, 7)), x.tolist()
+        (5, [7, 9])
+    """
     with _update:
         old = array[index]
         if value > old or old != old:
@@ -65,6 +82,13 @@ def atomic_cas(array: Any, index: Index, expected: Any, value: Any) -> Any:
     """Write ``value`` to ``array[index]`` if ``expected`` is there; returns what was there.
 
     It was written exactly when the result equals ``expected``. Floats are compared by their bits.
+
+    Example:
+        >>> import numpy
+        >>> from aiodev import lang
+        >>> x = numpy.array([5, 9])
+        >>> int(lang.atomic_cas(x, 0, 5, 1)), int(lang.atomic_cas(x, 1, 5, 1)), x.tolist()
+        (5, 9, [1, 9])
     """
     with _update:
         old = array[index]

@@ -36,7 +36,8 @@ def exp(x: Any) -> Any:
     """e**x, to 0.98 ulp in ``float32`` and 1.05 in ``float64``.
 
     Example:
-        >>> float(exp(0.0))
+        >>> from aiodev import lang
+        >>> float(lang.exp(0.0))
         1.0
     """
     return np.exp(x)
@@ -46,14 +47,21 @@ def exp2(x: Any) -> Any:
     """2**x, to 0.9 ulp; exact for whole numbers.
 
     Example:
-        >>> float(exp2(10.0))
+        >>> from aiodev import lang
+        >>> float(lang.exp2(10.0))
         1024.0
     """
     return np.exp2(x)
 
 
 def expm1(x: Any) -> Any:
-    """e**x - 1, accurate for small x too, to 1.1 ulp."""
+    """e**x - 1, accurate for small x too, to 1.1 ulp.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.expm1(1e-20))
+        1e-20
+    """
     return np.expm1(x)
 
 
@@ -61,14 +69,21 @@ def log(x: Any) -> Any:
     """The natural logarithm, to 0.85 ulp; of 0 minus infinity, of less NaN.
 
     Example:
-        >>> float(log(1.0))
+        >>> from aiodev import lang
+        >>> float(lang.log(1.0))
         0.0
     """
     return np.log(x)
 
 
 def log1p(x: Any) -> Any:
-    """log(1 + x), accurate for small x too, to 0.9 ulp."""
+    """log(1 + x), accurate for small x too, to 0.9 ulp.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.log1p(1e-20))
+        1e-20
+    """
     return np.log1p(x)
 
 
@@ -76,24 +91,43 @@ def log2(x: Any) -> Any:
     """The logarithm to base 2, to 0.8 ulp; exact for powers of two.
 
     Example:
-        >>> float(log2(8.0))
+        >>> from aiodev import lang
+        >>> float(lang.log2(8.0))
         3.0
     """
     return np.log2(x)
 
 
 def log10(x: Any) -> Any:
-    """The logarithm to base 10, to 0.75 ulp."""
+    """The logarithm to base 10, to 0.75 ulp.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.log10(100.0))
+        2.0
+    """
     return np.log10(x)
 
 
 def sinh(x: Any) -> Any:
-    """Hyperbolic sine, to 1.7 ulp."""
+    """Hyperbolic sine, to 1.7 ulp.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.sinh(0.0))
+        0.0
+    """
     return np.sinh(x)
 
 
 def cosh(x: Any) -> Any:
-    """Hyperbolic cosine, to 1.5 ulp."""
+    """Hyperbolic cosine, to 1.5 ulp.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.cosh(0.0))
+        1.0
+    """
     return np.cosh(x)
 
 
@@ -101,7 +135,8 @@ def tanh(x: Any) -> Any:
     """Hyperbolic tangent, to 1.5 ulp.
 
     Example:
-        >>> float(tanh(0.0))
+        >>> from aiodev import lang
+        >>> float(lang.tanh(0.0))
         0.0
     """
     return np.tanh(x)
@@ -111,7 +146,8 @@ def expit(x: Any) -> Any:
     """The logistic function 1 / (1 + e**-x), also called sigmoid, to 1.5 ulp; of real numbers.
 
     Example:
-        >>> float(expit(0.0))
+        >>> from aiodev import lang
+        >>> float(lang.expit(0.0))
         0.5
     """
     return np.exp(x) / (1 + np.exp(x)) if x < 0 else 1 / (1 + np.exp(-x))
@@ -121,7 +157,8 @@ def sin(x: Any) -> Any:
     """Sine, to 1.6 ulp in ``float32`` and 0.82 in ``float64``, of arguments of any size.
 
     Example:
-        >>> float(sin(0.0))
+        >>> from aiodev import lang
+        >>> float(lang.sin(0.0))
         0.0
     """
     return np.sin(x)
@@ -131,12 +168,19 @@ def cos(x: Any) -> Any:
     """Cosine, to 1.6 ulp in ``float32`` and 0.82 in ``float64``, of arguments of any size.
 
     Example:
-        >>> float(cos(0.0))
+        >>> from aiodev import lang
+        >>> float(lang.cos(0.0))
         1.0
     """
     return np.cos(x)
 
 
 def tan(x: Any) -> Any:
-    """Tangent, to 1 ulp, of arguments of any size."""
+    """Tangent, to 1 ulp, of arguments of any size.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.tan(0.0))
+        0.0
+    """
     return np.tan(x)

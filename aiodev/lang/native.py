@@ -19,9 +19,10 @@ def call_native(address: int, *args: Any) -> None:
 
     Example:
         >>> import ctypes, numpy
+        >>> from aiodev import lang
         >>> buffer = numpy.arange(4, dtype="u1")
         >>> memset = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value
-        >>> call_native(memset, buffer, 7, 3); buffer.tolist()
+        >>> lang.call_native(memset, buffer, 7, 3); buffer.tolist()
         [7, 7, 7, 3]
     """
     passed = [_passed(arg) for arg in args]

@@ -14,7 +14,8 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     """``a * b + c``, rounded once where it is compiled; of floats.
 
     Example:
-        >>> fma(2.0, 3.0, 1.0)
+        >>> from aiodev import lang
+        >>> lang.fma(2.0, 3.0, 1.0)
         7.0
     """
     return a * b + c
@@ -26,7 +27,8 @@ def pow(x: Any, y: Any) -> Any:
     Other types are NumPy's ``power``.
 
     Example:
-        >>> float(pow(2.0, 10.0))
+        >>> from aiodev import lang
+        >>> float(lang.pow(2.0, 10.0))
         1024.0
     """
     return np.power(x, y)
@@ -36,7 +38,8 @@ def rsqrt(x: Any) -> Any:
     """``1 / sqrt(x)``.
 
     Example:
-        >>> rsqrt(4.0)
+        >>> from aiodev import lang
+        >>> lang.rsqrt(4.0)
         0.5
     """
     return 1.0 / math.sqrt(x)
@@ -46,7 +49,8 @@ def popcount(x: Any) -> Any:
     """How many bits of an integer are set; of a negative one, in its own width.
 
     Example:
-        >>> popcount(0b1011)
+        >>> from aiodev import lang
+        >>> lang.popcount(0b1011)
         3
     """
     bits = getattr(x, "itemsize", 8) * 8

@@ -33,7 +33,14 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass
 class Conformance:
-    """What ``check_backend`` found: names of the rules kept, and why the others do not apply."""
+    """What ``check_backend`` found: names of the rules kept, and why the others do not apply.
+
+    Example:
+        >>> from aiodev.testing import Conformance
+        >>> found = Conformance(kept=["values_count_from_one"])
+        >>> found.kept, found.not_applicable
+        (['values_count_from_one'], {})
+    """
 
     kept: list[str] = field(default_factory=list)
     not_applicable: dict[str, str] = field(default_factory=dict)
@@ -53,6 +60,14 @@ def check_backend(
         ConformanceError: an AssertionError that names the rule which is broken; queues and memory that the check used
             may then still be in use, so that the backend is best thrown away.
         KeyError: no rule has a name that was given.
+
+    Example:
+        >>> from aiodev.testing import SimulatedBackend, check_backend
+        >>> backend = SimulatedBackend()
+        >>> backend.start()
+        >>> check_backend(backend, rules=["values_count_from_one"]).kept
+        ['values_count_from_one']
+        >>> backend.stop()
     """
     by_name = {rule.name: rule for rule in RULES}
     chosen = RULES if rules is None else [rule if isinstance(rule, Rule) else by_name[rule] for rule in rules]
@@ -73,6 +88,13 @@ def check_rule(backend: Backend, rule: Rule, *, patience: float = 30.0) -> None:
     Raises:
         ConformanceError: the rule is broken, or the backend raised while it was checked (that is the cause).
         NotApplicable: the rule says nothing about this backend.
+
+    Example:
+        >>> from aiodev.testing import RULES, SimulatedBackend, check_rule
+        >>> backend = SimulatedBackend()
+        >>> backend.start()
+        >>> check_rule(backend, RULES[0])
+        >>> backend.stop()
     """
     try:
         with Workbench(backend, patience) as bench:

@@ -33,11 +33,16 @@ class Latch:
     """Holds a stream from now on, until released; leaving the block releases it.
 
     Example:
-        >>> async def overlapping(stream, event):
-        ...     with Latch(stream):
-        ...         stream.record_event(event)
-        ...         assert not event.query()
-        ...     await event
+        >>> import aiodev
+        >>> from aiodev.testing import Latch
+        >>> stream = aiodev.Stream("cpu")
+        >>> with Latch(stream):
+        ...     event = stream.record_event()
+        ...     event.query()
+        False
+        >>> event.synchronize_blocking()
+        >>> event.query()
+        True
     """
 
     def __init__(self, stream: _Gated) -> None:
@@ -62,7 +67,21 @@ class Latch:
 
 
 class QueueLatch:
-    """The same for a backend's queue."""
+    """The same for a backend's queue.
+
+    Example:
+        >>> from aiodev.testing import QueueLatch, SimulatedBackend
+        >>> backend = SimulatedBackend()
+        >>> backend.start()
+        >>> queue, slot = backend.create_queue(0, 0, False)
+        >>> with QueueLatch(backend, queue) as latch:
+        ...     backend.spin(queue, latch.value, 0)  # looks whether it is done: not yet
+        False
+        >>> backend.spin(queue, latch.value, 10**9)
+        True
+        >>> backend.destroy_queue(queue)
+        >>> backend.stop()
+    """
 
     def __init__(self, backend: Backend, queue: int) -> None:
         self.value, self._gate = backend.gate(queue)
@@ -92,6 +111,15 @@ def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) ->
 
     Raises:
         TimeoutError: the workers did not all come within ``timeout`` seconds.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.testing import held_workers
+        >>> stream = aiodev.Stream("cpu")
+        >>> array = aiodev.zeros(8, device="cpu")
+        >>> with held_workers(aiodev.get_backend("cpu")):
+        ...     stream.copy(array, array.reshape(8)).query()
+        False
     """
     count = backend.executor.thread_count
     entered, release = threading.Semaphore(0), threading.Event()

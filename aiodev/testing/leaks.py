@@ -16,7 +16,18 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 class LeakError(AssertionError):
-    """Something is left behind; ``leaks`` has a line for each."""
+    """Something is left behind; ``leaks`` has a line for each.
+
+    Example:
+        >>> from aiodev.testing import LeakError, check_leaks
+        >>> stays = []
+        >>> try:
+        ...     with check_leaks(probes={"stays": lambda: len(stays)}, timeout=0):
+        ...         stays.append(1)
+        ... except LeakError as error:
+        ...     print(error.leaks)
+        ['stays: 1, before 0']
+    """
 
     def __init__(self, leaks: list[str]) -> None:
         self.leaks = leaks
@@ -41,6 +52,8 @@ def check_leaks(
         timeout: seconds.
 
     Example:
+        >>> import os
+        >>> from aiodev.testing import check_leaks
         >>> with check_leaks():
         ...     reading, writing = os.pipe()
         ...     os.close(reading), os.close(writing)

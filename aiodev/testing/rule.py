@@ -14,7 +14,14 @@ __all__ = ["ConformanceError", "NotApplicable", "Rule", "rule"]
 
 
 class ConformanceError(AssertionError):
-    """A backend breaks a rule; ``rule`` is its name, ``promise`` what it says."""
+    """A backend breaks a rule; ``rule`` is its name, ``promise`` what it says.
+
+    Example:
+        >>> from aiodev.testing import ConformanceError
+        >>> print(ConformanceError("order", "Operations run in order.", "2 ran before 1"))
+        order: 2 ran before 1
+        The rule: Operations run in order.
+    """
 
     def __init__(self, rule: str, promise: str, detail: str) -> None:
         self.rule = rule
@@ -27,12 +34,26 @@ class ConformanceError(AssertionError):
 
 
 class NotApplicable(Exception):
-    """A rule says nothing about this backend; the message says why."""
+    """A rule says nothing about this backend; the message says why.
+
+    Example:
+        >>> from aiodev.testing import NotApplicable
+        >>> raise NotApplicable("the device has no timing")
+        Traceback (most recent call last):
+            ...
+        aiodev.testing.rule.NotApplicable: the device has no timing
+    """
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One promise of a backend and the check of it."""
+    """One promise of a backend and the check of it.
+
+    Example:
+        >>> from aiodev.testing import RULES
+        >>> [rule.promise for rule in RULES if rule.name == "values_count_from_one"]
+        ['Submissions return 1, 2, 3, …, SUBMITTED follows at once, and all counters of a fresh queue are zero.']
+    """
 
     name: str
     promise: str

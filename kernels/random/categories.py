@@ -163,6 +163,14 @@ def multinomial(
     Raises:
         KernelError: as :func:`categorical`.
         ValueError: ``n`` is negative, or as :func:`categorical`.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(1)
+        >>> counts = random.multinomial(100, [1, 2, 1], generator=g).numpy_blocking()
+        >>> counts.shape, int(counts.sum())
+        ((3,), 100)
     """
     draws = operator.index(n)
     if draws < 0:

@@ -98,6 +98,14 @@ def normal(
 
     Raises:
         ValueError: ``scale`` is negative, or a parameter is not finite.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(1)
+        >>> x = random.normal(10, 2, 10**6, generator=g).numpy_blocking()
+        >>> bool(abs(x.mean() - 10) < 0.01), bool(abs(x.std() - 2) < 0.01)
+        (True, True)
     """
     if not (math.isfinite(loc) and math.isfinite(scale) and scale >= 0):
         raise ValueError(f"normal: expected a finite loc and scale >= 0, got loc={loc!r}, scale={scale!r}")
@@ -122,6 +130,14 @@ def exponential(
 
     Raises:
         ValueError: ``scale`` is negative, or not finite.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(1)
+        >>> x = random.exponential(3, 10**6, generator=g).numpy_blocking()
+        >>> bool(x.min() > 0), bool(abs(x.mean() - 3) < 0.02)
+        (True, True)
     """
     if not (math.isfinite(scale) and scale >= 0):
         raise ValueError(f"exponential: expected a finite scale >= 0, got scale={scale!r}")

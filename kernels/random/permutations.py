@@ -211,6 +211,16 @@ def shuffle(x: aiodev.Array, axis: int = 0, *, generator: aiodev.Generator | Non
 
     Raises:
         ValueError: it has no such axis.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(1)
+        >>> x = aiodev.arange(6, device="cpu")
+        >>> random.shuffle(x, generator=g) is x
+        True
+        >>> sorted(x.numpy_blocking().tolist())
+        [0, 1, 2, 3, 4, 5]
     """
     if not isinstance(x, aiodev.Array):
         raise TypeError(f"shuffle: expected an aiodev.Array, got {type(x).__name__}")

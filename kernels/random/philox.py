@@ -28,6 +28,14 @@ def block(low: Any, high: Any, seed: Any) -> Any:
 
     Draws count in ``low``. ``high`` is 0 but for elements that need more words than one block has: those take further
     blocks with the same ``low``, which belongs to no other draw.
+
+    Example:
+        >>> import aiodev, numpy as np
+        >>> from aiodev.kernels import random
+        >>> [int(word) for word in random.block(np.uint64(0), np.uint64(0), np.uint64(1))]
+        [3823634032, 3842641596, 2515673792, 3054873127]
+        >>> random.random_raw(4, generator=aiodev.Generator("cpu").manual_seed(1)).numpy_blocking().tolist()
+        [3823634032, 3842641596, 2515673792, 3054873127]
     """
     c0, c1, c2, c3 = low, low >> HALF, high, high >> HALF
     k0, k1 = seed & LOW, seed >> HALF

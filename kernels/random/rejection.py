@@ -139,6 +139,14 @@ def gamma(
 
     Raises:
         ValueError: ``alpha`` is not positive, ``scale`` is negative, or one is not finite.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(1)
+        >>> x = random.gamma(2.0, 3.0, 10**5, generator=g).numpy_blocking()
+        >>> bool(abs(x.mean() - 6) < 0.1)
+        True
     """
     if not (math.isfinite(alpha) and math.isfinite(scale) and alpha > 0 and scale >= 0):
         raise ValueError(f"gamma: expected finite alpha > 0 and scale >= 0, got alpha={alpha!r}, scale={scale!r}")
@@ -170,6 +178,13 @@ def poisson(
 
     Raises:
         ValueError: ``lam`` is negative, NaN or too large, for the dtype too.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(1)
+        >>> random.poisson(4.0, 6, generator=g).numpy_blocking()
+        array([7, 6, 4, 1, 5, 3])
     """
     if not 0 <= lam <= _GREATEST_MEAN:
         raise ValueError(f"poisson: expected a mean from 0 to {_GREATEST_MEAN:g}, got lam={lam!r}")

@@ -145,6 +145,14 @@ def uniform(
 
     Raises:
         ValueError: the bounds are not finite, or ``low`` is not less than ``high`` in that dtype.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(1)
+        >>> x = random.uniform(-1, 1, 1000, generator=g).numpy_blocking()
+        >>> bool((x >= -1).all() and (x < 1).all())
+        True
     """
     target = prepare("uniform", shape, dtype, device, generator, out)
     kind = target.flat.dtype
@@ -170,6 +178,14 @@ def bernoulli(
 
     Raises:
         ValueError: ``p`` is not between 0 and 1.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev.kernels import random
+        >>> g = aiodev.Generator("cpu").manual_seed(1)
+        >>> tosses = random.bernoulli(0.25, 10**6, generator=g).numpy_blocking()
+        >>> tosses.dtype, bool(abs(tosses.mean() - 0.25) < 0.002)
+        (dtype('bool'), True)
     """
     if not 0 <= p <= 1:
         raise ValueError(f"bernoulli: expected a probability between 0 and 1, got p={p!r}")

@@ -184,7 +184,7 @@ def test_where_clip_and_astype() -> None:
     check(kernels.clip(array, min=0), host.clip(0, None))
     check(kernels.clip(array, max=on_device(host[::-1])), np.minimum(host, host[::-1]))
     check(kernels.clip(array), host)
-    for dtype in ("i4", "?", "f8", "c16"):
+    for dtype in ("i4", "?", "f2", "f8", "c16"):
         check(kernels.astype(array, dtype), host.astype(dtype))
     assert kernels.astype(array, "f4", copy=False) is array
     assert kernels.astype(array, "f4") is not array
