@@ -17,7 +17,8 @@ import generators
 import kernel_compile
 import kernel_launch
 import library_elementwise
-from harness import Figure, Run, draw, print_table, write_json, write_rst
+from harness import Figure, Run, print_table, write_json, write_rst
+from picture import draw_group, draw_readme
 
 GROUPS = {
     "core": (core_submit, core_device, core_loop),
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="as little as possible of everything")
     parser.add_argument("--repeats", type=int, default=7, help="rounds, of which the median counts (default: 7)")
     parser.add_argument("--json", type=Path, default=Path("bench-output/bench.json"), help="where to write the outcome")
-    parser.add_argument("--rst", type=Path, help="folder to write performance-GROUP.txt to, and the README's picture")
+    parser.add_argument("--rst", type=Path, help="folder to write performance-GROUP.txt and the pictures to")
     options = parser.parse_args()
     if unknown := set(options.names) - set(FIGURES) - set(GROUPS):
         parser.error(f"nothing is called {', '.join(sorted(unknown))}")
@@ -65,8 +66,10 @@ def main() -> None:
             if set(figures_of(group)) <= set(figures):
                 measured = [figures[name] for name in figures_of(group)]
                 write_rst(options.rst / f"performance-{group}.txt", measured, run)
+                if group != "core":
+                    draw_group(measured, options.rst / f"performance-{group}.svg")
         if {"await-hot", "busy-loop"} <= set(figures):
-            draw([figures["await-hot"], figures["busy-loop"]], options.rst / "performance.svg")
+            draw_readme(figures["await-hot"], figures["busy-loop"], options.rst / "performance.svg")
 
 
 if __name__ == "__main__":

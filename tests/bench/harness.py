@@ -21,7 +21,7 @@ from pathlib import Path
 
 import aiodev
 
-__all__ = ["Bar", "Case", "Figure", "Run", "draw", "print_table", "write_json", "write_rst"]
+__all__ = ["Bar", "Case", "Figure", "Run", "format_value", "print_table", "write_json", "write_rst"]
 
 #: Measures once and returns the figure, in its unit; a function or a coroutine function.
 Case = Callable[[], float | Awaitable[float]]
@@ -190,24 +190,3 @@ def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
             f"     - {'; '.join(ratios)}",
         ]
     path.write_text("\n".join(lines) + "\n")
-
-
-def draw(figures: list[Figure], path: Path) -> None:
-    """One chart of bars for each figure, side by side."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    width = 5.2 * len(figures)
-    picture, charts = plt.subplots(1, len(figures), figsize=(width, 2.4), squeeze=False, layout="constrained")
-    for chart, figure in zip(charts[0], figures, strict=True):
-        names = list(figure.values)[::-1]
-        colours = ["tab:blue" if name.startswith("aiodev") else "0.7" for name in names]
-        bars = chart.barh(names, [figure.values[name] for name in names], color=colours)
-        chart.bar_label(bars, [f"{format_value(figure.values[name])} {figure.unit}" for name in names], padding=3)
-        chart.set_title(figure.name, loc="left", fontsize="medium")
-        chart.spines[["top", "right", "bottom"]].set_visible(False)
-        chart.set(xticks=[], xlim=(0, 1.3 * max(figure.values.values())))
-    picture.savefig(path, metadata={"Date": None})
-    plt.close(picture)
