@@ -119,4 +119,4 @@ async def _beat(lags: deque[float]) -> None:
     while True:
         before = time.perf_counter()
         await asyncio.sleep(0.001)
-        lags.append(time.perf_counter() - before - 0.001)
+        lags.append(max(0.0, time.perf_counter() - before - 0.001))
