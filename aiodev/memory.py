@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from aiodev._core.registry import DeviceLike, registry
-from aiodev._memory.caching import Block, Segment
+from aiodev._memory.block import HOLE, LIVE, Block, Segment
 from aiodev._memory.lease import Lease
 from aiodev._memory.pools import known_pool, pool_for
 from aiodev._memory.stats import Totals, summarise
@@ -84,19 +84,24 @@ def memory_snapshot(device: DeviceLike | None = None) -> list[dict[str, Any]]:
         found.append({
             "device": str(pool.device if pool else ""),
             "address": segment.address,
-            "total_size": segment.nbytes,
-            "allocated_size": sum(block.size for block in blocks if not block.cached),
-            "blocks": [{"address": block.address, "size": block.size, "state": _state(block)} for block in blocks],
+            "total_size": segment.mapped(),
+            "segment_type": segment.kind.name,
+            "is_expandable": segment.growable,
+            "allocated_size": sum(block.size for block in blocks if block.state == LIVE),
+            "blocks": [
+                {"address": block.address, "size": block.size, "state": _state(block)}
+                for block in blocks if block.state != HOLE
+            ],
         })  # fmt: skip
 
     if pool is not None:
         pool.settle()
-        pool.each_block(add)
+        pool.each_segment(add)
     return found
 
 
 def _state(block: Block) -> str:
-    if not block.cached:
+    if block.state == LIVE:
         return "active_allocated"
     return "inactive" if block.timeline is None else "active_pending_free"
 
@@ -127,9 +132,9 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction={fraction!r}: expected a number from 0 to 1")
     pool = pool_for(device)
-    pool.limit = None
+    pool.supply.limit = None
     if fraction < 1:
-        pool.limit = int(fraction * pool.info()[1])
+        pool.supply.limit = int(fraction * pool.info()[1])
 
 
 def lease(nbytes: int, device: DeviceLike | None = None) -> Lease:

@@ -58,6 +58,19 @@ def _at_least(least: int) -> Callable[[str], int]:
     return parse
 
 
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("a number from 0 to 1")
+    return value
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("0 or 1")
+    return text == "1"
+
+
 def _setting(name: str, default: Callable[[], T], parse: Callable[[str], T], doc: str) -> Any:
     return field(default_factory=default, metadata={"name": name, "parse": parse, "doc": doc})
 
@@ -110,6 +123,19 @@ class Settings:
         _cache_directory,
         lambda text: str(Path(text).expanduser().absolute()),
         "Where compiled kernels are kept.",
+    )
+
+    memory_gc_threshold: float = _setting(
+        "AIODEV_MEMORY_GC_THRESHOLD",
+        lambda: 0.0,
+        _fraction,
+        "Which part of a device's memory may be reserved before cached memory is given back to make room; 0 for all of it.",
+    )
+    debug: bool = _setting(
+        "AIODEV_DEBUG",
+        lambda: False,
+        _switch,
+        "1: freed memory that the host can touch is poisoned, and writes to it, or beyond an array's end, are reported.",
     )
 
     @classmethod

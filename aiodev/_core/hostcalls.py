@@ -80,7 +80,7 @@ class Call:
 
     def submit(self) -> int:
         """Append it; returns its number on the timeline."""
-        gate = self._gate = self._timeline.gate()
+        gate = self._gate = self._timeline.gate(by_program=True)
         watcher.watch(self._timeline, gate.value - 1, self._its_turn)
         return gate.value
 

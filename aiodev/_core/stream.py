@@ -211,7 +211,7 @@ class Stream:
         self._check_room()
         if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
             raise TypeError(f"wait_future: expected a future, a task or a coroutine, got {awaitable!r}")
-        gate = self.timeline.gate()
+        gate = self.timeline.gate(by_program=True)
         outcome = Outcome()
         try:
             Bridge(gate, outcome).follow(awaitable)
@@ -225,9 +225,9 @@ class Stream:
         result.outcome = outcome
         return result
 
-    def _gate(self) -> Gate:
-        """Hold the stream until the gate is opened."""
-        return self.timeline.gate()
+    def _gate(self, by_program: bool = False) -> Gate:
+        """Hold the stream until the gate is opened; see :meth:`Timeline.gate`."""
+        return self.timeline.gate(by_program)
 
     def _keep(self, value: int, needed: object) -> None:
         """Hold a reference until operation ``value`` is done."""

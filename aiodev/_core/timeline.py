@@ -95,6 +95,7 @@ class Timeline:
         "entry",
         "faults",
         "frontier",
+        "held",
         "label",
         "lost",
         "operations",
@@ -115,6 +116,7 @@ class Timeline:
         self.spin_ns = settings.spin_us * 1000
         self.spin_skips = 0
         self.parked = 0  # wait sets with waiters of this timeline
+        self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved
         self._kept: deque[tuple[int, object]] = deque()
         self.faults = FaultLog()
@@ -154,12 +156,14 @@ class Timeline:
         """Call ``callback`` whenever ``operations`` is replaced."""
         self._bound = callback
 
-    def gate(self) -> Gate:
-        """Hold the timeline until the host opens the gate that is returned."""
+    def gate(self, by_program: bool = False) -> Gate:
+        """Hold the timeline until the gate that is returned is opened; ``by_program``: when the program sees fit."""
         value, handle = self.operations.gate(self.queue)
-        return Gate(value, partial(self._open_gate, handle), self.faults.gate_errors.__setitem__)
+        self.held += by_program
+        return Gate(value, partial(self._open_gate, handle, by_program), self.faults.gate_errors.__setitem__)
 
-    def _open_gate(self, handle: int | DeferredGate, failed: bool) -> None:
+    def _open_gate(self, handle: int | DeferredGate, by_program: bool, failed: bool) -> None:
+        self.held -= by_program
         if self.lost is not None:
             return  # in a forked child native code must not run: a worker of the parent may have held a lock at the fork
         if isinstance(handle, DeferredGate):

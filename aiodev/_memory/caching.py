@@ -3,21 +3,25 @@
 **Problem.** Raw allocation is slow everywhere (a driver call that may wait for the device; page faults), so freed memory is
 kept and handed out again. It may still be in use by queued work when it is freed, and the host must not wait for that.
 
+**How.** In two layers. *Bins* hold blocks as they were freed, one bin for each size: a program that asks again for what it asked
+for before is served there, without a lock. What no bin has comes from the *extents* of free memory, by best fit, and is cut to
+size. Before memory is taken from the backend, bins that hold much are emptied into the extents, where neighbours are joined.
+
 **Invariants.**
 
 1.  A block is handed out to a timeline only if each use it was freed with is done, or is ordered before whatever that
     timeline is given from now on: on the same timeline, or because that timeline's frontier says so.
-2.  Blocks of one size class are interchangeable; a request gets a block of its class or none. A class is at most 1/8 larger
-    than the request, or 511 bytes where that is more.
-3.  ``allocated`` is the sum of the blocks in use, ``reserved`` that of the segments held. Memory goes back to the backend by
-    whole segments, with every block cached and no use running.
-4.  A block is in use, or in the ``free`` list of its bin, or in the hands of one thread that is looking for a block.
+2.  A block in use has the size of its bin: the request's, rounded up by at most 1/16, or 511 bytes where that is more.
+3.  ``allocated`` is the sum of the blocks in use, ``reserved`` that of the segments' memory. Memory goes back to the backend only
+    where no use is running.
+4.  The blocks of a segment cover it without gaps or overlaps. Each is live, or cached in its bin, or free in the extents, or a
+    hole, or in the hands of one thread that is looking for memory.
 
 The common case takes no lock: lists' ``append`` and ``pop`` are atomic, and so is a statement that calls nothing. A lock
-guards segments only. ``release`` runs wherever the garbage collector likes, so it takes none.
+guards segments and extents. ``release`` runs wherever the garbage collector likes, so it takes none.
 
-Nothing here does input or output but through :class:`RawMemory`, and a timeline is whatever has ``counters`` and
-``frontier``; so the policy is tested against a model.
+Nothing here does input or output but through :class:`~aiodev._memory.supply.RawMemory`, and a timeline is whatever has
+``counters`` and a ``frontier``; so the policy is tested against a model.
 """
 
 from __future__ import annotations
@@ -25,169 +29,110 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend import COMPLETED
 from aiodev._core.errors import OutOfMemoryError
+from aiodev._core.finalizing import until_exit
+from aiodev._core.holding import hold_until
+from aiodev._memory.block import CACHED, LIVE, Bin, Block, Segment
 from aiodev._memory.buffer import Buffer
+from aiodev._memory.extents import SEARCH
 from aiodev._memory.stats import Totals
+from aiodev._memory.supply import GRANULE, SMALL, RawMemory, Supply
 
 if TYPE_CHECKING:
     from aiodev._core.device import Device
     from aiodev._core.timeline import Timeline
 
-__all__ = ["Bin", "Block", "CachingAllocator", "RawMemory", "Segment", "size_class"]
+__all__ = ["CachingAllocator", "DeviceBuffer", "size_class"]
 
-GRANULE = 512
-#: Requests up to this are carved from shared segments.
-SMALL = 1 << 20
-SEGMENT = 2 << 20
-#: How many blocks of a bin are looked at, at most, before new memory is taken.
-SEARCH = 64
-_OPEN_SEGMENTS = 8
 _REQUESTS_KEPT = 4096
-
-
-class RawMemory(Protocol):
-    """What the allocator takes memory from."""
-
-    def allocate(self, nbytes: int) -> int:
-        """Address of fresh memory; MemoryError when there is none."""
-
-    def deallocate(self, address: int, nbytes: int) -> None:
-        """Give it back."""
-
-    def info(self) -> tuple[int, int]:
-        """Bytes free and in total."""
+#: Bins are emptied before memory is taken if they hold this much of what there is.
+_WORTHWHILE = 1 / 8
 
 
 def size_class(nbytes: int) -> int:
-    """The size of the blocks that serve a request: 8 sizes for each doubling, multiples of 512."""
+    """The size of the blocks that serve a request: 16 sizes for each doubling, multiples of 512."""
     last = nbytes - 1
-    if last < 8 * GRANULE:
+    if last < 16 * GRANULE:
         return GRANULE if last < GRANULE else (last // GRANULE + 1) * GRANULE
-    shift = last.bit_length() - 4
+    shift = last.bit_length() - 5
     return ((last >> shift) + 1) << shift
 
 
-class Segment:
-    """One raw allocation."""
+@until_exit
+class DeviceBuffer(Buffer):
+    """Memory of a :class:`CachingAllocator`."""
 
-    __slots__ = ("address", "blocks", "nbytes", "used")
+    __slots__ = ()
 
-    def __init__(self, address: int, nbytes: int) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.used = 0  # bytes that have become blocks
-        self.blocks: list[Block] = []
+    block: Block
+    source: CachingAllocator
 
+    def __del__(self) -> None:
+        """Cache the block, with the uses that are still running."""
+        block = self.block
+        timeline, value, read = self._timeline, self._value, self._read
+        if self._uses is None and (not read or self._reader is timeline):
+            if value < read:
+                value = read
+            if timeline.counters[COMPLETED] >= value:
+                block.timeline = None
+            else:
+                block.timeline, block.value = timeline, value
+        else:
+            self._leave_uses(block)
+        source = self.source
+        totals = source.totals
+        totals.allocated -= block.size
+        totals.frees += 1
+        block.state = CACHED
+        block.bin.free.append(block)  # type: ignore[union-attr]
+        if block.timeline is not None and not block.listed:
+            block.listed = True
+            source.pending.append(block)
+        if source.pending:
+            source.forget_done()
 
-class Bin:
-    """The blocks of one size that are free."""
-
-    __slots__ = ("free", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.free: list[Block] = []
-
-
-class Block:
-    """A piece of a segment, through all its lives.
-
-    While it is cached: the use that it was freed with, ``timeline`` being None when that is done. While it is in use: what
-    its buffer inherited.
-    """
-
-    __slots__ = ("address", "bin", "cached", "segment", "size", "timeline", "uses", "value")
-
-    def __init__(self, address: int, home: Bin, segment: Segment) -> None:
-        self.address = address
-        self.bin = home
-        self.size = home.size
-        self.segment = segment
-        self.cached = False
-        self.timeline: Timeline | None = None
-        self.value = 0
-        self.uses: dict[Timeline, int] | None = None
-
-    def settle(self) -> bool:
-        """Forget the uses that are done; whether none is left. Only for the one thread that holds the block."""
-        if self.uses is not None:
-            left = {t: v for t, v in self.uses.items() if t.counters[COMPLETED] < v}
-            if len(left) > 1:
-                self.uses = left
-                return False
-            self.timeline, self.value = next(iter(left.items())) if left else (None, 0)
-            self.uses = None
-        timeline = self.timeline
-        if timeline is not None and timeline.counters[COMPLETED] >= self.value:
-            self.timeline = None
-        return self.timeline is None
-
-    def forget(self) -> bool:
-        """Forget the timeline of a cached block if its use is done; False if it is not. For any thread.
-
-        From the test to the store nothing is called, so that nobody takes the block in between.
-        """
-        if self.uses is None:
-            timeline = self.timeline
-            if self.cached and timeline is not None:
-                if timeline.counters[COMPLETED] < self.value:
-                    return False
-                self.timeline = None
-            return True
-        try:
-            self.bin.free.remove(self)
-        except ValueError:  # somebody has it
-            return True
-        done = self.settle()
-        self.bin.free.append(self)
-        return done
-
-    def offer(self, timeline: Timeline) -> bool:
-        """Whether ``timeline`` may have the block (invariant 1); then its use is one of that timeline."""
-        if self.settle():
-            return True
-        clock = timeline.frontier[1]
-        own = 0
-        for t, v in ((self.timeline, self.value),) if self.uses is None else self.uses.items():
-            if t is timeline:
-                own = v
-            elif clock.get(t, 0) < v:  # type: ignore[arg-type]
-                return False
-        if self.uses is not None or self.timeline is not timeline:
-            # The wait that the frontier stems from is done only after all that it implies: it stands for the other uses.
-            own = max(own, timeline.frontier[0])
-        self.timeline, self.value, self.uses = timeline, own, None
-        return True
+    def _leave_uses(self, block: Block) -> None:
+        uses: dict[Timeline, int] = {}
+        for timeline, value in self.uses():
+            if uses.get(timeline, 0) < value:
+                uses[timeline] = value
+        block.uses = uses
+        block.settle()
 
 
 _new = object.__new__
 
 
 class CachingAllocator:
-    """The memory of one device.
+    """The memory of one device, or a pool of it that serves nobody else.
 
     Args:
         device: the device.
         raw: where memory comes from.
         host_accessible: whether the host may touch it.
+        hold: see :func:`~aiodev._core.holding.hold_until`.
     """
 
-    def __init__(self, device: Device, raw: RawMemory, host_accessible: bool) -> None:
+    def __init__(
+        self, device: Device, raw: RawMemory, host_accessible: bool, hold: Callable[[Any, Any], int | None] = hold_until
+    ) -> None:
         self.device = device
         self.host_accessible = host_accessible
         self.totals = Totals()
-        self.limit: int | None = None  #: bytes that may be reserved; None for any number
-        self.segments: dict[int, Segment] = {}
-        self._raw = raw
+        self.supply = Supply(raw, self.totals)
+        self.hooks: list[Callable[[Device, int], object]] = []
+        self.pending: deque[Block] = deque()  #: cached or free blocks with a timeline to forget
+        self.recording = False  #: whether sites of allocations are noted
+        self._hold = hold
         self._bins: dict[int, Bin] = {}
         self._bin_of_request: dict[int, Bin] = {}
-        self._open: list[Segment] = []
-        self._pending: deque[Block] = deque()
         # Re-entrant: an allocation in a finalizer that the garbage collector runs while this thread holds it.
         self._lock = threading.RLock()
+        self._looking = False  # a thread is at work on segments and extents
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """A buffer for work that ``timeline`` is given from now on.
@@ -201,67 +146,38 @@ class CachingAllocator:
         try:
             block = home.free.pop()
         except IndexError:
-            block = self._new_block(home)
-        if block.timeline is None:
+            block = self._find(home, timeline)
+        used_by = block.timeline
+        if used_by is None:
             value = 0
-        elif block.timeline is timeline and block.uses is None:
+        elif used_by is timeline and block.uses is None:
             value = block.value
         else:
             block = self._search(home, block, timeline)
             value = 0 if block.timeline is None else block.value
-        block.cached = False
+        block.state = LIVE
         totals = self.totals
         totals.allocations += 1
         totals.allocated_ever += block.size
         totals.allocated += block.size
         if totals.allocated > totals.peak_allocated:
             totals.peak_allocated = totals.allocated
-        buffer = _new(Buffer)  # what its constructor does, in half the time
+        buffer = _new(DeviceBuffer)  # what its constructor does, in half the time
         buffer.address = block.address
         buffer.source = self
         buffer.block = block
-        buffer._timeline = timeline
+        buffer._timeline = buffer._reader = timeline
         buffer._value = value
-        buffer._reader = timeline
         buffer._read = 0
         buffer._uses = None
         return buffer
 
-    def release(self, buffer: Buffer) -> None:
-        """Cache a dead buffer's block, with the uses that are still running."""
-        block: Block = buffer.block
-        timeline, value, uses = buffer._timeline, buffer._value, buffer._uses
-        if buffer._read:
-            reader, read = buffer._reader, buffer._read
-            if reader is timeline:
-                value = max(value, read)
-            else:
-                uses = {} if uses is None else uses
-                uses[reader] = max(read, uses.get(reader, 0))
-        if uses is not None:
-            if uses.get(timeline, 0) < value:
-                uses[timeline] = value
-            block.uses, block.timeline = uses, timeline
-            if not block.settle():
-                self._pending.append(block)
-        elif timeline.counters[COMPLETED] >= value:
-            block.timeline = None
-        else:
-            block.timeline, block.value = timeline, value
-            self._pending.append(block)
-        self.totals.allocated -= block.size
-        self.totals.frees += 1
-        block.cached = True
-        block.bin.free.append(block)
-        if self._pending:
-            self._forget_done()
-
-    def _forget_done(self) -> None:
+    def forget_done(self) -> None:
         """Let go of timelines whose work is done, in order of release; two at each release keep up with what comes in.
 
         A cached block must not keep a closed stream's queue, so this cannot be left to the next use of the block.
         """
-        pending = self._pending
+        pending = self.pending
         for _ in range(2):
             try:
                 block = pending.popleft()
@@ -270,6 +186,7 @@ class CachingAllocator:
             if not block.forget():
                 pending.appendleft(block)
                 return
+            block.listed = False
 
     # Slow paths
 
@@ -279,68 +196,147 @@ class CachingAllocator:
         size = size_class(nbytes)
         if len(self._bin_of_request) >= _REQUESTS_KEPT:
             self._bin_of_request.clear()
-        found = self._bin_of_request[nbytes] = self._bins.setdefault(size, Bin(size))
+        supply = self.supply
+        kind = supply.small if size <= SMALL else supply.large
+        found = self._bin_of_request[nbytes] = self._bins.setdefault(size, Bin(size, kind))
         return found
 
     def _search(self, home: Bin, unfit: Block, timeline: Timeline) -> Block:
-        """A block of the bin that ``timeline`` may have, or a new one; ``unfit`` was taken from the bin."""
+        """A block of the bin's size that ``timeline`` may have; ``unfit`` was taken from the bin."""
         taken = [unfit]
         try:
-            while not taken[-1].offer(timeline):
+            while not taken[-1].serves(timeline):
                 if len(taken) >= SEARCH:
                     break
                 taken.append(home.free.pop())
             else:
-                return taken.pop()
+                block = taken.pop()
+                self.totals.ordered += block.hand_to(timeline)
+                return block
         except IndexError:
             pass
         finally:
             home.free.extend(reversed(taken))
         self.totals.passed_over += 1
-        return self._new_block(home)
+        return self._find(home, timeline)
 
-    def _new_block(self, home: Bin) -> Block:
+    def _find(self, home: Bin, timeline: Timeline) -> Block:
+        """A block of the bin's size from the extents, or, in this order: from the bins of other sizes, from the backend."""
         with self._lock:
-            if home.size <= SMALL:
-                for segment in reversed(self._open):
-                    if segment.nbytes - segment.used >= home.size:
-                        return self._carve(segment, home)
-            segment = self._reserve(SEGMENT if home.size <= SMALL else home.size)
-            block = self._carve(segment, home)
-            if home.size <= SMALL:
-                self._open.append(segment)
-                del self._open[:-_OPEN_SEGMENTS]
+            if self._looking:  # a finalizer allocates, in the midst of what this thread does here
+                return self._own_segment(home)
+            self._looking = True
+            try:
+                block = self._cut(home, timeline)
+            finally:
+                self._looking = False
+            self.totals.ordered += block.hand_to(timeline)
             return block
 
-    def _carve(self, segment: Segment, home: Bin) -> Block:
-        block = Block(segment.address + segment.used, home, segment)
-        segment.used += home.size
-        segment.blocks.append(block)
+    def _cut(self, home: Bin, timeline: Timeline) -> Block:
+        kind, size = home.kind, home.size
+        block = kind.take(size, timeline)
+        if block is None and self._worth_emptying(home):
+            self._empty_bins(home)
+            block = kind.take(size, timeline)
+        if block is None:
+            if self.supply.crowded(size):
+                self._make_room(size)
+            try:
+                block = self.supply.grow(kind, size, timeline)
+            except MemoryError as error:
+                block = self._in_need(home, timeline, error)
+        block.bin = home
         return block
 
-    def _reserve(self, nbytes: int) -> Segment:
-        totals = self.totals
-        try:
-            address = self._take(nbytes)
-        except MemoryError:
-            totals.retries += 1
-            self.empty_cache()
+    def _worth_emptying(self, home: Bin) -> bool:
+        kind = home.kind
+        cached = sum(len(other.free) * other.size for other in list(self._bins.values()) if other.kind is kind)
+        return cached + kind.nbytes >= home.size and cached >= _WORTHWHILE * self.totals.reserved
+
+    def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
+        """Join what is cached, of one kind or of both, with the extents."""
+        for home in list(self._bins.values()):
+            if like is None or home.kind is like.kind:
+                taken: list[Block] = []
+                try:
+                    while True:
+                        taken.append(home.free.pop())
+                except IndexError:
+                    pass
+                for block in taken:
+                    if not block.settle() and block.uses is not None and not whatever_uses_it:
+                        home.free.append(block)
+                    else:
+                        home.kind.add(block, whatever_uses_it)
+        for kind in (self.supply.small, self.supply.large):
+            kind.rejoin(whatever_uses_it)
+            for block in kind.blocks():
+                if block.timeline is not None and not block.listed:
+                    block.listed = True
+                    self.pending.append(block)
+
+    def _make_room(self, nbytes: int) -> None:
+        """Give back what has been free for long, before more than the threshold is reserved."""
+        self._empty_bins()
+        self.totals.collected += self.supply.release(self.supply.idle(), nbytes)
+
+    def _in_need(self, home: Bin, timeline: Timeline, error: MemoryError) -> Block:
+        """A block when the backend has no more."""
+        self.totals.retries += 1
+        hooks = list(self.hooks)
+        while True:
+            self._empty_bins()
+            block = home.kind.take(home.size, timeline)
+            if block is not None:
+                return block
+            self.supply.release(self.supply.idle())
             try:
-                address = self._take(nbytes)
-            except MemoryError as error:
-                totals.out_of_memory += 1
-                raise self.out_of_memory(nbytes) from error
-        segment = self.segments[address] = Segment(address, nbytes)
-        totals.reserve(nbytes)
-        return segment
+                return self.supply.grow(home.kind, home.size, timeline)
+            except MemoryError:
+                pass
+            block = self._wait_for(home, timeline)
+            if block is not None:
+                return block
+            if not hooks:
+                break
+            self._call(hooks.pop(0), home.size)
+        self.totals.out_of_memory += 1
+        raise self.out_of_memory(home.size) from error
+
+    def _call(self, hook: Callable[[Device, int], object], nbytes: int) -> None:
+        """Let a hook drop what it can; it may allocate and free."""
+        self._looking = False
+        try:
+            hook(self.device, nbytes)
+        finally:
+            self._looking = True
+
+    def _wait_for(self, home: Bin, timeline: Timeline) -> Block | None:
+        """Memory that other timelines' work still uses, with ``timeline`` held until that is done."""
+        self._empty_bins(whatever_uses_it=True)
+        block = home.kind.take(home.size, None)
+        if block is None:
+            return None
+        value = self._hold(timeline, block.pending())
+        if value is None:
+            home.kind.add(block)
+            return None
+        self.totals.waits += 1
+        block.timeline, block.value, block.uses = timeline, value, None
+        return block
+
+    def _own_segment(self, home: Bin) -> Block:
+        try:
+            block = self.supply.segment_for(home.kind, home.size)
+        except MemoryError as error:
+            raise self.out_of_memory(home.size) from error
+        block.bin = home
+        return block
 
     def info(self) -> tuple[int, int]:
         """Bytes that the device has left for this process, and in total."""
-        free, total = self._raw.info()
-        if self.limit is not None:
-            total = min(total, self.limit)
-            free = max(0, min(free, self.limit - self.totals.reserved))
-        return free, total
+        return self.supply.info()
 
     def out_of_memory(self, nbytes: int) -> OutOfMemoryError:
         """The error, with the figures of now."""
@@ -350,56 +346,32 @@ class CachingAllocator:
             str(self.device), nbytes, allocated=totals.allocated, reserved=totals.reserved, free=free, total=total
         )
 
-    def _take(self, nbytes: int) -> int:
-        if self.limit is not None and self.totals.reserved + nbytes > self.limit:
-            raise MemoryError(f"{self.limit:,} bytes is this process's limit")
-        return self._raw.allocate(nbytes)
-
     def empty_cache(self) -> int:
-        """Give every segment back whose blocks are all cached and done with; returns how many bytes."""
+        """Give all memory back that is cached and done with; returns how many bytes."""
         with self._lock:
-            returned = 0
-            for segment in self._take_idle_segments():
-                self._raw.deallocate(segment.address, segment.nbytes)
-                self.totals.unreserve(segment.nbytes)
-                returned += segment.nbytes
-            return returned
-
-    def _take_idle_segments(self) -> list[Segment]:
-        """Remove idle segments, with their blocks, from all that the allocator knows."""
-        taken: list[Block] = []
-        for home in list(self._bins.values()):
+            if self._looking:
+                return 0
+            self._looking = True
             try:
-                while True:
-                    taken.append(home.free.pop())
-            except IndexError:
-                pass
-        idle: dict[int, int] = {}
-        for block in taken:
-            if block.settle():
-                idle[block.segment.address] = idle.get(block.segment.address, 0) + 1
-        gone = [s for s in self.segments.values() if s.blocks and idle.get(s.address, 0) == len(s.blocks)]
-        for segment in gone:
-            del self.segments[segment.address]
-        self._open = [segment for segment in self._open if segment not in gone]
-        for block in taken:
-            if block.segment.address in self.segments:
-                block.bin.free.append(block)
-        return gone
+                self._empty_bins()
+                return self.supply.release(self.supply.idle())
+            finally:
+                self._looking = False
 
     def settle(self) -> None:
         """Let go of every timeline whose work is done."""
-        for _ in range(len(self._pending)):
+        for _ in range(len(self.pending)):
             try:
-                block = self._pending.popleft()
+                block = self.pending.popleft()
             except IndexError:  # another thread was faster
                 return
-            if not block.forget():
-                self._pending.append(block)
+            if block.forget():
+                block.listed = False
+            else:
+                self.pending.append(block)
 
-    def each_block(self, visit: Callable[[Segment, list[Block]], None]) -> None:
+    def each_segment(self, visit: Callable[[Segment, list[Block]], None]) -> None:
         """Show each segment with its blocks, in order of address."""
         with self._lock:
-            for address in sorted(self.segments):
-                segment = self.segments[address]
-                visit(segment, list(segment.blocks))
+            for segment in sorted(self.supply.segments(), key=lambda segment: segment.address):
+                visit(segment, list(segment.blocks()))

@@ -10,6 +10,7 @@ from aiodev._core.registry import BackendEntry, DeviceLike, registry
 from aiodev._memory.caching import CachingAllocator
 
 if TYPE_CHECKING:
+    from aiodev._core.backend import Backend
     from aiodev._core.timeline import Timeline
 
 __all__ = ["BackendMemory", "known_pool", "pool_for", "pool_of"]
@@ -30,9 +31,12 @@ class BackendMemory:
 
         Host memory can be had before its backend has started; any other start is waited for, as for a driver's first call.
         """
+        return self._started().allocate(self._index, nbytes)
+
+    def _started(self) -> Backend:
         if not self._entry.started and not self._entry.backend.capabilities.host_accessible:
             self._entry.ensure_started()
-        return self._entry.backend.allocate(self._index, nbytes)
+        return self._entry.backend
 
     def deallocate(self, address: int, nbytes: int) -> None:
         """Give it back."""
@@ -41,6 +45,22 @@ class BackendMemory:
     def info(self) -> tuple[int, int]:
         """Bytes free and in total."""
         return self._entry.backend.memory_info(self._index)
+
+    def granularity(self) -> int:
+        """What ranges are mapped in; 0 when there are none."""
+        return self._started().granularity(self._index)
+
+    def reserve_range(self, nbytes: int) -> int:
+        """First address of a range without memory."""
+        return self._entry.backend.reserve_range(self._index, nbytes)
+
+    def map_range(self, address: int, nbytes: int) -> None:
+        """Put memory there."""
+        self._entry.backend.map_range(self._index, address, nbytes)
+
+    def unmap_range(self, address: int, nbytes: int) -> None:
+        """Give it back."""
+        self._entry.backend.unmap_range(self._index, address, nbytes)
 
 
 def pool_of(timeline: Timeline) -> CachingAllocator:

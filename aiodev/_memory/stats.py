@@ -14,7 +14,11 @@ class Totals:
         "allocated",
         "allocated_ever",
         "allocations",
+        "collected",
+        "device_allocations",
+        "device_frees",
         "frees",
+        "ordered",
         "out_of_memory",
         "passed_over",
         "peak_allocated",
@@ -25,6 +29,7 @@ class Totals:
         "retries",
         "segments",
         "segments_ever",
+        "waits",
     )
 
     def __init__(self) -> None:
@@ -42,23 +47,36 @@ class Totals:
     segments: int
     segments_ever: int
     peak_segments: int
+    device_allocations: int  # calls to the backend
+    device_frees: int
     retries: int
     out_of_memory: int
+    collected: int  # bytes given back at the threshold
+    ordered: int  # blocks still in use elsewhere that served a stream ordered after that use
     passed_over: int  # requests for which there was a block, but none whose use was ordered before
+    waits: int  # streams held until memory that others used was free
 
     def reserve(self, nbytes: int) -> None:
-        """A segment came."""
-        self.segments += 1
-        self.segments_ever += 1
+        """Memory came."""
+        self.device_allocations += 1
         self.reserved += nbytes
         self.reserved_ever += nbytes
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        self.peak_segments = max(self.peak_segments, self.segments)
 
     def unreserve(self, nbytes: int) -> None:
+        """Memory went."""
+        self.device_frees += 1
+        self.reserved -= nbytes
+
+    def add_segment(self) -> None:
+        """A segment came."""
+        self.segments += 1
+        self.segments_ever += 1
+        self.peak_segments = max(self.peak_segments, self.segments)
+
+    def remove_segment(self) -> None:
         """A segment went."""
         self.segments -= 1
-        self.reserved -= nbytes
 
     def reset_peaks(self) -> None:
         """Start the peaks from what is now."""
@@ -78,9 +96,12 @@ class Totals:
             "allocation.all.freed": self.frees,
             "num_alloc_retries": self.retries,
             "num_ooms": self.out_of_memory,
-            "num_device_alloc": self.segments_ever,
-            "num_device_free": self.segments_ever - self.segments,
+            "num_device_alloc": self.device_allocations,
+            "num_device_free": self.device_frees,
+            "num_ordered_reuses": self.ordered,
             "num_passed_over": self.passed_over,
+            "num_waits_for_memory": self.waits,
+            "gc_collected_bytes": self.collected,
         }
         return found
 

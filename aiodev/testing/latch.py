@@ -26,7 +26,7 @@ class _Gate(Protocol):
 
 
 class _Gated(Protocol):
-    def _gate(self) -> _Gate: ...
+    def _gate(self, by_program: bool) -> _Gate: ...
 
 
 class Latch:
@@ -46,7 +46,7 @@ class Latch:
     """
 
     def __init__(self, stream: _Gated) -> None:
-        self._gate = stream._gate()
+        self._gate = stream._gate(True)
 
     @property
     def value(self) -> int:

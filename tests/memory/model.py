@@ -15,6 +15,7 @@ class FakeTimeline:
         self.counters = [0] * COUNTER_WORDS
         self.frontier: tuple[int, dict[Any, int]] = (0, {})
         self.waits: dict[int, tuple[FakeTimeline, int]] = {}
+        self.holds: dict[int, dict[FakeTimeline, int]] = {}
 
     def __repr__(self) -> str:
         return self.name
@@ -48,6 +49,15 @@ class FakeTimeline:
         merged[other] = value
         self.frontier = (number, merged)
 
+    def hold(self, points: dict[FakeTimeline, int]) -> int | None:
+        """Wait for points of several timelines, as ``hold_until`` does."""
+        left = {t: v for t, v in points.items() if t is not self and t.completed < v}
+        if not left:
+            return points.get(self, 0)
+        number = self.submit()
+        self.holds[number] = left
+        return number
+
     def advance(self) -> bool:
         """Complete the next operation, if it may."""
         number = self.completed + 1
@@ -57,6 +67,8 @@ class FakeTimeline:
             other, value = self.waits[number]
             if other.completed < value:
                 return False
+        if any(other.completed < value for other, value in self.holds.get(number, {}).items()):
+            return False
         self.counters[COMPLETED] = number
         return True
 
@@ -70,23 +82,39 @@ class FakeTimeline:
                 continue
             found[timeline] = value
             todo += [wait for number, wait in timeline.waits.items() if number <= value]
+            todo += [point for number, points in timeline.holds.items() if number <= value for point in points.items()]
         return found
 
 
 class FakeMemory:
-    """Raw memory of a fixed size, given out at rising addresses."""
+    """Raw memory of a fixed size, given out at rising addresses; with a granularity it maps ranges, too."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, granularity: int = 0) -> None:
         self.total = total
         self.held: dict[int, int] = {}
-        self._next = 1 << 20
+        self.ranges: dict[int, int] = {}
+        self._granularity = granularity
+        self._next = 1 << 32
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return sum(self.held.values())
 
     def allocate(self, nbytes: int) -> int:
         """See ``RawMemory``."""
-        if sum(self.held.values()) + nbytes > self.total:
-            raise MemoryError(f"{nbytes} bytes")
-        address, self._next = self._next, self._next + nbytes + 4096
+        self._check(nbytes)
+        address = self._reserve(nbytes)
         self.held[address] = nbytes
+        return address
+
+    def _check(self, nbytes: int) -> None:
+        if self.nbytes + nbytes > self.total:
+            raise MemoryError(f"{nbytes} bytes")
+
+    def _reserve(self, nbytes: int) -> int:
+        unit = self._granularity or 4096
+        address, self._next = self._next, (self._next + nbytes) // unit * unit + 2 * unit
         return address
 
     def deallocate(self, address: int, nbytes: int) -> None:
@@ -95,4 +123,40 @@ class FakeMemory:
 
     def info(self) -> tuple[int, int]:
         """See ``RawMemory``."""
-        return self.total - sum(self.held.values()), self.total
+        return self.total - self.nbytes, self.total
+
+    def granularity(self) -> int:
+        """See ``RawMemory``."""
+        return self._granularity
+
+    def reserve_range(self, nbytes: int) -> int:
+        """See ``RawMemory``."""
+        assert nbytes % self._granularity == 0
+        address = self._reserve(nbytes)
+        self.ranges[address] = nbytes
+        return address
+
+    def map_range(self, address: int, nbytes: int) -> None:
+        """See ``RawMemory``."""
+        self._check(nbytes)
+        for granule in self._granules(address, nbytes):
+            assert granule not in self.held
+            self.held[granule] = self._granularity
+
+    def unmap_range(self, address: int, nbytes: int) -> None:
+        """See ``RawMemory``."""
+        for granule in self._granules(address, nbytes):
+            del self.held[granule]
+
+    def _granules(self, address: int, nbytes: int) -> range:
+        assert nbytes > 0 and address % self._granularity == 0 and nbytes % self._granularity == 0
+        assert any(start <= address and address + nbytes <= start + size for start, size in self.ranges.items())
+        return range(address, address + nbytes, self._granularity)
+
+    def has(self, start: int, stop: int) -> bool:
+        """Whether all of that is memory that is held."""
+        found = start
+        for address in sorted(self.held):
+            if address <= found < address + self.held[address]:
+                found = address + self.held[address]
+        return found >= stop

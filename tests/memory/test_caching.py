@@ -15,7 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import aiodev
 from aiodev._memory.buffer import Buffer
-from aiodev._memory.caching import SEGMENT, SMALL, CachingAllocator, size_class
+from aiodev._memory.block import CACHED, FREE, HOLE, LIVE
+from aiodev._memory.caching import CachingAllocator, size_class
+from aiodev._memory.supply import LARGE_SEGMENT, SMALL, SMALL_SEGMENT
 
 _spec = importlib.util.spec_from_file_location("memory_model", Path(__file__).with_name("model.py"))
 assert _spec is not None and _spec.loader is not None
@@ -25,13 +27,13 @@ _spec.loader.exec_module(model)
 
 FakeMemory, FakeTimeline = model.FakeMemory, model.FakeTimeline
 DEVICE = aiodev.Device("cpu")
-SIZES = st.one_of(st.integers(0, 4096), st.integers(0, 3 << 20), st.sampled_from([512, 513, SMALL, SMALL + 1, SEGMENT]))
+SIZES = st.one_of(st.integers(0, 4096), st.integers(0, 3 << 20), st.sampled_from([512, 513, SMALL, SMALL + 1, SMALL_SEGMENT]))
 
 
-def allocator(total: int = 1 << 30) -> tuple[CachingAllocator, Any]:
+def allocator(total: int = 1 << 30, granularity: int = 0) -> tuple[CachingAllocator, Any]:
     """An allocator over fake memory."""
-    memory = FakeMemory(total)
-    return CachingAllocator(DEVICE, memory, True), memory
+    memory = FakeMemory(total, granularity)
+    return CachingAllocator(DEVICE, memory, True, lambda timeline, points: timeline.hold(points)), memory
 
 
 @dataclass
@@ -46,10 +48,10 @@ class Freed:
 class Allocations(RuleBasedStateMachine):
     """Any sequence of allocations, uses, frees, waits, completions and releases."""
 
-    @initialize(total=st.sampled_from([6 << 20, 64 << 20]))
-    def begin(self, total: int) -> None:
-        """Three timelines and little or much memory."""
-        self.pool, self.memory = allocator(total)
+    @initialize(total=st.sampled_from([6 << 20, 64 << 20]), granularity=st.sampled_from([0, 64 << 10, 2 << 20]))
+    def begin(self, total: int, granularity: int) -> None:
+        """Three timelines, little or much memory, in segments or in ranges."""
+        self.pool, self.memory = allocator(total, granularity)
         self.timelines = [FakeTimeline(name) for name in "ABC"]
         self.live: list[tuple[Buffer, int]] = []
         self.freed: list[Freed] = []
@@ -66,7 +68,7 @@ class Allocations(RuleBasedStateMachine):
         start, stop = buffer.address, buffer.address + buffer.block.size
         assert buffer.block.size >= nbytes
         assert all(stop <= b.address or b.address + b.block.size <= start for b, _ in self.live)
-        assert any(a <= start and stop <= a + n for a, n in self.memory.held.items())
+        assert self.memory.has(start, stop)
         before = timeline.ordered_before_next()
         for freed in self.freed:
             if freed.start < stop and start < freed.stop:
@@ -109,6 +111,11 @@ class Allocations(RuleBasedStateMachine):
         for _ in range(count):
             self.timelines[who].advance()
 
+    @rule(part=st.sampled_from([None, 0.5, 1.0]))
+    def limit(self, part: float | None) -> None:
+        """Change what this process may have."""
+        self.pool.supply.limit = None if part is None else int(part * self.memory.total)
+
     @rule()
     def release(self) -> None:
         """Give back what is idle: never what is in use, nor what queued work uses (3)."""
@@ -128,9 +135,34 @@ class Allocations(RuleBasedStateMachine):
             return
         totals = self.pool.totals
         assert totals.allocated == sum(buffer.block.size for buffer, _ in self.live)
-        assert totals.reserved == sum(self.memory.held.values())
+        assert totals.reserved == self.memory.nbytes
         assert totals.peak_reserved >= totals.reserved >= totals.allocated
         assert totals.allocations - totals.frees == len(self.live)
+
+    @invariant()
+    def blocks_cover_their_segments(self) -> None:
+        """Without gaps; each is where its state says, and what could be joined is (4)."""
+        if not hasattr(self, "pool"):
+            return
+        supply, found = self.pool.supply, []
+        for segment in supply.segments():
+            position = segment.address
+            for block in segment.blocks():
+                assert block.address == position and block.size > 0 and block.segment is segment
+                assert block.next is None or block.next.prev is block
+                position += block.size
+                assert (block in segment.holes) == (block.state == HOLE)
+                assert block.state == HOLE or self.memory.has(block.address, position)
+                assert block.state != CACHED or block in block.bin.free
+                if block.state in (FREE, HOLE) and block.next is not None and block.next.state == block.state:
+                    assert block.state == FREE and (block.pending() or block.next.pending())
+                found.append(block)
+            assert position == segment.address + segment.nbytes
+        free = [block for kind in (supply.small, supply.large) for block in kind.blocks()]
+        assert {id(block) for block in found if block.state == FREE} == {id(block) for block in free}
+        assert sum(block.size for block in free) == supply.small.nbytes + supply.large.nbytes
+        live = {id(buffer.block) for buffer, _ in self.live}
+        assert {id(block) for block in found if block.state == LIVE} == live
 
     def teardown(self) -> None:
         """When all work is done and every buffer dropped, every byte goes back."""
@@ -150,11 +182,11 @@ TestAllocations.settings = settings(max_examples=60, stateful_step_count=60, dea
 
 @given(st.integers(0, 1 << 40))
 def test_a_size_class_is_little_larger_than_the_request(nbytes: int) -> None:
-    """At most 1/8, or 511 bytes; multiples of 512; and a class is its own class (2)."""
+    """At most 1/16, or 511 bytes; multiples of 512; and a class is its own class (2)."""
     size = size_class(nbytes)
     assert size >= max(nbytes, 1)
     assert size % 512 == 0
-    assert size - nbytes <= max(512, nbytes // 8)
+    assert size - nbytes <= max(512, nbytes // 16)
     assert size_class(size) == size
 
 
@@ -207,7 +239,7 @@ def test_one_retry_gives_back_what_is_cached() -> None:
         pool.allocate(2 << 20, timeline)
     error = caught.value
     assert isinstance(error, MemoryError)
-    assert (error.requested, error.allocated, error.free, error.total) == (2 << 20, 9 << 20, 1 << 20, 10 << 20)
+    assert (error.requested, error.allocated, error.free, error.total) == (2 << 20, 9 << 20, 0, 10 << 20)
     del kept
     assert pool.allocate(2 << 20, timeline).address in memory.held
 
@@ -215,7 +247,7 @@ def test_one_retry_gives_back_what_is_cached() -> None:
 def test_a_limit_counts_as_running_out() -> None:
     """The fraction that a process was given is what there is."""
     pool, _ = allocator()
-    pool.limit = 4 << 20
+    pool.supply.limit = 4 << 20
     timeline = FakeTimeline("A")
     held = pool.allocate(4 << 20, timeline)
     with pytest.raises(aiodev.OutOfMemoryError) as caught:

@@ -1,0 +1,38 @@
+"""Holding a timeline until other timelines' work is done, whether that failed or not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aiodev._core.watcher import watcher
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline import Timeline
+
+__all__ = ["hold_until"]
+
+
+def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None:
+    """Have what ``timeline`` is given from now on wait for operations of other timelines; their failures are not its business.
+
+    Returns the number of the last operation of ``timeline`` that must be done; or None, and nothing is held, when one of the
+    others waits for the program (a future, a call), since the program may be waiting for ``timeline``.
+    """
+    for other in points:
+        if any(found.held for found in (other, *other.frontier[1])):
+            return None
+    left = [(other, value) for other, value in points.items() if other is not timeline and not other.reached(value)]
+    if not left:
+        return points.get(timeline, 0)
+    gate = timeline.gate()
+    countdown = threading.Semaphore(len(left) - 1)
+
+    def reached() -> None:
+        if not countdown.acquire(blocking=False):
+            gate.open()
+
+    for other, value in left:
+        watcher.watch(other, value, reached)
+    return gate.value

@@ -1,0 +1,247 @@
+"""Where an allocator's memory comes from: segments, which are allocations or ranges of addresses that grow.
+
+A backend that can map memory into reserved addresses gets one range for each kind of request. Memory is mapped where it is
+missing, next to what is free, so that a request is served by joining the two; what is given back leaves a hole of addresses,
+which may be filled again. Other backends allocate segments of fixed size.
+
+Small and large requests have segments of their own: a small array that lives long must not split a large piece.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from aiodev._core.config import settings
+from aiodev._memory.block import FREE, HOLE, LIVE, Block, Segment
+from aiodev._memory.extents import Extents
+from aiodev._memory.stats import Totals
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline import Timeline
+
+__all__ = ["GRANULE", "LARGE_SEGMENT", "SMALL", "SMALL_SEGMENT", "RawMemory", "Supply"]
+
+#: Sizes of blocks are multiples of this.
+GRANULE = 512
+#: Requests up to this are small.
+SMALL = 1 << 20
+#: Segments where there are no ranges, as in PyTorch: a larger request has its own, in whole small segments.
+SMALL_SEGMENT = 2 << 20
+LARGE_SEGMENT = 20 << 20
+_OWN_SEGMENT_FROM = 10 << 20
+
+
+class RawMemory(Protocol):
+    """What the allocator takes memory from; see :class:`aiodev.backends.Backend` for what each method does."""
+
+    def allocate(self, nbytes: int) -> int:
+        """Address of fresh memory; MemoryError when there is none."""
+
+    def deallocate(self, address: int, nbytes: int) -> None:
+        """Give it back."""
+
+    def info(self) -> tuple[int, int]:
+        """Bytes free and in total."""
+
+    def granularity(self) -> int:
+        """What ranges are mapped in; 0 when there are none."""
+
+    def reserve_range(self, nbytes: int) -> int:
+        """First address of a range without memory; MemoryError when there are no such addresses."""
+
+    def map_range(self, address: int, nbytes: int) -> None:
+        """Put memory there; MemoryError when there is none."""
+
+    def unmap_range(self, address: int, nbytes: int) -> None:
+        """Give it back."""
+
+
+class Supply:
+    """The segments of one allocator, and what it takes from the backend. Whoever calls holds the allocator's lock.
+
+    Attributes:
+        small: free memory for small requests.
+        large: for the others.
+        limit: bytes that may be reserved; None for any number.
+    """
+
+    def __init__(self, raw: RawMemory, totals: Totals) -> None:
+        self.small = Extents("small", SMALL_SEGMENT)
+        self.large = Extents("large", LARGE_SEGMENT)
+        self.limit: int | None = None
+        self._raw = raw
+        self._totals = totals
+        self._granularity: int | None = None  # not asked yet: that may start the backend
+
+    def segments(self) -> list[Segment]:
+        """All, in no order."""
+        return self.small.segments + self.large.segments
+
+    def info(self) -> tuple[int, int]:
+        """Bytes that the device has left for this process, and in total."""
+        free, total = self._raw.info()
+        if self.limit is not None:
+            total = min(total, self.limit)
+            free = max(0, min(free, self.limit - self._totals.reserved))
+        return free, total
+
+    # More memory
+
+    def grow(self, kind: Extents, size: int, timeline: Timeline) -> Block:
+        """A block for ``timeline`` out of new memory, and out of what is free next to it.
+
+        Raises:
+            MemoryError: the backend, or this process's limit, refuses; nothing has changed then.
+        """
+        if self._granularity is None:
+            self._granularity = self._raw.granularity()
+        if self._granularity:
+            return self._fill_hole(kind, size, timeline)
+        block = self._new_segment(kind, size).first
+        return kind.cut(kind.add(block), size)
+
+    def segment_for(self, kind: Extents, size: int) -> Block:
+        """A block of a segment of its own."""
+        return self._allocate(kind, size).first
+
+    def _new_segment(self, kind: Extents, size: int) -> Segment:
+        if kind is self.small or size < _OWN_SEGMENT_FROM:
+            try:
+                return self._allocate(kind, kind.segment_size)
+            except MemoryError:
+                if size > kind.segment_size // 2:
+                    raise
+        return self._allocate(kind, -(-size // SMALL_SEGMENT) * SMALL_SEGMENT)
+
+    def _allocate(self, kind: Extents, nbytes: int) -> Segment:
+        self._check(nbytes)
+        segment = Segment(self._raw.allocate(nbytes), nbytes, kind, growable=False)
+        kind.segments.append(segment)
+        self._totals.add_segment()
+        self._totals.reserve(nbytes)
+        return segment
+
+    def _check(self, nbytes: int) -> None:
+        if self.limit is not None and self._totals.reserved + nbytes > self.limit:
+            raise MemoryError(f"{self.limit:,} bytes is this process's limit")
+
+    def _fill_hole(self, kind: Extents, size: int, timeline: Timeline) -> Block:
+        """Map memory into the first hole that, with what is free before it, has room."""
+        for segment in kind.segments:
+            for hole in segment.holes:
+                missing = self._whole(size - self._usable_before(hole, timeline))
+                if hole.size >= missing:
+                    return self._fill(kind, hole, missing, size)
+        hole = self._reserve_range(kind, size)
+        return self._fill(kind, hole, self._whole(size), size)
+
+    def _whole(self, nbytes: int) -> int:
+        granularity = self._granularity or 1
+        return -(-nbytes // granularity) * granularity
+
+    def _usable_before(self, hole: Block, timeline: Timeline) -> int:
+        before = hole.prev
+        if before is None or before.state != FREE or not before.serves(timeline) or before.uses is not None:
+            return 0
+        return before.size
+
+    def _fill(self, kind: Extents, hole: Block, nbytes: int, size: int) -> Block:
+        self._check(nbytes)
+        self._raw.map_range(hole.address, nbytes)
+        self._totals.reserve(nbytes)
+        holes = hole.segment.holes
+        place = holes.index(hole)
+        rest = hole.cut(nbytes)
+        holes[place : place + 1] = [] if rest is None else [rest]
+        hole.state = FREE
+        block = hole
+        if nbytes < size and hole.prev is not None:  # the rest is before it
+            block = hole.prev
+            kind.remove(block)
+            block.absorb(hole)
+        rest = block.cut(size)
+        block.state = LIVE
+        if rest is not None:
+            kind.add(rest)
+        return block
+
+    def _reserve_range(self, kind: Extents, size: int) -> Block:
+        """A range that can hold all that the device has; where addresses are short, a smaller one."""
+        nbytes = max(self._whole(self._raw.info()[1]), self._whole(size))
+        while True:
+            try:
+                address = self._raw.reserve_range(nbytes)
+                break
+            except MemoryError:
+                if nbytes // 2 < size:
+                    raise
+                nbytes = self._whole(nbytes // 2)
+        segment = Segment(address, nbytes, kind, growable=True)
+        kind.segments.append(segment)
+        self._totals.add_segment()
+        return segment.first
+
+    # Less memory
+
+    def crowded(self, nbytes: int) -> bool:
+        """Whether so much more would exceed the part of the device's memory beyond which cached memory goes back first."""
+        part = settings.memory_gc_threshold
+        return part > 0 and self._totals.reserved + nbytes > part * self.info()[1]
+
+    def idle(self) -> list[Block]:
+        """Free blocks that no work uses; those that have been free for the longest time first."""
+        return [block for kind in (self.small, self.large) for block in kind.blocks() if block.settle()]
+
+    def release(self, blocks: list[Block], enough: int | None = None) -> int:
+        """Give free blocks back, as far as they are whole segments, or whole pieces of ranges; returns how many bytes.
+
+        Args:
+            enough: stop when so many bytes were given back; None for all.
+        """
+        returned = 0
+        for block in blocks:
+            if enough is not None and returned >= enough:
+                break
+            returned += self._unmap(block) if block.segment.growable else self._deallocate(block)
+        return returned
+
+    def _deallocate(self, block: Block) -> int:
+        segment = block.segment
+        if block.size != segment.nbytes:
+            return 0
+        kind = segment.kind
+        kind.remove(block)
+        kind.segments.remove(segment)
+        self._raw.deallocate(segment.address, segment.nbytes)
+        self._totals.remove_segment()
+        self._totals.unreserve(segment.nbytes)
+        return segment.nbytes
+
+    def _unmap(self, block: Block) -> int:
+        granularity = self._granularity or 1
+        first = self._whole(block.address)
+        last = (block.address + block.size) // granularity * granularity
+        if first >= last:
+            return 0
+        kind, holes = block.segment.kind, block.segment.holes
+        kind.remove(block)
+        self._raw.unmap_range(first, last - first)
+        self._totals.unreserve(last - first)
+        hole = block
+        if first > block.address:
+            hole = block.cut(first - block.address) or block
+        after = hole.cut(last - first)
+        hole.state = HOLE
+        if hole is not block:
+            kind.add(block)
+        if after is not None:
+            kind.add(after)
+        if hole.next is not None and hole.next.state == HOLE:
+            holes.remove(hole.next)
+            hole.absorb(hole.next)
+        if hole.prev is not None and hole.prev.state == HOLE:
+            hole.prev.absorb(hole)
+        else:
+            holes.append(hole)
+            holes.sort(key=lambda hole: hole.address)
+        return last - first
