@@ -27,7 +27,7 @@ from aiodev._array.protocols import Unwaited
 from aiodev._core.completion import Completion
 from aiodev._core.stream import Stream
 from aiodev._core.timeline import Timeline
-from aiodev._memory.buffer import Buffer, Foreign
+from aiodev._memory.buffer import Foreign, ForeignBuffer
 
 __all__ = ["PIECES", "copy_arrays", "set_strided_kernel"]
 
@@ -181,7 +181,7 @@ def _seen_from(stream: Stream, side: Side) -> Array:
     if isinstance(side, Array) and side.device is stream.device:
         return side
     address = _address(side)
-    buffer = Buffer(address, Foreign(stream.device, side), None, stream.timeline, 0)
+    buffer = ForeignBuffer(address, Foreign(stream.device, side), None, stream.timeline, 0)
     return make_array(buffer, address, side.shape, side.dtype, side.strides, True)
 
 

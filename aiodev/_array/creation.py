@@ -41,9 +41,14 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
     """
     stream = (context.current().stream or current_stream()) if device is None else current_stream(device)
     found = parse_dtype(dtype)
-    lengths = (shape,) if type(shape) is int and shape >= 0 else parse_shape(shape)
+    if type(shape) is int and shape >= 0:
+        lengths: tuple[int, ...] = (shape,)
+        size = shape
+    else:
+        lengths = parse_shape(shape)
+        size = math.prod(lengths)
     timeline = stream.timeline
-    buffer = pool_of(timeline).allocate(math.prod(lengths) * found.itemsize, timeline)
+    buffer = pool_of(timeline).allocate(size * found.itemsize, timeline)
     return make_array(buffer, buffer.address, lengths, found, None, True)
 
 

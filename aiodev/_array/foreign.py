@@ -13,7 +13,7 @@ from aiodev._array.protocols import LEGACY
 from aiodev._core.current import current_stream
 from aiodev._core.device import Device
 from aiodev._core.registry import DeviceLike, registry
-from aiodev._memory.buffer import Buffer, Foreign
+from aiodev._memory.buffer import Foreign, ForeignBuffer
 
 if TYPE_CHECKING:
     from aiodev._core.stream import Stream
@@ -105,9 +105,7 @@ def _make(
         raise BufferError(f"the memory at {address:#x} is not aligned for {dtype}; aiodev.asarray copies it")
     if strides is not None and layout.is_contiguous(layout.Layout(shape, strides), dtype.itemsize):
         strides = None
-    source = Foreign(stream.device, owner)
-    source.host_accessible = host
-    buffer = Buffer(address, source, None, stream.timeline, value)
+    buffer = ForeignBuffer(address, Foreign(stream.device, owner, host), None, stream.timeline, value)
     return make_array(buffer, address, shape, dtype, strides, not read_only)
 
 

@@ -178,9 +178,7 @@ class BackendEntry:
         if self._attempt is None and not self.started:
             attempt: Future[None] = Future()
             # A thread of its own in any case: Ctrl-C must not tear a start apart, and a waiter may have a timeout.
-            starter = threading.Thread(
-                target=self._run, args=(attempt,), name=f"aiodev-start-{self.name}", daemon=True
-            )
+            starter = threading.Thread(target=self._run, args=(attempt,), name=f"aiodev-start-{self.name}", daemon=True)
             starter.start()
             self._attempt, self._starter = attempt, starter
         return self._attempt

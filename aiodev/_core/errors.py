@@ -164,9 +164,7 @@ class OutOfMemoryError(DeviceError, MemoryError):
         (True, True)
     """
 
-    def __init__(
-        self, device: str, requested: int, *, allocated: int, reserved: int, free: int, total: int
-    ) -> None:
+    def __init__(self, device: str, requested: int, *, allocated: int, reserved: int, free: int, total: int) -> None:
         self.device = device
         self.requested = requested
         self.allocated = allocated

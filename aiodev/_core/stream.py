@@ -98,9 +98,7 @@ class Stream:
             raise ValueError(f"maxsize={maxsize}: a number of operations, or 0 for any number")
         self.maxsize = maxsize
         slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
-        self.stream_id = (
-            next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
-        )
+        self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = False
         self.timeline = Timeline(entry, resolved, self.priority, reserve, repr(self))
         _streams[self.stream_id] = self
@@ -119,9 +117,7 @@ class Stream:
         if trace.active is not None:
             trace.active.attach(self)
         if self.maxsize:
-            self._launch, self._copy, self._fill = (
-                self._bounded(f) for f in (self._launch, self._copy, self._fill)
-            )
+            self._launch, self._copy, self._fill = (self._bounded(f) for f in (self._launch, self._copy, self._fill))
 
     def _bounded(self, submit: Callable[..., int]) -> Callable[..., int]:
         def submit_if_not_full(*args: Any) -> int:

@@ -399,4 +399,3 @@ class Lost:
             raise self._error
 
         return refuse
-

@@ -71,7 +71,8 @@ class Block:
     """A piece of a segment.
 
     While it is cached or free, the work that may still use it: operation ``value`` of ``timeline``, None when there is none;
-    where several timelines do, all of them are in ``uses``, and ``timeline`` is any of them. While it is live: what its buffer inherited.
+    where several timelines do, all of them are in ``uses``, and ``timeline`` is any of them. While it is live: what its buffer
+    inherited.
     """
 
     __slots__ = (
@@ -152,7 +153,7 @@ class Block:
         return all(t is timeline or clock.get(t, 0) >= v for t, v in self.pending().items())
 
     def hand_to(self, timeline: Timeline) -> bool:
-        """Make the uses of a block that serves ``timeline`` its own; whether another's were ordered before, without an event."""
+        """Make the uses of a block that serves ``timeline`` its own; whether another's are ordered before, without an event."""
         if self.timeline is None and self.uses is None:
             return False
         if self.uses is None and self.timeline is timeline:

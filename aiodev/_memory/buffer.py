@@ -28,22 +28,18 @@ if TYPE_CHECKING:
     from aiodev._core.device import Device
     from aiodev._core.timeline import Timeline
 
-__all__ = ["Buffer", "Foreign", "Source"]
+__all__ = ["Buffer", "Foreign", "ForeignBuffer", "Source"]
 
 
 class Source(Protocol):
-    """Where buffers come from, and go when they die."""
+    """What buffers come from."""
 
     device: Device
     host_accessible: bool
 
-    def release(self, buffer: Buffer) -> None:
-        """The buffer is gone; its memory's uses may still be running. Called by the garbage collector, in any thread."""
 
-
-@until_exit
 class Buffer:
-    """Memory that arrays share; it goes back to its source when the last of them is dropped.
+    """Memory that arrays share; what becomes of it when the last of them is dropped, the subclasses say.
 
     Attributes:
         address: of its first byte.
@@ -136,22 +132,25 @@ class Buffer:
         block = self.block
         return block is not None and block.timeline is timeline and block.value == value
 
-    def __del__(self) -> None:
-        self.source.release(self)
-
 
 class Foreign:
-    """The source of buffers over memory that somebody else owns, such as a NumPy array.
+    """The source of buffers over memory that somebody else owns, such as a NumPy array: ``owner``, which keeps it."""
 
-    What a buffer's ``owner`` is kept alive until its uses are done.
-    """
-
-    def __init__(self, device: Device, owner: Any) -> None:
+    def __init__(self, device: Device, owner: Any, host_accessible: bool = True) -> None:
         self.device = device
-        self.host_accessible = True
+        self.host_accessible = host_accessible
         self.owner = owner
 
-    def release(self, buffer: Buffer) -> None:
+
+@until_exit
+class ForeignBuffer(Buffer):
+    """Memory of a :class:`Foreign` owner, who is kept until its uses are done."""
+
+    __slots__ = ()
+
+    source: Foreign
+
+    def __del__(self) -> None:
         """Keep the owner for what is still running."""
-        for timeline, value in buffer.pending():
-            timeline.keep(value, self.owner)
+        for timeline, value in self.pending():
+            timeline.keep(value, self.source.owner)

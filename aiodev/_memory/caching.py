@@ -3,8 +3,8 @@
 **Problem.** Raw allocation is slow everywhere (a driver call that may wait for the device; page faults), so freed memory is
 kept and handed out again. It may still be in use by queued work when it is freed, and the host must not wait for that.
 
-**How.** In two layers. *Bins* hold blocks as they were freed, one bin for each size: a program that asks again for what it asked
-for before is served there, without a lock. What no bin has comes from the *extents* of free memory, by best fit, and is cut to
+**How.** In two layers. *Bins* hold blocks as they were freed, one bin for each size: a program that asks again for what it had
+before is served there, without a lock. What no bin has comes from the *extents* of free memory, by best fit, and is cut to
 size. Before memory is taken from the backend, bins that hold much are emptied into the extents, where neighbours are joined.
 
 **Invariants.**
@@ -12,8 +12,8 @@ size. Before memory is taken from the backend, bins that hold much are emptied i
 1.  A block is handed out to a timeline only if each use it was freed with is done, or is ordered before whatever that
     timeline is given from now on: on the same timeline, or because that timeline's frontier says so.
 2.  A block in use has the size of its bin: the request's, rounded up by at most 1/16, or 511 bytes where that is more.
-3.  ``allocated`` is the sum of the blocks in use, ``reserved`` that of the segments' memory. Memory goes back to the backend only
-    where no use is running.
+3.  ``allocated`` is the sum of the blocks in use, ``reserved`` that of the segments' memory. Memory goes back to the backend
+    only where no use is running.
 4.  The blocks of a segment cover it without gaps or overlaps. Each is live, or cached in its bin, or free in the extents, or a
     hole, or in the hands of one thread that is looking for memory.
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiodev._core.backend import COMPLETED
 from aiodev._core.errors import OutOfMemoryError
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CachingAllocator", "DeviceBuffer", "size_class"]
 
+_T = TypeVar("_T")
 _REQUESTS_KEPT = 4096
 #: Bins are emptied before memory is taken if they hold this much of what there is.
 _WORTHWHILE = 1 / 8
@@ -115,24 +116,45 @@ class CachingAllocator:
         raw: where memory comes from.
         host_accessible: whether the host may touch it.
         hold: see :func:`~aiodev._core.holding.hold_until`.
+        common: for a private pool, the device's own allocator; they share accounts, limit, hooks and lock.
+
+    Attributes:
+        private: the private pools of this device.
+        number: 0, or that of a private pool.
+        abandoned: nobody will allocate from it again.
     """
 
     def __init__(
-        self, device: Device, raw: RawMemory, host_accessible: bool, hold: Callable[[Any, Any], int | None] = hold_until
-    ) -> None:
+        self, device: Device, raw: RawMemory, host_accessible: bool,
+        hold: Callable[[Any, Any], int | None] = hold_until, common: CachingAllocator | None = None,
+    ) -> None:  # fmt: skip
         self.device = device
         self.host_accessible = host_accessible
-        self.totals = Totals()
+        self.totals: Totals = Totals() if common is None else common.totals
         self.supply = Supply(raw, self.totals)
-        self.hooks: list[Callable[[Device, int], object]] = []
+        self.hooks: list[Callable[[Device, int], object]] = [] if common is None else common.hooks
+        self.private: list[CachingAllocator] = []
+        self.number = 0
+        self.abandoned = False
         self.pending: deque[Block] = deque()  #: cached or free blocks with a timeline to forget
-        self.recording = False  #: whether sites of allocations are noted
+        self._raw = raw
         self._hold = hold
+        self._common = common
+        self._pools_made = 0
         self._bins: dict[int, Bin] = {}
         self._bin_of_request: dict[int, Bin] = {}
         # Re-entrant: an allocation in a finalizer that the garbage collector runs while this thread holds it.
-        self._lock = threading.RLock()
+        self._lock: threading.RLock = threading.RLock() if common is None else common._lock
         self._looking = False  # a thread is at work on segments and extents
+
+    def make_private(self) -> CachingAllocator:
+        """A pool of this device's memory that serves nobody else."""
+        with self._lock:
+            made = type(self)(self.device, self._raw, self.host_accessible, self._hold, self)
+            self._pools_made += 1
+            made.number = self._pools_made
+            self.private.append(made)
+            return made
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """A buffer for work that ``timeline`` is given from now on.
@@ -291,6 +313,7 @@ class CachingAllocator:
             if block is not None:
                 return block
             self.supply.release(self.supply.idle())
+            self._empty_others()
             try:
                 return self.supply.grow(home.kind, home.size, timeline)
             except MemoryError:
@@ -346,17 +369,27 @@ class CachingAllocator:
             str(self.device), nbytes, allocated=totals.allocated, reserved=totals.reserved, free=free, total=total
         )
 
+    def _empty_others(self) -> int:
+        """Give back what the other pools of the device have cached."""
+        common = self._common or self
+        return sum(other._empty_own() for other in (common, *common.private) if other is not self)
+
     def empty_cache(self) -> int:
-        """Give all memory back that is cached and done with; returns how many bytes."""
+        """Give all memory back that is cached and done with, by the private pools too; returns how many bytes."""
         with self._lock:
-            if self._looking:
-                return 0
-            self._looking = True
-            try:
-                self._empty_bins()
-                return self.supply.release(self.supply.idle())
-            finally:
-                self._looking = False
+            returned = self._empty_own() + sum(other._empty_own() for other in self.private)
+            self.private = [other for other in self.private if not other.abandoned or other.supply.segments()]
+            return returned
+
+    def _empty_own(self) -> int:
+        if self._looking:
+            return 0
+        self._looking = True
+        try:
+            self._empty_bins()
+            return self.supply.release(self.supply.idle())
+        finally:
+            self._looking = False
 
     def settle(self) -> None:
         """Let go of every timeline whose work is done."""
@@ -370,8 +403,7 @@ class CachingAllocator:
             else:
                 self.pending.append(block)
 
-    def each_segment(self, visit: Callable[[Segment, list[Block]], None]) -> None:
-        """Show each segment with its blocks, in order of address."""
+    def each_segment(self, describe: Callable[[CachingAllocator, Segment, list[Block]], _T]) -> list[_T]:
+        """What ``describe`` says of each segment and its blocks."""
         with self._lock:
-            for segment in sorted(self.supply.segments(), key=lambda segment: segment.address):
-                visit(segment, list(segment.blocks()))
+            return [describe(self, segment, list(segment.blocks())) for segment in self.supply.segments()]

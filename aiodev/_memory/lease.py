@@ -19,7 +19,7 @@ from aiodev._core.loops import running_loop
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._memory.pools import pool_for
 
-__all__ = ["Admission", "Lease"]
+__all__ = ["Admission", "Lease", "lease"]
 
 
 class _Waiter:
@@ -122,3 +122,24 @@ class Lease:
 
     def __repr__(self) -> str:
         return f"<aiodev lease of {self.nbytes:,} bytes on {self.device}>"
+
+
+def lease(nbytes: int, device: DeviceLike | None = None) -> Lease:
+    """Set memory aside: ``async with memory.lease(nbytes):`` waits until that much can be had.
+
+    Leases of one device never sum up to more than its memory, or than this process's fraction of it, and are granted first
+    come, first served. A lease allocates nothing, and arrays are not held to it: it is admission among those who ask.
+    Cancellation gives the place back.
+
+    Raises:
+        OutOfMemoryError: on entering, when the device could never have that much.
+
+    Example:
+        >>> import aiodev
+        >>> async def main():
+        ...     async with aiodev.memory.lease(1 << 20, "cpu"):
+        ...         return aiodev.empty(1 << 17, device="cpu").nbytes
+        >>> import asyncio; asyncio.run(main())
+        1048576
+    """
+    return Lease(nbytes, device)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from aiodev._core.config import settings
 from aiodev._core.device import Device
 from aiodev._core.registry import BackendEntry, DeviceLike, registry
 from aiodev._memory.caching import CachingAllocator
@@ -13,10 +16,32 @@ if TYPE_CHECKING:
     from aiodev._core.backend import Backend
     from aiodev._core.timeline import Timeline
 
-__all__ = ["BackendMemory", "known_pool", "pool_for", "pool_of"]
+__all__ = ["BackendMemory", "Chosen", "known_pool", "pool_for", "pool_of"]
 
 _pools: dict[Device, CachingAllocator] = {}
 _making = threading.RLock()
+
+
+class Chosen:
+    """The pools that the running task allocates from; see :class:`aiodev.memory.MemoryPool`.
+
+    Attributes:
+        allocators: by device.
+        outside: what to go back to; None for the outermost.
+        owner: the pool that was entered.
+    """
+
+    __slots__ = ("allocators", "outside", "owner")
+
+    def __init__(self, allocators: Mapping[Device, CachingAllocator], outside: Chosen | None, owner: object) -> None:
+        self.allocators = allocators
+        self.outside = outside
+        self.owner = owner
+
+
+chosen: ContextVar[Chosen] = ContextVar("aiodev.memory", default=Chosen({}, None, None))  # noqa: B039
+#: How many pools there are: most programs have none, and an allocation then looks no further.
+private_pools = 0
 
 
 class BackendMemory:
@@ -64,7 +89,11 @@ class BackendMemory:
 
 
 def pool_of(timeline: Timeline) -> CachingAllocator:
-    """The allocator of a timeline's device."""
+    """What serves the running task on a timeline's device."""
+    if private_pools:
+        found = chosen.get().allocators.get(timeline.device)
+        if found is not None:
+            return found
     return _pools.get(timeline.device) or _make(timeline.entry, timeline.device)
 
 
@@ -83,9 +112,11 @@ def _make(entry: BackendEntry, device: Device) -> CachingAllocator:
     with _making:
         found = _pools.get(device)
         if found is None:
-            memory = BackendMemory(entry, device.index)
-            found = CachingAllocator(device, memory, entry.backend.capabilities.host_accessible)
-            _pools[device] = found
+            accessible = entry.backend.capabilities.host_accessible
+            kind: type[CachingAllocator] = CachingAllocator
+            if settings.debug and accessible:
+                from aiodev._memory.debug import DebugAllocator as kind
+            found = _pools[device] = kind(device, BackendMemory(entry, device.index), accessible)
         return found
 
 

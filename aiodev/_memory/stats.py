@@ -8,7 +8,10 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Totals:
-    """Plain integers, exact under the GIL: each change is one statement that calls nothing."""
+    """The accounts of a device, its private pools included.
+
+    They are plain integers, and exact under the GIL: each change is one statement that calls nothing.
+    """
 
     __slots__ = (
         "allocated",
@@ -18,6 +21,7 @@ class Totals:
         "device_allocations",
         "device_frees",
         "frees",
+        "limit",
         "ordered",
         "out_of_memory",
         "passed_over",
@@ -35,7 +39,9 @@ class Totals:
     def __init__(self) -> None:
         for name in self.__slots__:
             setattr(self, name, 0)
+        self.limit = None
 
+    limit: int | None  # bytes that may be reserved; None for any number
     allocated: int  # bytes in use
     allocated_ever: int
     peak_allocated: int

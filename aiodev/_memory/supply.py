@@ -62,13 +62,11 @@ class Supply:
     Attributes:
         small: free memory for small requests.
         large: for the others.
-        limit: bytes that may be reserved; None for any number.
     """
 
     def __init__(self, raw: RawMemory, totals: Totals) -> None:
         self.small = Extents("small", SMALL_SEGMENT)
         self.large = Extents("large", LARGE_SEGMENT)
-        self.limit: int | None = None
         self._raw = raw
         self._totals = totals
         self._granularity: int | None = None  # not asked yet: that may start the backend
@@ -80,9 +78,10 @@ class Supply:
     def info(self) -> tuple[int, int]:
         """Bytes that the device has left for this process, and in total."""
         free, total = self._raw.info()
-        if self.limit is not None:
-            total = min(total, self.limit)
-            free = max(0, min(free, self.limit - self._totals.reserved))
+        limit = self._totals.limit
+        if limit is not None:
+            total = min(total, limit)
+            free = max(0, min(free, limit - self._totals.reserved))
         return free, total
 
     # More memory
@@ -122,8 +121,9 @@ class Supply:
         return segment
 
     def _check(self, nbytes: int) -> None:
-        if self.limit is not None and self._totals.reserved + nbytes > self.limit:
-            raise MemoryError(f"{self.limit:,} bytes is this process's limit")
+        limit = self._totals.limit
+        if limit is not None and self._totals.reserved + nbytes > limit:
+            raise MemoryError(f"{limit:,} bytes is this process's limit")
 
     def _fill_hole(self, kind: Extents, size: int, timeline: Timeline) -> Block:
         """Map memory into the first hole that, with what is free before it, has room."""

@@ -23,9 +23,6 @@ class Nowhere:
 
     host_accessible = True
 
-    def release(self, buffer: Buffer) -> None:
-        """The buffer is gone."""
-
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(1, 3)), max_size=40))
 def test_the_last_use_on_each_timeline_is_known(uses: list[tuple[int, bool, int]]) -> None:

@@ -14,10 +14,10 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import aiodev
-from aiodev._memory.buffer import Buffer
 from aiodev._memory.block import CACHED, FREE, HOLE, LIVE
+from aiodev._memory.buffer import Buffer
 from aiodev._memory.caching import CachingAllocator, size_class
-from aiodev._memory.supply import LARGE_SEGMENT, SMALL, SMALL_SEGMENT
+from aiodev._memory.supply import SMALL, SMALL_SEGMENT
 
 _spec = importlib.util.spec_from_file_location("memory_model", Path(__file__).with_name("model.py"))
 assert _spec is not None and _spec.loader is not None
@@ -27,7 +27,9 @@ _spec.loader.exec_module(model)
 
 FakeMemory, FakeTimeline = model.FakeMemory, model.FakeTimeline
 DEVICE = aiodev.Device("cpu")
-SIZES = st.one_of(st.integers(0, 4096), st.integers(0, 3 << 20), st.sampled_from([512, 513, SMALL, SMALL + 1, SMALL_SEGMENT]))
+SIZES = st.one_of(
+    st.integers(0, 4096), st.integers(0, 3 << 20), st.sampled_from([512, 513, SMALL, SMALL + 1, SMALL_SEGMENT])
+)
 
 
 def allocator(total: int = 1 << 30, granularity: int = 0) -> tuple[CachingAllocator, Any]:
@@ -114,7 +116,7 @@ class Allocations(RuleBasedStateMachine):
     @rule(part=st.sampled_from([None, 0.5, 1.0]))
     def limit(self, part: float | None) -> None:
         """Change what this process may have."""
-        self.pool.supply.limit = None if part is None else int(part * self.memory.total)
+        self.pool.totals.limit = None if part is None else int(part * self.memory.total)
 
     @rule()
     def release(self) -> None:
@@ -247,7 +249,7 @@ def test_one_retry_gives_back_what_is_cached() -> None:
 def test_a_limit_counts_as_running_out() -> None:
     """The fraction that a process was given is what there is."""
     pool, _ = allocator()
-    pool.supply.limit = 4 << 20
+    pool.totals.limit = 4 << 20
     timeline = FakeTimeline("A")
     held = pool.allocate(4 << 20, timeline)
     with pytest.raises(aiodev.OutOfMemoryError) as caught:

@@ -1,0 +1,47 @@
+"""Where memory was allocated, when somebody wants to know."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from aiodev._core import sites
+from aiodev._core.registry import DeviceLike
+from aiodev._memory.buffer import Buffer
+from aiodev._memory.caching import CachingAllocator
+from aiodev._memory.pools import pool_for
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline import Timeline
+
+__all__ = ["RecordingAllocator", "record_memory_history"]
+
+# What these allocate is their callers' doing.
+sites.register_library("aiodev._array")
+sites.register_library("aiodev._memory")
+
+
+class RecordingAllocator(CachingAllocator):
+    """One that notes the site of each allocation. It has no state of its own, so that one can become the other."""
+
+    def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
+        """See :class:`CachingAllocator`."""
+        buffer = super().allocate(nbytes, timeline)
+        buffer.block.site = sites.outside(sys._getframe(1))
+        return buffer
+
+
+def record_memory_history(enabled: bool = True, device: DeviceLike | None = None) -> None:
+    """Note, from now on, which line of the program allocates each block, for :func:`memory_snapshot`; or stop doing so.
+
+    An allocation then takes about half a microsecond longer.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.memory.record_memory_history(True, "cpu")
+        >>> aiodev.memory.record_memory_history(False, "cpu")
+    """
+    pool = pool_for(device)
+    for allocator in (pool, *pool.private):
+        if type(allocator) in (CachingAllocator, RecordingAllocator):  # the debugging one always does
+            allocator.__class__ = RecordingAllocator if enabled else CachingAllocator

@@ -1,0 +1,73 @@
+"""Pools: memory of a device that serves only those who ask for it."""
+
+from __future__ import annotations
+
+import weakref
+from types import TracebackType
+
+from aiodev._core.registry import DeviceLike
+from aiodev._memory import pools
+from aiodev._memory.caching import CachingAllocator
+
+__all__ = ["MemoryPool"]
+
+
+class MemoryPool:
+    """Memory of one device, apart from the rest: ``with pool:`` has arrays of this task come from it.
+
+    What was freed into the pool serves only the pool again, and nothing else moves into it: a graph that is replayed finds its
+    memory where it was captured, and a burst of odd sizes leaves the common cache as it is. Tasks that are created inside of
+    the block inherit it. Arrays may outlive the block, and the pool. What the pool has cached goes back when it is dropped, and
+    the rest, once its arrays are dropped too, when :func:`empty_cache` is called or the device runs out.
+
+    Args:
+        device: whose memory; the current device by default.
+
+    Example:
+        >>> import aiodev
+        >>> pool = aiodev.memory.MemoryPool("cpu")
+        >>> with pool:
+        ...     x = aiodev.empty(1000, "uint8", "cpu")
+        >>> pool.memory_reserved() > 0
+        True
+    """
+
+    def __init__(self, device: DeviceLike | None = None) -> None:
+        self._allocator = pools.pool_for(device).make_private()
+        self.device = self._allocator.device
+        pools.private_pools += 1
+        weakref.finalize(self, _drop, self._allocator).atexit = False
+
+    def memory_reserved(self) -> int:
+        """Bytes that the pool holds, in use or not."""
+        return sum(segment.mapped() for segment in self._allocator.supply.segments())
+
+    def __enter__(self) -> MemoryPool:
+        outside = pools.chosen.get()
+        pools.chosen.set(pools.Chosen({**outside.allocators, self.device: self._allocator}, outside, self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        inside = pools.chosen.get()
+        if inside.owner is not self or inside.outside is None:
+            raise RuntimeError(f"{self!r} is left, but it is not what this task entered last")
+        pools.chosen.set(inside.outside)
+
+    async def __aenter__(self) -> MemoryPool:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __repr__(self) -> str:
+        return f"<aiodev memory pool {self._allocator.number} of {self.device}: {self.memory_reserved():,} bytes>"
+
+
+def _drop(allocator: CachingAllocator) -> None:
+    pools.private_pools -= 1
+    allocator.abandoned = True
+    allocator.empty_cache()
