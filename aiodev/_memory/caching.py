@@ -274,7 +274,8 @@ class CachingAllocator:
     def _worth_emptying(self, home: Bin) -> bool:
         kind = home.kind
         cached = sum(len(other.free) * other.size for other in list(self._bins.values()) if other.kind is kind)
-        return cached + kind.nbytes >= home.size and cached >= _WORTHWHILE * self.totals.reserved
+        enough = self.supply.growable or cached + kind.nbytes >= home.size  # what is missing can be put beside it
+        return enough and cached >= _WORTHWHILE * self.totals.reserved
 
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         """Join what is cached, of one kind or of both, with the extents."""

@@ -84,6 +84,13 @@ class Supply:
             free = max(0, min(free, limit - self._totals.reserved))
         return free, total
 
+    @property
+    def growable(self) -> bool:
+        """Whether memory can be mapped into ranges."""
+        if self._granularity is None:
+            self._granularity = self._raw.granularity()
+        return self._granularity > 0
+
     # More memory
 
     def grow(self, kind: Extents, size: int, timeline: Timeline) -> Block:
@@ -92,9 +99,7 @@ class Supply:
         Raises:
             MemoryError: the backend, or this process's limit, refuses; nothing has changed then.
         """
-        if self._granularity is None:
-            self._granularity = self._raw.granularity()
-        if self._granularity:
+        if self.growable:
             return self._fill_hole(kind, size, timeline)
         block = self._new_segment(kind, size).first
         return kind.cut(kind.add(block), size)

@@ -1,0 +1,129 @@
+"""AIODEV_DEBUG=1: wrong writes are found and told, right ones are not."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiodev
+from aiodev._core.registry import registry
+from aiodev._core.timeline import Timeline
+from aiodev._memory.debug import POISON, DebugAllocator
+from aiodev._memory.pools import BackendMemory
+from aiodev.testing.latch import Latch
+
+
+@pytest.fixture
+def pool() -> DebugAllocator:
+    """A debugging allocator over the CPU's memory."""
+    return DebugAllocator(aiodev.Device("cpu"), BackendMemory(registry.entry("cpu"), 0), True)
+
+
+def line() -> Timeline:
+    """The timeline of the default stream."""
+    return aiodev.default_stream("cpu").timeline
+
+
+def test_fresh_and_freed_memory_is_poisoned(pool: DebugAllocator) -> None:
+    """Not-a-number as float, -1 as integer."""
+    buffer = pool.allocate(64, line())
+    address = buffer.address
+    assert address % 256 == 0
+    assert np.isnan(np.frombuffer(ctypes.string_at(address, 64), np.float32)).all()
+    ctypes.memset(address, 0, 64)
+    del buffer
+    pool.sweep()
+    assert ctypes.string_at(address, 64) == bytes([POISON]) * 64
+
+
+@pytest.mark.parametrize(("offset", "what"), [(64, "beyond the end"), (-1, "before the start")])
+def test_writes_beyond_are_told_with_the_line(
+    pool: DebugAllocator, caplog: pytest.LogCaptureFixture, offset: int, what: str
+) -> None:
+    """When the memory is freed, once."""
+    buffer = pool.allocate(64, line())
+    ctypes.memset(buffer.address + offset, 0, 1)
+    del buffer
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        pool.sweep()
+        pool.sweep()
+    assert len(caplog.records) == 1
+    message = caplog.records[0].getMessage()
+    assert what in message and "64 bytes" in message and __file__ in message
+
+
+def test_a_write_after_the_free_is_told(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    """When the memory is handed out again."""
+    buffer = pool.allocate(64, line())
+    address = buffer.address
+    del buffer
+    pool.sweep()
+    ctypes.memset(address + 5, 0, 1)
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        again = pool.allocate(60, line())
+    assert again.address == address
+    assert "written to after it was freed" in caplog.text and __file__ in caplog.text
+
+
+def test_memory_is_not_touched_while_work_uses_it(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor handed out, not even to the stream that used it; then it is, and right writes leave no trace."""
+    stream = aiodev.Stream("cpu")
+    buffer = pool.allocate(4096, stream.timeline)
+    address = buffer.address
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        with Latch(stream):
+            value = stream._copy(address, np.full(4096, 7, np.uint8).ctypes.data, 4096)
+            buffer._stamp(stream.timeline, value)
+            del buffer
+            other = pool.allocate(4096, stream.timeline)
+            assert other.address != address
+        stream.synchronize_blocking()
+        again = pool.allocate(4096, stream.timeline)
+        assert again.address == address
+        assert ctypes.string_at(address, 4096) == bytes([POISON]) * 4096
+    assert not caplog.records
+
+
+def test_large_and_small_pieces_are_joined_and_given_back(
+    pool: DebugAllocator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guards do not survive what the allocator does with free memory, and nothing is told."""
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        for _ in range(3):
+            held: list[Any] = [pool.allocate(size, line()) for size in (3 << 20, 100, 5 << 20, 1000, 2 << 20)]
+            held.clear()
+            whole = pool.allocate(11 << 20, line())
+            del whole
+            pool.empty_cache()
+    assert not caplog.records
+    assert pool.totals.reserved == pool.totals.allocated == 0
+
+
+def test_the_setting_turns_it_on_for_the_device() -> None:
+    """The whole library runs on it, and a wrong kernel is found."""
+    code = """
+import aiodev, aiodev.kernels
+from aiodev._memory.pools import pool_for
+
+@aiodev.kernel
+def wrong(i, x):
+    x[i + 1] = 0.0
+
+x = aiodev.kernels.add(aiodev.ones(8, device="cpu"), 1.0)
+print(type(pool_for("cpu")).__name__, x.numpy_blocking().sum())
+wrong[8](x)
+aiodev.synchronize_blocking("cpu")
+del x
+aiodev.empty(1, device="cpu")
+"""
+    environment = {**os.environ, "AIODEV_DEBUG": "1"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.split() == ["DebugAllocator", "16.0"]
+    assert "something wrote beyond the end of memory of 64 bytes" in found.stderr

@@ -1,0 +1,331 @@
+"""Where memory comes from when it is short, or goes to when there is too much: ranges, the threshold, hooks, waiting, pools."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aiodev
+from aiodev._core.config import Settings
+from aiodev._memory import supply
+from aiodev._memory.caching import CachingAllocator
+from aiodev._memory.supply import LARGE_SEGMENT, SMALL_SEGMENT
+from aiodev.testing.latch import Latch
+
+_spec = importlib.util.spec_from_file_location("memory_model", Path(__file__).with_name("model.py"))
+assert _spec is not None and _spec.loader is not None
+model = sys.modules.setdefault("memory_model", importlib.util.module_from_spec(_spec))
+if not hasattr(model, "FakeMemory"):
+    _spec.loader.exec_module(model)
+
+FakeMemory, FakeTimeline = model.FakeMemory, model.FakeTimeline
+MIB = 1 << 20
+
+
+def allocator(total: int = 1 << 30, granularity: int = 0, hold: Any = None) -> tuple[CachingAllocator, Any]:
+    """An allocator over fake memory."""
+    memory = FakeMemory(total, granularity)
+    hold = hold or (lambda timeline, points: timeline.hold(points))
+    return CachingAllocator(aiodev.Device("cpu"), memory, True, hold), memory
+
+
+# Splitting and joining
+
+
+@pytest.mark.parametrize("granularity", [0, 2 * MIB])
+def test_neighbours_are_joined_for_a_larger_request(granularity: int) -> None:
+    """Three pieces that were freed serve a request of their sum, and the rest another; nothing more is taken."""
+    pool, memory = allocator(granularity=granularity)
+    timeline = FakeTimeline("A")
+    pieces = [pool.allocate(6 * MIB, timeline) for _ in range(3)]
+    first = pieces[0].address
+    reserved = memory.nbytes
+    del pieces
+    whole = pool.allocate(17 * MIB, timeline)
+    assert whole.address == first
+    assert pool.allocate(MIB // 2, timeline).block.segment is not whole.block.segment  # small ones live elsewhere
+    assert memory.nbytes == reserved + 2 * MIB
+
+
+def test_neighbours_with_work_of_different_timelines_stay_apart_until_it_is_done() -> None:
+    """Joined, each would wait for the other's work."""
+    pool, memory = allocator(total=16 * MIB, granularity=2 * MIB, hold=lambda timeline, points: None)
+    a, b = FakeTimeline("A"), FakeTimeline("B")
+    left, right = pool.allocate(8 * MIB, a), pool.allocate(8 * MIB, b)
+    left._stamp(a, a.submit())
+    right._stamp(b, b.submit())
+    del left, right
+    with pytest.raises(aiodev.OutOfMemoryError):
+        pool.allocate(16 * MIB, a)
+    a.advance()
+    b.advance()
+    assert pool.allocate(16 * MIB, a).block.size == 16 * MIB
+    assert memory.nbytes == 16 * MIB
+
+
+# Ranges
+
+
+def test_a_range_grows_by_what_is_missing_next_to_free_memory() -> None:
+    """What is free at the end of a range and new memory behind it serve a request together."""
+    pool, memory = allocator(granularity=2 * MIB)
+    timeline = FakeTimeline("A")
+    kept = pool.allocate(4 * MIB, timeline)
+    freed = pool.allocate(6 * MIB, timeline)
+    address = freed.address
+    del freed
+    larger = pool.allocate(10 * MIB, timeline)
+    assert larger.address == address == kept.address + 4 * MIB
+    assert memory.nbytes == 14 * MIB
+    assert pool.totals.segments == 1
+
+
+def test_what_is_given_back_leaves_a_hole_that_is_filled_again() -> None:
+    """Whole granules inside of a free piece go; the addresses stay, and the next request that fits is put there."""
+    pool, memory = allocator(granularity=2 * MIB)
+    timeline = FakeTimeline("A")
+    blocks = [pool.allocate(3 * MIB, timeline) for _ in range(3)]
+    addresses = [buffer.address for buffer in blocks]
+    del blocks[1]
+    assert pool.empty_cache() == 2 * MIB  # of the middle one, the granule that lies in it as a whole
+    assert memory.nbytes == 8 * MIB
+    again = pool.allocate(3 * MIB, timeline)
+    assert again.address == addresses[1]
+    assert memory.nbytes == 10 * MIB
+    blocks.clear()
+    del again
+    assert pool.empty_cache() == 10 * MIB
+    assert memory.held == {} and pool.totals.reserved == 0
+
+
+def test_without_addresses_there_are_no_ranges_but_an_error_that_tells() -> None:
+    """A range as large as the device is asked for first, then smaller ones."""
+    pool, memory = allocator(total=256 * MIB, granularity=2 * MIB)
+    asked: list[int] = []
+
+    def refuse(nbytes: int) -> int:
+        asked.append(nbytes)
+        raise MemoryError("no addresses")
+
+    memory.reserve_range = refuse
+    with pytest.raises(aiodev.OutOfMemoryError):
+        pool.allocate(100 * MIB, FakeTimeline("A"))
+    assert asked[:2] == [256 * MIB, 128 * MIB] and min(asked) >= 100 * MIB
+
+
+# Segments
+
+
+def test_segments_have_the_usual_sizes() -> None:
+    """2 MiB for small requests, 20 MiB for middling ones, whole 2 MiB for large ones."""
+    pool, memory = allocator()
+    timeline = FakeTimeline("A")
+    buffers = [pool.allocate(nbytes, timeline) for nbytes in (1000, 3 * MIB, 31 * MIB)]
+    assert sorted(memory.held.values()) == [SMALL_SEGMENT, LARGE_SEGMENT, 32 * MIB]
+    del buffers
+
+
+# The threshold
+
+
+def test_beyond_the_threshold_what_has_been_free_longest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much of it as is needed; what is in use stays."""
+    monkeypatch.setattr(supply, "settings", Settings(memory_gc_threshold=0.5))
+    pool, memory = allocator(total=256 * MIB, granularity=2 * MIB)
+    timeline = FakeTimeline("A")
+    kept = [pool.allocate(nbytes * MIB, timeline) for nbytes in (40, 2, 40, 2, 20)]
+    first, second = kept[0].address, kept[2].address
+    del kept[0]
+    del kept[1]
+    grown = pool.allocate(60 * MIB, timeline)
+    assert pool.totals.collected == 80 * MIB
+    assert first not in memory.held and second not in memory.held
+    assert memory.nbytes <= 128 * MIB
+    del grown, kept
+
+
+# Out of memory
+
+
+def test_hooks_are_called_until_there_is_room() -> None:
+    """In order; those after the one that helped are left alone; one that is removed is not called."""
+    pool, _ = allocator(total=32 * MIB)
+    timeline = FakeTimeline("A")
+    held = [pool.allocate(30 * MIB, timeline)]
+    calls: list[tuple[str, int]] = []
+
+    def useless(device: aiodev.Device, nbytes: int) -> None:
+        calls.append((f"useless {device}", nbytes))
+
+    def useful(device: aiodev.Device, nbytes: int) -> None:
+        calls.append(("useful", nbytes))
+        held.clear()
+        pool.allocate(1000, timeline)  # a hook may allocate
+
+    def late(device: aiodev.Device, nbytes: int) -> None:
+        calls.append(("late", nbytes))
+
+    pool.hooks += [useless, useful, late]
+    assert pool.allocate(16 * MIB, timeline).block.size == 16 * MIB
+    assert calls == [("useless cpu:0", 16 * MIB), ("useful", 16 * MIB)]
+
+
+def test_a_stream_waits_for_memory_that_another_still_uses() -> None:
+    """Rather than fail: it is held until the other's work is done; what follows on it is ordered after that."""
+    pool, _ = allocator(total=32 * MIB)
+    a, b = FakeTimeline("A"), FakeTimeline("B")
+    buffer = pool.allocate(30 * MIB, a)
+    buffer._stamp(a, a.submit())
+    address = buffer.address
+    del buffer
+    served = pool.allocate(30 * MIB, b)
+    assert served.address == address
+    assert b.ordered_before_next()[a] == 1
+    assert pool.totals.waits == 1 and pool.totals.out_of_memory == 0
+    work = b.submit()
+    assert not b.advance()
+    a.advance()
+    assert b.advance() and b.advance() and b.completed == work
+
+
+# On a real device
+
+
+def test_work_that_waits_for_the_program_is_not_waited_for() -> None:
+    """The program may be waiting for the very stream that would be held: an error, not a deadlock; then all goes on."""
+    memory = aiodev.memory
+    memory.empty_cache("cpu")
+    nbytes = 64 * MIB
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    total = memory.mem_get_info("cpu")[1]
+    memory.set_per_process_memory_fraction((memory.memory_reserved("cpu") + nbytes + 4 * MIB) / total, "cpu")
+    try:
+        with aiodev.stream(first):
+            x = aiodev.empty(nbytes, "u1")
+        with Latch(first):
+            first.copy(x[:8], bytearray(8))
+            del x
+            with aiodev.stream(second), pytest.raises(aiodev.OutOfMemoryError):
+                aiodev.empty(nbytes, "u1")
+        with aiodev.stream(second):
+            y = aiodev.full(nbytes, 3, "u1")
+            assert y[-1:].numpy_blocking() == [3]
+    finally:
+        memory.set_per_process_memory_fraction(1.0, "cpu")
+
+
+def test_work_that_needs_nobody_is_waited_for_on_the_device() -> None:
+    """The second stream gets the memory behind the first one's work, even if that fails, without the host waiting."""
+    memory = aiodev.memory
+    memory.empty_cache("cpu")
+    nbytes = 64 * MIB
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    total = memory.mem_get_info("cpu")[1]
+    waits = memory.memory_stats("cpu")["num_waits_for_memory"]
+    memory.set_per_process_memory_fraction((memory.memory_reserved("cpu") + nbytes + 4 * MIB) / total, "cpu")
+    try:
+        with aiodev.stream(first):
+            x = aiodev.empty(nbytes, "u1")
+        gate = first._gate()
+        first.copy(x[:8], bytearray(8))
+        del x
+        with aiodev.stream(second):
+            y = aiodev.full(nbytes, 3, "u1")
+        assert memory.memory_stats("cpu")["num_waits_for_memory"] == waits + 1
+        done = second.record_event()
+        assert not done.query()
+        gate.open(ValueError("the first stream's own"))
+        assert y[-1:].numpy_blocking() == [3]
+        with pytest.raises(ValueError, match="own"):
+            first.synchronize_blocking()
+        second.synchronize_blocking()
+    finally:
+        memory.set_per_process_memory_fraction(1.0, "cpu")
+
+
+# Pools
+
+
+async def test_a_pool_serves_only_those_inside() -> None:
+    """Its memory is its own; its task's children inherit it; what leaves it in the wrong order is told."""
+    memory = aiodev.memory
+    pool, other = memory.MemoryPool("cpu"), memory.MemoryPool("cpu")
+    before = memory.memory_reserved("cpu")
+    with pool:
+        x = aiodev.empty(3 * MIB, "u1", "cpu")
+        async with other:
+            y = aiodev.empty(3 * MIB, "u1", "cpu")
+        z = aiodev.empty(3 * MIB, "u1", "cpu")
+    address = x._address
+    assert pool.memory_reserved() >= 6 * MIB and 3 * MIB <= other.memory_reserved() < 6 * MIB
+    assert memory.memory_reserved("cpu") == before + pool.memory_reserved() + other.memory_reserved()
+    del x
+    outside = aiodev.empty(3 * MIB, "u1", "cpu")
+    assert outside._address != address
+    with pool:
+        assert aiodev.empty(3 * MIB, "u1", "cpu")._address == address
+    numbers = {s["segment_pool_id"] for s in memory.memory_snapshot("cpu")}
+    assert len(numbers) == 3 and 0 in numbers
+    with pytest.raises(RuntimeError, match="not what this task entered last"):
+        pool.__exit__(None, None, None)
+    del y, z, outside
+
+
+def test_the_memory_of_a_dropped_pool_comes_back() -> None:
+    """What is cached at once, what arrays still use when they are gone and the cache is emptied."""
+    memory = aiodev.memory
+    gc.collect()
+    aiodev.synchronize_blocking("cpu")
+    memory.empty_cache("cpu")
+    reserved = memory.memory_reserved("cpu")
+    pool = memory.MemoryPool("cpu")
+    with pool:
+        kept = aiodev.full(3 * MIB, 1, "u1", "cpu")
+        aiodev.empty(30 * MIB, "u1", "cpu")
+    del pool
+    gc.collect()
+    assert reserved + 3 * MIB <= memory.memory_reserved("cpu") < reserved + 30 * MIB
+    assert int(kept.numpy_blocking().sum()) == 3 * MIB
+    del kept
+    memory.empty_cache("cpu")
+    assert memory.memory_reserved("cpu") == reserved
+
+
+def test_many_threads_allocate_and_free_without_drift() -> None:
+    """Sizes of all kinds from eight threads, on streams of their own: accounts are exact and all memory comes back."""
+    memory = aiodev.memory
+    memory.empty_cache("cpu")
+    before = memory.memory_allocated("cpu"), memory.memory_reserved("cpu")
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            sizes = [(seed * 7919 + k * 104729) % (4 * MIB) + 1 for k in range(400)]
+            with aiodev.Stream("cpu") as stream:
+                held = []
+                for k, size in enumerate(sizes):
+                    held.append(aiodev.empty(size, "u1"))
+                    if k % 3:
+                        del held[(seed + k) % len(held)]
+                    if k % 16 == 0:
+                        stream.copy(held[-1][:1], bytearray(1))
+                stream.synchronize_blocking()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors
+    gc.collect()
+    aiodev.synchronize_blocking("cpu")
+    memory.empty_cache("cpu")
+    assert (memory.memory_allocated("cpu"), memory.memory_reserved("cpu")) == before
