@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -15,6 +17,7 @@ from aiodev._array.dtypes import DType
 from aiodev._array.layout import Index, Layout, Shape
 from aiodev._array.protocols import Protocols
 from aiodev._core.current import current_stream
+from aiodev._core.errors import ClosedError
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pools import pool_of
 
@@ -258,6 +261,48 @@ class Array(Protocols):
         """
         timeline = stream.timeline
         self._buffer._stamp(timeline, timeline.submitted)
+
+    def free(self) -> None:
+        """Give the memory back now, whoever still refers to the array: a frame, a traceback, a cache.
+
+        That is in stream order: what was submitted so far may still use the memory, and is not waited for. Any later use of the
+        array is an error.
+
+        Raises:
+            ValueError: views, bound launches or other libraries share the memory.
+            ClosedError: it was freed before.
+
+        Example:
+            >>> import aiodev
+            >>> x = aiodev.ones(1000, device="cpu")
+            >>> x.free()
+            >>> try:
+            ...     x.numpy_blocking()
+            ... except aiodev.ClosedError as error:
+            ...     print(error)
+            the array of shape (1000,) and dtype float64 was freed
+        """
+        others = sys.getrefcount(self._buffer) - 2  # our own, and the call's
+        if others:
+            raise ValueError(f"free: {others} more (views, bound launches, exports) use the memory of {self!r}")
+        for name in ("_buffer", "_address", "_key", "_packed"):
+            with suppress(AttributeError):
+                delattr(self, name)
+        self.__class__ = FreedArray
+
+
+class FreedArray(Array):
+    """What :meth:`Array.free` leaves: nothing but a shape and a dtype."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Array.__slots__:
+            raise ClosedError(f"the array of shape {self._shape} and dtype {self._dtype} was freed")
+        raise AttributeError(f"'Array' object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.Array {self._shape} {self._dtype}, freed>"
 
 
 _new = object.__new__

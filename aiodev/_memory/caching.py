@@ -262,8 +262,10 @@ class CachingAllocator:
             self._empty_bins(home)
             block = kind.take(size, timeline)
         if block is None:
-            if self.supply.crowded(size):
-                self._make_room(size)
+            surplus = self.supply.surplus(size)
+            if surplus > 0:
+                block = self._make_room(home, timeline, surplus)
+        if block is None:
             try:
                 block = self.supply.grow(kind, size, timeline)
             except MemoryError as error:
@@ -299,10 +301,13 @@ class CachingAllocator:
                     block.listed = True
                     self.pending.append(block)
 
-    def _make_room(self, nbytes: int) -> None:
-        """Give back what has been free for long, before more than the threshold is reserved."""
+    def _make_room(self, home: Bin, timeline: Timeline, surplus: int) -> Block | None:
+        """Give back what has been free for long, before more is reserved than should be; or find a block on the way."""
         self._empty_bins()
-        self.totals.collected += self.supply.release(self.supply.idle(), nbytes)
+        block = home.kind.take(home.size, timeline)
+        if block is None:
+            self.totals.collected += self.supply.release(self.supply.idle(), surplus)
+        return block
 
     def _in_need(self, home: Bin, timeline: Timeline, error: MemoryError) -> Block:
         """A block when the backend has no more."""

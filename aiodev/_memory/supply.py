@@ -29,6 +29,8 @@ SMALL = 1 << 20
 SMALL_SEGMENT = 2 << 20
 LARGE_SEGMENT = 20 << 20
 _OWN_SEGMENT_FROM = 10 << 20
+#: How much more than the most that was in use may be reserved before cached memory is moved.
+_SLACK = 1 / 16
 
 
 class RawMemory(Protocol):
@@ -131,14 +133,16 @@ class Supply:
             raise MemoryError(f"{limit:,} bytes is this process's limit")
 
     def _fill_hole(self, kind: Extents, size: int, timeline: Timeline) -> Block:
-        """Map memory into the first hole that, with what is free before it, has room."""
+        """Map memory into the hole that, with what is free before it, needs the least; of several the first."""
+        best, least = None, 0
         for segment in kind.segments:
             for hole in segment.holes:
                 missing = self._whole(size - self._usable_before(hole, timeline))
-                if hole.size >= missing:
-                    return self._fill(kind, hole, missing, size)
-        hole = self._reserve_range(kind, size)
-        return self._fill(kind, hole, self._whole(size), size)
+                if hole.size >= missing and (best is None or missing < least):
+                    best, least = hole, missing
+        if best is None:
+            best, least = self._reserve_range(kind, size), self._whole(size)
+        return self._fill(kind, best, least, size)
 
     def _whole(self, nbytes: int) -> int:
         granularity = self._granularity or 1
@@ -188,10 +192,21 @@ class Supply:
 
     # Less memory
 
-    def crowded(self, nbytes: int) -> bool:
-        """Whether so much more would exceed the part of the device's memory beyond which cached memory goes back first."""
+    def surplus(self, nbytes: int) -> int:
+        """How many cached bytes should go back before so many more are reserved.
+
+        What is reserved stays within the threshold of the settings; and, where memory can be moved between addresses by giving
+        it back here and mapping it there, within a sixteenth of the most that was ever in use.
+        """
+        totals = self._totals
+        wanted = totals.reserved + nbytes
+        surplus = 0
+        if self.growable:
+            surplus = wanted - int((1 + _SLACK) * max(totals.peak_allocated, totals.allocated + nbytes))
         part = settings.memory_gc_threshold
-        return part > 0 and self._totals.reserved + nbytes > part * self.info()[1]
+        if part > 0:
+            surplus = max(surplus, wanted - int(part * self.info()[1]))
+        return surplus
 
     def idle(self) -> list[Block]:
         """Free blocks that no work uses; those that have been free for the longest time first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import aiodev
+from aiodev.testing.latch import Latch
 
 DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
@@ -179,3 +181,46 @@ def test_the_current_device_and_stream_are_used() -> None:
         assert array.device == stream.device
         assert array._buffer._timeline is stream.timeline
         assert stream.timeline.submitted == 1
+
+
+@aiodev.kernel
+def double(i, x, out):
+    """Twice x."""
+    out[i] = 2 * x[i]
+
+
+@pytest.mark.anyio
+async def test_a_freed_array_is_an_error_wherever_it_is_used() -> None:
+    """By kernels that are compiled already, copies, reads, views and exports; never memory of somebody else's."""
+    x, out = aiodev.ones(8, device="cpu"), aiodev.empty(8, device="cpu")
+    await double[8](x, out)
+    x.free()
+    uses: list[Callable[[], Any]] = [
+        lambda: double[8](x, out), lambda: double[8](out, x), lambda: x[1:], lambda: x.reshape(2, 4), lambda: x.T,
+        lambda: x.numpy_blocking(), lambda: np.asarray(x), lambda: x.__dlpack__(), lambda: out.copy_from(x),
+        lambda: x.copy_from(out), lambda: x.free(), lambda: x.record_stream(aiodev.default_stream("cpu")),
+        lambda: aiodev.current_stream("cpu").copy(out, x), lambda: x.device, lambda: x.to("cpu"), lambda: aiodev.asarray(x),
+    ]  # fmt: skip
+    for use in uses:
+        with pytest.raises(aiodev.ClosedError, match=r"shape \(8,\) and dtype float64 was freed"):
+            use()
+    assert (x.shape, x.dtype, x.nbytes) == ((8,), np.float64, 64)
+    assert "freed" in repr(x)
+    assert (await out.numpy() == 2).all()
+
+
+def test_memory_is_freed_in_stream_order() -> None:
+    """At once for the allocator, later for the work that uses it; not while others share it."""
+    stream = aiodev.Stream("cpu")
+    with aiodev.stream(stream):
+        x = aiodev.empty(3 << 20, "u1")
+        view = x[1:]
+        with pytest.raises(ValueError, match="1 more"):
+            x.free()
+        del view
+        allocated = aiodev.memory.memory_allocated("cpu")
+        with Latch(stream):
+            done = stream.copy(x[:4], bytearray(b"abcd"))
+            x.free()
+            assert aiodev.memory.memory_allocated("cpu") == allocated - (3 << 20)
+        done.synchronize_blocking()
