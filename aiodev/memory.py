@@ -4,10 +4,11 @@ Freed memory is kept for the arrays that come. Bytes are *allocated* while array
 holds them, in use or not.
 """
 
+from aiodev._array.pinned import empty_pinned, pin, record_stream
 from aiodev._memory.history import record_memory_history
 from aiodev._memory.lease import Lease, lease
 from aiodev._memory.picture import draw_snapshot
-from aiodev._memory.pinned import empty_pinned, host_memory_stats, pin, record_stream
+from aiodev._memory.pinned import host_memory_stats
 from aiodev._memory.pointers import allocate, free
 from aiodev._memory.private import MemoryPool
 from aiodev._memory.queries import (

@@ -7,23 +7,14 @@ while the device uses it, and there are no events to wait for.
 
 from __future__ import annotations
 
-import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from aiodev._array.dtypes import parse_dtype
-from aiodev._array.layout import parse_shape
 from aiodev._core.finalizing import until_exit
 from aiodev._core.registry import BackendEntry, DeviceLike, registry
 
-if TYPE_CHECKING:
-    from aiodev._core.stream import Stream
+__all__ = ["PinnedCache", "empty_pinned_cache", "host_memory_stats", "pinned_cache"]
 
-__all__ = ["empty_pinned", "empty_pinned_cache", "host_memory_stats", "pin", "record_stream"]
-
-HostArray = np.ndarray[Any, np.dtype[Any]]
 _SMALLEST = 4096
 
 
@@ -90,61 +81,6 @@ _caches: dict[str, PinnedCache] = {}
 registry.after_fork.append(_caches.clear)
 
 
-def empty_pinned(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> HostArray:
-    """A NumPy array in page-locked memory, its elements not defined: for copies to and from a device that overlap with work.
-
-    On the CPU, whose memory is the host's, it is ordinary memory. The first arrays of a size take long; dropped ones are kept.
-
-    Args:
-        shape: a length, or a tuple of lengths.
-        dtype: float64 by default.
-        device: whose backend the memory is for; the current device by default. That is started if need be, which blocks.
-
-    Raises:
-        MemoryError: the system has no more that it can lock.
-        NotImplementedError: the backend has none.
-
-    Example:
-        >>> import aiodev
-        >>> staging = aiodev.memory.empty_pinned((2, 3), "float32", "cpu")
-        >>> staging.shape, staging.dtype
-        ((2, 3), dtype('float32'))
-    """
-    found, lengths = parse_dtype(dtype), parse_shape(shape)
-    entry, resolved = registry.resolve(device)
-    nbytes = math.prod(lengths) * found.itemsize
-    cache = _caches.setdefault(entry.name, PinnedCache(entry))
-    made: HostArray = np.asarray(cache.allocate(resolved.index, nbytes))[:nbytes].view(found).reshape(lengths)
-    return made
-
-
-def pin(array: Any, device: DeviceLike | None = None) -> HostArray:
-    """A copy of a host array in page-locked memory; arguments and errors as for :func:`empty_pinned`. Copies here and now.
-
-    Example:
-        >>> import aiodev
-        >>> aiodev.memory.pin([1, 2, 3], "cpu")
-        array([1, 2, 3])
-    """
-    host = np.asarray(array)
-    made = empty_pinned(host.shape, host.dtype, device)
-    made[...] = host
-    return made
-
-
-def record_stream(array: HostArray, stream: Stream) -> None:
-    """Keep a host array for what ``stream`` was given so far: for copies that other libraries submit.
-
-    Copies of aiodev keep theirs by themselves.
-
-    Example:
-        >>> import aiodev
-        >>> staging = aiodev.memory.empty_pinned(8, device="cpu")
-        >>> aiodev.memory.record_stream(staging, aiodev.default_stream("cpu"))
-    """
-    stream.timeline.keep(stream.timeline.submitted, array)
-
-
 def host_memory_stats(device: DeviceLike | None = None) -> dict[str, int]:
     """Bytes of page-locked memory in use and held, rounded to powers of two, for all devices of a backend.
 
@@ -158,6 +94,11 @@ def host_memory_stats(device: DeviceLike | None = None) -> dict[str, int]:
         "allocated_bytes.current": 0 if cache is None else cache.allocated,
         "reserved_bytes.current": 0 if cache is None else cache.reserved,
     }
+
+
+def pinned_cache(entry: BackendEntry) -> PinnedCache:
+    """The one of a backend."""
+    return _caches.get(entry.name) or _caches.setdefault(entry.name, PinnedCache(entry))
 
 
 def empty_pinned_cache(entry: BackendEntry) -> None:

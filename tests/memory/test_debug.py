@@ -124,6 +124,7 @@ del x
 aiodev.empty(1, device="cpu")
 """
     environment = {**os.environ, "AIODEV_DEBUG": "1"}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     assert found.stdout.split() == ["DebugAllocator", "16.0"]
     assert "something wrote beyond the end of memory of 64 bytes" in found.stderr

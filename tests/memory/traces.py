@@ -23,7 +23,8 @@ def training(steps: int = 8, layers: int = 12, width: int = 768, batch: int = 8)
     them in reverse order and makes gradients; each layer has temporaries.
     """
     rng = random.Random(1)
-    weights = {"qkv": 3 * width * width, "out": width * width, "up": 4 * width * width, "down": 4 * width * width, "norm": 2 * width}
+    square = width * width
+    weights = {"qkv": 3 * square, "out": square, "up": 4 * square, "down": 4 * square, "norm": 2 * width}
     for layer in range(layers):
         for name, count in weights.items():
             for copy in ("weight", "first moment", "second moment"):
@@ -73,8 +74,8 @@ def training(steps: int = 8, layers: int = 12, width: int = 768, batch: int = 8)
 def inference_server(requests: int = 300, at_once: int = 16, layers: int = 12, width: int = 768) -> Iterator[Step]:
     """A language model of GPT-2's size in 16 bits that serves requests of mixed length, many at once.
 
-    Weights live for ever. A prompt has temporaries and a cache of keys and values for each layer, as long as the prompt; what is
-    generated extends the caches in pieces of 64 tokens. Each step has temporaries for the whole batch.
+    Weights live for ever. A prompt has temporaries and a cache of keys and values for each layer, as long as the prompt; what
+    is generated extends the caches in pieces of 64 tokens. Each step has temporaries for the whole batch.
     """
     rng = random.Random(2)
     vocabulary, heads = 50257, 12

@@ -1,0 +1,74 @@
+"""Host arrays in page-locked memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from aiodev._array.dtypes import parse_dtype
+from aiodev._array.layout import parse_shape
+from aiodev._core.registry import DeviceLike, registry
+from aiodev._core.stream import Stream
+from aiodev._memory.pinned import pinned_cache
+
+__all__ = ["empty_pinned", "pin", "record_stream"]
+
+HostArray = np.ndarray[Any, np.dtype[Any]]
+
+
+def empty_pinned(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> HostArray:
+    """A NumPy array in page-locked memory, its elements not defined: for copies to and from a device that overlap with work.
+
+    On the CPU, whose memory is the host's, it is ordinary memory. The first arrays of a size take long; dropped ones are kept.
+
+    Args:
+        shape: a length, or a tuple of lengths.
+        dtype: float64 by default.
+        device: whose backend the memory is for; the current device by default. That is started if need be, which blocks.
+
+    Raises:
+        MemoryError: the system has no more that it can lock.
+        NotImplementedError: the backend has none.
+
+    Example:
+        >>> import aiodev
+        >>> staging = aiodev.memory.empty_pinned((2, 3), "float32", "cpu")
+        >>> staging.shape, staging.dtype
+        ((2, 3), dtype('float32'))
+    """
+    found, lengths = parse_dtype(dtype), parse_shape(shape)
+    entry, resolved = registry.resolve(device)
+    nbytes = math.prod(lengths) * found.itemsize
+    made: HostArray = (
+        np.asarray(pinned_cache(entry).allocate(resolved.index, nbytes))[:nbytes].view(found).reshape(lengths)
+    )
+    return made
+
+
+def pin(array: Any, device: DeviceLike | None = None) -> HostArray:
+    """A copy of a host array in page-locked memory; arguments and errors as for :func:`empty_pinned`. Copies here and now.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.memory.pin([1, 2, 3], "cpu")
+        array([1, 2, 3])
+    """
+    host = np.asarray(array)
+    made = empty_pinned(host.shape, host.dtype, device)
+    made[...] = host
+    return made
+
+
+def record_stream(array: HostArray, stream: Stream) -> None:
+    """Keep a host array for what ``stream`` was given so far: for copies that other libraries submit.
+
+    Copies of aiodev keep theirs by themselves.
+
+    Example:
+        >>> import aiodev
+        >>> staging = aiodev.memory.empty_pinned(8, device="cpu")
+        >>> aiodev.memory.record_stream(staging, aiodev.default_stream("cpu"))
+    """
+    stream.timeline.keep(stream.timeline.submitted, array)
