@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -11,6 +13,8 @@ from sphinx.util.docutils import SphinxDirective
 
 import aiodev
 from aiodev._core.config import Settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # for gallery_order
 
 project = "aiodev"
 author = "The aiodev developers"
@@ -26,6 +30,8 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
 html_title = f"aiodev {release}"
 
 sphinx_gallery_conf = {
@@ -33,7 +39,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": "examples",
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"/service/",
-    "within_subsection_order": "ExampleTitleSortKey",
+    "within_subsection_order": "gallery_order.ReadingOrder",
     "show_memory": False,
     "show_signature": False,
     "download_all_examples": False,
@@ -67,9 +73,16 @@ class SettingsTable(SphinxDirective):
     """``.. aiodev-settings::``, the environment variables as the code has them."""
 
     def run(self) -> list[nodes.Node]:
-        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 30 70", "", "   * - variable", "     - meaning"]
+        lines = [".. list-table::", "   :header-rows: 1", "   :widths: 30 50 20", ""]
+        lines += ["   * - variable", "     - meaning", "     - default"]
         for setting in dataclasses.fields(Settings):
-            lines += [f"   * - ``{setting.metadata['name']}``", f"     - {setting.metadata['doc']}"]
+            assert not isinstance(setting.default_factory, type(dataclasses.MISSING))
+            default = str(setting.default_factory()).replace(str(Path.home()), "~")
+            lines += [
+                f"   * - ``{setting.metadata['name']}``",
+                f"     - {setting.metadata['doc']}",
+                f"     - ``{default}``",
+            ]
         table = nodes.container()
         self.state.nested_parse(StringList(lines, source="settings"), self.content_offset, table)
         return table.children

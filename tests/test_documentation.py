@@ -51,7 +51,7 @@ def described_names() -> set[str]:
             if directive in ("currentmodule", "automodule"):
                 module = name
             else:
-                found.add(f"{module}.{name}")
+                found.add(f"{module}.{name.removesuffix('()')}")
             options = "\n".join(lines[number + 1 : number + 4])
             if directive == "automodule" and re.match(r"   :members:", options):
                 excluded = re.findall(r":exclude-members:(.*)", options)

@@ -116,7 +116,7 @@ class Settings:
         "AIODEV_CUDA_WAIT",
         lambda: "poll",
         _choice("poll", "callback"),
-        "How a CUDA device's completed work is noticed: a thread ``poll``s a counter, or the driver's ``callback`` tells it.",
+        "How completed work of CUDA devices is noticed: ``poll``, by a thread that looks, or ``callback``, by the driver.",
     )
     cache_dir: str = _setting(
         "AIODEV_CACHE_DIR",

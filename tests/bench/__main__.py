@@ -39,7 +39,7 @@ async def measure(names: list[str], run: Run) -> dict[str, Figure]:
     figures = {}
     for name in names:
         figures[name] = await FIGURES[name](run)
-        print_table([figures[name]])
+        print_table([figures[name]], run)
     return figures
 
 

@@ -120,14 +120,14 @@ def settings() -> dict[str, str]:
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith("AIODEV_")}
 
 
-def print_table(figures: list[Figure]) -> None:
-    """Print each figure with its peers and bars."""
+def print_table(figures: list[Figure], run: Run) -> None:
+    """Print each figure with its peers and, unless the run is a smoke run, whose figures mean nothing, its bars."""
     for figure in figures:
         print(f"\n{figure.name}{f'  ({figure.note})' if figure.note else ''}")
         width = max(map(len, figure.values))
         for name, value in figure.values.items():
             print(f"    {name:{width}}  {format_value(value):>10} {figure.unit}")
-        for bar in figure.bars:
+        for bar in figure.bars if not run.smoke else ():
             value = figure.measured(bar)
             print(f"    bar {bar}: {format_value(value)} — {'met' if bar.met(value) else 'MISSED'}")
     sys.stdout.flush()
