@@ -280,7 +280,7 @@ class Array(Protocols):
             ...     x.numpy_blocking()
             ... except aiodev.ClosedError as error:
             ...     print(error)
-            the array of shape (1000,) and dtype float64 was freed
+            the array of shape (1000,) and dtype float64, which was freed, is closed
         """
         others = sys.getrefcount(self._buffer) - 2  # our own, and the call's
         if others:
@@ -298,7 +298,7 @@ class FreedArray(Array):
 
     def __getattr__(self, name: str) -> Any:
         if name in Array.__slots__:
-            raise ClosedError(f"the array of shape {self._shape} and dtype {self._dtype} was freed")
+            raise ClosedError(f"the array of shape {self._shape} and dtype {self._dtype}, which was freed,")
         raise AttributeError(f"'Array' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
