@@ -202,7 +202,7 @@ async def test_a_freed_array_is_an_error_wherever_it_is_used() -> None:
         lambda: aiodev.current_stream("cpu").copy(out, x), lambda: x.device, lambda: x.to("cpu"), lambda: aiodev.asarray(x),
     ]  # fmt: skip
     for use in uses:
-        with pytest.raises(aiodev.ClosedError, match=r"shape \(8,\) and dtype float64 was freed"):
+        with pytest.raises(aiodev.ClosedError, match=r"shape \(8,\) and dtype float64, which was freed,"):
             use()
     assert (x.shape, x.dtype, x.nbytes) == ((8,), np.float64, 64)
     assert "freed" in repr(x)
