@@ -300,6 +300,8 @@ def test_the_memory_of_a_dropped_pool_comes_back() -> None:
 def test_many_threads_allocate_and_free_without_drift() -> None:
     """Sizes of all kinds from eight threads, on streams of their own: accounts are exact and all memory comes back."""
     memory = aiodev.memory
+    gc.collect()
+    aiodev.synchronize_blocking("cpu")  # what other tests left in flight
     memory.empty_cache("cpu")
     before = memory.memory_allocated("cpu"), memory.memory_reserved("cpu")
     errors: list[BaseException] = []
