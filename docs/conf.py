@@ -40,6 +40,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"/service/",
     "within_subsection_order": "gallery_order.ReadingOrder",
+    "default_thumb_file": str(Path(__file__).parent / "static" / "thumbnail.png"),  # of examples without a picture
     "show_memory": False,
     "show_signature": False,
     "download_all_examples": False,

@@ -8,7 +8,8 @@ result to decide what comes next. Another task wants a turn every 0.2 ms: it sta
 - *Blocking* keeps the device busy, and nobody else has a turn meanwhile.
 - *A thread for each wait* lets the others run, and leaves the device idle between two kernels, while a thread takes over and
   hands back to the loop.
-- *Awaiting* keeps the device busy, and the others run.
+- *Awaiting* keeps the device busy, and the others run. Its bars are longer by the waking of the loop, which the device's worker
+  does before it goes on.
 """
 
 import asyncio
