@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
+import numpy as np
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
@@ -89,5 +90,23 @@ class SettingsTable(SphinxDirective):
         return table.children
 
 
+def draw_snapshot(app: Sphinx) -> None:
+    """Draw the picture of howto/memory from a program that has just that memory."""
+    pool = aiodev.memory.MemoryPool("cpu")
+    with pool:
+        layers = [aiodev.empty((1024, width), np.float32, "cpu") for width in (1024, 512, 512, 256)]
+        biases = [aiodev.empty(width, np.float32, "cpu") for width in (1024, 512, 512, 256)]
+        activations = [aiodev.empty((width, 768), np.float32, "cpu") for width in (1024, 512, 512, 256)]
+        del activations[1], activations[1]
+        small = [aiodev.empty(n, np.float32, "cpu") for n in (30_000, 90_000, 60_000)]
+        del small[1]
+        snapshot = [s for s in aiodev.memory.memory_snapshot("cpu") if s["segment_pool_id"]]
+    target = Path(app.srcdir) / "_generated"
+    target.mkdir(exist_ok=True)
+    (target / "snapshot.svg").write_text(aiodev.memory.draw_snapshot(snapshot))
+    del layers, biases
+
+
 def setup(app: Sphinx) -> None:
+    draw_snapshot(app)
     app.add_directive("aiodev-settings", SettingsTable)

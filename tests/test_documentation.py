@@ -22,7 +22,7 @@ MODULES = (
     "aiodev.testing",
 )
 #: Modules whose names are still without examples.
-WITHOUT_EXAMPLES = {"aiodev.memory"}
+WITHOUT_EXAMPLES: set[str] = set()
 
 DIRECTIVE = re.compile(r"^\.\. (?:py:)?(currentmodule|automodule|auto\w+|function|data|class)::\s*(\S+)")
 

@@ -95,6 +95,11 @@ class Lease:
     Attributes:
         nbytes: how much.
         device: of which device.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.memory.Lease(1 << 20, "cpu")
+        <aiodev lease of 1,048,576 bytes on cpu:0>
     """
 
     def __init__(self, nbytes: int, device: DeviceLike | None = None) -> None:

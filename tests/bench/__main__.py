@@ -17,12 +17,14 @@ import generators
 import kernel_compile
 import kernel_launch
 import library_elementwise
+import memory
 from harness import Figure, Run, print_table, write_json, write_rst
 from picture import draw_group, draw_readme
 
 GROUPS = {
     "core": (core_submit, core_device, core_loop),
     "kernels": (kernel_launch, kernel_compile),
+    "memory": (memory,),
     "elementwise": (library_elementwise,),
     "random": (generators,),
 }
