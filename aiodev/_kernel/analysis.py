@@ -5,15 +5,22 @@ failure of the kernel leaves those as they are)? And what does it combine a scal
 that)? Where there is no source, as at a plain prompt, nothing is known and nothing is refused here; the compiler still
 refuses a write to a read-only array.
 
+The text is only believed if it compiles to the very code of the body: a file may have been edited since it was imported, and what
+is wrongly taken for a reader would be read before it has written.
+
 It runs at a kernel's first launch, on the loop's thread, so it looks at each node once, reads no more of the file than the
 body's lines, and remembers what it found for a code object, which many functions may share.
 """
 
 from __future__ import annotations
 
+import __future__
 import ast
+import dis
+import functools
 import inspect
 import linecache
+import operator
 import textwrap
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,6 +32,7 @@ __all__ = ["BodyUse", "analyse"]
 #: What can be asked of an array without touching its elements.
 _PLAIN_ATTRIBUTES = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"})
 _MANY = 99
+_FUTURE = functools.reduce(operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
 
 
 @dataclass(slots=True)
@@ -104,17 +112,61 @@ def _walk(tree: ast.AST) -> tuple[list[ast.AST], dict[ast.AST, ast.AST]]:
 
 
 def _tree(function: Callable[..., None]) -> ast.AST | None:
-    """The source's, or None where there is none."""
+    """The definition in the source that the function's code is of, or None."""
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
     text = "".join(lines[code.co_firstlineno - 1 : _last_line(code)])
     try:
-        return ast.parse(textwrap.dedent(text)) if text else None
+        tree = ast.parse(textwrap.dedent(text))
     except SyntaxError:  # such as a lambda, or a last line that runs on: this finds where they end, and is slow
         try:
-            return ast.parse(textwrap.dedent(inspect.getsource(function)))
+            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
         except (OSError, TypeError, SyntaxError):
             return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.Lambda) and _compiles_to(node, code):
+            return node
+    return None
+
+
+def _compiles_to(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
+    if getattr(node, "name", "<lambda>") != code.co_name:
+        return False
+    # As it stood: inside of a function that has the names which it takes from around it.
+    around = ast.arguments([], [ast.arg(name) for name in code.co_freevars], None, [], [], None, [])
+    inside = ast.Expr(node) if isinstance(node, ast.Lambda) else node
+    module = ast.Module([ast.FunctionDef("around", around, [inside], [])], [])
+    flags = code.co_flags & _FUTURE
+    try:
+        compiled = compile(ast.fix_missing_locations(module), code.co_filename, "exec", flags, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    outer = next(constant for constant in compiled.co_consts if isinstance(constant, CodeType))
+    return any(isinstance(constant, CodeType) and _same(constant, code) for constant in outer.co_consts)
+
+
+def _same(one: CodeType, other: CodeType) -> bool:
+    """Whether both do the same, wherever they were written."""
+    names = ("co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount", "co_kwonlyargcount")
+    if any(getattr(one, name) != getattr(other, name) for name in names) or len(one.co_consts) != len(other.co_consts):
+        return False
+    if one.co_code != other.co_code and _steps(one) != _steps(other):
+        return False
+    return all(
+        _same(a, b)
+        if isinstance(a, CodeType) and isinstance(b, CodeType)
+        else type(a) is type(b) and (a == b and repr(a) == repr(b) or isinstance(a, frozenset) and a == b)
+        for a, b in zip(one.co_consts, other.co_consts, strict=True)
+    )
+
+
+def _steps(code: CodeType) -> list[tuple[str, object]]:
+    """The instructions, but for what depends on the rest of the module: how a call through an imported name is prepared."""
+    return [
+        (step.opname.replace("LOAD_METHOD", "LOAD_ATTR"), step.argval if step.opcode not in dis.hasjrel else None)
+        for step in dis.get_instructions(code)
+        if step.opname not in ("PUSH_NULL", "PRECALL", "EXTENDED_ARG", "NOP") and not isinstance(step.argval, CodeType)
+    ]
 
 
 def _last_line(code: CodeType) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
 
+from aiodev._kernel import analysis
 from aiodev._kernel.analysis import analyse
 
 helper: Any = None
@@ -126,3 +130,48 @@ def test_odd_shapes_of_source_are_read() -> None:
     for body in (last, short):
         use = analyse(body, ("x", "out"))
         assert use.known and use.written == {"out"} and use.only_reads("x", 1)
+
+
+def test_a_text_that_is_not_the_code_s_is_not_believed(tmp_path: Path) -> None:
+    """A file that was edited after it was imported: nothing is known, not what the new text says."""
+    path = tmp_path / "edited.py"
+    texts = {
+        "as it is": "def body(i, x, out):\n    out[i] = x[i]\n",
+        "other names": "def body(i, x, out):\n    x[i] = out[i]\n",
+        "another constant": "def body(i, x, out):\n    out[i] = x[i] + 1.0\n",
+        "something else": "import os\nos.getcwd()\n",
+        "nothing": "",
+    }
+    path.write_text(texts["as it is"])
+    namespace: dict[str, Any] = {}
+    exec(compile(texts["as it is"], str(path), "exec"), namespace)
+    for name, text in texts.items():
+        path.write_text(text)
+        linecache.checkcache(str(path))
+        function = FunctionType(namespace["body"].__code__.replace(co_firstlineno=1), namespace)
+        use = analyse(function, ("x", "out"))
+        analysis._known.clear()
+        assert use.known == (name == "as it is")
+        assert use.only_reads("x", 1) == (name == "as it is")
+        assert not use.only_reads("out", 1)
+
+
+def test_definitions_of_all_kinds_are_found() -> None:
+    """Decorated, with defaults and annotations, in a closure, several lambdas on one line, nested functions."""
+    scale: Any = 2
+
+    def decorated(function: Any) -> Any:
+        return function
+
+    @decorated
+    @decorated
+    def inner(i: int, x: "Any", out: "Any", k: Any = (1, 2)) -> None:
+        def part(j: int) -> Any:
+            return scale * x[j]
+
+        out[i] = part(i) + -0.0 + k[0]
+
+    first, second = lambda i, x, out: x[i], lambda i, x, out: out[i]
+    assert analyse(inner, ("x", "out")).known
+    assert analyse(first, ("x", "out")).only_reads("x", 1)
+    assert analyse(second, ("x", "out")).indices == {"x": 99, "out": 1}
