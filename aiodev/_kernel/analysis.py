@@ -5,16 +5,16 @@ failure of the kernel leaves those as they are)? And what does it combine a scal
 that)? Where there is no source, as at a plain prompt, nothing is known and nothing is refused here; the compiler still
 refuses a write to a read-only array.
 
-The text is only believed if it compiles to the very code of the body: a file may have been edited since it was imported, and what
-is wrongly taken for a reader would be read before it has written.
+The text is only believed if it compiles to the very code of the body: a file may have been edited since it was imported, and
+what is wrongly taken for a reader would be read before it has written.
 
 It runs at a kernel's first launch, on the loop's thread, so it looks at each node once, reads no more of the file than the
 body's lines, and remembers what it found for a code object, which many functions may share.
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import dis
 import functools

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from aiodev._memory.caching import CachingAllocator
 from aiodev._memory.pools import BackendMemory
 
 sys.path.append(str(Path(__file__).parents[1] / "memory"))
-from traces import TRACES, Outcome, replay  # noqa: E402
+from traces import TRACES, Outcome, replay
 
 __all__ = ["FIGURES"]
 
@@ -93,17 +94,20 @@ def _replay(name: str, memory: type[BackendMemory]) -> Outcome:
     return outcome
 
 
-async def fragmentation(run: Run) -> Figure:
-    """Replay traces: bytes reserved, at their peak, for each that was asked for, at its peak."""
-    values, hits = {"what is asked for": 1.0}, []
-    for name in TRACES:
-        ranges, segments = _replay(name, BackendMemory), _replay(name, Segmented)
-        values[f"aiodev, {name}"] = ranges.fragmentation
-        values[f"segments of 2 and 20 MiB, {name}"] = segments.fragmentation
-        hits.append(f"{name} {ranges.hit_rate:.1%} of {ranges.allocations:,}")
-    bars = [Bar("what is asked for", at_most=1.15, case=f"aiodev, {name}") for name in TRACES]
-    note = "served without the backend: " + ", ".join(hits)
-    return Figure("memory reserved for traces of real use", "×", values, bars, note)
+def fragmentation(name: str) -> Callable[[Run], Awaitable[Figure]]:
+    """Replay a trace: bytes reserved, at their peak, for each that was asked for, at its peak."""
+
+    async def figure(run: Run) -> Figure:
+        ranges = _replay(name, BackendMemory)
+        values = {
+            "aiodev": ranges.fragmentation,
+            "aiodev, segments of 2 and 20 MiB": _replay(name, Segmented).fragmentation,
+            "what is asked for": 1.0,
+        }
+        note = f"{ranges.hit_rate:.1%} of {ranges.allocations:,} allocations took nothing from the backend"
+        return Figure(f"memory reserved, {name}", "×", values, [Bar("what is asked for", at_most=1.15)], note)
+
+    return figure
 
 
 @aiodev.kernel
@@ -149,6 +153,6 @@ async def ordered_reuse(run: Run) -> Figure:
 FIGURES = {
     "allocation-hit": hit,
     "first-touch": first_touch,
-    "fragmentation": fragmentation,
+    **{f"fragmentation-{name.split()[0]}": fragmentation(name) for name in TRACES},
     "ordered-reuse": ordered_reuse,
 }

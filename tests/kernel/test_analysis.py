@@ -165,7 +165,7 @@ def test_definitions_of_all_kinds_are_found() -> None:
 
     @decorated
     @decorated
-    def inner(i: int, x: "Any", out: "Any", k: Any = (1, 2)) -> None:
+    def inner(i: int, x: Any, out: Any, k: Any = (1, 2)) -> None:
         def part(j: int) -> Any:
             return scale * x[j]
 
