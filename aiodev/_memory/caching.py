@@ -293,7 +293,7 @@ class CachingAllocator:
                     if not block.settle() and block.uses is not None and not whatever_uses_it:
                         home.free.append(block)
                     else:
-                        home.kind.add(block, whatever_uses_it)
+                        block.segment.kind.add(block, whatever_uses_it)
         for kind in (self.supply.small, self.supply.large):
             kind.rejoin(whatever_uses_it)
             for block in kind.blocks():
@@ -315,7 +315,7 @@ class CachingAllocator:
         hooks = list(self.hooks)
         while True:
             self._empty_bins()
-            block = home.kind.take(home.size, timeline)
+            block = self._take_anywhere(home, timeline)
             if block is not None:
                 return block
             self.supply.release(self.supply.idle())
@@ -333,6 +333,12 @@ class CachingAllocator:
         self.totals.out_of_memory += 1
         raise self.out_of_memory(home.size) from error
 
+    def _take_anywhere(self, home: Bin, timeline: Timeline | None) -> Block | None:
+        """A block of either kind: now that memory is short, small pieces of a large segment, and large ones of a small."""
+        supply = self.supply
+        other = supply.small if home.kind is supply.large else supply.large
+        return home.kind.take(home.size, timeline) or other.take(home.size, timeline)
+
     def _call(self, hook: Callable[[Device, int], object], nbytes: int) -> None:
         """Let a hook drop what it can; it may allocate and free."""
         self._looking = False
@@ -344,12 +350,12 @@ class CachingAllocator:
     def _wait_for(self, home: Bin, timeline: Timeline) -> Block | None:
         """Memory that other timelines' work still uses, with ``timeline`` held until that is done."""
         self._empty_bins(whatever_uses_it=True)
-        block = home.kind.take(home.size, None)
+        block = self._take_anywhere(home, None)
         if block is None:
             return None
         value = self._hold(timeline, block.pending())
         if value is None:
-            home.kind.add(block)
+            block.segment.kind.add(block)
             return None
         self.totals.waits += 1
         block.timeline, block.value, block.uses = timeline, value, None
