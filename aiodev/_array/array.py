@@ -260,7 +260,7 @@ class Array(Protocols):
         Launches and copies of aiodev say so themselves; this is for work that other libraries submit.
         """
         timeline = stream.timeline
-        self._buffer._stamp(timeline, timeline.submitted)
+        Buffer._stamp(self._buffer, timeline, timeline.submitted)  # order is its owner's: nothing to check in debug mode
 
     def free(self) -> None:
         """Give the memory back now, whoever still refers to the array: a frame, a traceback, a cache.

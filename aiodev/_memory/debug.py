@@ -1,8 +1,14 @@
-"""Finding memory that is used beyond its end, or after it was freed: ``AIODEV_DEBUG=1``, for memory that the host can touch.
+"""Finding wrong uses of memory: ``AIODEV_DEBUG=1``, for memory that the host can touch.
 
 Around each buffer are guards. Freed memory is filled with 0xFF bytes, not-a-number for floats and -1 for integers, once the
 work that used it is done, and is not handed out before. Guards are looked at then, and the fill when the memory is handed out
-again: what has changed was written by somebody who had no right to. That is logged, with the line that allocated the memory.
+again: what has changed was written by somebody who had no right to.
+
+Streams that use the same array have to be ordered. A use is looked at when it is submitted: work of another stream that has not
+finished with the array, and that nothing orders before it, is a race, unless both only read. Work that happens to be finished
+by then is not noticed, for the program may have waited for it.
+
+All of it is logged, with the lines that allocated and that use the memory.
 """
 
 from __future__ import annotations
@@ -40,6 +46,26 @@ class DebugBuffer(DeviceBuffer):
 
     source: DebugAllocator
 
+    def _stamp(self, timeline: Timeline, value: int) -> None:
+        """See :class:`Buffer`; not called where the last use was on the same timeline, which is in order."""
+        self._check_order(timeline, value, "written or read", self.pending())
+        super()._stamp(timeline, value)
+
+    def _stamp_aside(self, timeline: Timeline, value: int) -> None:
+        self._check_order(timeline, value, "read", [self.contents()])
+        super()._stamp_aside(timeline, value)
+
+    def _check_order(self, timeline: Timeline, value: int, use: str, earlier: list[tuple[Timeline, int]]) -> None:
+        clock = timeline.clock_at(value)
+        for other, last in earlier:
+            if other is not timeline and not other.reached(last) and clock.get(other, 0) < last:
+                logger.error(
+                    "%s: %s is %s on %s at %s, while operation %d of %s may still be using it, and nothing orders one before "
+                    "the other; let one stream wait for the other (Stream.wait_stream)",
+                    self.source.device, self.source.name_of(self.block), use, timeline.label,
+                    sites.describe(sites.outside(sys._getframe(1))), last, other.label,
+                )  # fmt: skip
+
     def __del__(self) -> None:
         """Put the block aside until its work is done."""
         block, source = self.block, self.source
@@ -63,7 +89,7 @@ class DebugAllocator(CachingAllocator):
         block: Block = buffer.block
         before = self.__dict__.setdefault("_requested", {}).get(block)
         if before is not None and not _is_filled(block.address + GUARD, before, POISON):
-            logger.error("%s: %s was written to after it was freed", self.device, self._name(block, before))
+            logger.error("%s: %s, was written to after it was freed", self.device, self.name_of(block))
         block.site = sites.outside(sys._getframe(1))
         self._requested[block] = nbytes
         buffer.__class__ = DebugBuffer
@@ -97,11 +123,13 @@ class DebugAllocator(CachingAllocator):
         start = block.address + GUARD
         for guard, what in ((block.address, "before the start"), (start + nbytes, "beyond the end")):
             if ctypes.string_at(guard, GUARD) != _GUARD_BYTES:
-                logger.error("%s: something wrote %s of %s", self.device, what, self._name(block, nbytes))
+                logger.error("%s: something wrote %s of %s", self.device, what, self.name_of(block))
         ctypes.memset(start, POISON, nbytes)
 
-    def _name(self, block: Block, nbytes: int) -> str:
-        return f"memory of {nbytes:,} bytes at {block.address + GUARD:#x}, allocated at {sites.describe(block.site)},"
+    def name_of(self, block: Block) -> str:
+        """Size, address and origin."""
+        nbytes, site = self._requested[block], sites.describe(block.site)
+        return f"memory of {nbytes:,} bytes at {block.address + GUARD:#x}, allocated at {site}"
 
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         self.sweep()

@@ -106,6 +106,33 @@ def test_large_and_small_pieces_are_joined_and_given_back(
     assert pool.totals.reserved == pool.totals.allocated == 0
 
 
+def test_a_race_between_streams_is_told(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    """A write beside a read, or a read beside a write, that nothing orders; not reads side by side, nor what is ordered."""
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    buffer = pool.allocate(64, first.timeline)
+    value = np.zeros(64, np.uint8)
+
+    def use(stream: aiodev.Stream, writes: bool) -> str:
+        caplog.clear()
+        number = stream._copy(buffer.address, value.ctypes.data, 64)
+        (buffer._stamp if writes else buffer._stamp_aside)(stream.timeline, number)
+        return caplog.text
+
+    with caplog.at_level(logging.ERROR, "aiodev"), Latch(first):
+        assert use(first, writes=True) == ""
+        text = use(second, writes=False)
+        assert "is read on" in text and "64 bytes" in text and text.count(__file__) >= 2 and "wait_stream" in text
+        second.wait_stream(first)
+        assert use(second, writes=False) == ""
+        assert use(first, writes=False) == ""
+        assert "is written or read on" in use(first, writes=True)  # beside the second's read
+        first.wait_stream(second)
+        assert use(first, writes=True) == ""
+    first.synchronize_blocking()
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        assert use(second, writes=True) == ""  # whatever it was, it is done
+
+
 def test_the_setting_turns_it_on_for_the_device() -> None:
     """The whole library runs on it, and a wrong kernel is found."""
     code = """
