@@ -135,7 +135,7 @@ class Settings:
         "AIODEV_DEBUG",
         lambda: False,
         _switch,
-        "1: freed memory that the host can touch is poisoned, and writes to it, or beyond an array's end, are reported.",
+        "1: find wrong writes and races between streams, where the host can touch a device's memory; they are logged.",
     )
 
     @classmethod
