@@ -21,8 +21,6 @@ MODULES = (
     "aiodev.profiler",
     "aiodev.testing",
 )
-#: Modules whose names are still without examples.
-WITHOUT_EXAMPLES: set[str] = set()
 
 DIRECTIVE = re.compile(r"^\.\. (?:py:)?(currentmodule|automodule|auto\w+|function|data|class)::\s*(\S+)")
 
@@ -68,7 +66,7 @@ def test_a_public_name_is_documented(module: str, name: str) -> None:
         return  # an alias of types, or a tuple: the reference says what it is
     text = inspect.getdoc(thing) or ""
     assert text, f"{module}.{name} has no docstring"
-    assert ">>>" in text or module in WITHOUT_EXAMPLES, f"the docstring of {module}.{name} has no example"
+    assert ">>>" in text, f"the docstring of {module}.{name} has no example"
     if inspect.isclass(thing):
         members = {key: value for key, value in vars(thing).items() if not key.startswith("_")}
         silent = [

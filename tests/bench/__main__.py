@@ -28,6 +28,8 @@ GROUPS = {
     "elementwise": (library_elementwise,),
     "random": (generators,),
 }
+#: Groups whose figures are times next to the same peers, so that one picture shows all of them.
+DRAWN = {"elementwise", "random"}
 FIGURES = {name: figure for modules in GROUPS.values() for module in modules for name, figure in module.FIGURES.items()}
 
 
@@ -68,7 +70,7 @@ def main() -> None:
             if set(figures_of(group)) <= set(figures):
                 measured = [figures[name] for name in figures_of(group)]
                 write_rst(options.rst / f"performance-{group}.txt", measured, run)
-                if group != "core":
+                if group in DRAWN:
                     draw_group(measured, options.rst / f"performance-{group}.svg")
         if {"await-hot", "busy-loop"} <= set(figures):
             draw_readme(figures["await-hot"], figures["busy-loop"], options.rst / "performance.svg")

@@ -57,7 +57,8 @@ def draw_group(figures: list[Figure], path: Path) -> None:
     chart.set_yticks(range(len(figures)), [figure.name for figure in figures])
     chart.set(xscale="log", ylim=(len(figures) - 0.4, -0.6), xlabel="a peer's time, as a multiple of aiodev's")
     lowest, highest = chart.get_xlim()
-    ticks = [digit * 10.0**power for power in range(-4, 6) for digit in (1, 2, 5)]
+    digits = (1, 2, 5) if highest < 1000 * lowest else (1,)
+    ticks = [digit * 10.0**power for power in range(-4, 6) for digit in digits]
     chart.set_xticks([tick for tick in ticks if lowest <= tick <= highest], minor=False)
     chart.set_xticks([], minor=True)
     chart.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
