@@ -72,6 +72,54 @@ def too_much_memory_raises(bench: Workbench) -> None:
 
 
 @rule
+def ranges_hold_memory_where_it_is_mapped(bench: Workbench) -> None:
+    """Neighbouring pieces mapped one by one are one piece of memory; any granules of them may go, and be mapped afresh."""
+    backend, lane = bench.backend, bench.lane()
+    granule = backend.granularity(0)
+    if granule == 0:
+        raise NotApplicable("memory cannot be mapped into ranges")
+    assert granule > 0 and granule % 256 == 0, f"a granularity of {granule} bytes"
+    start = backend.reserve_range(0, 8 * granule)
+    assert start > 0 and start % granule == 0, f"a range begins at {start:#x}, which is no multiple of {granule}"
+    backend.map_range(0, start, granule)
+    backend.map_range(0, start + granule, 3 * granule)
+    lane.reach(backend.fill(lane.number, start, 4 * granule, b"\x01"))
+    backend.unmap_range(0, start + granule, 2 * granule)
+    for kept in (start, start + 3 * granule):
+        assert bench.read(kept, 64) == b"\x01" * 64, "memory beside what was unmapped has changed"
+    backend.map_range(0, start + 2 * granule, granule)
+    backend.map_range(0, start + granule, granule)
+    data = random.Random(5).randbytes(256)
+    for seam in (start + granule - 128, start + 2 * granule - 128, start + 3 * granule - 128):
+        bench.write(seam, data)
+        assert bench.read(seam, 256) == data, "two mapped pieces do not adjoin"
+    backend.unmap_range(0, start, 4 * granule)
+    backend.release_range(0, start, 8 * granule)
+
+
+@rule
+def ranges_are_refused_as_a_whole(bench: Workbench) -> None:
+    """A range may be larger than the device; mapping more than that has raises MemoryError and leaves nothing mapped."""
+    backend = bench.backend
+    granule = backend.granularity(0)
+    if granule == 0:
+        raise NotApplicable("memory cannot be mapped into ranges")
+    free = backend.memory_info(0)[0]
+    nbytes = (backend.memory_info(0)[1] // granule + 2) * granule
+    start = backend.reserve_range(0, nbytes)
+    try:
+        backend.map_range(0, start, nbytes)
+    except MemoryError:
+        pass
+    else:
+        raise AssertionError(f"{nbytes:,} bytes were mapped on a device of {backend.memory_info(0)}")
+    assert abs(backend.memory_info(0)[0] - free) < nbytes // 8, "a refused mapping has kept memory"
+    backend.map_range(0, start, granule)
+    backend.unmap_range(0, start, granule)
+    backend.release_range(0, start, nbytes)
+
+
+@rule
 def copies_move_exactly_their_bytes(bench: Workbench) -> None:
     """Copies of any length at any offset, to, from and within a device, move those bytes and no others."""
     chance, limit = random.Random(2), 1 << 12
@@ -183,6 +231,8 @@ RULES = (
     memory_can_be_given_back,
     memory_info_is_plausible,
     too_much_memory_raises,
+    ranges_hold_memory_where_it_is_mapped,
+    ranges_are_refused_as_a_whole,
     copies_move_exactly_their_bytes,
     large_copies_are_whole,
     host_memory_is_read_when_the_copy_runs,

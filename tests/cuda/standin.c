@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -66,10 +67,10 @@ long standin_count(const char *name) {
 
 /* Handles: alive until destroyed, which may happen once. */
 
-enum { STREAM = 1, EVENT = 2, MODULE = 3, FUNCTION = 4 };
+enum { STREAM = 1, EVENT = 2, MODULE = 3, FUNCTION = 4, MEMORY = 5 };
 typedef struct Handle { uint32_t magic, kind; int device; struct Handle *next; } Handle;
 static Handle *handles;
-static long alive[5];
+static long alive[6];
 
 static void *make(int kind, int device, size_t size) {
     Handle *h = calloc(1, size);
@@ -91,15 +92,23 @@ static void kill_handle(Handle *h) { h->magic = 0; alive[h->kind]--; }   /* neve
 
 /* Memory: a table of living allocations, device's and page-locked ones. */
 
-typedef struct Block { uint64_t start; size_t size; int device; struct Block *next; } Block;   /* device -1: page-locked */
+typedef struct Block { uint64_t start; size_t size; int device; struct Block *next; int is_mapped; } Block;   /* device -1: page-locked */
 static Block *blocks;
 static size_t used[8], total_memory = 1ul << 30;
 
-static Block *block_of(uint64_t address, size_t size) {
-    Block *found = NULL;
-    pthread_mutex_lock(&control);
+static Block *block_at(uint64_t address, int at_its_end) {
     for (Block *b = blocks; b; b = b->next)
-        if (b->start && address >= b->start && address + size <= b->start + b->size) { found = b; break; }
+        if (b->start && address >= b->start && address < b->start + b->size + at_its_end) return b;
+    return NULL;
+}
+static Block *block_of(uint64_t address, size_t size) {     /* where all of it lies; mapped blocks may adjoin */
+    pthread_mutex_lock(&control);
+    Block *found = block_at(address, !size), *b = found;
+    while (b && address + size > b->start + b->size) {
+        size -= b->start + b->size - address, address = b->start + b->size;
+        b = b->is_mapped ? block_at(address, 0) : NULL;
+        if (!b || !b->is_mapped) found = b = NULL;
+    }
     pthread_mutex_unlock(&control);
     return found;
 }
@@ -108,7 +117,7 @@ static uint64_t allocate(size_t size, int device) {
     if (posix_memalign(&p, 512, size ? size : 1)) return 0;
     Block *b = malloc(sizeof *b);
     pthread_mutex_lock(&control);
-    *b = (Block){(uint64_t)p, size, device, blocks}, blocks = b;
+    *b = (Block){(uint64_t)p, size, device, blocks, 0}, blocks = b;
     pthread_mutex_unlock(&control);
     return (uint64_t)p;
 }
@@ -235,6 +244,7 @@ CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
     case 75: *v = 9; break;      /* COMPUTE_CAPABILITY_MAJOR */
     case 76: *v = 0; break;      /* COMPUTE_CAPABILITY_MINOR */
     case 122: case 41: *v = 1; break;  /* 64-bit stream memory operations, unified addressing */
+    case 102: *v = !getenv("STANDIN_NO_VIRTUAL_MEMORY"); break;   /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
     case 10: *v = 32; break;     /* WARP_SIZE */
     default: *v = 0;
     }
@@ -259,7 +269,7 @@ CUresult cuMemAlloc(CUdeviceptr *p, size_t n) {
 }
 static CUresult release(uint64_t p, int pinned) {
     Block *b = block_of(p, 0);
-    if (!b || b->start != p || (b->device < 0) != pinned) return INVALID_VALUE;
+    if (!b || b->start != p || (b->device < 0) != pinned || b->is_mapped) return INVALID_VALUE;
     if (b->device >= 0) used[b->device] -= b->size;
     b->start = 0;
     free((void *)p);
@@ -273,8 +283,8 @@ CUresult cuMemFreeHost(void *p) { NEED_CONTEXT; return release((uint64_t)p, 1); 
 CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr p) {
     NEED_CONTEXT;
     Block *b = block_of(p, 0);
-    if (!b || attribute != 2) return INVALID_VALUE;
-    *(unsigned *)data = b->device < 0 ? 1 : 2;
+    if (!b || (attribute != 2 && attribute != 9)) return INVALID_VALUE;
+    *(unsigned *)data = attribute == 9 ? (b->device < 0 ? 0 : b->device) : b->device < 0 ? 1 : 2;
     return OK;
 }
 CUresult cuMemcpyHtoD(CUdeviceptr d, const void *s, size_t n) {
@@ -282,7 +292,17 @@ CUresult cuMemcpyHtoD(CUdeviceptr d, const void *s, size_t n) {
 }
 CUresult cuMemcpyAsync(CUdeviceptr d, CUdeviceptr s, size_t n, void *stream) {
     NEED_CONTEXT;
-    if (bad(d, n) || bad(s, n)) return INVALID_VALUE;
+    Block *to = block_of(d, n), *from = block_of(s, n);
+    if (!to || !from) return INVALID_VALUE;
+    if (to->device != from->device && to->device >= 0 && from->device >= 0 && (to->is_mapped || from->is_mapped))
+        return INVALID_VALUE;       /* mapped memory is accessible from its own device alone */
+    return push(stream, (Op){.kind = COPY, .a = d, .b = s, .n = n});
+}
+CUresult cuMemcpyPeerAsync(CUdeviceptr d, void *there, CUdeviceptr s, void *here, size_t n, void *stream) {
+    NEED_CONTEXT;
+    Block *to = block_of(d, n), *from = block_of(s, n);
+    if (!to || !from || to->device < 0 || from->device < 0) return INVALID_VALUE;
+    if (there != &contexts[to->device] || here != &contexts[from->device]) return INVALID_CONTEXT;
     return push(stream, (Op){.kind = COPY, .a = d, .b = s, .n = n});
 }
 static CUresult set(CUdeviceptr d, uint64_t value, size_t width, size_t n, void *stream) {
@@ -295,6 +315,145 @@ CUresult cuMemsetD2D32Async(CUdeviceptr d, size_t pitch, unsigned v, size_t widt
     NEED_CONTEXT;
     if (width != 1 || d % 4 || pitch % 4) return INVALID_VALUE;
     return push(s, (Op){.kind = SET2D, .a = d, .b = v, .c = pitch, .n = height});
+}
+
+/* Virtual memory: reserved ranges, memory by handles, and what is mapped where. Device memory is counted by the handle, which
+   lives until it is released and mapped nowhere. What is mapped cannot be touched before its access is set. */
+
+enum { GRANULE = 2 << 20 };
+typedef struct Memory { Handle h; size_t size; int handles, mapped; } Memory;
+typedef struct Range { uint64_t start; size_t size; struct Range *next; } Range;
+typedef struct Mapping { uint64_t start; Memory *memory; Block *block; struct Mapping *next; } Mapping;
+typedef struct { int type, handles, location, device; void *windows; unsigned char compression, remote; unsigned short usage;
+                 unsigned char reserved[4]; } Properties;
+typedef struct { int location, device, flags; } Access;
+static pthread_mutex_t virtual_lock = PTHREAD_MUTEX_INITIALIZER;
+static Range *ranges;
+static Mapping *mappings;
+
+static int is_granular(uint64_t n) { return n && n % GRANULE == 0; }
+static int is_plain(const Properties *p) {
+    return p->type == 1 && !p->handles && p->location == 1 && p->device >= 0 && p->device < device_count() && !p->windows
+           && !p->compression && p->remote <= 1 && !p->usage && !memcmp(p->reserved, "\0\0\0", 4);
+}
+static void settle(Memory *m) {
+    if (m->handles || m->mapped) return;
+    used[m->h.device] -= m->size;
+    kill_handle(&m->h);
+}
+CUresult cuMemGetAllocationGranularity(size_t *n, const Properties *p, int option) {
+    NEED_CONTEXT;
+    if (!is_plain(p) || option < 0 || option > 1) return INVALID_VALUE;
+    *n = GRANULE;
+    return OK;
+}
+CUresult cuMemAddressReserve(CUdeviceptr *p, size_t size, size_t alignment, CUdeviceptr wanted, unsigned long long flags) {
+    NEED_CONTEXT;
+    if (!is_granular(size) || (alignment & (alignment - 1)) || wanted || flags) return INVALID_VALUE;
+    size_t step = alignment > GRANULE ? alignment : GRANULE;
+    char *q = mmap(NULL, size + step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (q == MAP_FAILED) return OUT_OF_MEMORY;
+    Range *r = malloc(sizeof *r);
+    pthread_mutex_lock(&virtual_lock);
+    *r = (Range){((uint64_t)q + step - 1) / step * step, size, ranges}, ranges = r;
+    pthread_mutex_unlock(&virtual_lock);
+    *p = r->start;
+    return OK;
+}
+static Mapping *mapped_in(uint64_t start, size_t size) {
+    for (Mapping *m = mappings; m; m = m->next)
+        if (m->memory && m->start < start + size && start < m->start + m->memory->size) return m;
+    return NULL;
+}
+CUresult cuMemAddressFree(CUdeviceptr p, size_t size) {     /* a whole range, with nothing mapped */
+    NEED_CONTEXT;
+    CUresult status = INVALID_VALUE;
+    pthread_mutex_lock(&virtual_lock);
+    for (Range *r = ranges; r && status; r = r->next)
+        if (r->size && r->start == p && r->size == size && !mapped_in(p, size)) {
+            munmap((void *)p, size);
+            r->size = 0, status = OK;
+        }
+    pthread_mutex_unlock(&virtual_lock);
+    return status;
+}
+CUresult cuMemCreate(uint64_t *handle, size_t size, const Properties *p, unsigned long long flags) {
+    NEED_CONTEXT;
+    if (!is_granular(size) || !is_plain(p) || flags) return INVALID_VALUE;
+    pthread_mutex_lock(&virtual_lock);
+    CUresult status = size > total_memory - used[p->device] ? OUT_OF_MEMORY : OK;
+    if (!status) {
+        used[p->device] += size;
+        Memory *m = make(MEMORY, p->device, sizeof *m);
+        m->size = size, m->handles = 1;
+        *handle = (uint64_t)m;
+    }
+    pthread_mutex_unlock(&virtual_lock);
+    return status;
+}
+CUresult cuMemRelease(uint64_t handle) {
+    NEED_CONTEXT;
+    Memory *m = (Memory *)handle;
+    if (!is_alive(m, MEMORY) || !m->handles) return INVALID_VALUE;
+    pthread_mutex_lock(&virtual_lock);
+    m->handles--;
+    settle(m);
+    pthread_mutex_unlock(&virtual_lock);
+    return OK;
+}
+CUresult cuMemMap(CUdeviceptr p, size_t size, size_t offset, uint64_t handle, unsigned long long flags) {
+    NEED_CONTEXT;
+    Memory *m = (Memory *)handle;
+    if (!is_granular(p) || !is_alive(m, MEMORY) || !m->handles || size != m->size || offset || flags) return INVALID_VALUE;
+    CUresult status = INVALID_VALUE;
+    pthread_mutex_lock(&virtual_lock);
+    for (Range *r = ranges; r && status; r = r->next)
+        if (r->start <= p && p + size <= r->start + r->size && !mapped_in(p, size)) {
+            Mapping *found = malloc(sizeof *found);
+            *found = (Mapping){p, m, NULL, mappings}, mappings = found;
+            m->mapped++, status = OK;
+        }
+    pthread_mutex_unlock(&virtual_lock);
+    return status;
+}
+CUresult cuMemSetAccess(CUdeviceptr p, size_t size, const Access *a, size_t count) {
+    NEED_CONTEXT;
+    if (!is_granular(p) || !is_granular(size) || count != 1 || a->location != 1 || a->flags != 3) return INVALID_VALUE;
+    CUresult status = OK;
+    pthread_mutex_lock(&virtual_lock);
+    for (uint64_t q = p; q < p + size && !status;) {       /* without a gap, and no handle in part */
+        Mapping *m = mapped_in(q, 1);
+        if (!m || m->start != q || q + m->memory->size > p + size || m->memory->h.device != a->device) status = INVALID_VALUE;
+        else q += m->memory->size;
+    }
+    for (uint64_t q = p; q < p + size && !status;) {
+        Mapping *m = mapped_in(q, 1);
+        if (!m->block) {
+            mprotect((void *)q, m->memory->size, PROT_READ | PROT_WRITE);
+            m->block = malloc(sizeof *m->block);
+            pthread_mutex_lock(&control);
+            *m->block = (Block){q, m->memory->size, a->device, blocks, 1}, blocks = m->block;
+            pthread_mutex_unlock(&control);
+        }
+        q += m->memory->size;
+    }
+    pthread_mutex_unlock(&virtual_lock);
+    return status;
+}
+CUresult cuMemUnmap(CUdeviceptr p, size_t size) {      /* one handle's whole mapping; work that uses it is the caller's error */
+    NEED_CONTEXT;
+    CUresult status = INVALID_VALUE;
+    pthread_mutex_lock(&virtual_lock);
+    Mapping *m = mapped_in(p, 1);
+    if (m && m->start == p && m->memory->size == size) {
+        if (m->block) m->block->start = 0;
+        mmap((void *)p, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        m->memory->mapped--;
+        settle(m->memory);
+        m->memory = NULL, status = OK;
+    }
+    pthread_mutex_unlock(&virtual_lock);
+    return status;
 }
 
 /* Streams and events */
@@ -428,6 +587,8 @@ static const struct { const char *name; void *function; } symbols[] = {
     NAME(cuStreamWaitValue64), NAME(cuLaunchHostFunc), NAME(cuEventCreate), NAME(cuEventDestroy), NAME(cuEventRecord),
     NAME(cuEventSynchronize), NAME(cuStreamWaitEvent), NAME(cuModuleLoadData), NAME(cuModuleGetFunction), NAME(cuOccupancyMaxPotentialBlockSize),
     NAME(cuOccupancyMaxActiveBlocksPerMultiprocessor), NAME(cuLaunchKernel), NAME(cuGetErrorName), NAME(cuGetErrorString),
+    NAME(cuMemcpyPeerAsync), NAME(cuMemGetAllocationGranularity), NAME(cuMemAddressReserve), NAME(cuMemAddressFree), NAME(cuMemCreate),
+    NAME(cuMemRelease), NAME(cuMemMap), NAME(cuMemSetAccess), NAME(cuMemUnmap),
 };
 CUresult cuGetProcAddress_v2(const char *name, void **function, int wanted, uint64_t flags, int *status) {
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)

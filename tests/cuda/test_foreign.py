@@ -28,7 +28,7 @@ def test_a_queue_waits_for_a_foreign_stream(backend: CUDABackend, foreign: int) 
     """For what that stream was given before, and for nothing that it is given later."""
     driver = backend.executor.driver
     device = backend.executor.devices[0]
-    word = (ctypes.c_int64 * 1).from_address(device.allocate_pinned(8))
+    word = (ctypes.c_int64 * 1).from_address(device.memory.allocate_pinned(8))
     word[0] = 0
     queue, counters = backend.create_queue(0, 0, False)
     driver.call("cuStreamWaitValue64", foreign, ctypes.addressof(word), 1, 0, doing="holding a stream")

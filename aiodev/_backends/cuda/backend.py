@@ -21,6 +21,7 @@ from aiodev._core.errors import BackendUnavailableError, KernelError
 
 if TYPE_CHECKING:
     from aiodev._backends.cuda.executor import CUDAExecutor
+    from aiodev._backends.cuda.memory import DeviceMemory
 
 __all__ = ["CUDABackend"]
 
@@ -132,39 +133,46 @@ class CUDABackend(Backend):
 
     def allocate(self, index: int, nbytes: int) -> int:
         """See the ABC."""
-        executor = self.executor
-        if nbytes > self._devices[index].total_memory:
-            raise MemoryError(f"{nbytes:,} bytes asked for, cuda:{index} has {self._devices[index].total_memory:,}")
-        with executor.driver.bound(executor.devices[index].context):
-            doing = f"allocating {nbytes:,} bytes on cuda:{index}"
-            return executor.driver.number("cuMemAlloc", max(1, nbytes), doing=doing)
+        return self._memory(index).allocate(nbytes)
 
     def deallocate(self, index: int, address: int, nbytes: int) -> None:
         """See the ABC."""
-        executor = self.executor
-        with executor.driver.bound(executor.devices[index].context):
-            executor.driver.call("cuMemFree", address, doing=f"freeing {nbytes:,} bytes on cuda:{index}")
+        self._memory(index).deallocate(address, nbytes)
 
     def memory_info(self, index: int) -> tuple[int, int]:
         """See the ABC."""
-        executor = self.executor
-        total = ctypes.c_size_t()
-        with executor.driver.bound(executor.devices[index].context):
-            doing = f"asking for the memory of cuda:{index}"
-            free = executor.driver.number("cuMemGetInfo", ctypes.byref(total), doing=doing)
-        return free, min(total.value, self._devices[index].total_memory)
+        return self._memory(index).info()
+
+    def granularity(self, index: int) -> int:
+        """See the ABC; 0 for a device without virtual memory management."""
+        return self._memory(index).granularity
+
+    def reserve_range(self, index: int, nbytes: int) -> int:
+        """See the ABC."""
+        return self._memory(index).reserve(nbytes)
+
+    def map_range(self, index: int, address: int, nbytes: int) -> None:
+        """See the ABC."""
+        self._memory(index).map(address, nbytes)
+
+    def unmap_range(self, index: int, address: int, nbytes: int) -> None:
+        """See the ABC."""
+        self._memory(index).unmap(address, nbytes)
+
+    def release_range(self, index: int, address: int, nbytes: int) -> None:
+        """See the ABC."""
+        self._memory(index).release(address, nbytes)
 
     def allocate_pinned(self, index: int, nbytes: int) -> int:
-        """Address of ``nbytes`` of page-locked host memory, which every device can reach. Raises MemoryError."""
-        device = self.executor.devices[index]
-        with self.executor.driver.bound(device.context):
-            return device.allocate_pinned(max(1, nbytes))
+        """See the ABC; every device can reach it."""
+        return self._memory(index).allocate_pinned(nbytes)
 
     def deallocate_pinned(self, index: int, address: int) -> None:
-        """Give back what ``allocate_pinned`` gave."""
-        executor = self.executor
-        with executor.driver.bound(executor.devices[index].context):
-            executor.driver.call("cuMemFreeHost", address, doing=f"freeing page-locked memory of cuda:{index}")
+        """See the ABC."""
+        self._memory(index).deallocate_pinned(address)
+
+    def _memory(self, index: int) -> DeviceMemory:
+        return self.executor.devices[index].memory
 
     # Kernels
 

@@ -16,6 +16,7 @@ from aiodev._backends.cpu import layout as cpu
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cuda import layout, native
 from aiodev._backends.cuda.driver import Driver
+from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.cuda.native.compile import entry_point
 from aiodev._core.backend import COUNTER_WORDS, Fault
 from aiodev._core.errors import DeviceLostError
@@ -26,7 +27,6 @@ STREAM_SLOTS = 32  #: CUstreams of each device and priority, which queues share
 _NON_BLOCKING = 1
 _UNTIMED_EVENT = 2
 _BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
-_PORTABLE = 1 | 2  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
 _PAGE = 1 << 20
 _libc = ctypes.CDLL(None)
 
@@ -40,6 +40,8 @@ class _Device:
         ordinal = driver.number("cuDeviceGet", index, doing=doing)
         self.index, self.driver = index, driver
         self.context = driver.number("cuDevicePrimaryCtxRetain", ordinal, doing=doing)
+        total = driver.number("cuDeviceTotalMem", ordinal, doing=doing)
+        self.memory = DeviceMemory(driver, index, ordinal, self.context, total)
         self.address = arena.allocate(layout.DEVICE_BYTES)
         self.words = words_at(self.address, layout.DEVICE_BYTES // 8)
         #: Queues to be used again, by priority and whether they have a CUstream of their own.
@@ -52,7 +54,7 @@ class _Device:
             least, greatest = ctypes.c_int(), ctypes.c_int()
             driver.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), doing=doing)
             self.priorities = (greatest.value, (greatest.value + least.value) // 2, least.value)
-            staging = self.allocate_pinned(layout.STAGE_SLOTS * layout.STAGE_BYTES)
+            staging = self.memory.allocate_pinned(layout.STAGE_SLOTS * layout.STAGE_BYTES)
             events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(layout.STAGE_SLOTS)]
         words = {
             layout.D_CONTEXT: self.context, layout.D_INDEX: index, layout.D_SPIN: executor.spin_ns,
@@ -74,16 +76,11 @@ class _Device:
             )
             thread.start()
 
-    def allocate_pinned(self, nbytes: int) -> int:
-        """Page-locked memory that every device can reach at its host address. Needs the context."""
-        doing = f"allocating {nbytes:,} bytes of page-locked memory for cuda:{self.index}"
-        return self.driver.number("cuMemHostAlloc", nbytes, _PORTABLE, doing=doing)
-
     def queue_memory(self) -> int:
-        """Page-locked memory for a queue. Needs the context."""
+        """Page-locked memory for a queue."""
         nbytes = -(-layout.QUEUE_BYTES // 64) * 64
         if self._pinned + nbytes > self._pinned_end:
-            self._pinned = self.allocate_pinned(_PAGE)
+            self._pinned = self.memory.allocate_pinned(_PAGE)
             self._pinned_end = self._pinned + _PAGE
         address, self._pinned = self._pinned, self._pinned + nbytes
         ctypes.memset(address, 0, nbytes)
@@ -93,7 +90,7 @@ class _Device:
         """A fault record on the device for the queue at ``host``. Needs the context."""
         doing = f"allocating for a stream of cuda:{self.index}"
         if not self._records:
-            block = self.driver.number("cuMemAlloc", 1024 * layout.RECORD_BYTES, doing=doing)
+            block = self.memory.allocate(1024 * layout.RECORD_BYTES)
             self._records.extend(block + layout.RECORD_BYTES * i for i in range(1024))
         record = self._records.popleft()
         image = struct.pack("<qqqq", 0, 0, host + layout.Q_STATUS, 0)

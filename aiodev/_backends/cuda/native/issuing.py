@@ -23,8 +23,10 @@ from aiodev._backends.cpu.native.intrinsics import (
 )
 from aiodev._backends.cpu.native.running import release_gate
 from aiodev._backends.cuda.layout import (
+    D_CONTEXT,
     D_INDEX,
     D_LOST,
+    D_NEXT,
     D_STAMP,
     E_BLOCK,
     E_FALLIBLE,
@@ -32,6 +34,7 @@ from aiodev._backends.cuda.layout import (
     E_GRID,
     E_NDIM,
     F_COPY,
+    F_COPY_PEER,
     F_EVENT_DESTROY,
     F_HOST,
     F_LAUNCH,
@@ -79,8 +82,8 @@ from aiodev._backends.cuda.native.driver import call, word_here
 from aiodev._backends.cuda.native.staging import stage
 from aiodev._backends.cuda.native.state import complete, driver_failed, progress, wake
 
-#: CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-_MEMORY_TYPE = 2
+_MEMORY_TYPE, _ORDINAL = 2, 9  #: CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_HOST = 1  #: CU_MEMORYTYPE_HOST
 
 
 @inner
@@ -179,12 +182,27 @@ def launch(queue, device, value, entry, size, site, arguments, nbytes, suspect):
 
 
 @inner
-def is_pageable(device, address):
-    """Whether the driver does not know an address: ordinary host memory, which it would copy from and to synchronously."""
+def kind_of(device, address):
+    """The driver's kind of memory; 0 where it does not know the address: ordinary memory, which it would copy synchronously."""
     place = word_here()
     put(place, 0)
     status = call(get(device + F_POINTER), place, _MEMORY_TYPE, address)
-    return status != 0 or get(place) & 0xFFFFFFFF == 0
+    return 0 if status != 0 else get(place) & 0xFFFFFFFF
+
+
+@inner
+def home_of(device, address):
+    """The device that has the memory at ``address``."""
+    place = word_here()
+    put(place, 0)
+    if call(get(device + F_POINTER), place, _ORDINAL, address) != 0:
+        return device
+    home = device
+    while get(home + D_INDEX) != get(place) & 0xFFFFFFFF:
+        home = get(home + D_NEXT)
+        if home == device:
+            break
+    return home
 
 
 @inner
@@ -192,12 +210,19 @@ def copy(queue, device, value, dst, src, nbytes):
     """Copy; ordinary host memory goes through page-locked memory, in a thread of its own."""
     if nbytes <= 0:
         return pass_on(queue, device, value)
-    to_host, from_host = is_pageable(device, dst), is_pageable(device, src)
-    if to_host or from_host:
+    to, origin = kind_of(device, dst), kind_of(device, src)
+    if to == 0 or origin == 0:
         put(queue + Q_BUSY, 1)
-        stage(queue, device, dst, src, nbytes, (1 if from_host else 0) + (2 if to_host else 0))
+        stage(queue, device, dst, src, nbytes, (1 if origin == 0 else 0) + (2 if to == 0 else 0))
         return True
-    status = call(get(device + F_COPY), dst, src, nbytes, get(queue + Q_STREAM))
+    there, here = device, device
+    if get(device + D_NEXT) != device and to != _HOST and origin != _HOST:
+        there, here = home_of(device, dst), home_of(device, src)
+    stream = get(queue + Q_STREAM)
+    if there == here:
+        status = call(get(device + F_COPY), dst, src, nbytes, stream)
+    else:  # mapped memory belongs to one device, so both must be named
+        status = call(get(device + F_COPY_PEER), dst, get(there + D_CONTEXT), src, get(here + D_CONTEXT), nbytes, stream)
     if status != 0:
         driver_failed(queue, device, value, status)
     write_completion(queue, device, value, False)
