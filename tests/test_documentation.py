@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
+import operator
 import re
 from pathlib import Path
 
@@ -92,3 +94,29 @@ def test_paths_that_the_readme_names_exist() -> None:
     named = re.findall(r"`((?:docs|examples|tests|kernels|\.ci)/[\w./-]*)`", text)
     missing = [path for path in [*linked, *named] if not (ROOT / path.split("#")[0]).exists()]
     assert linked and not missing
+
+
+def test_names_in_the_prose_exist() -> None:
+    """``aiodev.…`` in the pages, the README and the examples can be imported or looked up."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.rst"), *(ROOT / "examples").rglob("*.py")]
+    pages += [
+        page
+        for folder in ("concepts", "howto", "design", "reference")
+        for page in (ROOT / "docs" / folder).glob("*.rst")
+    ]
+    names = {name for page in pages for name in re.findall(r"(?<![\w/.-])aiodev(?:\.[A-Za-z_]\w*)+", page.read_text())}
+    names.discard("aiodev.backends")  # the group of entry points
+    missing = [name for name in sorted(names) if not resolves(name)]
+    assert len(names) > 100 and not missing
+
+
+def resolves(name: str) -> bool:
+    """Whether there is a module, or something in one, of that name."""
+    module, rest = name, ""
+    while module:
+        with contextlib.suppress(ImportError, AttributeError):
+            operator.attrgetter(rest)(importlib.import_module(module)) if rest else importlib.import_module(module)
+            return True
+        module, _, last = module.rpartition(".")
+        rest = f"{last}.{rest}" if rest else last
+    return False
