@@ -1,0 +1,231 @@
+"""Sorting along an axis, stable, in the order of NumPy: NaN after everything else.
+
+Numbers are sorted byte by byte (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bytes of an element and, but for that,
+is the same for all data. It takes as much memory again as the keys, and the places where those are wanted.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels import sorting_bodies as bodies
+from aiodev.kernels.conversion import astype
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last, packed
+from aiodev.kernels.sorting_bodies import BITS, BYTES, Kernels
+
+__all__ = ["argsort", "sort"]
+
+DType = np.dtype[Any]
+#: Rows from which on a row is sorted by several workers, if there are few of them.
+_LONG, _FEW = 1 << 15, 8
+#: Groups of rows: each sorts its rows one by one.
+_GROUPS = 64
+
+
+class _Plan(NamedTuple):
+    """How to sort one dtype."""
+
+    key: DType
+    kernels: Kernels
+
+
+def sort(
+    x: aiodev.Array,
+    /,
+    *,
+    axis: int = -1,
+    descending: bool = False,
+    stable: bool = True,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The elements along ``axis`` in ascending order.
+
+    NaN comes after everything else, -0.0 before 0.0; ``descending`` turns all of that round. Submits to the current stream; writes
+    to ``out`` if given, which may be ``x``.
+
+    Args:
+        stable: it always is.
+
+    Raises:
+        ValueError: there is no such axis, or ``out`` has another shape.
+        TypeError: complex numbers have no order; or ``out`` has another dtype.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[3, 1, 2], [9, 7, 8]], device="cpu")
+        >>> aiodev.kernels.sort(x).numpy_blocking()
+        array([[1, 2, 3],
+               [7, 8, 9]])
+        >>> aiodev.kernels.sort(x, axis=0, descending=True).numpy_blocking()
+        array([[9, 7, 8],
+               [3, 1, 2]])
+    """
+    (x,) = arrays_of("sort", x=x)
+    at = checked_axis("sort", axis, x.ndim)
+    _check_order("sort", x.dtype)
+    if out is not None:
+        checked_out("sort", out, x.shape, x.dtype, x.device)
+    if x.dtype == np.float16:
+        result = astype(sort(astype(x, np.float32), axis=at, descending=descending), np.float16)
+    else:
+        result = _sort_rows(x, at, descending)
+    if out is None:
+        return result
+    out.copy_from(result)
+    return out
+
+
+def argsort(
+    x: aiodev.Array,
+    /,
+    *,
+    axis: int = -1,
+    descending: bool = False,
+    stable: bool = True,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The places, ``int64``, at which the elements along ``axis`` are in ascending order; equal ones in the order of their places.
+
+    Otherwise as :func:`sort`, but that -0.0 equals 0.0, and NaN equals NaN. :func:`take_along_axis` takes what is there.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([2.5, 0.5, 2.5, 1.0], device="cpu")
+        >>> aiodev.kernels.argsort(x).numpy_blocking(), aiodev.kernels.argsort(x, descending=True).numpy_blocking()
+        (array([1, 3, 0, 2]), array([0, 2, 3, 1]))
+    """
+    (x,) = arrays_of("argsort", x=x)
+    at = checked_axis("argsort", axis, x.ndim)
+    _check_order("argsort", x.dtype)
+    if out is not None:
+        checked_out("argsort", out, x.shape, np.dtype(np.int64), x.device)
+    result = _sort_places(astype(x, np.float32) if x.dtype == np.float16 else x, at, descending)
+    if out is None:
+        return result
+    out.copy_from(result)
+    return out
+
+
+def _check_order(function: str, dtype: DType) -> None:
+    if dtype.kind == "c":
+        raise TypeError(f"{function}: complex numbers have no order; sort their abs, or real and imag")
+
+
+@functools.cache
+def _plan(dtype: DType, descending: bool) -> _Plan:
+    size, kind = dtype.itemsize, dtype.kind
+    key = np.dtype(f"u{size}")
+    to_place_key = None
+    if kind == "b":
+        to_key, from_key = bodies.truth_key, bodies.truth_of
+    elif kind == "u":
+        to_key, from_key = bodies.unsigned_key, bodies.unsigned_key
+    elif kind == "i":
+        to_key, from_key = getattr(bodies, f"signed_key_{size}"), getattr(bodies, f"signed_of_{size}")
+    else:
+        to_key, from_key = getattr(bodies, f"float_key_{size}"), getattr(bodies, f"float_of_{size}")
+        to_place_key = getattr(bodies, f"equal_float_key_{size}")
+    to_place_key = to_place_key or to_key
+    if descending:
+        to_key, to_place_key = bodies.reversed_to(to_key, key.type), bodies.reversed_to(to_place_key, key.type)
+        from_key = bodies.reversed_from(from_key, key.type)
+    return _Plan(key, bodies.make_kernels("sort", to_key, to_place_key, from_key))
+
+
+def _sort_rows(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
+    plan, moved = _plan(x.dtype, descending), move_last("sort", x, axis)
+    result = aiodev.empty(moved.shape, x.dtype, x.device)
+    if result.size:
+        work = _Work(plan, x.shape[axis], x.size // x.shape[axis], x.device)
+        flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+        keys, other = work.scratch(plan.key), work.scratch(plan.key)
+        if not work.by_blocks:
+            plan.kernels.rows[work.groups, work.stream](*work.sizes, flat, keys, other, work.counts, out)
+        for row in work.long_rows():
+            plan.kernels.encode[work.length, work.stream](flat[row], keys)
+            for p in range(work.passes):
+                work.count(p, keys, other)
+                plan.kernels.move[work.blocks, work.stream](*work.block_of(p), keys, other, work.state, work.counts)
+            plan.kernels.decode[work.blocks, work.stream](
+                *work.block_of(work.passes), keys, other, work.state, out[row]
+            )
+    return _moved_back(result, axis)
+
+
+def _sort_places(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
+    plan, moved = _plan(x.dtype, descending), move_last("argsort", x, axis)
+    result = aiodev.empty(moved.shape, np.int64, x.device)
+    if result.size:
+        work = _Work(plan, x.shape[axis], x.size // x.shape[axis], x.device)
+        flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+        keys, other = work.scratch(plan.key), work.scratch(plan.key)
+        number = np.uint32 if work.length < 1 << 32 else np.int64
+        places, others = work.scratch(number), work.scratch(number)
+        if not work.by_blocks:
+            plan.kernels.rows_places[work.groups, work.stream](
+                *work.sizes, flat, keys, other, places, others, work.counts, out
+            )
+        for row in work.long_rows():
+            plan.kernels.encode_places[work.length, work.stream](flat[row], keys, places)
+            for p in range(work.passes):
+                work.count(p, keys, other)
+                plan.kernels.move_places[work.blocks, work.stream](
+                    *work.block_of(p), keys, other, places, others, work.state, work.counts
+                )
+            bodies.choose_places[work.blocks, work.stream](
+                *work.block_of(work.passes), places, others, work.state, out[row]
+            )
+    return _moved_back(result, axis)
+
+
+def _moved_back(result: aiodev.Array, axis: int) -> aiodev.Array:
+    last = result.ndim - 1
+    if axis == last:
+        return result
+    return result.transpose(*range(axis), last, *range(axis, last))
+
+
+class _Work:
+    """How rows are shared out, and the memory that it takes.
+
+    Attributes:
+        by_blocks: one row after the other, several workers on each; else groups of rows, each sorted whole.
+        counts: of each byte, for each block or group.
+        state: see :class:`~aiodev.kernels.sorting_bodies.Kernels`.
+    """
+
+    def __init__(self, plan: _Plan, length: int, rows: int, device: aiodev.Device) -> None:
+        self.stream = aiodev.current_stream(device)
+        self.length, self.rows = length, rows
+        self.by_blocks = length > _LONG and rows < _FEW
+        self.passes = -(-8 * plan.key.itemsize // BITS)
+        self._plan = plan
+        each = math.ceil(rows / _GROUPS)
+        self.groups = math.ceil(rows / each)
+        self.sizes = rows, each, length, self.passes
+        self._block = min(max(1 << 14, length // 16), 1 << 17)
+        self.blocks = math.ceil(length / self._block)
+        self.counts = aiodev.empty((self.blocks if self.by_blocks else self.groups) * BYTES, np.int64, device)
+        self.state = aiodev.zeros(self.passes + 1, np.int64, device) if self.by_blocks else self.counts
+
+    def scratch(self, dtype: Any) -> aiodev.Array:
+        """Room for one long row, or for a row of each group."""
+        return aiodev.empty(self.length * (1 if self.by_blocks else self.groups), dtype, self.stream.device)
+
+    def long_rows(self) -> list[slice]:
+        """Where the rows are that are sorted by blocks."""
+        return [slice(k * self.length, (k + 1) * self.length) for k in range(self.rows)] if self.by_blocks else []
+
+    def block_of(self, p: int) -> tuple[int, int, int]:
+        """What kernels that work on blocks begin with."""
+        return self.length, self._block, p
+
+    def count(self, p: int, keys: aiodev.Array, other: aiodev.Array) -> None:
+        """Find out where pass ``p`` moves the keys of each block."""
+        self._plan.kernels.count[self.blocks, self.stream](*self.block_of(p), keys, other, self.state, self.counts)
+        bodies.sum_up[1, self.stream](self.length, self.blocks, p, self.state, self.counts)

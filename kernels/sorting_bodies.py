@@ -1,0 +1,362 @@
+"""The kernels behind sorting: least significant digit radix sort of unsigned integers that are in the order of what they stand for.
+
+Elements become *keys*, unsigned integers of as many bytes (NaN the largest), and these are sorted byte by byte, from the lowest:
+each pass counts how often each byte occurs, and moves every key behind those with smaller bytes, in order. So equal elements
+keep their order. A pass whose byte is the same everywhere moves nothing.
+
+A long row is cut into blocks. In each pass blocks are counted side by side, one index sums up where each block's keys of each
+byte go, and blocks are moved side by side. Many rows are sorted one by one by each of a few groups.
+
+See Knuth, The Art of Computer Programming, vol. 3, 5.2.5; and Terdiman, Radix Sort Revisited (2000), for the keys of floats.
+"""
+
+# The bodies that are made here are numba's to type.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import aiodev
+
+__all__ = ["BITS", "BYTES", "Kernels", "make_kernels"]
+
+#: Bits that a pass sorts by, and how many values they have.
+BITS = 8
+BYTES = 1 << BITS
+#: Rows up to this length are sorted by insertion.
+SHORT = 40
+
+Plain = Callable[..., Any]
+
+
+class Kernels(NamedTuple):
+    """Those for one type of element. All arrays are flat; ``keys`` and ``other`` take turns, and so do ``places`` and ``others``.
+
+    ``state[p]`` says which has the keys before pass ``p``: 0 the first, 1 the second. A block is ``block`` elements of ``n``.
+    """
+
+    encode: aiodev.Kernel  #: (i, x, keys)
+    encode_places: aiodev.Kernel  #: (i, x, keys, places)
+    decode: aiodev.Kernel  #: (i, n, block, p, keys, other, state, out)
+    count: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
+    move: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
+    move_places: aiodev.Kernel  #: (i, n, block, p, keys, other, places, others, state, counts)
+    rows: aiodev.Kernel  #: (i, rows, each, length, passes, x, keys, other, counts, out): groups of ``each`` rows, whole
+    rows_places: aiodev.Kernel  #: (i, rows, each, length, passes, x, keys, other, places, others, counts, out)
+
+
+@aiodev.kernel
+def sum_up(i, n, blocks, p, state, counts):
+    """Turn how often each block has each byte into where the block's keys with that byte go; one index."""
+    before = 0
+    alike = False
+    for byte in range(BYTES):
+        first = before
+        for block in range(blocks):
+            count = counts[block * BYTES + byte]
+            counts[block * BYTES + byte] = before
+            before += count
+        if before - first == n:
+            alike = True
+    state[p + 1] = state[p] if alike else 1 - state[p]
+
+
+@aiodev.kernel
+def choose_places(i, n, block, p, places, others, state, out):
+    """The places after the last pass, block by block."""
+    lo, hi = i * block, min((i + 1) * block, n)
+    if state[p] == 0:
+        copy(places[lo:hi], out[lo:hi])
+    else:
+        copy(others[lo:hi], out[lo:hi])
+
+
+def copy(source, target):
+    """Element by element."""
+    for k in range(source.size):
+        target[k] = source[k]
+
+
+def count_bytes(source, shift, counts):
+    """How often each byte occurs."""
+    for byte in range(BYTES):
+        counts[byte] = 0
+    for k in range(source.size):
+        counts[np.uint64((source[k] >> shift) & (BYTES - 1))] += 1
+
+
+def move_keys(source, shift, counts, target):
+    """Put each key where its byte goes next."""
+    for k in range(source.size):
+        key = source[k]
+        byte = np.uint64((key >> shift) & (BYTES - 1))
+        place = counts[byte]
+        counts[byte] = place + 1
+        target[np.uint64(place)] = key
+
+
+def move_pairs(source, places, shift, counts, target, others):
+    """The same, with the places that the keys come from."""
+    for k in range(source.size):
+        key = source[k]
+        byte = np.uint64((key >> shift) & (BYTES - 1))
+        place = counts[byte]
+        counts[byte] = place + 1
+        target[np.uint64(place)] = key
+        others[np.uint64(place)] = places[k]
+
+
+def start_of_bytes(counts, n):
+    """Turn counts into where each byte begins; whether there is only one."""
+    before = 0
+    alike = False
+    for byte in range(BYTES):
+        count = counts[byte]
+        if count == n:
+            alike = True
+        counts[byte] = before
+        before += count
+    return alike
+
+
+def insert(keys):
+    """Sort a few keys."""
+    for k in range(1, keys.size):
+        key = keys[k]
+        j = k
+        while j > 0 and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
+            j -= 1
+        keys[j] = key
+
+
+def insert_pairs(keys, places):
+    """Sort a few keys, with their places."""
+    for k in range(1, keys.size):
+        key, place = keys[k], places[k]
+        j = k
+        while j > 0 and keys[j - 1] > key:
+            keys[j], places[j] = keys[j - 1], places[j - 1]
+            j -= 1
+        keys[j], places[j] = key, place
+
+
+def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain) -> Kernels:
+    """The kernels for elements that ``to_key`` makes keys of, and ``from_key`` makes of keys.
+
+    ``to_place_key`` is for sorting places: elements that are equal have equal keys.
+    """
+
+    def encode(i, x, keys):
+        keys[i] = to_key(x[i])
+
+    def encode_places(i, x, keys, places):
+        keys[i] = to_place_key(x[i])
+        places[i] = i
+
+    def encode_all(source, target):
+        for k in range(source.size):
+            target[k] = to_key(source[k])
+
+    def encode_all_places(source, target, places):
+        for k in range(source.size):
+            target[k] = to_place_key(source[k])
+            places[k] = k
+
+    def decode_all(source, target):
+        for k in range(source.size):
+            target[k] = from_key(source[k])
+
+    def decode(i, n, block, p, keys, other, state, out):
+        lo, hi = i * block, min((i + 1) * block, n)
+        if state[p] == 0:
+            decode_all(keys[lo:hi], out[lo:hi])
+        else:
+            decode_all(other[lo:hi], out[lo:hi])
+
+    def count(i, n, block, p, keys, other, state, counts):
+        lo, hi = i * block, min((i + 1) * block, n)
+        mine = counts[i * BYTES : (i + 1) * BYTES]
+        if state[p] == 0:
+            count_bytes(keys[lo:hi], BITS * p, mine)
+        else:
+            count_bytes(other[lo:hi], BITS * p, mine)
+
+    def move(i, n, block, p, keys, other, state, counts):
+        lo, hi = i * block, min((i + 1) * block, n)
+        mine = counts[i * BYTES : (i + 1) * BYTES]
+        if state[p + 1] > state[p]:
+            move_keys(keys[lo:hi], BITS * p, mine, other)
+        elif state[p + 1] < state[p]:
+            move_keys(other[lo:hi], BITS * p, mine, keys)
+
+    def move_places(i, n, block, p, keys, other, places, others, state, counts):
+        lo, hi = i * block, min((i + 1) * block, n)
+        mine = counts[i * BYTES : (i + 1) * BYTES]
+        if state[p + 1] > state[p]:
+            move_pairs(keys[lo:hi], places[lo:hi], BITS * p, mine, other, others)
+        elif state[p + 1] < state[p]:
+            move_pairs(other[lo:hi], others[lo:hi], BITS * p, mine, keys, places)
+
+    def rows(i, rows, each, length, passes, x, keys, other, counts, out):
+        mine = counts[i * BYTES : (i + 1) * BYTES]
+        first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
+        for row in range(i * each, min((i + 1) * each, rows)):
+            encode_all(x[row * length : (row + 1) * length], first)
+            swapped = False
+            if length <= SHORT:
+                insert(first)
+            else:
+                for p in range(passes):
+                    count_bytes(second if swapped else first, BITS * p, mine)
+                    if not start_of_bytes(mine, length):
+                        if swapped:
+                            move_keys(second, BITS * p, mine, first)
+                        else:
+                            move_keys(first, BITS * p, mine, second)
+                        swapped = not swapped
+            decode_all(second if swapped else first, out[row * length : (row + 1) * length])
+
+    def rows_places(i, rows, each, length, passes, x, keys, other, places, others, counts, out):
+        mine = counts[i * BYTES : (i + 1) * BYTES]
+        first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
+        here, there = places[i * length : (i + 1) * length], others[i * length : (i + 1) * length]
+        for row in range(i * each, min((i + 1) * each, rows)):
+            encode_all_places(x[row * length : (row + 1) * length], first, here)
+            swapped = False
+            if length <= SHORT:
+                insert_pairs(first, here)
+            else:
+                for p in range(passes):
+                    count_bytes(second if swapped else first, BITS * p, mine)
+                    if not start_of_bytes(mine, length):
+                        if swapped:
+                            move_pairs(second, there, BITS * p, mine, first, here)
+                        else:
+                            move_pairs(first, here, BITS * p, mine, second, there)
+                        swapped = not swapped
+            copy(there if swapped else here, out[row * length : (row + 1) * length])
+
+    bodies = (encode, encode_places, decode, count, move, move_places, rows, rows_places)
+    return Kernels(*(_kernel(name, body) for body in bodies))
+
+
+def _kernel(name: str, body: Plain) -> aiodev.Kernel:
+    body.__name__ = body.__qualname__ = name  # under which errors name it
+    return aiodev.kernel(body)
+
+
+# Keys
+
+
+def unsigned_key(value: Any) -> Any:
+    """Unsigned integers are their own keys."""
+    return value
+
+
+def truth_key(value: Any) -> Any:
+    """0 or 1."""
+    return np.uint8(value)
+
+
+def truth_of(key: Any) -> Any:
+    """The truth value."""
+    return key != 0
+
+
+def signed_key_1(value: Any) -> Any:
+    """The least becomes 0."""
+    return np.uint8(np.int16(value) + np.int16(0x80))
+
+
+def signed_key_2(value: Any) -> Any:
+    """The least becomes 0."""
+    return np.uint16(np.int32(value) + np.int32(0x8000))
+
+
+def signed_key_4(value: Any) -> Any:
+    """The least becomes 0."""
+    return np.uint32(np.int64(value) + np.int64(0x80000000))
+
+
+def signed_key_8(value: Any) -> Any:
+    """The least becomes 0."""
+    return np.uint64(value) ^ np.uint64(0x8000000000000000)
+
+
+def signed_of_1(key: Any) -> Any:
+    """The integer that a key stands for."""
+    return np.int8(np.int16(key) - np.int16(0x80))
+
+
+def signed_of_2(key: Any) -> Any:
+    """The integer that a key stands for."""
+    return np.int16(np.int32(key) - np.int32(0x8000))
+
+
+def signed_of_4(key: Any) -> Any:
+    """The integer that a key stands for."""
+    return np.int32(np.int64(key) - np.int64(0x80000000))
+
+
+def signed_of_8(key: Any) -> Any:
+    """The integer that a key stands for."""
+    return np.int64(key ^ np.uint64(0x8000000000000000))
+
+
+def float_key_4(value: Any) -> Any:
+    """Negative numbers the other way round, below the others; NaN on top."""
+    bits = np.float32(value).view(np.uint32)
+    mask = np.uint32(np.uint32(0x80000000) | np.uint32(np.uint32(0) - np.uint32(bits >> np.uint32(31))))
+    return np.uint32(0xFFFFFFFF) if value != value else np.uint32(bits ^ mask)
+
+
+def float_key_8(value: Any) -> Any:
+    """Negative numbers the other way round, below the others; NaN on top."""
+    bits = np.float64(value).view(np.uint64)
+    mask = np.uint64(0x8000000000000000) | (np.uint64(0) - (bits >> np.uint64(63)))
+    return np.uint64(0xFFFFFFFFFFFFFFFF) if value != value else bits ^ mask
+
+
+def equal_float_key_4(value: Any) -> Any:
+    """The same, with 0 for -0, which it equals."""
+    return float_key_4(np.float32(value + np.float32(0)))
+
+
+def equal_float_key_8(value: Any) -> Any:
+    """The same, with 0 for -0, which it equals."""
+    return float_key_8(np.float64(value + np.float64(0)))
+
+
+def float_of_4(key: Any) -> Any:
+    """The float32 that a key stands for."""
+    mask = np.uint32(np.uint32(0x80000000) | np.uint32(np.uint32(key >> np.uint32(31)) - np.uint32(1)))
+    return np.uint32(key ^ mask).view(np.float32)
+
+
+def float_of_8(key: Any) -> Any:
+    """The float64 that a key stands for."""
+    mask = np.uint64(0x8000000000000000) | ((key >> np.uint64(63)) - np.uint64(1))
+    return np.uint64(key ^ mask).view(np.float64)
+
+
+def reversed_to(to_key: Plain, dtype: Any) -> Plain:
+    """Keys in the other order."""
+
+    def key(value):
+        return dtype(~to_key(value))
+
+    return key
+
+
+def reversed_from(from_key: Plain, dtype: Any) -> Plain:
+    """What such keys stand for."""
+
+    def value(key):
+        return from_key(dtype(~key))
+
+    return value
