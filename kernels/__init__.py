@@ -90,6 +90,20 @@ from aiodev.kernels.normalization import layer_norm, log_softmax, rms_norm, soft
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
 from aiodev.kernels.reductions import all, any, argmax, argmin, max, mean, min, prod, std, sum, var
 from aiodev.kernels.scans import cumulative_prod, cumulative_sum
+from aiodev.kernels.searching import (
+    UniqueAll,
+    UniqueCounts,
+    UniqueInverse,
+    histogram,
+    nonzero,
+    searchsorted,
+    select,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+from aiodev.kernels.sorting import argsort, sort
 from aiodev.kernels.views import (
     broadcast_arrays,
     broadcast_to,
@@ -106,6 +120,9 @@ aiodev.register_library(__name__)
 
 __all__ = [
     "Fused",
+    "UniqueAll",
+    "UniqueCounts",
+    "UniqueInverse",
     "binary_transform",
     "fused",
     "unary_transform",
@@ -117,6 +134,7 @@ __all__ = [
     "any",
     "argmax",
     "argmin",
+    "argsort",
     "asin",
     "asinh",
     "astype",
@@ -153,6 +171,7 @@ __all__ = [
     "floor_divide",
     "greater",
     "greater_equal",
+    "histogram",
     "hypot",
     "imag",
     "isfinite",
@@ -183,6 +202,7 @@ __all__ = [
     "multiply",
     "negative",
     "nextafter",
+    "nonzero",
     "not_equal",
     "pad",
     "permute_dims",
@@ -200,11 +220,14 @@ __all__ = [
     "roll",
     "round",
     "scatter_add",
+    "searchsorted",
+    "select",
     "sign",
     "signbit",
     "sin",
     "sinh",
     "softmax",
+    "sort",
     "sqrt",
     "square",
     "squeeze",
@@ -219,6 +242,10 @@ __all__ = [
     "tensordot",
     "tile",
     "trunc",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "var",
     "vecdot",
     "warm_up",

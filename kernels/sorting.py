@@ -1,7 +1,7 @@
 """Sorting along an axis, stable, in the order of NumPy: NaN after everything else.
 
-Numbers are sorted byte by byte (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bytes of an element and, but for that,
-is the same for all data. It takes as much memory again as the keys, and the places where those are wanted.
+Numbers are sorted byte by byte (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bytes of an element and, but
+for that, is the same for all data. It takes the memory of the keys twice, and that of the places where those are wanted.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def sort(
 ) -> aiodev.Array:
     """The elements along ``axis`` in ascending order.
 
-    NaN comes after everything else, -0.0 before 0.0; ``descending`` turns all of that round. Submits to the current stream; writes
-    to ``out`` if given, which may be ``x``.
+    NaN comes after everything else, -0.0 before 0.0; ``descending`` turns all of that round. Submits to the current stream;
+    writes to ``out`` if given, which may be ``x``.
 
     Args:
         stable: it always is.
@@ -89,7 +89,7 @@ def argsort(
     stable: bool = True,
     out: aiodev.Array | None = None,
 ) -> aiodev.Array:
-    """The places, ``int64``, at which the elements along ``axis`` are in ascending order; equal ones in the order of their places.
+    """The places, ``int64``, at which the elements along ``axis`` are in ascending order; equal ones by their places.
 
     Otherwise as :func:`sort`, but that -0.0 equals 0.0, and NaN equals NaN. :func:`take_along_axis` takes what is there.
 

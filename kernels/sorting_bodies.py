@@ -1,8 +1,8 @@
-"""The kernels behind sorting: least significant digit radix sort of unsigned integers that are in the order of what they stand for.
+"""The kernels behind sorting: radix sort, from the least significant digit, of keys that are in the order of the elements.
 
-Elements become *keys*, unsigned integers of as many bytes (NaN the largest), and these are sorted byte by byte, from the lowest:
-each pass counts how often each byte occurs, and moves every key behind those with smaller bytes, in order. So equal elements
-keep their order. A pass whose byte is the same everywhere moves nothing.
+Elements become *keys*, unsigned integers of as many bytes (NaN the largest), and these are sorted byte by byte, from the
+lowest: each pass counts how often each byte occurs, and moves every key behind those with smaller bytes, in order. So equal
+elements keep their order. A pass whose byte is the same everywhere moves nothing.
 
 A long row is cut into blocks. In each pass blocks are counted side by side, one index sums up where each block's keys of each
 byte go, and blocks are moved side by side. Many rows are sorted one by one by each of a few groups.
@@ -34,7 +34,7 @@ Plain = Callable[..., Any]
 
 
 class Kernels(NamedTuple):
-    """Those for one type of element. All arrays are flat; ``keys`` and ``other`` take turns, and so do ``places`` and ``others``.
+    """Those for one type of element. All arrays are flat; ``keys`` and ``other`` take turns, as do ``places`` and ``others``.
 
     ``state[p]`` says which has the keys before pass ``p``: 0 the first, 1 the second. A block is ``block`` elements of ``n``.
     """
