@@ -17,6 +17,8 @@ import generators
 import kernel_compile
 import kernel_launch
 import library_elementwise
+import library_linalg
+import library_reductions
 import memory
 from harness import Figure, Run, print_table, write_json, write_rst
 from picture import draw_group, draw_readme
@@ -25,11 +27,11 @@ GROUPS = {
     "core": (core_submit, core_device, core_loop),
     "kernels": (kernel_launch, kernel_compile),
     "memory": (memory,),
-    "elementwise": (library_elementwise,),
+    "library": (library_elementwise, library_reductions, library_linalg),
     "random": (generators,),
 }
 #: Groups whose figures are times next to the same peers, so that one picture shows all of them.
-DRAWN = {"elementwise", "random"}
+DRAWN = {"random"}
 FIGURES = {name: figure for modules in GROUPS.values() for module in modules for name, figure in module.FIGURES.items()}
 
 

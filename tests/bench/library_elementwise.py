@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
 import math
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,14 +10,12 @@ from typing import Any
 import numba
 import numpy as np
 from harness import Bar, Figure, Run
+from library_peers import COPY, NUMBA, NUMPY, TORCH, Call, awaited_small, copying, has_torch, rates, tensors
 
 import aiodev
 from aiodev import kernels
 
 __all__ = ["FIGURES"]
-
-Case = Callable[[], object]
-_TORCH = importlib.util.find_spec("torch") is not None
 
 
 @numba.njit(parallel=True)
@@ -46,96 +41,48 @@ def _fused(a: Any, x: Any, y: Any) -> Any:
     return a * x + y
 
 
-def _copy_by_two(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> None:
-    """A copy by two threads: what the machine's memory gives."""
-    half = len(source) // 2
-    other = threading.Thread(target=np.copyto, args=(target[:half], source[:half]))
-    other.start()
-    np.copyto(target[half:], source[half:])
-    other.join()
-
-
-def _rate(nbytes: int, count: int, function: Case) -> Callable[[], float]:
-    """GB/s, from the best of ``count`` calls: others use the memory, too."""
-
-    def case() -> float:
-        best = math.inf
-        for _ in range(count):
-            began = time.perf_counter()
-            function()
-            best = min(best, time.perf_counter() - began)
-        return nbytes / best / 1e9
-
-    return case
-
-
-def _submitted(nbytes: int, count: int, submit: Case) -> Callable[[], Awaitable[float]]:
-    """The same of something that is submitted to the current stream, and awaited."""
-
-    async def case() -> float:
-        stream, best = aiodev.current_stream("cpu"), math.inf
-        for _ in range(count):
-            began = time.perf_counter()
-            submit()
-            await stream.synchronize()
-            best = min(best, time.perf_counter() - began)
-        return nbytes / best / 1e9
-
-    return case
-
-
-def _bandwidth(name: str, shown: str, arrays: int) -> Callable[[Run], Awaitable[Figure]]:
-    """A function of ``arrays`` arrays, the result among them, at 10⁷ ``float32`` elements."""
+def _bandwidth(name: str, shown: str, arrays: int, elements: int) -> Callable[[Run], Awaitable[Figure]]:
+    """A function of ``arrays`` arrays of ``float32``, the result among them."""
 
     async def figure(run: Run) -> Figure:
-        size = run.scale(10_000_000)
+        size = run.scale(elements)
         hosts = [np.linspace(-2, 2, size, dtype=np.float32) + k for k in range(3)]
         x, y, out = (aiodev.asarray(host, device="cpu") for host in hosts)
         hx, hy, ho = hosts
-        ours: dict[str, Case] = {
+        ours: dict[str, Call] = {
             "add": lambda: kernels.add(x, y, out=out),
             "saxpy": lambda: _fused(2.0, x, y, out=out),
             "exp": lambda: kernels.exp(x, out=out),
         }
         two = np.float32(2)
-        numpys: dict[str, Case] = {
+        numpys: dict[str, Call] = {
             "add": lambda: np.add(hx, hy, out=ho),
             "saxpy": lambda: np.add(np.multiply(hx, two, out=ho), hy, out=ho),
             "exp": lambda: np.exp(hx, out=ho),
         }
-        numbas: dict[str, Case] = {
+        numbas: dict[str, Call] = {
             "add": lambda: _add(hx, hy, ho),
             "saxpy": lambda: _saxpy(two, hx, hy, ho),
             "exp": lambda: _exp(hx, ho),
         }
         nbytes = 4 * size * arrays
-        cases: dict[str, Any] = {
-            "aiodev": _submitted(nbytes, 5, ours[name]),
-            "NumPy, out=": _rate(nbytes, 5, numpys[name]),
-            "numba prange": _rate(nbytes, 5, numbas[name]),
-            "copy by two threads": _rate(8 * size, 5, lambda: _copy_by_two(hx, ho)),
+        moved = np.zeros(nbytes // 2, np.uint8)
+        peers: dict[str, Call] = {
+            NUMPY: numpys[name],
+            NUMBA: numbas[name],
+            COPY: copying(moved, np.zeros_like(moved)),
         }
-        if _TORCH:
-            cases["PyTorch, 2 threads"] = _rate(nbytes, 5, _torch(name, hosts))
-        async with aiodev.Stream("cpu"):
-            values = await run.medians(cases)
-        bars = [
-            Bar("NumPy, out=", at_least=1.0),
-            Bar("numba prange", at_least=1.0),
-            Bar("copy by two threads", at_least=0.9),
-        ]
-        if _TORCH:
-            bars.append(Bar("PyTorch, 2 threads", at_least=1.0))
-        return Figure(shown, "GB/s", values, bars, note=f"{size:,} float32")
+        if has_torch():
+            peers[TORCH] = _torch(name, hosts)
+        return await rates(run, shown, "GB/s", nbytes, ours[name], peers, note=f"{size:,} float32")
 
     return figure
 
 
-def _torch(name: str, hosts: list[np.ndarray[Any, Any]]) -> Case:
+def _torch(name: str, hosts: list[np.ndarray[Any, Any]]) -> Call:
     import torch
 
-    torch.set_num_threads(2)
-    x, y, out = (torch.from_numpy(host.copy()) for host in hosts)
+    x, y, out = tensors(*hosts)
     return {
         "add": lambda: torch.add(x, y, out=out),
         "saxpy": lambda: torch.add(y, x, alpha=2.0, out=out),
@@ -177,35 +124,40 @@ async def small(run: Run) -> Figure:
     """µs to add 1,000 elements and wait for it, next to the same NumPy call in a thread."""
     hosts = [np.ones(1000, np.float32) for _ in range(3)]
     x, y, out = (aiodev.asarray(host, device="cpu") for host in hosts)
-    stream, count = aiodev.Stream("cpu"), run.scale(2000)
+    return await awaited_small(
+        run, "add of 1,000 elements, awaited", lambda: kernels.add(x, y, out=out), "np.add", np.add, *hosts
+    )
 
-    async def ours() -> float:
-        began = time.perf_counter()
-        async with stream:
-            for _ in range(count):
-                kernels.add(x, y, out=out)
-                await stream.synchronize()
-        return (time.perf_counter() - began) / count * 1e6
 
-    async def threads() -> float:
-        calls = max(8, count // 10)
-        began = time.perf_counter()
-        for _ in range(calls):
-            await asyncio.to_thread(np.add, hosts[0], hosts[1], hosts[2])
-        return (time.perf_counter() - began) / calls * 1e6
+async def small_fused(run: Run) -> Figure:
+    """The same of a fused expression, which is two calls of NumPy."""
+    hosts = [np.ones(1000, np.float32) for _ in range(3)]
+    x, y, out = (aiodev.asarray(host, device="cpu") for host in hosts)
 
-    values = await run.medians({"aiodev": ours, "asyncio.to_thread(np.add)": threads})
-    return Figure("add of 1,000 elements, awaited", "µs", values, [Bar("asyncio.to_thread(np.add)", at_most=0.05)])
+    def saxpy(hx: Any, hy: Any, ho: Any) -> None:
+        np.add(np.multiply(hx, np.float32(2), out=ho), hy, out=ho)
+
+    return await awaited_small(
+        run,
+        "a * x + y of 1,000 elements, fused, awaited",
+        lambda: _fused(2.0, x, y, out=out),
+        "two calls of NumPy",
+        saxpy,
+        *hosts,
+    )
 
 
 FIGURES = {
-    "add": _bandwidth("add", "sum of two arrays", 3),
-    "saxpy": _bandwidth("saxpy", "a * x + y, fused", 3),
-    "exp": _bandwidth("exp", "exponential function", 2),
+    "add-1e6": _bandwidth("add", "sum of two arrays", 3, 10**6),
+    "add-1e7": _bandwidth("add", "sum of two arrays", 3, 10**7),
+    "saxpy-1e6": _bandwidth("saxpy", "a * x + y, fused", 3, 10**6),
+    "saxpy-1e7": _bandwidth("saxpy", "a * x + y, fused", 3, 10**7),
+    "exp-1e7": _bandwidth("exp", "exponential function", 2, 10**7),
     **{
         f"{name}-{dtype}": _per_core(name, dtype)
         for name in ("exp", "log", "sin", "tanh")
         for dtype in ("float32", "float64")
     },
     "add-small": small,
+    "saxpy-small": small_fused,
 }

@@ -1,0 +1,142 @@
+"""What the library's figures share: rates of plain calls and of submissions, a machine's copies, and waits for small calls."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+from harness import Bar, Figure, Run
+
+import aiodev
+
+__all__ = [
+    "COPY",
+    "NUMBA",
+    "NUMPY",
+    "TORCH",
+    "Call",
+    "awaited_small",
+    "copying",
+    "has_torch",
+    "rate",
+    "rates",
+    "tensors",
+]
+
+#: Computes once, or submits what does.
+Call = Callable[[], object]
+HostArray = np.ndarray[Any, Any]
+
+NUMPY, NUMBA, TORCH, COPY = "NumPy, out=", "numba prange", "PyTorch, 2 threads", "copy by two threads"
+#: Where the peers read and write as much memory, each of them, and the machine's copies, within a tenth.
+_AT_LEAST = {NUMPY: 1.0, NUMBA: 1.0, TORCH: 1.0, COPY: 0.9}
+
+
+def has_torch() -> bool:
+    """Whether PyTorch can take part."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def tensors(*hosts: HostArray) -> tuple[Any, ...]:
+    """The same numbers as tensors of PyTorch, which has two threads from now on."""
+    import torch
+
+    torch.set_num_threads(2)
+    return tuple(torch.from_numpy(host.copy()) for host in hosts)
+
+
+def rate(amount: float, count: int, function: Call) -> Callable[[], float]:
+    """10⁹ units of ``amount`` in a second, from the best of ``count`` calls: others use the machine, too."""
+
+    def case() -> float:
+        best = math.inf
+        for _ in range(count):
+            began = time.perf_counter()
+            function()
+            best = min(best, time.perf_counter() - began)
+        return amount / best / 1e9
+
+    return case
+
+
+def _submitted(amount: float, count: int, submit: Call) -> Callable[[], Awaitable[float]]:
+    """The same of something that is submitted to the current stream, and awaited."""
+
+    async def case() -> float:
+        stream, best = aiodev.current_stream("cpu"), math.inf
+        for _ in range(count):
+            began = time.perf_counter()
+            submit()
+            await stream.synchronize()
+            best = min(best, time.perf_counter() - began)
+        return amount / best / 1e9
+
+    return case
+
+
+def copying(source: HostArray, target: HostArray) -> Call:
+    """A copy by two threads: what the machine's memory gives."""
+
+    def copy() -> None:
+        half = len(source) // 2
+        other = threading.Thread(target=np.copyto, args=(target[:half], source[:half]))
+        other.start()
+        np.copyto(target[half:], source[half:])
+        other.join()
+
+    return copy
+
+
+async def rates(
+    run: Run,
+    name: str,
+    unit: str,
+    amount: float,
+    ours: Call,
+    peers: dict[str, Call],
+    note: str,
+    at_least: dict[str, float] | None = None,
+) -> Figure:
+    """Rates of ours and of peers, in 10⁹ units of ``amount`` in a second; of copies given, in what they move.
+
+    Args:
+        ours: submits to the current stream.
+        peers: by name; a copy is of ``amount`` bytes, read and written together.
+        at_least: of each peer's rate, where it is not the usual bar.
+    """
+    count = 5 if amount >= 2e7 else 25
+    cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours)}
+    cases |= {peer: rate(amount, count, call) for peer, call in peers.items()}
+    bars = _AT_LEAST | (at_least or {})
+    async with aiodev.Stream("cpu"):
+        values = await run.medians(cases)
+    return Figure(name, unit, values, [Bar(peer, at_least=bars[peer]) for peer in peers], note=note)
+
+
+async def awaited_small(run: Run, name: str, submit: Call, called: str, call: Callable[..., Any], *args: Any) -> Figure:
+    """µs to submit something small and wait for it, next to the same NumPy call in a thread."""
+    stream, count = aiodev.Stream("cpu"), run.scale(2000)
+
+    async def ours() -> float:
+        began = time.perf_counter()
+        async with stream:
+            for _ in range(count):
+                submit()
+                await stream.synchronize()
+        return (time.perf_counter() - began) / count * 1e6
+
+    async def threads() -> float:
+        calls = max(8, count // 10)
+        began = time.perf_counter()
+        for _ in range(calls):
+            await asyncio.to_thread(call, *args)
+        return (time.perf_counter() - began) / calls * 1e6
+
+    peer = f"asyncio.to_thread({called})"
+    return Figure(name, "µs", await run.medians({"aiodev": ours, peer: threads}), [Bar(peer, at_most=0.05)])
