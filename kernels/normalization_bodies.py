@@ -7,10 +7,10 @@ a long one. Sums are of several partial sums that the compiler keeps in vectors,
 from __future__ import annotations
 
 import math
-from math import exp
 from typing import Any
 
 import aiodev
+from aiodev.lang import exp
 
 __all__ = [
     "BLOCK",
@@ -34,64 +34,77 @@ CHUNK = 1 << 10
 _SUMS = frozenset({"reassoc", "contract"})
 
 
-def largest(x: Any, row: int, lo: int, hi: int) -> Any:
-    """The largest of a row's elements; eight are compared at a time. A NaN counts as absent."""
-    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = x[row, lo]
-    eights = (hi - lo) // 8
+# Loops are over whole slices: an index that may be negative, as far as the compiler knows, would keep them out of vectors.
+
+
+def largest(x: Any) -> Any:
+    """The largest of some elements; eight are compared at a time. A NaN counts as absent."""
+    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = x[0]
+    eights = x.size // 8
     for q in range(eights):
-        k = lo + 8 * q
-        m0 = x[row, k] if x[row, k] > m0 else m0
-        m1 = x[row, k + 1] if x[row, k + 1] > m1 else m1
-        m2 = x[row, k + 2] if x[row, k + 2] > m2 else m2
-        m3 = x[row, k + 3] if x[row, k + 3] > m3 else m3
-        m4 = x[row, k + 4] if x[row, k + 4] > m4 else m4
-        m5 = x[row, k + 5] if x[row, k + 5] > m5 else m5
-        m6 = x[row, k + 6] if x[row, k + 6] > m6 else m6
-        m7 = x[row, k + 7] if x[row, k + 7] > m7 else m7
-    for k in range(lo + 8 * eights, hi):
-        m0 = x[row, k] if x[row, k] > m0 else m0
+        e = x[8 * q : 8 * q + 8]
+        m0 = e[0] if e[0] > m0 else m0
+        m1 = e[1] if e[1] > m1 else m1
+        m2 = e[2] if e[2] > m2 else m2
+        m3 = e[3] if e[3] > m3 else m3
+        m4 = e[4] if e[4] > m4 else m4
+        m5 = e[5] if e[5] > m5 else m5
+        m6 = e[6] if e[6] > m6 else m6
+        m7 = e[7] if e[7] > m7 else m7
+    for k in range(8 * eights, x.size):
+        m0 = x[k] if x[k] > m0 else m0
     m0, m1, m2, m3 = max(m0, m4), max(m1, m5), max(m2, m6), max(m3, m7)
     return max(max(m0, m1), max(m2, m3))
 
 
-def exponentials(x: Any, out: Any, row: int, lo: int, hi: int, top: Any) -> Any:
+def exponentials(x: Any, out: Any, top: Any) -> Any:
     """Write ``exp(x - top)``; returns their sum."""
     total = out.dtype.type(0)
-    for first in range(lo, hi, CHUNK):
+    for first in range(0, x.size, CHUNK):
+        source, target = x[first : min(x.size, first + CHUNK)], out[first : min(x.size, first + CHUNK)]
         part = out.dtype.type(0)
-        for k in range(first, min(hi, first + CHUNK)):
-            value = exp(x[row, k] - top)
-            out[row, k] = value
+        for k in range(source.size):
+            value = exp(source[k] - top)
+            target[k] = value
             part += value
         total += part
     return total
 
 
-def sum_of_exponentials(x: Any, row: int, lo: int, hi: int, top: Any) -> Any:
+def sum_of_exponentials(x: Any, top: Any) -> Any:
     """The sum of ``exp(x - top)``."""
     total = x.dtype.type(0)
-    for first in range(lo, hi, CHUNK):
+    for first in range(0, x.size, CHUNK):
+        source = x[first : min(x.size, first + CHUNK)]
         part = x.dtype.type(0)
-        for k in range(first, min(hi, first + CHUNK)):
-            part += exp(x[row, k] - top)
+        for k in range(source.size):
+            part += exp(source[k] - top)
         total += part
     return total
+
+
+def shifted(x: Any, out: Any, shift: Any) -> None:
+    """Write ``x - shift``."""
+    for k in range(x.size):
+        out[k] = x[k] - shift
+
+
+def scale_all(out: Any, scale: Any) -> None:
+    """Multiply every element."""
+    for k in range(out.size):
+        out[k] *= scale
 
 
 @aiodev.kernel(fastmath=_SUMS)
 def softmax_rows(i: int, group: int, logarithm: bool, x: Any, out: Any) -> None:
     """Some rows, whole."""
-    length = x.shape[1]
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
-        top = largest(x, row, 0, length)
+        source, target = x[row], out[row]
+        top = largest(source)
         if logarithm:
-            shift = top + math.log(sum_of_exponentials(x, row, 0, length, top))
-            for k in range(length):
-                out[row, k] = x[row, k] - shift
+            shifted(source, target, top + math.log(sum_of_exponentials(source, top)))
         else:
-            scale = out.dtype.type(1) / exponentials(x, out, row, 0, length, top)
-            for k in range(length):
-                out[row, k] *= scale
+            scale_all(target, out.dtype.type(1) / exponentials(source, target, top))
 
 
 @aiodev.kernel(fastmath=_SUMS)
@@ -99,9 +112,10 @@ def softmax_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops:
     """The largest element of a block of a row, and the sum of exponentials relative to it; these too, unless of logarithms."""
     row, block = i // blocks, i % blocks
     lo, hi = block * BLOCK, min(x.shape[1], (block + 1) * BLOCK)
-    top = largest(x, row, lo, hi)
+    source, target = x[row, lo:hi], out[row, lo:hi]
+    top = largest(source)
     tops[row, block] = top
-    sums[row, block] = sum_of_exponentials(x, row, lo, hi, top) if logarithm else exponentials(x, out, row, lo, hi, top)
+    sums[row, block] = sum_of_exponentials(source, top) if logarithm else exponentials(source, target, top)
 
 
 @aiodev.kernel
@@ -112,7 +126,7 @@ def softmax_statistics(i: int, tops: Any, sums: Any, whole: Any) -> None:
         top = tops[i, k] if tops[i, k] > top or tops[i, k] != tops[i, k] else top
     total = whole.dtype.type(0)
     for k in range(tops.shape[1]):
-        total += sums[i, k] * math.exp(tops[i, k] - top)
+        total += sums[i, k] * exp(tops[i, k] - top)
     whole[i, 0], whole[i, 1] = top, total
 
 
@@ -122,13 +136,9 @@ def softmax_of_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, to
     row, block = i // blocks, i % blocks
     lo, hi = block * BLOCK, min(x.shape[1], (block + 1) * BLOCK)
     if logarithm:
-        shift = whole[row, 0] + math.log(whole[row, 1])
-        for k in range(lo, hi):
-            out[row, k] = x[row, k] - shift
+        shifted(x[row, lo:hi], out[row, lo:hi], whole[row, 0] + math.log(whole[row, 1]))
     else:
-        scale = math.exp(tops[row, block] - whole[row, 0]) / whole[row, 1]
-        for k in range(lo, hi):
-            out[row, k] *= scale
+        scale_all(out[row, lo:hi], exp(tops[row, block] - whole[row, 0]) / whole[row, 1])
 
 
 @aiodev.kernel
@@ -139,93 +149,108 @@ def softmax_columns(i: int, chunks: int, width: int, logarithm: bool, x: Any, ou
     """
     outer, first = i // chunks, i % chunks * width
     last, length = min(x.shape[2], first + width), x.shape[1]
-    if first < 0:  # never; so the compiler knows that no index is negative
-        return
-    for j in range(first, last):
-        tops[outer, j] = x[outer, 0, j]
-        sums[outer, j] = 0
+    top, total = tops[outer, first:last], sums[outer, first:last]
+    source = x[outer, 0, first:last]
+    for j in range(top.size):
+        top[j] = source[j]
+        total[j] = 0
     for k in range(1, length):
-        for j in range(first, last):
-            tops[outer, j] = x[outer, k, j] if x[outer, k, j] > tops[outer, j] else tops[outer, j]
+        source = x[outer, k, first:last]
+        for j in range(top.size):
+            top[j] = source[j] if source[j] > top[j] else top[j]
     for k in range(length):
-        for j in range(first, last):
-            value = exp(x[outer, k, j] - tops[outer, j])
-            sums[outer, j] += value
-            if not logarithm:
-                out[outer, k, j] = value
-    if logarithm:
-        for j in range(first, last):
-            tops[outer, j] += math.log(sums[outer, j])
-        for k in range(length):
-            for j in range(first, last):
-                out[outer, k, j] = x[outer, k, j] - tops[outer, j]
-    else:
-        for k in range(length):
-            for j in range(first, last):
-                out[outer, k, j] /= sums[outer, j]
+        source, target = x[outer, k, first:last], out[outer, k, first:last]
+        if logarithm:
+            for j in range(top.size):
+                total[j] += exp(source[j] - top[j])
+        else:
+            for j in range(top.size):
+                value = exp(source[j] - top[j])
+                total[j] += value
+                target[j] = value
+    for j in range(top.size):
+        if logarithm:
+            top[j] += math.log(total[j])
+        else:
+            total[j] = 1 / total[j]
+    for k in range(length):
+        source, target = x[outer, k, first:last], out[outer, k, first:last]
+        if logarithm:
+            for j in range(top.size):
+                target[j] = source[j] - top[j]
+        else:
+            for j in range(top.size):
+                target[j] *= total[j]
 
 
-def mean_and_scale(x: Any, row: int, eps: Any) -> Any:
+def mean_and_scale(x: Any, eps: Any) -> Any:
     """The mean of a row, and one over the square root of its variance plus ``eps``: two passes, so nothing cancels."""
-    length = x.shape[1]
+    number = x.dtype.type(x.size)
     total = x.dtype.type(0)
-    for first in range(0, length, CHUNK):
+    for first in range(0, x.size, CHUNK):
+        source = x[first : min(x.size, first + CHUNK)]
         part = x.dtype.type(0)
-        for k in range(first, min(length, first + CHUNK)):
-            part += x[row, k]
+        for k in range(source.size):
+            part += source[k]
         total += part
-    mean = total / x.dtype.type(length)
+    mean = total / number
     squares = x.dtype.type(0)
-    for first in range(0, length, CHUNK):
+    for first in range(0, x.size, CHUNK):
+        source = x[first : min(x.size, first + CHUNK)]
         part = x.dtype.type(0)
-        for k in range(first, min(length, first + CHUNK)):
-            part += (x[row, k] - mean) * (x[row, k] - mean)
+        for k in range(source.size):
+            part += (source[k] - mean) * (source[k] - mean)
         squares += part
-    return mean, x.dtype.type(1) / math.sqrt(squares / x.dtype.type(length) + eps)
+    return mean, x.dtype.type(1) / math.sqrt(squares / number + eps)
 
 
-def root_mean_square_scale(x: Any, row: int, eps: Any) -> Any:
+def root_mean_square_scale(x: Any, eps: Any) -> Any:
     """One over the square root of a row's mean square plus ``eps``."""
     squares = x.dtype.type(0)
-    for first in range(0, x.shape[1], CHUNK):
+    for first in range(0, x.size, CHUNK):
+        source = x[first : min(x.size, first + CHUNK)]
         part = x.dtype.type(0)
-        for k in range(first, min(x.shape[1], first + CHUNK)):
-            part += x[row, k] * x[row, k]
+        for k in range(source.size):
+            part += source[k] * source[k]
         squares += part
-    return x.dtype.type(1) / math.sqrt(squares / x.dtype.type(x.shape[1]) + eps)
+    return x.dtype.type(1) / math.sqrt(squares / x.dtype.type(x.size) + eps)
 
 
 @aiodev.kernel(fastmath=_SUMS)
 def layer_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
     """Some rows, with mean 0 and variance 1."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
-        mean, scale = mean_and_scale(x, row, eps)
-        for k in range(x.shape[1]):
-            out[row, k] = (x[row, k] - mean) * scale
+        source, target = x[row], out[row]
+        mean, scale = mean_and_scale(source, eps)
+        for k in range(source.size):
+            target[k] = (source[k] - mean) * scale
 
 
 @aiodev.kernel(fastmath=_SUMS)
 def layer_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, bias: Any, out: Any) -> None:
     """The same, times a weight, plus a bias."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
-        mean, scale = mean_and_scale(x, row, eps)
-        for k in range(x.shape[1]):
-            out[row, k] = (x[row, k] - mean) * scale * weight[k] + bias[k]
+        source, target = x[row], out[row]
+        mean, scale = mean_and_scale(source, eps)
+        for k in range(source.size):
+            target[k] = (source[k] - mean) * scale * weight[k] + bias[k]
 
 
 @aiodev.kernel(fastmath=_SUMS)
 def rms_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
     """Some rows, with a mean square of 1."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
-        scale = root_mean_square_scale(x, row, eps)
-        for k in range(x.shape[1]):
-            out[row, k] = x[row, k] * scale
+        source, target = x[row], out[row]
+        scale = root_mean_square_scale(source, eps)
+        for k in range(source.size):
+            target[k] = source[k] * scale
 
 
 @aiodev.kernel(fastmath=_SUMS)
 def rms_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, out: Any) -> None:
     """The same, times a weight."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
-        scale = root_mean_square_scale(x, row, eps)
-        for k in range(x.shape[1]):
-            out[row, k] = x[row, k] * scale * weight[k]
+        source, target = x[row], out[row]
+        scale = root_mean_square_scale(source, eps)
+        for k in range(source.size):
+            target[k] = source[k] * scale * weight[k]
