@@ -63,6 +63,11 @@ async def run(wait, x):
     return kernels, turns
 
 
+def duration(outcome):
+    kernels, _ = outcome
+    return kernels[-1].end_ns - kernels[0].start_ns
+
+
 def draw(chart, name, kernels, turns):
     """The device's kernels above, the other task's turns below."""
     began, ended = kernels[0].start_ns, kernels[-1].end_ns
@@ -84,7 +89,8 @@ async def main():
         x = aiodev.zeros(1, dtype=np.float64)
         for chart, (name, wait) in zip(charts, ways.items(), strict=True):
             await run(wait, x)  # warm: the kernel is compiled, the thread is there
-            draw(chart, name, *await run(wait, x))
+            runs = [await run(wait, x) for _ in range(7)]
+            draw(chart, name, *min(runs, key=duration))  # the one that other programs disturbed least
     charts[-1].set_xlabel("ms")
     plt.show()
 
