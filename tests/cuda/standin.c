@@ -124,7 +124,7 @@ static uint64_t allocate(size_t size, int device) {
 
 /* Streams */
 
-enum { COPY, SET, SET2D, HOST, RECORD, WRITE, WAIT, LAUNCH, END };
+enum { COPY, TAKEN, SET, SET2D, HOST, RECORD, WRITE, WAIT, LAUNCH, END };
 typedef struct Event { Handle h; uint64_t recorded, done; struct timespec time; } Event;
 typedef struct Op {
     int kind; uint64_t a, b, c, d; size_t n; Kernel kernel; unsigned grid[6]; Event *event; void *parameters; struct Op *next;
@@ -153,6 +153,10 @@ static void run(Op *o) {
     case COPY:
         if (bad(o->a, o->n) || bad(o->b, o->n)) standin_lose(ILLEGAL_ADDRESS);
         else memmove((void *)o->a, (void *)o->b, o->n);
+        break;
+    case TAKEN:
+        if (bad(o->a, o->n)) standin_lose(ILLEGAL_ADDRESS);
+        else memcpy((void *)o->a, o->parameters, o->n);
         break;
     case SET:
         if (bad(o->a, o->n * o->d)) { standin_lose(ILLEGAL_ADDRESS); break; }
@@ -224,6 +228,8 @@ static CUresult push(void *stream, Op op) {
 
 /* Initialization, devices and contexts */
 
+static void unsafe(void);
+
 static struct Context { int device; } contexts[8];
 static __thread struct Context *current;
 static int device_count(void) { char *n = getenv("STANDIN_DEVICES"); return n ? atoi(n) : 2; }
@@ -262,6 +268,7 @@ CUresult cuMemGetInfo(size_t *f, size_t *t) {
 
 CUresult cuMemAlloc(CUdeviceptr *p, size_t n) {
     NEED_CONTEXT;
+    unsafe();
     if (!n) return INVALID_VALUE;
     if (n > total_memory - used[current->device] || !(*p = allocate(n, current->device))) return OUT_OF_MEMORY;
     used[current->device] += n;
@@ -275,9 +282,9 @@ static CUresult release(uint64_t p, int pinned) {
     free((void *)p);
     return OK;
 }
-CUresult cuMemFree(CUdeviceptr p) { NEED_CONTEXT; return release(p, 0); }
+CUresult cuMemFree(CUdeviceptr p) { NEED_CONTEXT; unsafe(); return release(p, 0); }
 CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
-    NEED_CONTEXT; *p = (void *)allocate(n, -1); return *p ? OK : OUT_OF_MEMORY;
+    NEED_CONTEXT; unsafe(); *p = (void *)allocate(n, -1); return *p ? OK : OUT_OF_MEMORY;
 }
 CUresult cuMemFreeHost(void *p) { NEED_CONTEXT; return release((uint64_t)p, 1); }
 CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr p) {
@@ -287,12 +294,14 @@ CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr p) {
     *(unsigned *)data = attribute == 9 ? (b->device < 0 ? 0 : b->device) : b->device < 0 ? 1 : 2;
     return OK;
 }
-CUresult cuMemcpyHtoD(CUdeviceptr d, const void *s, size_t n) {
-    NEED_CONTEXT; if (bad(d, n)) return INVALID_VALUE; memcpy((void *)d, s, n); return OK;
-}
 CUresult cuMemcpyAsync(CUdeviceptr d, CUdeviceptr s, size_t n, void *stream) {
     NEED_CONTEXT;
     Block *to = block_of(d, n), *from = block_of(s, n);
+    if (to && to->device >= 0 && !block_of(s, 0) && n <= 65536) {    /* ordinary memory: read before the call returns */
+        void *copied = malloc(n);
+        memcpy(copied, (void *)s, n);
+        return push(stream, (Op){.kind = TAKEN, .a = d, .n = n, .parameters = copied});
+    }
     if (!to || !from) return INVALID_VALUE;
     if (to->device != from->device && to->device >= 0 && from->device >= 0 && (to->is_mapped || from->is_mapped))
         return INVALID_VALUE;       /* mapped memory is accessible from its own device alone */
@@ -475,6 +484,7 @@ CUresult cuStreamDestroy(void *stream) {
 }
 CUresult cuStreamQuery(void *stream) {
     NEED_CONTEXT;
+    unsafe();
     Stream *s = stream;
     if (!is_alive(s, STREAM)) return INVALID_HANDLE;
     pthread_mutex_lock(&s->lock);
@@ -515,6 +525,7 @@ CUresult cuStreamWaitEvent(void *s, void *event, unsigned flags) {
 }
 CUresult cuEventSynchronize(void *event) {
     NEED_CONTEXT;
+    unsafe();
     Event *e = event;
     if (!is_alive(e, EVENT)) return INVALID_HANDLE;
     pthread_mutex_lock(&memory_lock);
@@ -529,6 +540,7 @@ typedef struct Function { Handle h; Kernel kernel; } Function;
 
 CUresult cuModuleLoadData(void **module, const void *image) {
     NEED_CONTEXT;
+    unsafe();
     if (memcmp(image, "STANDIN", 8)) return INVALID_IMAGE;
     Function *m = make(MODULE, current->device, sizeof *m);
     memcpy(&m->kernel, (const char *)image + 8, sizeof m->kernel);
@@ -562,6 +574,24 @@ CUresult cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned
                         .grid = {gx, gy, gz, bx, by, bz}});
 }
 
+/* Captures of other libraries: a thread that is not relaxed must not do what could go into them. */
+
+static int capturing;               /* another thread captures, in global mode */
+static void *captured;              /* this stream */
+static __thread int capture_mode;   /* CU_STREAM_CAPTURE_MODE_GLOBAL, as threads begin */
+long standin_invalidated;
+
+void standin_capture(int on, void *stream) { capturing = on, captured = stream; }
+static void unsafe(void) { if (capturing && capture_mode != 2) __atomic_add_fetch(&standin_invalidated, 1, __ATOMIC_SEQ_CST); }
+CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+    ENTER;
+    if (*mode < 0 || *mode > 2) return INVALID_VALUE;
+    int before = capture_mode;
+    capture_mode = *mode, *mode = before;
+    return OK;
+}
+CUresult cuStreamIsCapturing(void *stream, int *status) { NEED_CONTEXT; *status = captured && stream == captured; return OK; }
+
 /* Errors and symbols */
 
 CUresult cuGetErrorName(CUresult e, const char **s) {
@@ -581,7 +611,7 @@ static const struct { const char *name; void *function; } symbols[] = {
     NAME(cuInit), NAME(cuDriverGetVersion), NAME(cuDeviceGetCount), NAME(cuDeviceGet), NAME(cuDeviceGetName),
     NAME(cuDeviceGetUuid), NAME(cuDeviceTotalMem), NAME(cuDeviceGetAttribute), NAME(cuDevicePrimaryCtxRetain),
     NAME(cuCtxGetCurrent), NAME(cuCtxSetCurrent), NAME(cuCtxGetStreamPriorityRange), NAME(cuMemGetInfo), NAME(cuMemAlloc),
-    NAME(cuMemFree), NAME(cuMemHostAlloc), NAME(cuMemFreeHost), NAME(cuPointerGetAttribute), NAME(cuMemcpyHtoD),
+    NAME(cuMemFree), NAME(cuMemHostAlloc), NAME(cuMemFreeHost), NAME(cuPointerGetAttribute), NAME(cuThreadExchangeStreamCaptureMode), NAME(cuStreamIsCapturing),
     NAME(cuMemcpyAsync), NAME(cuMemsetD8Async), NAME(cuMemsetD16Async), NAME(cuMemsetD32Async), NAME(cuMemsetD2D32Async),
     NAME(cuStreamCreateWithPriority), NAME(cuStreamDestroy), NAME(cuStreamQuery), NAME(cuStreamWriteValue64),
     NAME(cuStreamWaitValue64), NAME(cuLaunchHostFunc), NAME(cuEventCreate), NAME(cuEventDestroy), NAME(cuEventRecord),

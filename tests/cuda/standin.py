@@ -54,6 +54,11 @@ class StandIn:
         """Lose the context: every call returns ``status`` from now on; 0 brings it back for the next test."""
         self._library.standin_lose(status)
 
+    def capture(self, on: bool, stream: int = 0) -> int:
+        """Have another thread capture a graph, of ``stream``, or end it; how often a capture was invalidated so far."""
+        self._library.standin_capture(int(on), ctypes.c_void_p(stream))
+        return ctypes.c_long.in_dll(self._library, "standin_invalidated").value
+
     def latency(self, seconds: float) -> None:
         """Have each operation of a stream take longer."""
         self._library.standin_latency(ctypes.c_long(int(seconds * 1e9)))

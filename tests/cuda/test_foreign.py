@@ -8,8 +8,12 @@ from collections.abc import Iterator
 import pytest
 import standin
 
+import aiodev
+from aiodev._backends.cpu.arena import words_at
 from aiodev._backends.cuda import CUDABackend
-from aiodev._core.backend import COMPLETED
+from aiodev._backends.cuda.executor import STREAM_SLOTS
+from aiodev._backends.cuda.layout import Q_STREAM, QUEUE_BYTES, STREAM_WINDOW
+from aiodev._core.backend import COMPLETED, SUBMITTED
 
 SECOND = 1_000_000_000
 
@@ -54,6 +58,83 @@ def test_a_foreign_stream_waits_for_a_queue(backend: CUDABackend, foreign: int) 
     assert backend.foreign_wait(foreign, queue, gated)
     backend.destroy_queue(queue)
     backend.deallocate(0, memory, 64)
+
+
+def test_what_is_being_captured_is_not_waited_for(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
+    """A stream that another library captures does nothing yet; to wait for it would draw our stream into its graph."""
+    queue, counters = backend.create_queue(0, 0, False)
+    driver.capture(True, foreign)
+    with pytest.raises(aiodev.CaptureError, match="cuda:0"):
+        backend.wait_foreign(queue, foreign)
+    driver.capture(False)
+    assert backend.spin(queue, backend.wait_foreign(queue, foreign), SECOND) and counters[SUBMITTED] == 1
+    backend.destroy_queue(queue)
+
+
+def test_other_threads_may_capture(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """Neither our threads nor allocating and freeing, which would be unsafe otherwise, invalidate what others capture."""
+    queue, _ = backend.create_queue(0, 0, False)
+    before = driver.capture(True)
+    asked, waited = driver.count("cuStreamQuery"), driver.count("cuEventSynchronize")
+    memory = backend.allocate(0, 1 << 20)
+    host = ctypes.create_string_buffer(1 << 20)
+    staged = backend.copy(queue, memory, ctypes.addressof(host), 1 << 20)
+    assert backend.spin(queue, staged, SECOND)
+    driver.latency(0.05)
+    assert backend.spin(queue, backend.fill(queue, memory, 8, b"x"), SECOND)  # long enough for a look at the device's health
+    driver.latency(0)
+    backend.deallocate(0, memory, 1 << 20)
+    assert driver.count("cuStreamQuery") > asked and driver.count("cuEventSynchronize") > waited
+    assert driver.capture(False) == before
+    backend.destroy_queue(queue)
+
+
+def test_small_ordinary_memory_is_left_to_the_driver(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """Up to 64 KiB on an idle queue go without the staging thread; what is ahead has its turn first all the same."""
+    queue, counters = backend.create_queue(0, 0, False)
+    memory = backend.allocate(0, 1 << 17)
+    source, target = (ctypes.create_string_buffer(1 << 17) for _ in range(2))
+    waited = driver.count("cuEventSynchronize")
+    source.raw = b"a" * (1 << 17)
+    assert backend.spin(queue, backend.copy(queue, memory, ctypes.addressof(source), 1 << 16), SECOND)
+    assert driver.count("cuEventSynchronize") == waited
+    _, gate = backend.gate(queue)
+    backend.copy(queue, memory, ctypes.addressof(source), 1 << 16)
+    source.raw = b"b" * (1 << 17)
+    backend.open_gate(gate, False)
+    done = backend.copy(queue, ctypes.addressof(target), memory, 1 << 16)
+    assert backend.spin(queue, done, SECOND) and target.raw[: 1 << 16] == b"b" * (1 << 16)
+    waited = driver.count("cuEventSynchronize")
+    assert backend.spin(queue, backend.copy(queue, memory, ctypes.addressof(source), 1 << 17), SECOND)
+    assert driver.count("cuEventSynchronize") > waited
+    backend.destroy_queue(queue)
+    backend.deallocate(0, memory, 1 << 17)
+
+
+def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """However many queues there are, each of the driver's streams is given no more than it takes without blocking."""
+    queues = [backend.create_queue(1, 1, False)[0] for _ in range(3 * STREAM_SLOTS)]
+    gates = [backend.gate(queue) for queue in queues]
+    memory = backend.allocate(1, 64)
+    word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(1, 8))
+    word[0] = 0
+    driver_calls = backend.executor.driver
+    streams = {words_at(queue, QUEUE_BYTES // 8)[Q_STREAM // 8] for queue in queues}
+    assert len(streams) == STREAM_SLOTS
+    for stream in streams:
+        with driver_calls.bound(backend.executor.devices[1].context):
+            driver_calls.call("cuStreamWaitValue64", stream, ctypes.addressof(word), 1, 0, doing="holding a stream")
+    for _, gate in gates:
+        backend.open_gate(gate, False)
+    before = driver.count("cuMemsetD8Async")
+    last = [[backend.fill(queue, memory, 1, b"x") for _ in range(200)][-1] for queue in queues]
+    assert driver.count("cuMemsetD8Async") - before <= STREAM_SLOTS * STREAM_WINDOW
+    word[0] = 1
+    for queue, value in zip(queues, last, strict=True):
+        assert backend.spin(queue, value, 20 * SECOND)
+        backend.destroy_queue(queue)
+    assert driver.count("cuMemsetD8Async") - before == 200 * len(queues)
+    backend.deallocate(1, memory, 64)
 
 
 @pytest.mark.parametrize("nbytes", [1, 4 << 20, (9 << 20) + 7])

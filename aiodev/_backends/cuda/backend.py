@@ -202,12 +202,16 @@ class CUDABackend(Backend):
         words[layout.E_NDIM // 8] = spec.ndim
         words[layout.E_FALLIBLE // 8] = any(bool(image.exceptions) for image in images.values())
         self._images[entry] = spec.name, images
+        sizes = []
         for device, properties in zip(executor.devices, self._devices, strict=True):
             with executor.driver.bound(device.context):
                 image = images[properties.capability]
                 function, threads, blocks = self._load(image, properties, f"loading {spec.name} on cuda:{device.index}")
-            words[layout.E_BLOCK // 8], words[layout.E_GRID // 8] = threads, blocks
+            sizes.append((threads, blocks))
             words[layout.E_FUNCTIONS // 8 + device.index] = function
+
+        # One size for every device: each can run the least of a block, and any grid covers any shape.
+        words[layout.E_BLOCK // 8], words[layout.E_GRID // 8] = map(min, zip(*sizes, strict=True))
 
     def _load(self, image: Image, properties: DeviceProperties, doing: str) -> tuple[int, int, int]:
         """A kernel on the current device: its CUfunction, threads of a block, and the most blocks of a grid."""

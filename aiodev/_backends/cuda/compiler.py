@@ -159,7 +159,12 @@ def _record_fault(builder: Any, record: Any, status: Any, value: Any) -> None:
         host_address = builder.load(builder.gep(record, [ir.Constant(word, 2)]))
         host = builder.inttoptr(host_address, word.as_pointer())
         builder.store(value, builder.gep(host, [ir.Constant(word, 1)]))
+        builder.call(_intrinsic(builder.module, "llvm.nvvm.membar.sys"), [])  # the host reads the status first
         builder.store(status, host)
+
+
+def _intrinsic(module: Any, name: str) -> Any:
+    return cgutils.get_or_insert_function(module, ir.FunctionType(ir.VoidType(), []), name)
 
 
 @contextmanager

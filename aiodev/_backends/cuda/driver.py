@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from aiodev._backends.cuda.layout import RELAXED
 from aiodev._core.errors import BackendUnavailableError, DeviceError
 
 __all__ = ["LIBRARY", "MINIMUM_VERSION", "Driver", "DriverError", "needs"]
@@ -117,13 +118,23 @@ class Driver:
 
     @contextmanager
     def bound(self, context: int) -> Iterator[None]:
-        """Make a context current on this thread inside the block."""
+        """Make a context current on this thread inside the block.
+
+        What is called in it does not invalidate the graphs that other threads are capturing, as allocating or loading would.
+        """
         before = self.number("cuCtxGetCurrent", doing="asking for the current context")
         self.call("cuCtxSetCurrent", context, doing="making a context current")
+        mode = ctypes.c_int(RELAXED)
+        self._exchange_capture_mode(mode)
         try:
             yield
         finally:
+            self._exchange_capture_mode(mode)
             self.call("cuCtxSetCurrent", before, doing="making a context current again")
+
+    def _exchange_capture_mode(self, mode: ctypes.c_int) -> None:
+        # Whatever the status, which may be an error of work done before: what is called next says it.
+        ctypes.CFUNCTYPE(ctypes.c_int)(self.address("cuThreadExchangeStreamCaptureMode"))(ctypes.byref(mode))
 
 
 def needs(version: int) -> str:

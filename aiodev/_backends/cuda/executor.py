@@ -6,7 +6,6 @@ Importing this imports numba and loads (at the very first time: compiles) the na
 from __future__ import annotations
 
 import ctypes
-import struct
 import threading
 import time
 from collections import defaultdict, deque
@@ -19,7 +18,7 @@ from aiodev._backends.cuda.driver import Driver
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.cuda.native.compile import entry_point
 from aiodev._core.backend import COUNTER_WORDS, Fault
-from aiodev._core.errors import DeviceLostError
+from aiodev._core.errors import CaptureError, DeviceLostError
 
 __all__ = ["CUDAExecutor"]
 
@@ -49,6 +48,7 @@ class _Device:
         self.slots: dict[int, list[int]] = defaultdict(list)
         self.used: dict[int, int] = defaultdict(int)
         self._records: deque[int] = deque()
+        self._sharing: dict[int, list[int]] = defaultdict(list)
         self._pinned = self._pinned_end = 0
         with driver.bound(self.context):
             least, greatest = ctypes.c_int(), ctypes.c_int()
@@ -86,15 +86,17 @@ class _Device:
         ctypes.memset(address, 0, nbytes)
         return address
 
-    def fault_record(self, host: int) -> int:
-        """A fault record on the device for the queue at ``host``. Needs the context."""
+    def fault_record(self, queue: int, stream: int) -> int:
+        """A fault record on the device for ``queue``. Needs the context."""
         doing = f"allocating for a stream of cuda:{self.index}"
         if not self._records:
             block = self.memory.allocate(1024 * layout.RECORD_BYTES)
             self._records.extend(block + layout.RECORD_BYTES * i for i in range(1024))
         record = self._records.popleft()
-        image = struct.pack("<qqqq", 0, 0, host + layout.Q_STATUS, 0)
-        self.driver.call("cuMemcpyHtoD", record, ctypes.c_char_p(image), layout.RECORD_BYTES, doing=doing)
+        # By the stream itself: a copy from here would wait for the legacy stream, and might arrive after the first launch.
+        self.driver.call("cuMemsetD32Async", record, 0, layout.RECORD_BYTES // 4, stream, doing=doing)
+        host = queue + layout.Q_STATUS
+        self.driver.call("cuStreamWriteValue64", stream, record + layout.X_HOST, host, 0, doing=doing)
         return record
 
     def stream(self, priority: int, reserved: bool) -> int:
@@ -112,6 +114,14 @@ class _Device:
         if not reserved:
             slots.append(stream)
         return stream
+
+    def share(self, stream: int, queue: int) -> None:
+        """Divide a CUstream's room among the queues that have it, ``queue`` from now on among them."""
+        queues = self._sharing[stream]
+        queues.append(queue)
+        window = max(1, min(layout.WINDOW, layout.STREAM_WINDOW // len(queues)))
+        for each in queues:
+            words_at(each, layout.QUEUE_BYTES // 8)[layout.Q_WINDOW // 8] = window
 
 
 class CUDAExecutor:
@@ -185,7 +195,7 @@ class CUDAExecutor:
         with self._lock, self.driver.bound(device.context):
             queue = device.queue_memory()
             stream = device.stream(priority, reserved)
-            record = device.fault_record(queue)
+            record = device.fault_record(queue, stream)
         parameters = arena.allocate(layout.PARAMETERS_BYTES)
         words = words_at(queue, layout.QUEUE_BYTES // 8)
         fields = {
@@ -196,6 +206,7 @@ class CUDAExecutor:
         for offset, word in fields.items():
             words[offset // 8] = word
         with self._lock:
+            device.share(stream, queue)
             words[layout.Q_NEXT // 8] = device.words[layout.D_QUEUES // 8]
             device.words[layout.D_QUEUES // 8] = queue  # last: from now on the watching thread reads it
         return queue
@@ -223,6 +234,10 @@ class CUDAExecutor:
         device = self._device(queue)
         doing = f"ordering a stream of cuda:{device.index} after another library's"
         with self.driver.bound(device.context):
+            capturing = ctypes.c_int()
+            self.driver.call("cuStreamIsCapturing", stream, ctypes.byref(capturing), doing=doing)
+            if capturing.value:  # our stream would be drawn into its graph, and complete nothing
+                raise CaptureError(f"{doing}: that is being captured into a graph, and has done nothing yet")
             event = self.driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
             self.driver.call("cuEventRecord", event, stream, doing=doing)
         return self._wait_event(queue, event)  # type: ignore[no-any-return]

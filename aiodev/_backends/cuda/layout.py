@@ -42,9 +42,11 @@ Q_STAGE_SRC: Final = _BASE + 336
 Q_STAGE_BYTES: Final = _BASE + 344
 Q_STAGE_KIND: Final = _BASE + 352
 Q_FOLLOWED: Final = _BASE + 360  #: 1 if a queue, perhaps of another device, is held until we get on
+Q_WINDOW: Final = _BASE + 368  #: how many operations may be in the driver's hands
 
 Q_LAUNCHES: Final = _BASE + 384  #: entry and site of each launch in flight that can fail, by value % WINDOW
-WINDOW: Final = 128  #: operations of a queue in the driver's hands; its own limit, at which it would block, is higher
+WINDOW: Final = 128  #: operations of a queue in the driver's hands, at most
+STREAM_WINDOW: Final = 256  #: those of all queues of a CUstream; the driver's own limit, at which it would block, is higher
 QUEUE_BYTES: Final = Q_LAUNCHES + 16 * WINDOW
 
 HELD_NOT, HELD_GATE, HELD_WAIT, HELD_DEVICE = 0, 1, 2, 3
@@ -104,10 +106,12 @@ DRIVER: Final = (
     "cuStreamWaitEvent",
     "cuEventDestroy",
     "cuMemcpyPeerAsync",
+    "cuThreadExchangeStreamCaptureMode",
 )
 (
     F_CTX_GET, F_CTX_SET, F_LAUNCH, F_WRITE, F_WAIT, F_COPY, F_SET8, F_SET16, F_SET32, F_SET2D, F_HOST, F_QUERY,
     F_POINTER, F_RECORD, F_EVENT_WAIT, F_WAIT_EVENT, F_EVENT_DESTROY, F_COPY_PEER,
+    F_CAPTURE_MODE,
 ) = range(D_FUNCTIONS, D_FUNCTIONS + 8 * len(DRIVER), 8)  # fmt: skip
 
 # Entry: a kernel's code on each device.
@@ -124,3 +128,4 @@ R_NEXT, R_OPERATION, R_A, R_B, R_C, R_NBYTES, R_ARGUMENTS = 0, 8, 16, 24, 32, 40
 OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP, OP_EVENT = 1, 2, 3, 4, 5, 6, 7
 
 NOT_READY: Final = 600  #: CUDA_ERROR_NOT_READY
+RELAXED: Final = 2  #: CU_STREAM_CAPTURE_MODE_RELAXED

@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,11 +148,11 @@ def _read(driver: Driver, index: int) -> DeviceProperties:
     device = driver.number("cuDeviceGet", index, doing=doing)
     name = ctypes.create_string_buffer(256)
     driver.call("cuDeviceGetName", name, 256, device, doing=doing)
-    uuid = ctypes.create_string_buffer(16)
-    driver.call("cuDeviceGetUuid", uuid, device, doing=doing)
+    identity = ctypes.create_string_buffer(16)
+    driver.call("cuDeviceGetUuid", identity, device, doing=doing)
     found = {key: driver.number("cuDeviceGetAttribute", code, device, doing=doing) for key, code in _ATTRIBUTES.items()}
     extra: dict[str, Any] = {key: value for key, value in found.items() if key not in ("major", "minor")}
-    extra["uuid"] = "GPU-" + uuid.raw.hex()
+    extra["uuid"] = f"GPU-{uuid.UUID(bytes=identity.raw)}"
     extra["driver_version"] = driver.version
     return DeviceProperties(
         name=name.value.decode(errors="replace"),

@@ -9,7 +9,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from aiodev._backends.cpu.native.intrinsics import get, put
-from aiodev._backends.cuda.layout import D_CONTEXT, F_CTX_GET, F_CTX_SET
+from aiodev._backends.cuda.layout import D_CONTEXT, F_CAPTURE_MODE, F_CTX_GET, F_CTX_SET, RELAXED
 from aiodev._backends.cuda.native.compile import inner
 
 _WORD = ir.IntType(64)
@@ -41,6 +41,14 @@ def word_here(typing_context):  # type: ignore[no-untyped-def]
         return builder.ptrtoint(place, _WORD)
 
     return types.int64(), generate
+
+
+@inner
+def allow_captures(device):
+    """Let other threads capture graphs meanwhile: asking after a stream on this one would invalidate them otherwise."""
+    mode = word_here()
+    put(mode, RELAXED)
+    call(get(device + F_CAPTURE_MODE), mode)
 
 
 @inner

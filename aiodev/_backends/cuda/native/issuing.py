@@ -75,6 +75,7 @@ from aiodev._backends.cuda.layout import (
     Q_SHADOW_FROM,
     Q_STATUS,
     Q_STREAM,
+    Q_WINDOW,
     WINDOW,
 )
 from aiodev._backends.cuda.native.compile import inner
@@ -83,7 +84,8 @@ from aiodev._backends.cuda.native.staging import stage
 from aiodev._backends.cuda.native.state import complete, driver_failed, progress, wake
 
 _MEMORY_TYPE, _ORDINAL = 2, 9  #: CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-_HOST = 1  #: CU_MEMORYTYPE_HOST
+_HOST = 1  #: CU_MEMORYTYPE_HOST; the device's are higher
+_TAKEN_AT_ONCE = 64 << 10  #: bytes that the driver copies from ordinary memory into its own before the call returns
 
 
 @inner
@@ -207,16 +209,18 @@ def home_of(device, address):
 
 @inner
 def copy(queue, device, value, dst, src, nbytes):
-    """Copy; ordinary host memory goes through page-locked memory, in a thread of its own."""
+    """Copy; ordinary host memory goes through page-locked memory: the driver's, or in a thread of its own."""
     if nbytes <= 0:
         return pass_on(queue, device, value)
     to, origin = kind_of(device, dst), kind_of(device, src)
-    if to == 0 or origin == 0:
+    # The driver takes a small source at once, without waiting for the stream. That is our turn only if nothing is ahead.
+    taken = origin == 0 and to > _HOST and nbytes <= _TAKEN_AT_ONCE and load(queue + Q_COMPLETED) == value - 1
+    if (to == 0 or origin == 0) and not taken:
         put(queue + Q_BUSY, 1)
         stage(queue, device, dst, src, nbytes, (1 if origin == 0 else 0) + (2 if to == 0 else 0))
         return True
     there, here = device, device
-    if get(device + D_NEXT) != device and to != _HOST and origin != _HOST:
+    if get(device + D_NEXT) != device and to > _HOST and origin > _HOST:
         there, here = home_of(device, dst), home_of(device, src)
     stream = get(queue + Q_STREAM)
     if there == here:
@@ -354,7 +358,7 @@ def issue(queue, operation, a, b, c, arguments, nbytes):
     if get(queue + Q_BUSY) != 0:
         return hold(queue, HELD_DEVICE)
     completed = progress(queue)
-    if value - max(completed, load(queue + Q_SHADOW)) > WINDOW:
+    if value - max(completed, load(queue + Q_SHADOW)) > get(queue + Q_WINDOW):
         return hold(queue, HELD_DEVICE)
     failed = get(queue + Q_FAILED)
     suspect = get(queue + Q_LAST_FALLIBLE) > completed

@@ -1,7 +1,8 @@
 """Copies from and to ordinary host memory, through page-locked slots, in a thread that may block in the driver.
 
-The driver would carry them out synchronously, and hold up whoever submits. While one is under way its queue is busy:
-what is submitted meanwhile waits on the host.
+The driver would carry them out synchronously, and hold up whoever submits; but for up to 64 KiB from the host, which it
+copies into memory of its own at once, and which are left to it when the queue is idle. While a copy is under way here its
+queue is busy: what is submitted meanwhile waits on the host.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from aiodev._backends.cuda.layout import (
     STAGE_SLOTS,
 )
 from aiodev._backends.cuda.native.compile import exported, inner, int64
-from aiodev._backends.cuda.native.driver import call
+from aiodev._backends.cuda.native.driver import allow_captures, call
 from aiodev._backends.cuda.native.state import complete, driver_failed, tell_followers, wake
 
 
@@ -103,6 +104,7 @@ def copy_through(queue, device):
 def carry(device):
     """The staging thread's life, until the device's stop."""
     call(get(device + F_CTX_SET), get(device + D_CONTEXT))
+    allow_captures(device)
     while True:
         sem_wait(device + D_STAGE_SEMAPHORE)
         if load(device + D_STOP) != 0:

@@ -96,10 +96,15 @@ def complete(queue, value):
 
 @inner
 def is_sticky(status):
-    """Whether a status of the driver means that the context is lost."""
+    """Whether a status of the driver means that the context is lost: by cuda.h the process must start again then.
+
+    Beside kernels' errors: the driver is unloaded, the device gone or in error (46, 214, 220, 226, 911), MPS ended (806, 810).
+    """
     if 700 <= status < 800:
-        return not (status == 701 or 704 <= status <= 708 or 711 <= status <= 713 or status == 720)
-    return status == 4 or status == 46 or status == 214 or status == 220 or status == 999
+        return not (status == 701 or 703 <= status <= 708 or 711 <= status <= 713 or status == 720)
+    if status == 4 or status == 46 or status == 214 or status == 220 or status == 226:
+        return True
+    return status == 806 or status == 810 or status == 911 or status == 999
 
 
 @inner

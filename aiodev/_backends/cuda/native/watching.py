@@ -58,7 +58,7 @@ from aiodev._backends.cuda.layout import (
     SLEEP_SHORT,
 )
 from aiodev._backends.cuda.native.compile import callback, exported, inner, int64
-from aiodev._backends.cuda.native.driver import call, enter, leave
+from aiodev._backends.cuda.native.driver import allow_captures, call, enter, leave
 from aiodev._backends.cuda.native.state import fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.native.submission import drain
 
@@ -156,6 +156,7 @@ def rest(device, duration, depth, expected):
 def watch(device):
     """The watching thread's life, until the device's stop. Runs without the GIL throughout."""
     call(get(device + F_CTX_SET), get(device + D_CONTEXT))
+    allow_captures(device)
     prctl(_TIMER_SLACK, 1, 0, 0, 0)  # else the system adds 50 µs to each pause
     began = checked = now()
     while load(device + D_STOP) == 0:
