@@ -40,8 +40,8 @@ class Bar:
     def __str__(self) -> str:
         which = "" if self.case == "aiodev" else f"{self.case}: "
         if self.within is not None:
-            return f"{which}≤ {self.peer} + {self.within:g}"
-        limit = f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self.at_least:g}"
+            return f"{which}≤ {self.peer} + {self.within:.3g}"
+        limit = f"≤ {self.at_most:.3g}" if self.at_most is not None else f"≥ {self.at_least:.3g}"
         return f"{which}{limit} × {self.peer}"
 
     def met(self, measured: float) -> bool:
