@@ -29,9 +29,7 @@ _clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), lambda
 _conversions: dict[DType, Elementwise] = {}
 
 
-def where(
-    condition: aiodev.Array, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None
-) -> aiodev.Array:
+def where(condition: aiodev.Array, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
     """Elements of ``x1`` where ``condition`` is true, else of ``x2``; shapes broadcast, types are promoted.
 
     Example:

@@ -102,4 +102,6 @@ def describe(name: str) -> str:
     if second:
         call = f'x, aiodev.asarray({second}, device="cpu")' if second.startswith("[") else f"x, {second}"
     modules = "aiodev, aiodev.kernels, numpy as np" if "np." in given else "aiodev, aiodev.kernels"
-    return _COMMON.format(modules=modules, summary=summary, x=first.rstrip("]") + "]", name=name, call=call, found=found)
+    return _COMMON.format(
+        modules=modules, summary=summary, x=first.rstrip("]") + "]", name=name, call=call, found=found
+    )

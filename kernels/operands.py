@@ -9,9 +9,19 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["arrays_of", "checked_axis", "checked_out", "has_no_gaps", "move_last", "packed", "repeated"]
+__all__ = ["array_of", "arrays_of", "checked_axis", "checked_out", "has_no_gaps", "move_last", "packed", "repeated"]
 
 DType = np.dtype[Any]
+
+
+def array_of(function: str, x: Any) -> None:
+    """See that the argument ``x`` is an array.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(x, aiodev.Array):
+        arrays_of(function, x=x)
 
 
 def arrays_of(function: str, **values: Any) -> tuple[aiodev.Array, ...]:

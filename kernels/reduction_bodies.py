@@ -20,15 +20,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev.kernels.reduction_elements import larger
 
-__all__ = ["BLOCK", "COLUMNS", "ROWS", "SPAN", "Kernels", "make_kernels", "make_places", "make_scan", "make_spread"]
+__all__ = [
+    "BLOCK",
+    "COLUMNS",
+    "ROWS",
+    "SPAN",
+    "Kernels",
+    "Places",
+    "Spread",
+    "make_kernels",
+    "make_places",
+    "make_scan",
+    "make_spread",
+]
 
 #: Elements that one index of a launch takes of a long row.
 BLOCK = 1 << 14
 #: Elements whose largest is found at once where its place is wanted.
 SPAN = 1 << 10
 #: Columns that are reduced side by side, at most, and rows at a time.
-COLUMNS, ROWS = 1 << 9, 1 << 7
+COLUMNS, ROWS = 1 << 11, 1 << 7
 
 _SUMS = frozenset({"reassoc", "contract"})
 Plain = Callable[..., Any]
@@ -40,10 +53,29 @@ class Kernels(NamedTuple):
     rows: aiodev.Kernel  #: (i, x, length, identity, number, out): rows of ``length`` elements to results
     blocks: aiodev.Kernel  #: (i, blocks, x, length, identity, parts): blocks of rows to parts
     parts: aiodev.Kernel  #: (i, parts, blocks, identity, number, out): parts of rows to results
+    #: (i, slabs, strips, x, length, inner, identity, parts): slabs of rows, side by side, to parts
+    columns: aiodev.Kernel
+    strips: aiodev.Kernel  #: (i, strips, parts, slabs, inner, number, out): parts of columns to results
+
+
+class Spread(NamedTuple):
+    """Sums of the squared distances from the mean, |x - mean|²; for one type of elements."""
+
+    rows: aiodev.Kernel  #: (i, x, length, identity, number, out): rows to results, the mean and then the distances
+    blocks: aiodev.Kernel  #: (i, blocks, x, length, means, parts): blocks of rows to parts
+    columns: aiodev.Kernel  #: (i, slabs, strips, x, length, inner, means, parts): slabs of rows, side by side, to parts
+
+
+class Places(NamedTuple):
+    """The first places of the largest elements, of one type."""
+
+    rows: aiodev.Kernel  #: (i, x, length, out): rows to places
+    blocks: aiodev.Kernel  #: (i, blocks, x, length, parts, places): blocks of rows to parts, and their places
+    parts: aiodev.Kernel  #: (i, blocks, parts, places, out): parts of rows to places
     columns: (
         aiodev.Kernel
-    )  #: (i, slabs, strips, x, length, inner, identity, parts): slabs of rows, side by side, to parts
-    strips: aiodev.Kernel  #: (i, strips, parts, slabs, inner, identity, number, out): parts of columns to results
+    )  #: (i, slabs, strips, x, length, inner, parts, places): slabs of rows, side by side, to parts
+    strips: aiodev.Kernel  #: (i, strips, parts, places, slabs, inner, out): parts of columns to places
 
 
 def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain) -> Kernels:
@@ -97,39 +129,65 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain) -> Kerne
             for j in range(totals.size):
                 totals[j] = combine(totals[j], load(a[j]))
 
-    def strips(i, strips, parts, slabs, inner, identity, number, out):
+    def strips(i, strips, parts, slabs, inner, number, out):
         outer, strip = i // strips, i % strips
-        for j in range(strip * COLUMNS, min((strip + 1) * COLUMNS, inner)):
-            total = identity
-            for slab in range(slabs):
-                total = combine(total, parts[(outer * slabs + slab) * inner + j])
-            out[outer * inner + j] = finish(total, number)
+        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
+        totals = parts[outer * slabs * inner + left : outer * slabs * inner + right]
+        for slab in range(1, slabs):
+            own = parts[(outer * slabs + slab) * inner + left : (outer * slabs + slab) * inner + right]
+            for j in range(totals.size):
+                totals[j] = combine(totals[j], own[j])
+        results = out[outer * inner + left : outer * inner + right]
+        for j in range(totals.size):
+            results[j] = finish(totals[j], number)
 
     return Kernels(*(_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
 
 
-def make_spread(name: str) -> tuple[aiodev.Kernel, aiodev.Kernel]:
-    """Sums of |x - mean|²: (i, x, length, means, out) of rows, and (i, blocks, x, length, means, parts) of blocks of rows."""
+def make_spread(name: str, load: Plain, finish: Plain) -> Spread:
+    """The kernels of a variance, or of what ``finish`` makes of it."""
+
+    def total_of_all(x, total):
+        for k in range(x.size):
+            total = total + load(x[k])
+        return total
 
     def fold(x, mean):
         total = 0.0
         for k in range(x.size):
-            difference = x[k] - mean
+            difference = load(x[k]) - mean
             total += difference.real * difference.real + difference.imag * difference.imag
         return total
 
-    def rows(i, x, length, means, out):
-        total = 0.0
+    def rows(i, x, length, identity, number, out):
+        total = identity
         for lo in range(i * length, (i + 1) * length, BLOCK):
-            total += fold(x[lo : min(lo + BLOCK, (i + 1) * length)], means[i])
-        out[i] = total
+            total += total_of_all(x[lo : min(lo + BLOCK, (i + 1) * length)], identity)
+        mean = np.divide(total, np.float64(length))
+        squares = 0.0
+        for lo in range(i * length, (i + 1) * length, BLOCK):
+            squares += fold(x[lo : min(lo + BLOCK, (i + 1) * length)], mean)
+        store(out, i, finish(squares, number))
 
     def blocks(i, blocks, x, length, means, parts):
         row, block = i // blocks, i % blocks
         lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
         parts[i] = fold(x[row * length + lo : row * length + hi], means[row])
 
-    return _kernel(name, rows), _kernel(name, blocks)
+    def columns(i, slabs, strips, x, length, inner, means, parts):
+        outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
+        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
+        totals = parts[(outer * slabs + slab) * inner + left : (outer * slabs + slab) * inner + right]
+        mean = means[outer * inner + left : outer * inner + right]
+        for j in range(totals.size):
+            totals[j] = 0.0
+        for r in range(outer * length + slab * ROWS, outer * length + min((slab + 1) * ROWS, length)):
+            row = x[r * inner + left : r * inner + right]
+            for j in range(totals.size):
+                difference = load(row[j]) - mean[j]
+                totals[j] += difference.real * difference.real + difference.imag * difference.imag
+
+    return Spread(*(_kernel(name, body) for body in (rows, blocks, columns)))
 
 
 def make_scan(name: str, load: Plain, combine: Plain) -> tuple[aiodev.Kernel, aiodev.Kernel]:
@@ -162,11 +220,8 @@ def make_scan(name: str, load: Plain, combine: Plain) -> tuple[aiodev.Kernel, ai
     return _kernel(name, offsets), _kernel(name, totals)
 
 
-def make_places(name: str, load: Plain) -> tuple[aiodev.Kernel, aiodev.Kernel]:
-    """The first place of the largest.
-
-    (i, blocks, x, length, parts, places) of blocks of rows, and (i, blocks, parts, places, out) of rows.
-    """
+def make_places(name: str, load: Plain) -> Places:
+    """The kernels that find the first of the largest elements, ``load`` giving what is compared."""
 
     def fold(x):
         largest = load(x[0])
@@ -174,26 +229,71 @@ def make_places(name: str, load: Plain) -> tuple[aiodev.Kernel, aiodev.Kernel]:
             largest = larger(largest, load(x[k]))
         return largest
 
-    def blocks(i, blocks, x, length, parts, places):
-        row, block = i // blocks, i % blocks
-        lo, hi = row * length + block * BLOCK, row * length + min((block + 1) * BLOCK, length)
-        best, place = load(x[lo]), lo
-        for start in range(lo, hi, SPAN):
-            largest = fold(x[start : min(start + SPAN, hi)])
+    def first_of(x, largest):
+        place = x.size
+        for k in range(x.size):  # to the end: a loop that may leave is not in vectors
+            place = min(place, k if load(x[k]) == largest else x.size)
+        return place
+
+    def search(x):
+        best, place = load(x[0]), 0
+        for start in range(0, x.size, SPAN):
+            largest = fold(x[start : min(start + SPAN, x.size)])
             if largest > best:
                 best, place = largest, start
-        while load(x[place]) != best:
-            place += 1
-        parts[i], places[i] = best, place - row * length
+        return best, place + first_of(x[place : min(place + SPAN, x.size)], best)
 
-    def rows(i, blocks, parts, places, out):
+    def rows(i, x, length, out):
+        _, place = search(x[i * length : (i + 1) * length])
+        store(out, i, place)
+
+    def blocks(i, blocks, x, length, parts, places):
+        row, block = i // blocks, i % blocks
+        lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
+        best, place = search(x[row * length + lo : row * length + hi])
+        parts[i], places[i] = best, lo + place
+
+    def parts(i, blocks, parts, places, out):
         best = i * blocks
         for k in range(i * blocks + 1, (i + 1) * blocks):
             if parts[k] > parts[best]:
                 best = k
         store(out, i, places[best])
 
-    return _kernel(name, blocks), _kernel(name, rows)
+    def columns(i, slabs, strips, x, length, inner, parts, places):
+        outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
+        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
+        start = (outer * slabs + slab) * inner
+        best, place = parts[start + left : start + right], places[start + left : start + right]
+        first = slab * ROWS
+        row = x[(outer * length + first) * inner + left : (outer * length + first) * inner + right]
+        for j in range(best.size):
+            best[j] = load(row[j])
+            place[j] = first
+        for r in range(first + 1, min(first + ROWS, length)):
+            row = x[(outer * length + r) * inner + left : (outer * length + r) * inner + right]
+            for j in range(best.size):
+                value, known = load(row[j]), best[j]
+                best[j] = value if value > known else known
+                place[j] = r if value > known else place[j]
+
+    def strips(i, strips, parts, places, slabs, inner, out):
+        outer, strip = i // strips, i % strips
+        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
+        start = outer * slabs * inner
+        best, place = parts[start + left : start + right], places[start + left : start + right]
+        for slab in range(1, slabs):
+            other = (outer * slabs + slab) * inner
+            values, own = parts[other + left : other + right], places[other + left : other + right]
+            for j in range(best.size):
+                value, known = values[j], best[j]
+                best[j] = value if value > known else known
+                place[j] = own[j] if value > known else place[j]
+        results = out[outer * inner + left : outer * inner + right]
+        for j in range(best.size):
+            results[j] = place[j]
+
+    return Places(*(_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
 
 
 def store(out: Any, i: int, value: Any) -> None:
@@ -207,139 +307,3 @@ def store(out: Any, i: int, value: Any) -> None:
 def _kernel(name: str, body: Plain) -> aiodev.Kernel:
     body.__name__ = body.__qualname__ = name  # under which errors name it
     return aiodev.kernel(fastmath=_SUMS)(body)
-
-
-# What operations are made of
-
-
-def add(a: Any, b: Any) -> Any:
-    """Their sum."""
-    return a + b
-
-
-def multiply(a: Any, b: Any) -> Any:
-    """Their product."""
-    return a * b
-
-
-def larger(a: Any, b: Any) -> Any:
-    """The larger one."""
-    return a if a > b else b
-
-
-def either(a: Any, b: Any) -> Any:
-    """1 if one is."""
-    return np.uint8(a | b)
-
-
-def both(a: Any, b: Any) -> Any:
-    """1 if both are."""
-    return np.uint8(a & b)
-
-
-def truth(value: Any) -> Any:
-    """1 for what is not 0, NaN included."""
-    return np.uint8(value != 0)
-
-
-def signed(value: Any) -> Any:
-    """As int64."""
-    return np.int64(value)
-
-
-def unsigned(value: Any) -> Any:
-    """As uint64."""
-    return np.uint64(value)
-
-
-def double(value: Any) -> Any:
-    """As float64."""
-    return np.float64(value)
-
-
-def double_complex(value: Any) -> Any:
-    """As complex128."""
-    return np.complex128(value)
-
-
-def key_4(value: Any) -> Any:
-    """An int32 in the order of float32, NaN on top."""
-    bits = np.float32(value + np.float32(0)).view(np.int32)  # -0 becomes 0, which it equals
-    return np.int32(0x7FFFFFFF) if value != value else np.int32(bits ^ np.int32((bits >> 31) & 0x7FFFFFFF))
-
-
-def key_8(value: Any) -> Any:
-    """An int64 in the order of float64, NaN on top."""
-    bits = np.float64(value + np.float64(0)).view(np.int64)  # -0 becomes 0, which it equals
-    return np.int64(0x7FFFFFFFFFFFFFFF) if value != value else bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
-
-
-def reversed_key_4(value: Any) -> Any:
-    """The other way round, NaN still on top."""
-    bits = np.float32(value + np.float32(0)).view(np.int32)  # -0 becomes 0, which it equals
-    return np.int32(0x7FFFFFFF) if value != value else np.int32(~np.int32(bits ^ np.int32((bits >> 31) & 0x7FFFFFFF)))
-
-
-def reversed_key_8(value: Any) -> Any:
-    """The other way round, NaN still on top."""
-    bits = np.float64(value + np.float64(0)).view(np.int64)  # -0 becomes 0, which it equals
-    return np.int64(0x7FFFFFFFFFFFFFFF) if value != value else ~(bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))
-
-
-def float_of_4(key: Any, number: Any) -> Any:
-    """The float32 that a key stands for."""
-    return np.int32(key ^ np.int32((key >> 31) & 0x7FFFFFFF)).view(np.float32)
-
-
-def float_of_8(key: Any, number: Any) -> Any:
-    """The float64 that a key stands for."""
-    return np.int64(key ^ ((key >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
-
-
-def float_of_reversed_4(key: Any, number: Any) -> Any:
-    """The float32 that a reversed key stands for."""
-    if key == 0x7FFFFFFF:
-        return np.float32(np.nan)
-    return float_of_4(np.int32(~key), number)
-
-
-def float_of_reversed_8(key: Any, number: Any) -> Any:
-    """The float64 that a reversed key stands for."""
-    if key == 0x7FFFFFFFFFFFFFFF:
-        return np.float64(np.nan)
-    return float_of_8(~key, number)
-
-
-def inverted_signed(value: Any) -> Any:
-    """An int64, in the other order."""
-    return ~np.int64(value)
-
-
-def inverted_unsigned(value: Any) -> Any:
-    """A uint64, in the other order."""
-    return ~np.uint64(value)
-
-
-def total_of(total: Any, number: Any) -> Any:
-    """The combined value."""
-    return total
-
-
-def inverse_of(total: Any, number: Any) -> Any:
-    """What was inverted, as it was."""
-    return ~total
-
-
-def mean_of(total: Any, number: Any) -> Any:
-    """Divided by the count."""
-    return np.divide(total, number)
-
-
-def spread_of(total: Any, number: Any) -> Any:
-    """A variance from a sum of squares."""
-    return np.divide(total, number)
-
-
-def root_of(total: Any, number: Any) -> Any:
-    """A deviation from a sum of squares."""
-    return np.sqrt(np.divide(total, number))

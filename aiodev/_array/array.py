@@ -187,6 +187,8 @@ class Array(Protocols):
             ValueError: the shape has another number of elements.
         """
         wanted = layout.resolve_shape(shape, self.size)
+        if self._strides is None:
+            return make_array(self._buffer, self._address, wanted, self._dtype, None, self._writable)
         strides = layout.reshape_strides(self._layout, wanted, self._dtype.itemsize)
         if strides is not None:
             return self._view(wanted, strides)

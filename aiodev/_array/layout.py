@@ -182,6 +182,8 @@ def resolve_shape(shape: tuple[Any, ...], size: int) -> Shape:
     Raises:
         ValueError: the shape does not have that many elements.
     """
+    if shape == (size,) and shape[0].__class__ is int:
+        return shape
     lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     found = [operator.index(length) for length in lengths]
     if found.count(-1) == 1:

@@ -155,6 +155,49 @@ def test_out_and_errors() -> None:
         kernels.sum(np.ones(3))  # type: ignore[arg-type]
 
 
+def test_half_precision() -> None:
+    """It is combined in double precision and rounded once; its extremes and their places are as of other floats."""
+    host = np.arange(-1500, 1500).reshape(300, 10).astype("f2")
+    host[7, 3] = host[200, 3] = np.nan
+    x, wide = on_device(host), host.astype("f8")
+    assert kernels.sum(on_device(np.full(5000, 1, "f2"))).numpy_blocking() == 5000
+    for axis in (0, 1):
+        for name in ("sum", "mean", "var", "min", "max"):
+            with np.errstate(over="ignore"):
+                expected = getattr(np, name)(wide, axis=axis).astype("f2")
+            found = getattr(kernels, name)(x, axis=axis)
+            assert found.dtype == np.float16
+            np.testing.assert_array_equal(found.numpy_blocking(), expected)
+        np.testing.assert_array_equal(kernels.argmin(x, axis=axis).numpy_blocking(), np.argmin(host, axis=axis))
+        assert kernels.any(x, axis=axis).numpy_blocking().all()
+
+
+def test_out_may_have_gaps() -> None:
+    """Results go to slices and to transposed arrays, too, and to nothing else."""
+    host = numbers((4, 5, 6), "f4")
+    x = on_device(host)
+    for name in ("sum", "var", "argmax"):
+        dtype = np.int64 if name == "argmax" else np.float32
+        out = aiodev.zeros((6, 8), dtype, "cpu")
+        getattr(kernels, name)(x, axis=1, out=out[:, ::2].T)
+        check(name, out[:, ::2].T, expected_of(name, host, 1))
+        assert not out[:, 1::2].numpy_blocking().any()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, (0, 2)])
+def test_results_of_no_elements(axis: Any) -> None:
+    """Where a kept dimension has the length 0 there is nothing to compute."""
+    x = aiodev.empty((3, 0, 2) if axis != 1 else (0, 3, 2), dtype="f4", device="cpu")
+    for name in ("sum", "var", "max"):
+        check(name, getattr(kernels, name)(x, axis=axis), expected_of(name, np.empty(x.shape, "f4"), axis))
+
+
+def test_a_place_is_of_one_axis() -> None:
+    """As NumPy has it."""
+    with pytest.raises(TypeError, match="one axis"):
+        kernels.argmax(on_device(np.ones((2, 2))), axis=(0, 1))  # type: ignore[arg-type]
+
+
 def test_the_same_bits_every_time() -> None:
     """However the blocks fall to the threads."""
     x = on_device(np.random.default_rng(0).standard_normal(500_000))

@@ -1,0 +1,174 @@
+"""What reductions are made of: from an element to what is combined, its combination, and the way back.
+
+What is combined is wide, so that rounding happens once, at the end. The largest element is found among integers that are in the
+order of the floats they stand for, with NaN on top; the least among the same integers, inverted.
+"""
+
+# The functions here are numba's to type.
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "add",
+    "both",
+    "double",
+    "double_complex",
+    "either",
+    "float_of_4",
+    "float_of_8",
+    "float_of_reversed_4",
+    "float_of_reversed_8",
+    "inverse_of",
+    "inverted_signed",
+    "inverted_unsigned",
+    "key_4",
+    "key_8",
+    "larger",
+    "mean_of",
+    "multiply",
+    "reversed_key_4",
+    "reversed_key_8",
+    "root_of",
+    "signed",
+    "spread_of",
+    "total_of",
+    "truth",
+    "unsigned",
+]
+
+
+def add(a: Any, b: Any) -> Any:
+    """Their sum."""
+    return a + b
+
+
+def multiply(a: Any, b: Any) -> Any:
+    """Their product."""
+    return a * b
+
+
+def larger(a: Any, b: Any) -> Any:
+    """The larger one."""
+    return a if a > b else b
+
+
+def either(a: Any, b: Any) -> Any:
+    """1 if one is."""
+    return np.uint8(a | b)
+
+
+def both(a: Any, b: Any) -> Any:
+    """1 if both are."""
+    return np.uint8(a & b)
+
+
+def truth(value: Any) -> Any:
+    """1 for what is not 0, NaN included."""
+    return np.uint8(value != 0)
+
+
+def signed(value: Any) -> Any:
+    """As int64."""
+    return np.int64(value)
+
+
+def unsigned(value: Any) -> Any:
+    """As uint64."""
+    return np.uint64(value)
+
+
+def double(value: Any) -> Any:
+    """As float64."""
+    return np.float64(value)
+
+
+def double_complex(value: Any) -> Any:
+    """As complex128."""
+    return np.complex128(value)
+
+
+def key_4(value: Any) -> Any:
+    """An int32 in the order of float32, NaN on top."""
+    bits = np.float32(np.float32(value) + np.float32(0)).view(np.int32)  # -0 becomes 0, which it equals
+    return np.int32(0x7FFFFFFF) if value != value else np.int32(bits ^ np.int32((bits >> 31) & 0x7FFFFFFF))
+
+
+def key_8(value: Any) -> Any:
+    """An int64 in the order of float64, NaN on top."""
+    bits = np.float64(value + np.float64(0)).view(np.int64)  # -0 becomes 0, which it equals
+    return np.int64(0x7FFFFFFFFFFFFFFF) if value != value else bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
+
+
+def reversed_key_4(value: Any) -> Any:
+    """The other way round, NaN still on top."""
+    bits = np.float32(np.float32(value) + np.float32(0)).view(np.int32)  # -0 becomes 0, which it equals
+    return np.int32(0x7FFFFFFF) if value != value else np.int32(~np.int32(bits ^ np.int32((bits >> 31) & 0x7FFFFFFF)))
+
+
+def reversed_key_8(value: Any) -> Any:
+    """The other way round, NaN still on top."""
+    bits = np.float64(value + np.float64(0)).view(np.int64)  # -0 becomes 0, which it equals
+    return np.int64(0x7FFFFFFFFFFFFFFF) if value != value else ~(bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))
+
+
+def float_of_4(key: Any, number: Any) -> Any:
+    """The float32 that a key stands for."""
+    return np.int32(key ^ np.int32((key >> 31) & 0x7FFFFFFF)).view(np.float32)
+
+
+def float_of_8(key: Any, number: Any) -> Any:
+    """The float64 that a key stands for."""
+    return np.int64(key ^ ((key >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
+
+
+def float_of_reversed_4(key: Any, number: Any) -> Any:
+    """The float32 that a reversed key stands for."""
+    if key == 0x7FFFFFFF:
+        return np.float32(np.nan)
+    return float_of_4(np.int32(~key), number)
+
+
+def float_of_reversed_8(key: Any, number: Any) -> Any:
+    """The float64 that a reversed key stands for."""
+    if key == 0x7FFFFFFFFFFFFFFF:
+        return np.float64(np.nan)
+    return float_of_8(~key, number)
+
+
+def inverted_signed(value: Any) -> Any:
+    """An int64, in the other order."""
+    return ~np.int64(value)
+
+
+def inverted_unsigned(value: Any) -> Any:
+    """A uint64, in the other order."""
+    return ~np.uint64(value)
+
+
+def total_of(total: Any, number: Any) -> Any:
+    """The combined value."""
+    return total
+
+
+def inverse_of(total: Any, number: Any) -> Any:
+    """What was inverted, as it was."""
+    return ~total
+
+
+def mean_of(total: Any, number: Any) -> Any:
+    """Divided by the count."""
+    return np.divide(total, number)
+
+
+def spread_of(total: Any, number: Any) -> Any:
+    """A variance from a sum of squares."""
+    return np.divide(total, number)
+
+
+def root_of(total: Any, number: Any) -> Any:
+    """A deviation from a sum of squares."""
+    return np.sqrt(np.divide(total, number))

@@ -1,0 +1,141 @@
+"""How each dtype is reduced: what elements become, what they are combined by, and the kernels that follow from it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aiodev.kernels import reduction_bodies as bodies, reduction_elements as elements
+from aiodev.kernels.reduction_bodies import Kernels, Places, Spread
+
+__all__ = [
+    "DType",
+    "Plan",
+    "extreme_plan",
+    "place_plan",
+    "spread_plan",
+    "sum_plan",
+    "truth_plan",
+]
+
+DType = np.dtype[Any]
+
+
+class Plan(NamedTuple):
+    """How to reduce one dtype."""
+
+    load: Any
+    combine: Any
+    kernels: Kernels
+    identity: Any  #: of the type that is combined
+    result: DType
+
+
+class SpreadPlan(NamedTuple):
+    """How to measure the spread of one dtype."""
+
+    kernels: Spread
+    mean: Plan  #: in double precision
+    finish: Kernels  #: of sums of squares
+    result: DType
+
+
+class PlacePlan(NamedTuple):
+    """How to find the place of the largest or the least element of one dtype."""
+
+    kernels: Places
+    key: DType  #: of what is compared
+
+
+@functools.cache
+def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
+    """Of a sum, a product or a mean."""
+    if wanted is None:
+        if name == "mean":
+            wanted = np.dtype(np.float64) if dtype.kind in "biu" else dtype
+        else:
+            wanted = {"b": np.dtype(np.int64), "i": np.dtype(np.int64), "u": np.dtype(np.uint64)}.get(dtype.kind, dtype)
+    kind = wanted.kind if name != "mean" or dtype.kind in "fc" else "f"
+    load, combined = {
+        "b": (elements.signed, np.int64),
+        "i": (elements.signed, np.int64),
+        "u": (elements.unsigned, np.uint64),
+        "f": (elements.double, np.float64),
+        "c": (elements.double_complex, np.complex128),
+    }[kind]
+    if dtype.kind == "c" and kind != "c":
+        raise TypeError(f"{name}: complex numbers cannot be summed as {wanted}")
+    combine, identity = (elements.multiply, 1) if name == "prod" else (elements.add, 0)
+    finish = elements.mean_of if name == "mean" else elements.total_of
+    return Plan(load, combine, _kernels(name, load, combine, finish), combined(identity), wanted)
+
+
+@functools.cache
+def truth_plan(name: str, dtype: DType) -> Plan:
+    """Of ``any`` and ``all``."""
+    combine = elements.either if name == "any" else elements.both
+    kernels = _kernels(name, elements.truth, combine, elements.total_of)
+    return Plan(elements.truth, combine, kernels, np.uint8(name == "all"), np.dtype(bool))
+
+
+@functools.cache
+def extreme_plan(name: str, dtype: DType) -> Plan:
+    """Of the largest and the least element.
+
+    Raises:
+        TypeError: complex numbers have no order.
+    """
+    load, finish, combined = _order(name, dtype, least=name == "min")
+    kernels = _kernels(name, load, elements.larger, finish)
+    return Plan(load, elements.larger, kernels, combined(np.iinfo(combined).min), dtype)
+
+
+@functools.cache
+def spread_plan(name: str, dtype: DType) -> SpreadPlan:
+    """Of a variance or a standard deviation."""
+    wide, load = (np.complex128, elements.double_complex) if dtype.kind == "c" else (np.float64, elements.double)
+    finish = elements.spread_of if name == "var" else elements.root_of
+    result = np.dtype(np.float64) if dtype.kind in "biu" else np.empty(0, dtype).real.dtype
+    return SpreadPlan(
+        _spread(name, load, finish),
+        sum_plan("mean", dtype, np.dtype(wide)),
+        _kernels(name, elements.double, elements.add, finish),
+        result,
+    )
+
+
+@functools.cache
+def place_plan(name: str, dtype: DType) -> PlacePlan:
+    """Of the place of the largest or the least element.
+
+    Raises:
+        TypeError: complex numbers have no order.
+    """
+    load, _, combined = _order(name, dtype, least=name == "argmin")
+    return PlacePlan(_places(name, load), np.dtype(combined))
+
+
+def _order(name: str, dtype: DType, least: bool) -> tuple[Callable[..., Any], Callable[..., Any], Any]:
+    """What makes integers whose largest is the largest, or the least, element; the way back; and their type."""
+    if dtype.kind == "c":
+        raise TypeError(f"{name}: complex numbers have no order")
+    if dtype.kind == "f":
+        if dtype.itemsize <= 4:
+            narrow = elements.key_4, elements.float_of_4
+            return *((elements.reversed_key_4, elements.float_of_reversed_4) if least else narrow), np.int32
+        wide = elements.key_8, elements.float_of_8
+        return *((elements.reversed_key_8, elements.float_of_reversed_8) if least else wide), np.int64
+    combined = np.uint64 if dtype.kind == "u" else np.int64
+    if not least:
+        return elements.unsigned if dtype.kind == "u" else elements.signed, elements.total_of, combined
+    load = elements.inverted_unsigned if dtype.kind == "u" else elements.inverted_signed
+    return load, elements.inverse_of, combined
+
+
+# Dtypes that are combined alike share kernels.
+_kernels = functools.cache(bodies.make_kernels)
+_spread = functools.cache(bodies.make_spread)
+_places = functools.cache(bodies.make_places)
