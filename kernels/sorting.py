@@ -16,7 +16,7 @@ import aiodev
 from aiodev.kernels import sorting_bodies as bodies
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last, packed
-from aiodev.kernels.sorting_bodies import BITS, BYTES, Kernels
+from aiodev.kernels.sorting_bodies import BITS, COUNTERS, Kernels
 
 __all__ = ["argsort", "sort"]
 
@@ -210,7 +210,7 @@ class _Work:
         self.sizes = rows, each, length, self.passes
         self._block = min(max(1 << 14, length // 16), 1 << 17)
         self.blocks = math.ceil(length / self._block)
-        self.counts = aiodev.empty((self.blocks if self.by_blocks else self.groups) * BYTES, np.int64, device)
+        self.counts = aiodev.empty((self.blocks if self.by_blocks else self.groups) * COUNTERS, np.int64, device)
         self.state = aiodev.zeros(self.passes + 1, np.int64, device) if self.by_blocks else self.counts
 
     def scratch(self, dtype: Any) -> aiodev.Array:

@@ -22,11 +22,13 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["BITS", "BYTES", "Kernels", "make_kernels"]
+__all__ = ["BITS", "COUNTERS", "Kernels", "make_kernels"]
 
 #: Bits that a pass sorts by, and how many values they have.
 BITS = 8
 BYTES = 1 << BITS
+#: Counters of a block: four for each value, since bytes that come again and again would wait for one.
+COUNTERS = 4 * BYTES
 #: Rows up to this length are sorted by insertion.
 SHORT = 40
 
@@ -57,8 +59,8 @@ def sum_up(i, n, blocks, p, state, counts):
     for byte in range(BYTES):
         first = before
         for block in range(blocks):
-            count = counts[block * BYTES + byte]
-            counts[block * BYTES + byte] = before
+            count = counts[block * COUNTERS + byte]
+            counts[block * COUNTERS + byte] = before
             before += count
         if before - first == n:
             alike = True
@@ -83,10 +85,19 @@ def copy(source, target):
 
 def count_bytes(source, shift, counts):
     """How often each byte occurs."""
-    for byte in range(BYTES):
-        counts[byte] = 0
-    for k in range(source.size):
+    for counter in range(COUNTERS):
+        counts[counter] = 0
+    fours = source.size // 4
+    for q in range(fours):
+        k = 4 * q
         counts[np.uint64((source[k] >> shift) & (BYTES - 1))] += 1
+        counts[np.uint64(((source[k + 1] >> shift) & (BYTES - 1)) + BYTES)] += 1
+        counts[np.uint64(((source[k + 2] >> shift) & (BYTES - 1)) + 2 * BYTES)] += 1
+        counts[np.uint64(((source[k + 3] >> shift) & (BYTES - 1)) + 3 * BYTES)] += 1
+    for k in range(4 * fours, source.size):
+        counts[np.uint64((source[k] >> shift) & (BYTES - 1))] += 1
+    for byte in range(BYTES):
+        counts[byte] += counts[byte + BYTES] + counts[byte + 2 * BYTES] + counts[byte + 3 * BYTES]
 
 
 def move_keys(source, shift, counts, target):
@@ -180,7 +191,7 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
 
     def count(i, n, block, p, keys, other, state, counts):
         lo, hi = i * block, min((i + 1) * block, n)
-        mine = counts[i * BYTES : (i + 1) * BYTES]
+        mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         if state[p] == 0:
             count_bytes(keys[lo:hi], BITS * p, mine)
         else:
@@ -188,7 +199,7 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
 
     def move(i, n, block, p, keys, other, state, counts):
         lo, hi = i * block, min((i + 1) * block, n)
-        mine = counts[i * BYTES : (i + 1) * BYTES]
+        mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         if state[p + 1] > state[p]:
             move_keys(keys[lo:hi], BITS * p, mine, other)
         elif state[p + 1] < state[p]:
@@ -196,14 +207,14 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
 
     def move_places(i, n, block, p, keys, other, places, others, state, counts):
         lo, hi = i * block, min((i + 1) * block, n)
-        mine = counts[i * BYTES : (i + 1) * BYTES]
+        mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         if state[p + 1] > state[p]:
             move_pairs(keys[lo:hi], places[lo:hi], BITS * p, mine, other, others)
         elif state[p + 1] < state[p]:
             move_pairs(other[lo:hi], others[lo:hi], BITS * p, mine, keys, places)
 
     def rows(i, rows, each, length, passes, x, keys, other, counts, out):
-        mine = counts[i * BYTES : (i + 1) * BYTES]
+        mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
         for row in range(i * each, min((i + 1) * each, rows)):
             encode_all(x[row * length : (row + 1) * length], first)
@@ -222,7 +233,7 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
             decode_all(second if swapped else first, out[row * length : (row + 1) * length])
 
     def rows_places(i, rows, each, length, passes, x, keys, other, places, others, counts, out):
-        mine = counts[i * BYTES : (i + 1) * BYTES]
+        mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
         here, there = places[i * length : (i + 1) * length], others[i * length : (i + 1) * length]
         for row in range(i * each, min((i + 1) * each, rows)):

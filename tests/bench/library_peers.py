@@ -102,6 +102,7 @@ async def rates(
     peers: dict[str, Call],
     note: str,
     at_least: dict[str, float] | None = None,
+    count: int | None = None,
 ) -> Figure:
     """Rates of ours and of peers, in 10⁹ units of ``amount`` in a second; of copies given, in what they move.
 
@@ -109,8 +110,9 @@ async def rates(
         ours: submits to the current stream.
         peers: by name; a copy is of ``amount`` bytes, read and written together.
         at_least: of each peer's rate, where it is not the usual bar.
+        count: calls in each round, of which the best counts.
     """
-    count = 5 if amount >= 2e7 else 25
+    count = count or (5 if amount >= 2e7 else 25)
     cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours)}
     cases |= {peer: rate(amount, count, call) for peer, call in peers.items()}
     bars = _AT_LEAST | (at_least or {})
