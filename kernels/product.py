@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels import blas
+from aiodev.kernels import blas, cublas
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.dots import dot
 from aiodev.kernels.operands import arrays_of, checked_out, move_last
@@ -40,8 +40,9 @@ def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = 
     """The matrix product, with NumPy's rules: vectors, matrices, and batches of matrices of shapes that broadcast.
 
     On the CPU, ``float32``, ``float64``, ``complex64`` and ``complex128`` go through BLAS, whose calls are spread over the
-    device's cores; other types are multiplied by loops, and wrap around as they do. Transposed operands and slices of rows or
-    columns are used where they are; what has other strides is first copied on the device.
+    device's cores; on CUDA these and ``float16``, summed in ``float32``, go through cuBLAS where that is installed. Other types
+    are multiplied by loops, and wrap around as they do. Transposed operands and slices of rows or columns are used where they
+    are; what has other strides is first copied on the device.
 
     Submits to the current stream; writes to ``out`` if given, which must not overlap the operands.
 
@@ -183,12 +184,13 @@ def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType) -> 
     stream = aiodev.current_stream(out.device)
     unit = _unit(out.device, dtype, stream)
     rows, columns = out.shape[-2:]
-    if not _is_fit(out, packed=unit is None or out.ndim > 3):
+    by_loops = unit is None and out.device.type == "cpu"
+    if not _is_fit(out, packed=by_loops or out.ndim > 3):
         whole = aiodev.empty(out.shape, dtype, out.device)
         _fill(a, b, whole, dtype)
         out.copy_from(whole)
         return
-    a, b = _fitting(a, packed=False), _fitting(b, packed=unit is None)
+    a, b = _fitting(a, packed=False), _fitting(b, packed=by_loops)
     if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= _PIECE:
         table, place, one, zero = unit
         multiply_once[1, stream](table, place, one, zero, a, b, out)
@@ -263,6 +265,8 @@ def _submit(
     inner = a.shape[-1]
     step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
     if out.device.type != "cpu" and inner:
+        if cublas.multiply(stream, a, b, out):
+            return
         multiply_elements[out.shape, stream](step_a, step_b, a, b, out)
         return
     height, width = _panel(rows, columns, inner, _cores(out.device))

@@ -256,6 +256,17 @@ class Array(Protocols):
         """
         return carry(self, src)
 
+    @property
+    def address(self) -> int:
+        """Where the first element lies in the device's memory, for native libraries; what uses it must know its streams.
+
+        Example:
+            >>> x = aiodev.zeros(8, dtype="int32", device="cpu")
+            >>> x[2:].address - x.address
+            8
+        """
+        return self._address
+
     def record_stream(self, stream: Stream) -> None:
         """Say that what was submitted to ``stream`` so far uses this array's memory.
 

@@ -259,6 +259,15 @@ class Backend(ABC):
         """Hold ``queue`` until another library's stream has done what it was given so far."""
         raise NotImplementedError(f"backend {self.name!r} cannot wait for another library's stream")
 
+    # Native libraries that submit to the device's own streams
+
+    def call_native(self, queue: int, block: bytes) -> int:
+        """Call native functions, which submit to the queue's stream, when their turn comes; see ``_core.native.pack``."""
+        raise NotImplementedError(f"backend {self.name!r} has no streams of its own; kernels call native functions there")
+
+    def attach_thread(self, index: int) -> None:  # noqa: B027  # most devices have nothing of the kind
+        """Make device ``index`` the one that native libraries find current on this thread. Needs a start."""
+
     # Waiting
 
     @abstractmethod

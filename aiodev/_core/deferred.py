@@ -76,6 +76,9 @@ class Deferred:
     def stamp(self, queue: int, cell: int) -> int:
         return self._defer(lambda backend, queue: backend.stamp(queue, cell))
 
+    def call_native(self, queue: int, block: bytes) -> int:
+        return self._defer(lambda backend, queue: backend.call_native(queue, block))
+
     def wait_timeline(self, other: Timeline, value: int) -> int:
         """Wait for a timeline that may be deferred itself."""
 

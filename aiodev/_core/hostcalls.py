@@ -91,6 +91,7 @@ class Call:
         gate = self._gate
         assert gate is not None
         ahead_failed = self._timeline.error_of(gate.value) is not None
+        self._timeline.entry.backend.attach_thread(self._timeline.device.index)
         # The traceback of what the function raises holds this frame, and the timeline will hold the exception: nothing here
         # may hold the timeline, or a dropped stream would wait for the garbage collector.
         del self._timeline, self._gate

@@ -6,7 +6,7 @@ import concurrent.futures
 import inspect
 import itertools
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from aiodev._core.errors import ClosedError
 from aiodev._core.event import Event
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
+from aiodev._core.native import pack
 from aiodev._core.reactor import starting, wait_blocking
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.timeline import Timeline
@@ -215,6 +216,35 @@ class Stream:
             gate.open()
             raise
         return self._result(gate.value, outcome)
+
+    def call_native(self, *calls: Sequence[Any], lock: Any = None) -> Completion:
+        """Have functions of a native library submit work to the device's own stream, in stream order.
+
+        A call is a tuple of a function's address and its arguments, at most 24, each passed as a word of 8 bytes: integers;
+        arrays, which are passed by their address and live until the operation is done; None for the device's own stream (a
+        ``CUstream``); or a writable buffer of 8 bytes, such as NumPy's of one int64, for what it holds when the call is made.
+        The functions are called one after the other on whichever thread hands the operation on, with the device's context
+        current; they must neither block nor call Python. The first that returns anything but 0 fails the operation.
+
+        Backends whose streams are their own alone raise NotImplementedError: there kernels call native functions.
+
+        Args:
+            lock: a buffer of 8 bytes, 0 at first, that the calls hold meanwhile: for a library's handle that streams share.
+
+        Example:
+            >>> try:  # cublasSetStream(handle, stream), cublasSgemm(handle, …)
+            ...     aiodev.Stream("cpu").call_native((0x7F00, 1, None))
+            ... except NotImplementedError as error:
+            ...     print(error)
+            backend 'cpu' has no streams of its own; kernels call native functions there
+        """
+        self._check_room()
+        value = self.timeline.operations.call_native(self.timeline.queue, pack(calls, lock))
+        self._keep(value, (calls, lock))
+        for item in itertools.chain(*calls):
+            if hasattr(item, "record_stream"):
+                item.record_stream(self)
+        return Completion(self.timeline, value)
 
     def _result(self, value: int, outcome: Outcome) -> Completion:
         result = Result(self.timeline, value)

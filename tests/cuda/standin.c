@@ -67,10 +67,10 @@ long standin_count(const char *name) {
 
 /* Handles: alive until destroyed, which may happen once. */
 
-enum { STREAM = 1, EVENT = 2, MODULE = 3, FUNCTION = 4, MEMORY = 5 };
+enum { STREAM = 1, EVENT = 2, MODULE = 3, FUNCTION = 4, MEMORY = 5, BLAS = 6 };
 typedef struct Handle { uint32_t magic, kind; int device; struct Handle *next; } Handle;
 static Handle *handles;
-static long alive[6];
+static long alive[7];
 
 static void *make(int kind, int device, size_t size) {
     Handle *h = calloc(1, size);
@@ -605,6 +605,8 @@ CUresult cuGetErrorName(CUresult e, const char **s) {
     return OK;
 }
 CUresult cuGetErrorString(CUresult e, const char **s) { *s = e == ILLEGAL_ADDRESS ? "an illegal memory access was encountered" : "an error"; return OK; }
+
+#include "standin_blas.c"
 
 #define NAME(n) {#n, (void *)n}
 static const struct { const char *name; void *function; } symbols[] = {

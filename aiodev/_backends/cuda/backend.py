@@ -47,7 +47,7 @@ class Compiler(Protocol):
 #: Bound on the instance by ``start``, so that a call goes to the executor without a step between.
 _BOUND = (
     "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "spin",
-    "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
+    "call_native", "attach_thread", "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
 #: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
 _MOST_THREADS = 256
@@ -267,6 +267,14 @@ class CUDABackend(Backend):
     def stamp(self, queue: int, cell: int) -> int:
         """See the ABC."""
         return self.executor.stamp(queue, cell)  # type: ignore[no-any-return]
+
+    def call_native(self, queue: int, block: bytes) -> int:
+        """See the ABC."""
+        return self.executor.call_native(queue, block)  # type: ignore[no-any-return]
+
+    def attach_thread(self, index: int) -> None:
+        """See the ABC."""
+        self.executor.attach_thread(index)
 
     def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
         """See the ABC."""

@@ -116,6 +116,10 @@ class Driver:
         self.call(name, ctypes.byref(number), *arguments, doing=doing)
         return number.value
 
+    def attach(self, context: int) -> None:
+        """Make a context current on this thread."""
+        self.call("cuCtxSetCurrent", context, doing="making a context current")
+
     @contextmanager
     def bound(self, context: int) -> Iterator[None]:
         """Make a context current on this thread inside the block.
@@ -123,14 +127,14 @@ class Driver:
         What is called in it does not invalidate the graphs that other threads are capturing, as allocating or loading would.
         """
         before = self.number("cuCtxGetCurrent", doing="asking for the current context")
-        self.call("cuCtxSetCurrent", context, doing="making a context current")
+        self.attach(context)
         mode = ctypes.c_int(RELAXED)
         self._exchange_capture_mode(mode)
         try:
             yield
         finally:
             self._exchange_capture_mode(mode)
-            self.call("cuCtxSetCurrent", before, doing="making a context current again")
+            self.attach(before)
 
     def _exchange_capture_mode(self, mode: ctypes.c_int) -> None:
         # Whatever the status, which may be an error of work done before: what is called next says it.

@@ -18,7 +18,7 @@ from aiodev._backends.cuda.driver import Driver
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.cuda.native.compile import entry_point
 from aiodev._core.backend import COUNTER_WORDS, Fault
-from aiodev._core.errors import CaptureError, DeviceLostError
+from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 
 __all__ = ["CUDAExecutor"]
 
@@ -146,6 +146,7 @@ class CUDAExecutor:
         self.copy = entry_point(native.copy)
         self.wait = entry_point(native.wait)
         self.stamp = entry_point(native.stamp)
+        self.call_native = entry_point(native.call_native)
         self.spin = entry_point(native.spin)
         self.arm = entry_point(native.arm)
         self.forgive = entry_point(native.forgive)
@@ -242,6 +243,10 @@ class CUDAExecutor:
             self.driver.call("cuEventRecord", event, stream, doing=doing)
         return self._wait_event(queue, event)  # type: ignore[no-any-return]
 
+    def attach_thread(self, index: int) -> None:
+        """Make the device's context current on this thread, for as long as nobody makes another so."""
+        self.driver.attach(self.devices[index].context)
+
     def _device(self, queue: int) -> _Device:
         address = words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_DEVICE // 8]
         return next(device for device in self.devices if device.address == address)
@@ -287,6 +292,8 @@ class CUDAExecutor:
         if kind == layout.KIND_KERNEL:
             return self.explain(c, a, b)
         index = self._device(queue).index
+        if kind == layout.KIND_NATIVE:
+            return DeviceError(f"call_native on cuda:{index}: function {b} of the calls returned {a}")
         error = self.driver.error(a, f"an operation on cuda:{index}")
         if kind == layout.KIND_LOST:
             return DeviceLostError(f"cuda:{index}", f"{error.status_name} ({a}): {error.text}")

@@ -57,6 +57,7 @@ from aiodev._backends.cuda.layout import (
     OP_FILL,
     OP_GATE,
     OP_LAUNCH,
+    OP_NATIVE,
     OP_WAIT,
     Q_BUSY,
     Q_DEVICE,
@@ -78,6 +79,7 @@ from aiodev._backends.cuda.layout import (
     Q_WINDOW,
     WINDOW,
 )
+from aiodev._backends.cuda.native.calling import call_functions
 from aiodev._backends.cuda.native.compile import inner
 from aiodev._backends.cuda.native.driver import call, word_here
 from aiodev._backends.cuda.native.staging import stage
@@ -385,6 +387,10 @@ def issue(queue, operation, a, b, c, arguments, nbytes):
         done = fill(queue, device, value, a, b, arguments, c)
     elif operation == OP_GATE:
         done = pass_gate(queue, device, value, a)
+    elif operation == OP_NATIVE:
+        call_functions(queue, value, arguments)
+        write_completion(queue, device, value, False)
+        done = True
     else:
         status = call(get(device + F_HOST), get(queue + Q_STREAM), get(device + D_STAMP), a)
         if status != 0:

@@ -40,6 +40,7 @@ from aiodev._backends.cuda.layout import (
     OP_FILL,
     OP_GATE,
     OP_LAUNCH,
+    OP_NATIVE,
     OP_STAMP,
     OP_WAIT,
     Q_DEVICE,
@@ -210,6 +211,12 @@ def open_gate(address, failed):
 def stamp(queue, cell):
     """Append the storing of the time; returns its value."""
     return submit(queue, OP_STAMP, cell, 0, 0, 0, 0)
+
+
+@exported(int64(int64, bytes_type))
+def call_native(queue, block):
+    """Append calls of native functions; returns its value."""
+    return submit(queue, OP_NATIVE, 0, 0, 0, bytes_address(block), bytes_length(block))
 
 
 @exported(int64(int64, int64))
