@@ -48,21 +48,49 @@ def test_a_body_becomes_a_cubin(code: str, layout: str) -> None:
     assert made.exceptions == {}
 
 
+def ptx_of(function: Callable[..., None], *arguments: str) -> str:
+    """What the optimiser makes of a body."""
+    made: list[bytes] = []
+    with (
+        mock.patch.object(codegen.CUDACodeLibrary, "get_cubin", side_effect=lambda cc: mock.Mock(code=b"")),
+        mock.patch.object(nvvm, "compile_ir") as compile_ir,
+    ):
+        compile_ir.side_effect = lambda *given, **options: made.append(real(*given, **options)) or made[-1]
+        compiler.compile_image(KernelSpec(function.__name__, function, 1, arguments), SM_90)
+    return made[0].decode()
+
+
 def test_loads_do_not_wait_for_stores() -> None:
     """Arrays do not alias and indices are not negative: several rounds' loads come before their stores, without a test."""
-    spec = KernelSpec("axpy", axpy, 1, ("f4", "A1f4C", "A1f4C", "A1f4C"))
-    with mock.patch.object(codegen.CUDACodeLibrary, "get_cubin") as get_cubin:
-        get_cubin.side_effect = lambda cc: mock.Mock(code=b"")
-        with mock.patch.object(nvvm, "compile_ir", wraps=nvvm.compile_ir) as compile_ir:
-            made: list[bytes] = []
-            compile_ir.side_effect = lambda *given, **options: made.append(real(*given, **options)) or made[-1]
-            compiler.compile_image(spec, SM_90)
-    loop = made[0].decode().rsplit("setp.lt.s64", 1)[0].rsplit("$L__", 1)[1]
+    loop = ptx_of(axpy, "f4", "A1f4C", "A1f4C", "A1f4C").rsplit("setp.lt.s64", 1)[0].rsplit("$L__", 1)[1]
     assert loop.count("ld.global.nc.f32") == 8 and loop.count("st.global.f32") == 4
     assert max(i for i, line in enumerate(loop.splitlines()) if "ld.global" in line) < min(
         i for i, line in list(enumerate(loop.splitlines()))[-8:] if "st.global" in line
     )
     assert "shr.s64" not in loop, "an index is tested for being negative"
+
+
+def halves(i: int, a: Any, x: Any, whole: Any, out: Any) -> None:
+    value = abs(x[i]) + a * -x[i] / 3 + math.exp(x[i]) + x[i] ** 2 + 2.5 * x[i] + 3 * float(x[i])
+    if x[i] == 0 or value < x[i]:
+        value = np.float32(x[i])
+    out[i] = value
+    out[i] += x[i]
+    whole[i] = x[i]
+
+
+def test_float16_is_computed_with_in_float32() -> None:
+    """As on the CPU: elements are converted, and nothing is computed in halves, nor rounded to an integer's nearest."""
+    text = ptx_of(halves, "f2", "A1f2C", "A1i4C", "A1f2C")
+    assert "cvt.f32.f16" in text and "cvt.rn.f16.f32" in text and "cvt.rzi.s32.f32" in text
+    assert "cvt.rni" not in text and ".extern .func" not in text
+    assert compiled(halves, "f2", "A1f2C", "A1i4C", "A1f2C").exceptions == {}
+    for code in ("b1", "i1", "u8", "f8"):
+        assert compiled(convert, f"A1{code}C", "A1f2C").cubin and compiled(convert, "A1f2C", f"A1{code}C").cubin
+
+
+def convert(i: int, x: Any, out: Any) -> None:
+    out[i] = x[i]
 
 
 def fill_plane(i: int, j: int, x: Any) -> None:

@@ -1,8 +1,10 @@
 """numba-cuda, told what it would ask a driver, and with the errors that the CPU has.
 
 Left alone it asks the driver which architecture to compile for, has 0 for an integer division by zero, cannot check bounds,
-and numbers the exceptions of each function from 1 again. :func:`compiling_for` changes that for what is compiled inside its
-block, under the compiler's lock; nothing is changed for other users of numba-cuda.
+and numbers the exceptions of each function from 1 again. Arithmetic of ``float16`` it leaves to CUDA's headers, which needs the
+driver, and rounds each result; here, as on the CPU, ``float16`` is a way of storing numbers, computed with in ``float32``.
+:func:`compiling_for` changes that for what is compiled in its block, under the compiler's lock; nothing is changed for other
+users of numba-cuda.
 """
 
 from __future__ import annotations
@@ -11,9 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba.cuda import dispatcher, lowering
+from numba.cuda import cudadecl, cudamath, dispatcher, fp16, lowering, types
+from numba.cuda._internal import cuda_fp16
 from numba.cuda.core import callconv
+from numba.cuda.core.base import BaseContext
 from numba.cuda.target import CUDATargetContext
+from numba.cuda.typing import signature
+from numba.cuda.typing.templates import _OverloadFunctionTemplate
 
 __all__ = ["compiling_for", "exceptions"]
 
@@ -51,9 +57,49 @@ class _Device:
         self.compute_capability = architecture
 
 
+def _generic_without_halves(template: Any, args: Any, kws: Any) -> Any:
+    """What an overload makes of the arguments, unless it is one of those for ``float16``."""
+    return None if template._overload_func.__module__ == fp16.__name__ else _generic(template, args, kws)
+
+
+def _owner(template: type, name: str) -> type:
+    """The class that a template has an attribute from."""
+    return next(kind for kind in template.__mro__ if name in vars(kind))
+
+
+def _storage_only() -> list[tuple[Any, str, Any]]:
+    """What takes ``float16`` out of the typing of operators and functions: they then take it as ``float32``."""
+    registered = [kind for value, kind in cuda_fp16.typing_registry.globals if value.__module__ in _PYTHON]
+    templates = [template for kind in registered for template in kind.templates]
+    owners = dict.fromkeys(_owner(template, "generic") for template in templates)
+    changes: list[tuple[Any, str, Any]] = [(owner, "generic", lambda self, args, kws: None) for owner in owners]
+    unary: Any = _owner(cudamath.Math_unary_with_fp16, "cases")
+    changes.append((unary, "cases", [case for case in unary.cases if types.float16 not in case.args]))
+    changes.append((cudadecl.Float, "generic", lambda self, args, kws: _float_of(args[0])))
+    changes.append((_OverloadFunctionTemplate, "generic", _generic_without_halves))
+    changes.append((BaseContext, "cast", _cast_by_single))
+    return changes
+
+
+def _float_of(kind: Any) -> Any:
+    """The typing of ``float(x)``, where it needs one beside numba's own."""
+    return signature(types.float32, types.float32) if kind == types.float16 else None
+
+
+def _cast_by_single(context: Any, builder: Any, value: Any, given: Any, wanted: Any) -> Any:
+    """Cast; between ``float16`` and what is no floating number through ``float32``, which truncates to integers."""
+    if types.float16 in (given, wanted) and not (isinstance(given, types.Float) and isinstance(wanted, types.Float)):
+        value, given = _cast(context, builder, value, given, types.float32), types.float32
+    return _cast(context, builder, value, given, wanted)
+
+
+#: Modules of the operators and functions that users write, not those of CUDA's headers.
+_PYTHON = frozenset({"_operator", "builtins", "operator"})
 _exceptions = _Exceptions()
 _place: list[Any] = []  #: locations of the instructions that are being lowered, which nest; under the compiler's lock
 _lower_inst = lowering.Lower.lower_inst
+_generic = _OverloadFunctionTemplate.generic
+_cast = BaseContext.cast
 
 
 def _lower_located(lower: Any, inst: Any) -> None:
@@ -78,6 +124,7 @@ def compiling_for(architecture: tuple[int, int], boundscheck: bool) -> Iterator[
         (callconv.MinimalCallConv, "_make_call_helper", lambda convention, builder: _exceptions),
         (lowering.Lower, "lower_inst", _lower_located),
         (CUDATargetContext, "enable_boundscheck", property(lambda context: boundscheck)),
+        *_storage_only(),
     ]
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in changes]
     model = callconv.error_models["numpy"]
