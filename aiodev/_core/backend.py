@@ -259,6 +259,18 @@ class Backend(ABC):
         """Hold ``queue`` until another library's stream has done what it was given so far."""
         raise NotImplementedError(f"backend {self.name!r} cannot wait for another library's stream")
 
+    def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
+        """A queue whose operations go to another library's stream, which outlives them; as ``create_queue``.
+
+        Raises:
+            ValueError: the stream is of another device.
+        """
+        raise NotImplementedError(f"backend {self.name!r} cannot submit to another library's stream")
+
+    def handle_of(self, queue: int) -> int:
+        """The driver's handle of a queue's stream; 0 while an operation of the queue is held back from it."""
+        raise NotImplementedError(f"backend {self.name!r} has no streams of its own")
+
     # Native libraries that submit to the device's own streams
 
     def call_native(self, queue: int, block: bytes) -> int:

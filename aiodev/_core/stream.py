@@ -6,7 +6,7 @@ import concurrent.futures
 import inspect
 import itertools
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from aiodev._core.errors import ClosedError
 from aiodev._core.event import Event
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
-from aiodev._core.native import pack
+from aiodev._core.native import NativeStream, external_handle
 from aiodev._core.reactor import starting, wait_blocking
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.timeline import Timeline
@@ -36,7 +36,7 @@ _slots: dict[tuple[Device, int], itertools.count[int]] = {}
 _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 
 
-class Stream:
+class Stream(NativeStream):
     """A sequence of operations on one device, in order; different streams run concurrently.
 
     Submitting never blocks, whatever the depth, and returns a :class:`Completion`. Any thread and any task may submit, and
@@ -56,6 +56,10 @@ class Stream:
         maxsize: how many operations may be pending; 0 means any number. A submission to a full stream raises
             :class:`StreamFullError`; ``await stream.drain()`` waits for room.
         reserve: have an executing slot that no other stream shares.
+        external: another library's stream on this device, to submit to: an object with ``__cuda_stream__``, which is kept, or a
+            ``CUstream``'s address, which must stay valid; 1 is the legacy default stream. What waits for the host (futures,
+            gates, copies of ordinary memory) is handed to it when the host is ready; what the other library submits meanwhile
+            goes before it. Starts the backend, if need be, blocking.
 
     Example:
         >>> import aiodev
@@ -90,9 +94,20 @@ class Stream:
     _fill: Callable[[int, int, bytes], int]
 
     def __init__(
-        self, device: DeviceLike | None = None, priority: int = 0, *, maxsize: int = 0, reserve: bool = False
+        self,
+        device: DeviceLike | None = None,
+        priority: int = 0,
+        *,
+        maxsize: int = 0,
+        reserve: bool = False,
+        external: Any = None,
     ) -> None:
         entry, resolved = registry.resolve(device)
+        handle = None if external is None else external_handle(external)
+        if handle is not None:
+            if priority or reserve:
+                raise ValueError(f"external={external!r}: another library's stream has its priority and slot already")
+            entry.ensure_started()  # the driver runs already
         self.device = resolved
         self.priority = max(-1, min(1, int(priority)))
         if maxsize < 0:
@@ -101,7 +116,7 @@ class Stream:
         slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = False
-        self.timeline = Timeline(entry, resolved, self.priority, reserve, repr(self))
+        self.timeline = Timeline(entry, resolved, self.priority, reserve, repr(self), external=(handle, external))
         _streams[self.stream_id] = self
         self._bind()
         self.timeline.when_bound(_weakly(self))
@@ -216,35 +231,6 @@ class Stream:
             gate.open()
             raise
         return self._result(gate.value, outcome)
-
-    def call_native(self, *calls: Sequence[Any], lock: Any = None) -> Completion:
-        """Have functions of a native library submit work to the device's own stream, in stream order.
-
-        A call is a tuple of a function's address and its arguments, at most 24, each passed as a word of 8 bytes: integers;
-        arrays, which are passed by their address and live until the operation is done; None for the device's own stream (a
-        ``CUstream``); or a writable buffer of 8 bytes, such as NumPy's of one int64, for what it holds when the call is made.
-        The functions are called one after the other on whichever thread hands the operation on, with the device's context
-        current; they must neither block nor call Python. The first that returns anything but 0 fails the operation.
-
-        Backends whose streams are their own alone raise NotImplementedError: there kernels call native functions.
-
-        Args:
-            lock: a buffer of 8 bytes, 0 at first, that the calls hold meanwhile: for a library's handle that streams share.
-
-        Example:
-            >>> try:  # cublasSetStream(handle, stream), cublasSgemm(handle, …)
-            ...     aiodev.Stream("cpu").call_native((0x7F00, 1, None))
-            ... except NotImplementedError as error:
-            ...     print(error)
-            backend 'cpu' has no streams of its own; kernels call native functions there
-        """
-        self._check_room()
-        value = self.timeline.operations.call_native(self.timeline.queue, pack(calls, lock))
-        self._keep(value, (calls, lock))
-        for item in itertools.chain(*calls):
-            if hasattr(item, "record_stream"):
-                item.record_stream(self)
-        return Completion(self.timeline, value)
 
     def _result(self, value: int, outcome: Outcome) -> Completion:
         result = Result(self.timeline, value)

@@ -73,6 +73,10 @@ class Counters:
 
 totals = Counters()
 
+#: Another library's stream: its handle, and what keeps it alive.
+External = tuple[int | None, object]
+OURS: External = (None, None)
+
 
 @until_exit
 class Timeline:
@@ -85,6 +89,7 @@ class Timeline:
     __slots__ = (
         "__weakref__",
         "_bound",
+        "_external",
         "_kept",
         "_lease",
         "_native_counters",
@@ -106,7 +111,9 @@ class Timeline:
         "spin_skips",
     )
 
-    def __init__(self, entry: BackendEntry, device: Device, priority: int, reserved: bool, label: str) -> None:
+    def __init__(
+        self, entry: BackendEntry, device: Device, priority: int, reserved: bool, label: str, external: External = OURS
+    ) -> None:
         self.entry = entry
         self.device = device
         self.priority = priority
@@ -118,6 +125,7 @@ class Timeline:
         self.parked = 0  # wait sets with waiters of this timeline
         self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved
+        self._external = external
         self._kept: deque[tuple[int, object]] = deque()
         self.faults = FaultLog()
         self.queue = 0
@@ -139,8 +147,11 @@ class Timeline:
         """Have a queue of the backend, which has started; nothing happens when there is one."""
         with _opening:
             if self.queue == 0:
-                backend = self.entry.backend
-                queue, self._native_counters = backend.create_queue(self.device.index, self.priority, self._reserved)
+                backend, handle = self.entry.backend, self._external[0]
+                if handle is None:
+                    queue, self._native_counters = backend.create_queue(self.device.index, self.priority, self._reserved)
+                else:
+                    queue, self._native_counters = backend.adopt_stream(self.device.index, handle)
                 self.queue = queue
 
     def bind(self) -> None:

@@ -590,6 +590,12 @@ CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
     capture_mode = *mode, *mode = before;
     return OK;
 }
+CUresult cuStreamGetCtx(void *stream, void **context) {
+    NEED_CONTEXT;
+    if (stream != (void *)1 && !is_alive(stream, STREAM)) return INVALID_HANDLE;
+    *context = stream == (void *)1 ? current : &contexts[((Handle *)stream)->device];
+    return OK;
+}
 CUresult cuStreamIsCapturing(void *stream, int *status) { NEED_CONTEXT; *status = captured && stream == captured; return OK; }
 
 /* Errors and symbols */
@@ -613,7 +619,7 @@ static const struct { const char *name; void *function; } symbols[] = {
     NAME(cuInit), NAME(cuDriverGetVersion), NAME(cuDeviceGetCount), NAME(cuDeviceGet), NAME(cuDeviceGetName),
     NAME(cuDeviceGetUuid), NAME(cuDeviceTotalMem), NAME(cuDeviceGetAttribute), NAME(cuDevicePrimaryCtxRetain),
     NAME(cuCtxGetCurrent), NAME(cuCtxSetCurrent), NAME(cuCtxGetStreamPriorityRange), NAME(cuMemGetInfo), NAME(cuMemAlloc),
-    NAME(cuMemFree), NAME(cuMemHostAlloc), NAME(cuMemFreeHost), NAME(cuPointerGetAttribute), NAME(cuThreadExchangeStreamCaptureMode), NAME(cuStreamIsCapturing),
+    NAME(cuMemFree), NAME(cuMemHostAlloc), NAME(cuMemFreeHost), NAME(cuPointerGetAttribute), NAME(cuThreadExchangeStreamCaptureMode), NAME(cuStreamIsCapturing), NAME(cuStreamGetCtx),
     NAME(cuMemcpyAsync), NAME(cuMemsetD8Async), NAME(cuMemsetD16Async), NAME(cuMemsetD32Async), NAME(cuMemsetD2D32Async),
     NAME(cuStreamCreateWithPriority), NAME(cuStreamDestroy), NAME(cuStreamQuery), NAME(cuStreamWriteValue64),
     NAME(cuStreamWaitValue64), NAME(cuLaunchHostFunc), NAME(cuEventCreate), NAME(cuEventDestroy), NAME(cuEventRecord),

@@ -47,7 +47,8 @@ class Compiler(Protocol):
 #: Bound on the instance by ``start``, so that a call goes to the executor without a step between.
 _BOUND = (
     "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "spin",
-    "call_native", "attach_thread", "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
+    "adopt_stream", "handle_of", "call_native", "attach_thread",
+    "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
 #: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
 _MOST_THREADS = 256
@@ -267,6 +268,14 @@ class CUDABackend(Backend):
     def stamp(self, queue: int, cell: int) -> int:
         """See the ABC."""
         return self.executor.stamp(queue, cell)  # type: ignore[no-any-return]
+
+    def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
+        """See the ABC."""
+        return self.executor.adopt_stream(index, stream)
+
+    def handle_of(self, queue: int) -> int:
+        """See the ABC."""
+        return self.executor.handle_of(queue)
 
     def call_native(self, queue: int, block: bytes) -> int:
         """See the ABC."""

@@ -17,7 +17,7 @@ from aiodev._backends.cuda import layout, native
 from aiodev._backends.cuda.driver import Driver
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.cuda.native.compile import entry_point
-from aiodev._core.backend import COUNTER_WORDS, Fault
+from aiodev._core.backend import COUNTER_WORDS, SUBMITTED, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 
 __all__ = ["CUDAExecutor"]
@@ -45,6 +45,7 @@ class _Device:
         self.words = words_at(self.address, layout.DEVICE_BYTES // 8)
         #: Queues to be used again, by priority and whether they have a CUstream of their own.
         self.pools: dict[tuple[int, bool], deque[int]] = defaultdict(deque)
+        self.adopted: deque[int] = deque()  #: queues to be used again with another library's CUstream
         self.slots: dict[int, list[int]] = defaultdict(list)
         self.used: dict[int, int] = defaultdict(int)
         self._records: deque[int] = deque()
@@ -88,16 +89,20 @@ class _Device:
 
     def fault_record(self, queue: int, stream: int) -> int:
         """A fault record on the device for ``queue``. Needs the context."""
-        doing = f"allocating for a stream of cuda:{self.index}"
         if not self._records:
             block = self.memory.allocate(1024 * layout.RECORD_BYTES)
             self._records.extend(block + layout.RECORD_BYTES * i for i in range(1024))
         record = self._records.popleft()
+        self.clear_record(record, queue, stream)
+        return record
+
+    def clear_record(self, record: int, queue: int, stream: int) -> None:
+        """Make a fault record new. Needs the context."""
+        doing = f"clearing a record for a stream of cuda:{self.index}"
         # By the stream itself: a copy from here would wait for the legacy stream, and might arrive after the first launch.
         self.driver.call("cuMemsetD32Async", record, 0, layout.RECORD_BYTES // 4, stream, doing=doing)
         host = queue + layout.Q_STATUS
         self.driver.call("cuStreamWriteValue64", stream, record + layout.X_HOST, host, 0, doing=doing)
-        return record
 
     def stream(self, priority: int, reserved: bool) -> int:
         """A CUstream: one of the slots in turn, or one of its own. Needs the context."""
@@ -192,10 +197,36 @@ class CUDAExecutor:
         words = words_at(queue, layout.QUEUE_BYTES // 8)
         return queue, words[:COUNTER_WORDS]
 
-    def _make_queue(self, device: _Device, priority: int, reserved: bool) -> int:
+    def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
+        """A queue on another library's CUstream."""
+        device = self.devices[index]
+        doing = f"taking another library's stream for one of cuda:{index}"
+        with self._lock, self.driver.bound(device.context):
+            self._refuse_captured(stream, doing)
+            found = ctypes.c_void_p()
+            self.driver.call("cuStreamGetCtx", stream, ctypes.byref(found), doing=doing)
+            if found.value != device.context:
+                raise ValueError(f"{doing}: it is of another device, or of a context that is not the device's primary one")
+            queue = device.adopted.popleft() if device.adopted else 0
+            if queue:
+                words = words_at(queue, layout.QUEUE_BYTES // 8)
+                words[layout.Q_STREAM // 8] = stream
+                device.clear_record(words[layout.Q_RECORD // 8], queue, stream)
+        if not queue:
+            queue = self._make_queue(device, stream=stream)
+            self._pool_of[queue] = device.adopted
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        return queue, words[:COUNTER_WORDS]
+
+    def handle_of(self, queue: int) -> int:
+        """The CUstream of a queue; 0 while an operation is held on the host."""
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        return words[layout.Q_STREAM // 8] if words[layout.Q_ISSUED // 8] == words[SUBMITTED] else 0
+
+    def _make_queue(self, device: _Device, priority: int = 0, reserved: bool = False, stream: int = 0) -> int:
         with self._lock, self.driver.bound(device.context):
             queue = device.queue_memory()
-            stream = device.stream(priority, reserved)
+            stream = stream or device.stream(priority, reserved)
             record = device.fault_record(queue, stream)
         parameters = arena.allocate(layout.PARAMETERS_BYTES)
         words = words_at(queue, layout.QUEUE_BYTES // 8)
@@ -215,6 +246,9 @@ class CUDAExecutor:
     def destroy_queue(self, queue: int) -> None:
         """Recycle a queue whose operations are done."""
         self._forget_errors(queue, before=cpu.NEVER)
+        if self._pool_of[queue] is self._device(queue).adopted:  # the stream may be gone; whoever has the queue next clears
+            words = words_at(queue, layout.QUEUE_BYTES // 8)
+            words[layout.Q_STATUS // 8] = words[layout.Q_DIRTY // 8] = 0
         entry_point(native.recycle)(queue)
         with self._lock:
             self._pool_of[queue].append(queue)
@@ -235,13 +269,16 @@ class CUDAExecutor:
         device = self._device(queue)
         doing = f"ordering a stream of cuda:{device.index} after another library's"
         with self.driver.bound(device.context):
-            capturing = ctypes.c_int()
-            self.driver.call("cuStreamIsCapturing", stream, ctypes.byref(capturing), doing=doing)
-            if capturing.value:  # our stream would be drawn into its graph, and complete nothing
-                raise CaptureError(f"{doing}: that is being captured into a graph, and has done nothing yet")
+            self._refuse_captured(stream, doing)
             event = self.driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
             self.driver.call("cuEventRecord", event, stream, doing=doing)
         return self._wait_event(queue, event)  # type: ignore[no-any-return]
+
+    def _refuse_captured(self, stream: int, doing: str) -> None:
+        capturing = ctypes.c_int()
+        self.driver.call("cuStreamIsCapturing", stream, ctypes.byref(capturing), doing=doing)
+        if capturing.value:  # our work would be drawn into its graph, and complete nothing
+            raise CaptureError(f"{doing}: that is being captured into a graph, and does nothing yet")
 
     def attach_thread(self, index: int) -> None:
         """Make the device's context current on this thread, for as long as nobody makes another so."""
