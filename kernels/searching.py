@@ -398,8 +398,8 @@ def _even_edges(x: aiodev.Array, bins: int, limits: tuple[float, float] | None) 
         return aiodev.asarray(np.linspace(low, high, bins + 1), device=x.device)
     edges = aiodev.empty(bins + 1, np.float64, x.device)
     x = astype(x, np.float32) if x.dtype == np.float16 else x
-    low, high = (extreme(x).reshape(1) for extreme in (_min, _max))
-    bodies.even_edges[bins + 1, aiodev.current_stream(x.device)](bins, low, high, edges)
+    least, most = (extreme(x).reshape(1) for extreme in (_min, _max))
+    bodies.even_edges[bins + 1, aiodev.current_stream(x.device)](bins, least, most, edges)
     return edges
 
 

@@ -32,7 +32,7 @@ def number_of(mask):
     """How many are not 0."""
     total = 0
     for k in range(mask.size):
-        total += np.int64(mask[k] != 0)
+        total += np.int64(mask[k] != 0)  # type: ignore[assignment]
     return total
 
 

@@ -120,6 +120,8 @@ def _check_order(function: str, dtype: DType) -> None:
 def _plan(dtype: DType, descending: bool) -> _Plan:
     size, kind = dtype.itemsize, dtype.kind
     key = np.dtype(f"u{size}")
+    to_key: Any
+    from_key: Any
     to_place_key = None
     if kind == "b":
         to_key, from_key = bodies.truth_key, bodies.truth_of

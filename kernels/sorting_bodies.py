@@ -44,7 +44,7 @@ class Kernels(NamedTuple):
     encode: aiodev.Kernel  #: (i, x, keys)
     encode_places: aiodev.Kernel  #: (i, x, keys, places)
     decode: aiodev.Kernel  #: (i, n, block, p, keys, other, state, out)
-    count: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
+    count: aiodev.Kernel  # type: ignore[assignment]  #: (i, n, block, p, keys, other, state, counts)
     move: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
     move_places: aiodev.Kernel  #: (i, n, block, p, keys, other, places, others, state, counts)
     rows: aiodev.Kernel  #: (i, rows, each, length, passes, x, keys, other, counts, out): groups of ``each`` rows, whole
