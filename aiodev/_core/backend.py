@@ -94,7 +94,8 @@ class KernelSpec:
     ``arguments`` holds one descriptor an argument: ``"f4"`` for a scalar (NumPy's dtype code), ``"A2f4C"`` for an array
     (dimensions, dtype code, layout ``C`` contiguous or ``A`` any), with a trailing ``r`` where it is read-only.
     ``options`` are those that are on, as in :func:`aiodev.kernel`: ``("fastmath", True)``, or the flags' sorted names in place
-    of True.
+    of True; and those of :meth:`aiodev.Kernel.implementation`, such as ``("block", 128)``. What a backend does not know it
+    refuses.
 
     Example:
         >>> def body(i, x):

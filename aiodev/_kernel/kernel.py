@@ -17,7 +17,7 @@ from aiodev._core.stream import Stream
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.launch import generate_call
 from aiodev._kernel.loaded import Loaded
-from aiodev._kernel.options import Options, parse_options
+from aiodev._kernel.options import Options, parse_launch, parse_options
 from aiodev._kernel.parameters import complete, parameters_of
 from aiodev._kernel.place import LinePlace, Place, parse_place
 from aiodev._kernel.service import service
@@ -66,9 +66,10 @@ class Kernel:
         self.ndim = ndim
         self.py_func = function
         self._bodies: dict[str, Callable[..., None]] = {}
+        self._launch_options: dict[str, Options] = {}
         self._parameters = parameters_of(function, ndim)
         self._names = [parameter.name for parameter in self._parameters]
-        self._variants = Variants(self.name, ndim, self._names, function, self._bodies, options)
+        self._variants = Variants(self.name, ndim, self._names, function, self._bodies, options, self._launch_options)
         functools.update_wrapper(self, function)
         self._call: Callable[..., Completion] = self._first_launch
         _kernels.add(self)
@@ -83,13 +84,25 @@ class Kernel:
         """Hand-written bodies by device type."""
         return types.MappingProxyType(self._bodies)
 
-    def implementation(self, device_type: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def implementation(
+        self, device_type: str, *, block: int | None = None, grid: int | None = None, team: bool = False
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Decorator: use this body on one type of device instead of ``py_func``; it takes the same parameters.
+
+        On CUDA devices it may say how it is launched; the CPU has no such choices, and refuses them when it compiles.
+
+        Args:
+            device_type: such as ``"cpu"`` or ``"cuda"``.
+            block: threads of a block; what occupies the device best, up to 256, by default.
+            grid: blocks of the grid at most; some for each multiprocessor by default. Blocks stride over the shape.
+            team: all ``block`` threads run the body together for each index, along ``threadIdx.x``: they may share memory and
+                meet at barriers. Without it each index is one thread's, and threads must not wait for each other.
 
         Raises:
             TypeError: it takes others.
-            ValueError: the kernel was already launched on that type of device.
+            ValueError: the kernel was already launched on that type of device, or a number makes no sense.
         """
+        options = parse_launch(block, grid, team)
 
         def register(body: Callable[..., None]) -> Callable[..., None]:
             if [p.name for p in parameters_of(body, self.ndim)] != self._names:
@@ -100,6 +113,7 @@ class Kernel:
             if self._variants.launched_on(device_type):
                 raise ValueError(f"{self.name} was already launched on {device_type}")
             self._bodies[device_type] = body
+            self._launch_options[device_type] = options
             return body
 
         return register

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-__all__ = ["FASTMATH_FLAGS", "Options", "parse_options"]
+__all__ = ["FASTMATH_FLAGS", "Options", "parse_launch", "parse_options"]
 
-#: Sorted pairs of an option that is on and its value: True, or the sorted names of flags.
-Options = tuple[tuple[str, bool | tuple[str, ...]], ...]
+#: Sorted pairs of an option that is on and its value: True, a number, or the sorted names of flags.
+Options = tuple[tuple[str, bool | int | tuple[str, ...]], ...]
 
 #: LLVM's flags for floating-point instructions, and what each lets the compiler do.
 FASTMATH_FLAGS = {
@@ -28,7 +28,7 @@ def parse_options(boundscheck: bool, fastmath: bool | Collection[str]) -> Option
         TypeError: ``fastmath`` is neither a bool nor names.
         ValueError: one of them is no flag of LLVM's.
     """
-    options: list[tuple[str, bool | tuple[str, ...]]] = []
+    options: list[tuple[str, bool | int | tuple[str, ...]]] = []
     if boundscheck:
         options.append(("boundscheck", True))
     if isinstance(fastmath, str) or not isinstance(fastmath, bool | Collection):
@@ -41,3 +41,18 @@ def parse_options(boundscheck: bool, fastmath: bool | Collection[str]) -> Option
     if fastmath:
         options.append(("fastmath", fastmath))
     return tuple(options)
+
+
+def parse_launch(block: int | None, grid: int | None, team: bool) -> Options:
+    """The options of a body that say how it is launched.
+
+    Raises:
+        ValueError: a number that is not positive, or a team of unknown size.
+    """
+    for name, value in (("block", block), ("grid", grid)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{name}={value!r}: expected a positive number")
+    if team and block is None:
+        raise ValueError("team=True: say how many threads run the body together, as in block=256")
+    given = {"block": block, "grid": grid, "team": team or None}
+    return tuple((name, value) for name, value in given.items() if value is not None)

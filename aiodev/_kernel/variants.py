@@ -48,6 +48,7 @@ class Variants:
         function: the body where ``bodies`` has none for the type of device.
         bodies: hand-written ones by device type.
         options: as the decorator was told.
+        launch_options: what the hand-written bodies add to that, by device type.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Variants:
         function: Callable[..., None],
         bodies: Mapping[str, Callable[..., None]],
         options: Options,
+        launch_options: Mapping[str, Options],
     ) -> None:
         self.name = name
         self.ndim = ndim
@@ -65,7 +67,7 @@ class Variants:
         self.recent: list[Variant] = []  #: those that the call function has a branch for, of one pattern
         self._function = function
         self._bodies = bodies
-        self._options = options
+        self._options, self._launch_options = options, launch_options
         self._uses: dict[str | None, BodyUse] = {}
         self.forget()
 
@@ -117,7 +119,8 @@ class Variants:
         body = self._bodies.get(device.type, self._function)
         use = self._use_of(device.type if device.type in self._bodies else None, body)
         signature = describe(self.name, self.ndim, self.names, args, device, use)
-        spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, self._options)
+        options = self._options + self._launch_options.get(device.type, ())
+        spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)))
         return Variant(keys, device, signature, self._loading(spec, device))
 
     def _use_of(self, which: str | None, body: Callable[..., None]) -> BodyUse:

@@ -559,14 +559,16 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, void *f, void *
     NEED_CONTEXT; if (!is_alive(f, FUNCTION)) return INVALID_HANDLE; *grid = 8, *block = 1024; return OK;
 }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int block, size_t shared) {
-    NEED_CONTEXT; if (!is_alive(f, FUNCTION)) return INVALID_HANDLE; *n = 2; return OK;
+    NEED_CONTEXT; if (!is_alive(f, FUNCTION)) return INVALID_HANDLE; *n = block > 512 ? 0 : 2; return OK;
 }
+unsigned standin_grid[6];   /* of the last launch: blocks and threads along x, y and z */
 CUresult cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                         void *s, void **parameters, void **extra) {
     NEED_CONTEXT;
     if (!is_alive(f, FUNCTION) || ((Handle *)f)->device != current->device) return INVALID_HANDLE;
     if (!gx || !gy || !gz || !bx || !by || !bz || bx * by * bz > 1024 || gy > 65535 || gz > 65535) return INVALID_VALUE;
     if (parameters || !extra || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return INVALID_VALUE;
+    memcpy(standin_grid, (unsigned[]){gx, gy, gz, bx, by, bz}, sizeof standin_grid);
     size_t n = *(size_t *)extra[3];
     void *copied = malloc(n);
     memcpy(copied, extra[1], n);

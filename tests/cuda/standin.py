@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,10 @@ class StandIn:
         self._library.standin_capture(int(on), ctypes.c_void_p(stream))
         return ctypes.c_long.in_dll(self._library, "standin_invalidated").value
 
+    def grid(self) -> tuple[int, ...]:
+        """Of the last launch: blocks along x, y and z, then threads of a block."""
+        return tuple((ctypes.c_uint * 6).in_dll(self._library, "standin_grid"))
+
     def latency(self, seconds: float) -> None:
         """Have each operation of a stream take longer."""
         self._library.standin_latency(ctypes.c_long(int(seconds * 1e9)))
@@ -90,7 +94,8 @@ class StandInCompiler:
 
     def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> _Image:
         """An image that the stand-in takes."""
-        entry = cpu_compiler.load_kernel(spec, "")
+        kept = tuple(option for option in spec.options if option[0] not in ("block", "grid", "team"))
+        entry = cpu_compiler.load_kernel(replace(spec, options=kept), "")
         ndim = spec.ndim
         code = arena.allocate(64)
         ctypes.c_int64.from_address(code).value = entry  # type: ignore[assignment]

@@ -17,7 +17,7 @@ from aiodev._backends.cuda.properties import count_devices, find_devices, read_d
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
 from aiodev._core.config import Settings, settings
-from aiodev._core.errors import BackendUnavailableError, KernelError
+from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
 
 if TYPE_CHECKING:
     from aiodev._backends.cuda.executor import CUDAExecutor
@@ -202,28 +202,33 @@ class CUDABackend(Backend):
         words = words_at(entry, layout.ENTRY_BYTES // 8)
         words[layout.E_NDIM // 8] = spec.ndim
         words[layout.E_FALLIBLE // 8] = any(bool(image.exceptions) for image in images.values())
+        words[layout.E_TEAM // 8] = ("team", True) in spec.options
         self._images[entry] = spec.name, images
         sizes = []
         for device, properties in zip(executor.devices, self._devices, strict=True):
             with executor.driver.bound(device.context):
-                image = images[properties.capability]
-                function, threads, blocks = self._load(image, properties, f"loading {spec.name} on cuda:{device.index}")
+                function, threads, blocks = self._load(images[properties.capability], properties, spec)
             sizes.append((threads, blocks))
             words[layout.E_FUNCTIONS // 8 + device.index] = function
-
         # One size for every device: each can run the least of a block, and any grid covers any shape.
         words[layout.E_BLOCK // 8], words[layout.E_GRID // 8] = map(min, zip(*sizes, strict=True))
 
-    def _load(self, image: Image, properties: DeviceProperties, doing: str) -> tuple[int, int, int]:
+    def _load(self, image: Image, properties: DeviceProperties, spec: KernelSpec) -> tuple[int, int, int]:
         """A kernel on the current device: its CUfunction, threads of a block, and the most blocks of a grid."""
-        driver = self.executor.driver
+        driver, options = self.executor.driver, dict(spec.options)
+        doing = f"loading {spec.name} on cuda:{properties.index}"
         module = driver.number("cuModuleLoadData", ctypes.c_char_p(image.cubin), doing=doing)
         function = driver.number("cuModuleGetFunction", module, ctypes.c_char_p(image.symbol.encode()), doing=doing)
-        best = ctypes.c_int()
-        driver.number("cuOccupancyMaxPotentialBlockSize", ctypes.byref(best), function, None, 0, 0, doing=doing)
-        threads = min(_MOST_THREADS, max(32, best.value // 32 * 32))
+        threads = options.get("block")
+        if threads is None:
+            best = ctypes.c_int()
+            driver.number("cuOccupancyMaxPotentialBlockSize", ctypes.byref(best), function, None, 0, 0, doing=doing)
+            threads = min(_MOST_THREADS, max(32, best.value // 32 * 32))
         active = driver.number("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, 0, doing=doing)
-        return function, threads, max(1, active) * properties.multi_processor_count * _ROUNDS
+        if active == 0:
+            found = f"a block of {threads} threads needs more registers or shared memory than a multiprocessor has"
+            raise CompileError(spec.name, f"{found}; give a smaller block=")
+        return function, threads, options.get("grid") or active * properties.multi_processor_count * _ROUNDS
 
     def _explain(self, entry: int, status: int, site: int) -> BaseException:
         name, images = self._images[entry]

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy
 from llvmlite import ir
+from numba import cuda
 from numba.cuda import cgutils, types
 from numba.cuda.compiler import compile_cuda
 from numba.cuda.core.compiler_lock import global_compiler_lock
@@ -46,7 +47,8 @@ __all__ = ["compile_image"]
 _PARAMETER_BYTES = 4096
 #: How an array's address comes to an entry: as a pointer, so that it is known to be global memory.
 _ADDRESS = types.CPointer(types.uint8)
-_OPTIONS = frozenset({"boundscheck", "fastmath"})
+_OPTIONS = frozenset({"block", "boundscheck", "fastmath", "grid", "team"})
+_WARP, _MOST_THREADS = 32, 1024
 #: A comment in the PTX of kernels that can fail, as the optimiser left them.
 _FALLIBLE = "aiodev: a thread failed"
 
@@ -63,6 +65,13 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
         raise CompileError(spec.name, f"no option is called {unknown[0]!r}", location=_first_line(spec))
+    block = options.get("block", _WARP)
+    if block % _WARP or block > _MOST_THREADS:
+        raise CompileError(
+            spec.name,
+            f"block={block}: expected a multiple of {_WARP} up to {_MOST_THREADS}",
+            location=_first_line(spec),
+        )
     arguments = parse_arguments(spec.ndim, spec.arguments)
     words = parameters(spec.ndim, arguments)
     if 8 * (len(words) + 2) > _PARAMETER_BYTES:
@@ -92,12 +101,13 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
 
 def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> Any:
     name = _identifier(spec.name) + "_entry"
-    source = entry_source(name, spec.ndim, arguments)
+    source = entry_source(name, spec.ndim, arguments, team=("team", True) in spec.options)
     filename = f"<aiodev cuda {spec.name} {spec.key[:16]}>"
     namespace: dict[str, Any] = {
         "__name__": __name__,
         "advance": advance,
         "array_of": array_of,
+        "barrier": cuda.syncthreads,
         "body": body,
         "scalar_of": scalar_of,
         **GRID,

@@ -115,5 +115,24 @@ def _stride(axis: str) -> Any:
     return intrinsic(stride)
 
 
-#: By name: this thread's number along an axis of the grid, and how many threads there are along it.
-GRID = {f"first_{axis}": _first_index(axis) for axis in "xyz"} | {f"stride_{axis}": _stride(axis) for axis in "xyz"}
+def _register(name: str, axis: str) -> Any:
+    def register(typing_context):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.zext(getattr(nvvmutils.SRegBuilder(builder), name)(axis), _WORD)
+
+        return types.int64(), generate
+
+    return intrinsic(register)
+
+
+#: By name: this thread's number along an axis of the grid, and how many threads there are along it; the same of its block.
+GRID = {
+    f"{name}_{axis}": function
+    for axis in "xyz"
+    for name, function in {
+        "first": _first_index(axis),
+        "stride": _stride(axis),
+        "block": _register("ctaid", axis),
+        "blocks": _register("nctaid", axis),
+    }.items()
+}

@@ -6,6 +6,9 @@ parameter of its own, so that a launch is one copy of the block, and arrays are 
 An entry is run by every thread of the grid. Each dimension of the shape has one of the grid, the last along x, and a thread
 strides over the shape by the grid: any grid covers any shape, neighbouring threads read neighbouring elements, and no
 index is ever divided.
+
+Where teams run the body, an index is a block's: all its threads go through the loops alike, so the body may have barriers.
+There is one behind each call, before what it shared is used again.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ def parameters(ndim: int, arguments: list[Argument]) -> list[bool]:
     return found
 
 
-def entry_source(name: str, ndim: int, arguments: list[Argument]) -> str:
+def entry_source(name: str, ndim: int, arguments: list[Argument], team: bool = False) -> str:
     """Source of ``name(w0, w1, …)``; it needs the names that :mod:`aiodev._backends.cuda.compiler` gives it."""
     words = [f"w{i}" for i in range(len(parameters(ndim, arguments)))]
     lines = [f"def {name}({', '.join(words)}):"]
@@ -47,14 +50,16 @@ def entry_source(name: str, ndim: int, arguments: list[Argument]) -> str:
     for dimension, axis in enumerate(_AXES[ndim]):
         index = _INDICES[dimension]
         lines += [
-            f"{indent}{index} = first_{axis}()",
+            f"{indent}{index} = {'block' if team else 'first'}_{axis}()",
             f"{indent}while {index} < w{dimension}:",
         ]
         indent += "    "
     values = "".join(f", a{position}" for position in range(len(arguments)))
     lines.append(f"{indent}body({', '.join(_INDICES[:ndim])}{values})")
+    if team:
+        lines.append(f"{indent}barrier()")
     for dimension, axis in reversed(list(enumerate(_AXES[ndim]))):
         index = _INDICES[dimension]
-        lines.append(f"{indent}{index} = advance({index}, stride_{axis}())")
+        lines.append(f"{indent}{index} = advance({index}, {'blocks' if team else 'stride'}_{axis}())")
         indent = indent[4:]
     return "\n".join(lines) + "\n"

@@ -46,7 +46,9 @@ Q_WINDOW: Final = _BASE + 368  #: how many operations may be in the driver's han
 
 Q_LAUNCHES: Final = _BASE + 384  #: entry and site of each launch in flight that can fail, by value % WINDOW
 WINDOW: Final = 128  #: operations of a queue in the driver's hands, at most
-STREAM_WINDOW: Final = 256  #: those of all queues of a CUstream; the driver's own limit, at which it would block, is higher
+STREAM_WINDOW: Final = (
+    256  #: those of all queues of a CUstream; the driver's own limit, at which it would block, is higher
+)
 QUEUE_BYTES: Final = Q_LAUNCHES + 16 * WINDOW
 
 HELD_NOT, HELD_GATE, HELD_WAIT, HELD_DEVICE = 0, 1, 2, 3
@@ -119,6 +121,7 @@ E_NDIM: Final = 0
 E_FALLIBLE: Final = 8
 E_BLOCK: Final = 16  #: threads of a block
 E_GRID: Final = 24  #: most blocks
+E_TEAM: Final = 32  #: 1: an index is a block's, not a thread's
 E_FUNCTIONS: Final = 64  #: CUfunction for each device
 MAXIMUM_DEVICES: Final = 64
 ENTRY_BYTES: Final = E_FUNCTIONS + 8 * MAXIMUM_DEVICES

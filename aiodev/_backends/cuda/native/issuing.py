@@ -33,6 +33,7 @@ from aiodev._backends.cuda.layout import (
     E_FUNCTIONS,
     E_GRID,
     E_NDIM,
+    E_TEAM,
     F_COPY,
     F_COPY_PEER,
     F_EVENT_DESTROY,
@@ -132,14 +133,16 @@ def grid(entry, shape, place):
     threads = get(entry + E_BLOCK)
     most = get(entry + E_GRID)
     along = get(shape + 8 * (ndim - 1))
+    team = get(entry + E_TEAM) != 0
     wide = 32
     while wide < threads and wide < along:
         wide *= 2
-    if ndim == 1:
+    if ndim == 1 or team:
         wide = threads
     wide = min(wide, threads)
     high = max(1, threads // wide) if ndim > 1 else 1
-    columns = min(most, (along + wide - 1) // wide)
+    covered = 1 if team else wide
+    columns = min(most, (along + covered - 1) // covered)
     rows = 1
     planes = 1
     if ndim > 1:
@@ -228,7 +231,9 @@ def copy(queue, device, value, dst, src, nbytes):
     if there == here:
         status = call(get(device + F_COPY), dst, src, nbytes, stream)
     else:  # mapped memory belongs to one device, so both must be named
-        status = call(get(device + F_COPY_PEER), dst, get(there + D_CONTEXT), src, get(here + D_CONTEXT), nbytes, stream)
+        status = call(
+            get(device + F_COPY_PEER), dst, get(there + D_CONTEXT), src, get(here + D_CONTEXT), nbytes, stream
+        )
     if status != 0:
         driver_failed(queue, device, value, status)
     write_completion(queue, device, value, False)
