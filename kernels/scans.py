@@ -15,7 +15,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels import reduction_bodies as bodies
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps
 from aiodev.kernels.reduction_bodies import BLOCK
 from aiodev.kernels.reductions import sum_plan
 
@@ -106,6 +106,9 @@ def _scan(
     axes = (*(d for d in range(x.ndim) if d != at), at)
     moved = x.transpose(*axes)
     rows = math.prod(moved.shape[:-1])
+    if out is not None and at == x.ndim - 1 and has_no_gaps(out):
+        _submit(name, plan, moved.reshape(x.size), (rows, length, width), exclusive, out.reshape(out.size))
+        return out
     totals = aiodev.empty(rows * width, plan.result, x.device)
     _submit(name, plan, moved.reshape(x.size), (rows, length, width), exclusive, totals)
     result = totals.reshape(*moved.shape[:-1], width).transpose(*(axes.index(d) for d in range(x.ndim)))
@@ -128,4 +131,4 @@ def _submit(
         parts = aiodev.empty(rows * blocks, plan.identity.dtype, x.device)
         plan.kernels.blocks[rows * blocks, stream](blocks, x, length, plan.identity, parts)
         offsets[rows, stream](blocks, plan.identity, parts)
-    run[rows * blocks, stream](blocks, x, length, parts, exclusive, width, totals)
+    run[rows * ((blocks + 3) // 4), stream](blocks, x, length, parts, exclusive, width, totals)
