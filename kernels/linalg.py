@@ -39,7 +39,7 @@ def norm(
         (array(13.), array([ 5., 12.]))
     """
     (x,) = arrays_of("norm", x=x)
-    axes = (axis,) if isinstance(axis, int) else axis
+    axes = axis if axis is None or isinstance(axis, tuple) else (axis,)
     if ord is None:
         return vector_norm(x, axis=axis, keepdims=keepdims, out=out)
     if axes is None:
@@ -71,7 +71,7 @@ def vector_norm(
         ord: a power, ``inf`` for the largest absolute value, ``-inf`` for the least, 0 for how many are not 0.
 
     Raises:
-        ValueError: the least or the largest of no elements.
+        ValueError: the least or the largest of no elements, an axis that is not there, or one that is named twice.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -82,8 +82,10 @@ def vector_norm(
     (x,) = arrays_of("vector_norm", x=x)
     if x.dtype.kind in "biu":
         x = astype(x, np.float64)
-    given = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    axes = sorted({checked_axis("vector_norm", a, x.ndim) for a in given})
+    given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = sorted(checked_axis("vector_norm", a, x.ndim) for a in given)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"vector_norm: axis {axis} names one axis twice")
     kept = [a for a in range(x.ndim) if a not in axes]
     shape = tuple(x.shape[a] for a in kept)
     rows, length = math.prod(shape), math.prod(x.shape[a] for a in axes)

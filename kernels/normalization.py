@@ -10,7 +10,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels import normalization_bodies as bodies
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps, packed
+from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, packed
 
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
 
@@ -128,14 +128,14 @@ def _softmax(name: str, x: aiodev.Array, axis: int, out: aiodev.Array | None, lo
     if not x.size:
         return result
     inner = math.prod(x.shape[at + 1 :])
-    source, target = packed(x), result if has_no_gaps(result) else aiodev.empty_like(result)
     if inner == 1:
-        _softmax_rows(source.reshape(-1, length), target.reshape(-1, length), logarithm)
+        source, target, moved = _rows(x, at, result)
+        _softmax_rows(source, target, logarithm)
     else:
         shape = x.size // (length * inner), length, inner
-        _softmax_columns(source.reshape(shape), target.reshape(shape), logarithm)
-    if target is not result:
-        result.copy_from(target)
+        moved = _Moved(result)
+        _softmax_columns(packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
+    moved.finish()
     return result
 
 
@@ -177,22 +177,43 @@ def _over_rows(
     """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not."""
     if not x.size:
         return
-    length = x.shape[at]
-    order = [*(a for a in range(x.ndim) if a != at), at]
-    source, moved = packed(x.transpose(*order)), out.transpose(*order)
-    target = moved if has_no_gaps(moved) else aiodev.empty_like(moved)
+    source, target, moved = _rows(x, at, out)
+    rows, length = source.shape
     group = max(1, _PIECE // length)
-    rows = x.size // length
     stream = aiodev.current_stream(out.device)
-    kernel[-(-rows // group), stream](
-        group, *numbers, source.reshape(rows, length), *factors, target.reshape(rows, length)
-    )
-    if target is not moved:
-        moved.copy_from(target)
+    kernel[-(-rows // group), stream](group, *numbers, source, *factors, target)
+    moved.finish()
+
+
+class _Moved:
+    """A result without gaps: the one that is wanted, or a stand-in that :meth:`finish` copies there."""
+
+    __slots__ = ("packed", "wanted")
+
+    def __init__(self, wanted: aiodev.Array) -> None:
+        self.wanted = wanted
+        self.packed = wanted if has_no_gaps(wanted) else aiodev.empty_like(wanted)
+
+    def finish(self) -> None:
+        """Have the wanted one filled."""
+        if self.packed is not self.wanted:
+            self.wanted.copy_from(self.packed)
+
+
+def _rows(x: aiodev.Array, at: int, out: aiodev.Array) -> tuple[aiodev.Array, aiodev.Array, _Moved]:
+    """An array and its result as matrices without gaps, whose rows run along the axis ``at``."""
+    if at != x.ndim - 1:
+        order = [*(a for a in range(x.ndim) if a != at), at]
+        x, out = x.transpose(*order), out.transpose(*order)
+    source, moved = packed(x), _Moved(out)
+    if x.ndim == 2:
+        return source, moved.packed, moved
+    shape = x.size // x.shape[-1], x.shape[-1]
+    return source.reshape(shape), moved.packed.reshape(shape), moved
 
 
 def _real(name: str, x: aiodev.Array) -> aiodev.Array:
-    (x,) = arrays_of(name, x=x)
+    array_of(name, x)
     if x.dtype.kind == "c":
         raise TypeError(f"{name}: expected real numbers, got {x.dtype}")
     return astype(x, np.float64) if x.dtype.kind in "biu" else x

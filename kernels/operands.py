@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -84,12 +85,16 @@ def checked_out(
 
 def has_no_gaps(x: aiodev.Array) -> bool:
     """Whether it lies in memory in C order without gaps."""
-    expected = x.itemsize
-    for length, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+    return _are_packed(x.shape, x.strides, x.itemsize)
+
+
+@functools.lru_cache(4096)
+def _are_packed(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
         if length != 1:
-            if stride != expected:
+            if stride != itemsize:
                 return False
-            expected *= length
+            itemsize *= length
     return True
 
 

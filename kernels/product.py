@@ -15,7 +15,7 @@ import aiodev
 from aiodev.kernels import blas, cublas
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.dots import dot
-from aiodev.kernels.operands import arrays_of, checked_out, move_last
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last
 from aiodev.kernels.product_bodies import multiply_elements, multiply_once, multiply_panels, multiply_plain
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
@@ -102,7 +102,7 @@ def tensordot(
     """The sum of products over the last ``axes`` dimensions of ``x1`` and the first of ``x2``, or over those that are named.
 
     Raises:
-        ValueError: those dimensions have different lengths.
+        ValueError: those dimensions have different lengths, are not there, or are named twice.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -113,9 +113,15 @@ def tensordot(
     """
     x1, x2 = arrays_of("tensordot", x1=x1, x2=x2)
     if isinstance(axes, int):
+        if not 0 <= axes <= min(x1.ndim, x2.ndim):
+            raise ValueError(f"tensordot: axes={axes}: the shapes are {x1.shape} and {x2.shape}")
         first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
-        first, second = ([a % x.ndim for a in own] for x, own in zip((x1, x2), axes, strict=True))
+        first, second = (
+            [checked_axis("tensordot", a, x.ndim) for a in own] for x, own in zip((x1, x2), axes, strict=True)
+        )
+        if len(set(first)) != len(first) or len(set(second)) != len(second):
+            raise ValueError(f"tensordot: axes {axes!r} name one axis twice")
     if [x1.shape[a] for a in first] != [x2.shape[a] for a in second]:
         raise ValueError(f"tensordot: axes {axes!r} have different lengths in the shapes {x1.shape} and {x2.shape}")
     kept = [a for a in range(x1.ndim) if a not in first], [a for a in range(x2.ndim) if a not in second]

@@ -95,7 +95,7 @@ def var(
 
     It is real, of complex numbers too.
 
-    NaN where ``n`` is 0, or no more than the correction.
+    Where ``n`` is no more than the correction it is NaN, or infinite if there is a spread, as in NumPy.
 
     Example:
         >>> import aiodev, aiodev.kernels

@@ -91,14 +91,14 @@ def _torch(name: str, hosts: list[np.ndarray[Any, Any]]) -> Call:
 
 
 def _per_core(name: str, dtype: str) -> Callable[[Run], Awaitable[Figure]]:
-    """ns an element on one core: 16,384 elements at a time stay in the cache, and with one worker."""
+    """ns an element on one core: 256 KiB at a time stay in its cache, with a stream that has a worker of its own."""
 
     async def figure(run: Run) -> Figure:
-        size, count = 16_384, run.scale(400)
+        size, count = (256 << 10) // np.dtype(dtype).itemsize, run.scale(100)
         host = np.random.default_rng(0).uniform(0.1, 8, size).astype(dtype)
         x, out = aiodev.asarray(host, device="cpu"), aiodev.empty(size, dtype, "cpu")
         ours, peer, target = getattr(kernels, name), getattr(np, name), np.empty_like(host)
-        stream = aiodev.Stream("cpu")
+        stream = aiodev.Stream("cpu", reserve=True)
 
         async def submitted() -> float:
             began = time.perf_counter()

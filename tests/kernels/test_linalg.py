@@ -163,6 +163,23 @@ def test_vecdot(data: st.DataObject, dtype: str) -> None:
         check(kernels.vecdot(*moved, axis=-2), expected, terms)
 
 
+@pytest.mark.parametrize("axes", [3, -1, ([3], [0]), ([0, 0], [0, 1])])
+def test_tensordot_refuses_axes(axes: Any) -> None:
+    """More than there are, others than there are, and one axis twice."""
+    x = on_device(np.ones((2, 2)))
+    with pytest.raises(ValueError, match="tensordot"):
+        kernels.tensordot(x, x, axes=axes)
+
+
+def test_norms_of_axes() -> None:
+    """NumPy's integers name an axis; the same one twice is refused."""
+    host = np.arange(6.0).reshape(2, 3)
+    found = linalg.norm(on_device(host), axis=np.int64(1))  # type: ignore[arg-type]
+    check(found, np.linalg.norm(host, axis=1), 10)
+    with pytest.raises(ValueError, match="twice"):
+        linalg.vector_norm(on_device(host), axis=(0, -2))
+
+
 def test_tensordot() -> None:
     """Over the last and the first dimensions, or named ones."""
     a, b = numbers((3, 4, 5), "f8"), numbers((4, 5, 6), "f8", 1)
