@@ -247,7 +247,7 @@ CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
     NEED_DEVICE(d);
     switch (a) {
     case 16: *v = 4; break;      /* MULTIPROCESSOR_COUNT */
-    case 75: *v = 9; break;      /* COMPUTE_CAPABILITY_MAJOR */
+    case 75: *v = getenv("STANDIN_MIXED") && d ? 8 : 9; break;      /* COMPUTE_CAPABILITY_MAJOR */
     case 76: *v = 0; break;      /* COMPUTE_CAPABILITY_MINOR */
     case 122: case 41: *v = 1; break;  /* 64-bit stream memory operations, unified addressing */
     case 102: *v = !getenv("STANDIN_NO_VIRTUAL_MEMORY"); break;   /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */

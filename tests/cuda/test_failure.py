@@ -212,3 +212,57 @@ except aiodev.BackendUnavailableError as error:
 """
     )
     assert "11.8" in said and "12.0" in said
+
+
+def test_a_lost_device_takes_memory_back(run: Callable[..., str]) -> None:
+    """Giving memory back is no error any more, since it is gone; asking for some says that the device is lost."""
+    said = run(
+        """
+backend.start()
+start = backend.reserve_range(0, 4 << 20)
+backend.map_range(0, start, 4 << 20)
+address, pinned = backend.allocate(0, 64), backend.allocate_pinned(0, 64)
+driver.lose(719)
+backend.unmap_range(0, start, 4 << 20)
+backend.release_range(0, start, 4 << 20)
+backend.deallocate(0, address, 64)
+backend.deallocate_pinned(0, pinned)
+for ask in (backend.allocate, backend.reserve_range, backend.allocate_pinned):
+    try:
+        ask(0, 2 << 20)
+    except aiodev.DeviceLostError as error:
+        print(error.device)
+"""
+    )
+    assert said == "cuda:0\n" * 3
+
+
+def test_each_architecture_explains_its_own_failures(run: Callable[..., str]) -> None:
+    """Devices of different capabilities have different images, whose statuses need not mean the same."""
+    said = run(
+        """
+import dataclasses, struct
+from aiodev._core.backend import KernelSpec
+
+def fail(i, x):
+    raise ValueError("no")
+
+class Marked(standin.StandInCompiler):
+    def load_image(self, spec, directory, architecture):
+        image = super().load_image(spec, directory, architecture)
+        explain = lambda kernel, status: aiodev.KernelError(kernel, f"sm_{architecture[0]}{architecture[1]}")
+        words = {"cubin": image.cubin, "symbol": image.symbol, "exceptions": True, "explain": staticmethod(explain)}
+        return type("Image", (), words)
+
+backend._compiler = Marked()
+backend.start()
+entry = backend.load(KernelSpec("fail", fail, 1, ("A1i8C",)), "")
+for index in (0, 1):
+    queue, _ = backend.create_queue(index, 0, False)
+    memory = backend.allocate(index, 64)
+    assert backend.spin(queue, backend.launch(queue, entry, 1, struct.pack("<qqq", 1, memory, 8), 0), 10**9)
+    print(str(backend.faults(queue)[0].error).split("sm_")[1][:2])
+""",
+        STANDIN_MIXED="1",
+    )
+    assert said == "90\n80\n"

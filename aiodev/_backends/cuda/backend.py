@@ -230,9 +230,9 @@ class CUDABackend(Backend):
             raise CompileError(spec.name, f"{found}; give a smaller block=")
         return function, threads, options.get("grid") or active * properties.multi_processor_count * _ROUNDS
 
-    def _explain(self, entry: int, status: int, site: int) -> BaseException:
+    def _explain(self, entry: int, status: int, site: int, index: int) -> BaseException:
         name, images = self._images[entry]
-        error = next(iter(images.values())).explain(name, status)
+        error = images[self._devices[index].capability].explain(name, status)  # each image has statuses of its own
         error.submitted_at = error.submitted_at or sites.describe(site)
         return error
 

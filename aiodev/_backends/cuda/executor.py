@@ -142,7 +142,7 @@ class CUDAExecutor:
 
     def __init__(self, driver: Driver, device_count: int, spin_ns: int, by_callback: bool = False) -> None:
         self.driver, self.spin_ns, self.by_callback = driver, spin_ns, by_callback
-        self.explain: Callable[[int, int, int], BaseException] = _unexplained
+        self.explain: Callable[[int, int, int, int], BaseException] = _unexplained
         self._lock = threading.Lock()
         self._errors: dict[tuple[int, int], BaseException] = {}
         self._pool_of: dict[int, deque[int]] = {}
@@ -327,7 +327,7 @@ class CUDAExecutor:
 
     def _error(self, queue: int, kind: int, a: int, b: int, c: int) -> BaseException:
         if kind == layout.KIND_KERNEL:
-            return self.explain(c, a, b)
+            return self.explain(c, a, b, self._device(queue).index)
         index = self._device(queue).index
         if kind == layout.KIND_NATIVE:
             return DeviceError(f"call_native on cuda:{index}: function {b} of the calls returned {a}")
@@ -341,5 +341,5 @@ class CUDAExecutor:
             del self._errors[key]
 
 
-def _unexplained(entry: int, status: int, site: int) -> BaseException:
+def _unexplained(entry: int, status: int, site: int, index: int) -> BaseException:
     return RuntimeError(f"entry {entry:#x} failed with status {status}, and nobody is here to explain it")

@@ -18,7 +18,9 @@ from aiodev._core.errors import KernelError
 __all__ = ["Image", "load_image"]
 
 #: Distributions whose versions decide what a kernel is compiled to.
-_COMPILERS = ("llvmlite", "numba", "numba-cuda", "nvidia-cuda-nvcc-cu12", "nvidia-nvvm", "nvidia-nvjitlink")
+_COMPILERS = (
+    "llvmlite", "numba", "numba-cuda", "nvidia-cuda-nvcc-cu12", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ its memory, so that what the rounding of a range's end can waste does not matter
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from aiodev._backends.cuda.driver import Driver, DriverError
+from aiodev._backends.cuda.native.state import is_sticky
+from aiodev._core.errors import DeviceLostError
 
 __all__ = ["DeviceMemory"]
 
@@ -31,6 +33,8 @@ _LEAST_GRANULES = 4096
 
 class DeviceMemory:
     """Memory of one device, and page-locked memory of the host; thread-safe, as the driver is.
+
+    Once the device is lost, asking for memory raises DeviceLostError, and giving it back does nothing: it is gone.
 
     Args:
         driver: the driver.
@@ -66,7 +70,7 @@ class DeviceMemory:
 
     def deallocate(self, address: int, nbytes: int) -> None:
         """Give back what ``allocate`` gave. The driver may wait for all of the device's work."""
-        with self._doing(f"freeing {nbytes:,} bytes") as doing:
+        with suppress(DeviceLostError), self._doing(f"freeing {nbytes:,} bytes") as doing:
             self.driver.call("cuMemFree", address, doing=doing)
 
     def info(self) -> tuple[int, int]:
@@ -83,7 +87,7 @@ class DeviceMemory:
 
     def deallocate_pinned(self, address: int) -> None:
         """Give back what ``allocate_pinned`` gave."""
-        with self._doing("freeing page-locked memory") as doing:
+        with suppress(DeviceLostError), self._doing("freeing page-locked memory") as doing:
             self.driver.call("cuMemFreeHost", address, doing=doing)
 
     # Ranges
@@ -103,7 +107,7 @@ class DeviceMemory:
                     end += self.granularity
                 self.driver.call("cuMemSetAccess", address, nbytes, self._access, 1, doing=doing)
             except BaseException:
-                with contextlib.suppress(MemoryError, DriverError):  # the first failure is what counts
+                with suppress(MemoryError, DriverError):  # the first failure is what counts
                     self._unmap(address, end - address, doing)
                 raise
 
@@ -116,7 +120,7 @@ class DeviceMemory:
 
     def unmap(self, address: int, nbytes: int) -> None:
         """Give the memory back; the addresses stay reserved."""
-        with self._doing(f"unmapping {nbytes:,} bytes") as doing:
+        with suppress(DeviceLostError), self._doing(f"unmapping {nbytes:,} bytes") as doing:
             self._unmap(address, nbytes, doing)
 
     def _unmap(self, address: int, nbytes: int, doing: str) -> None:
@@ -125,11 +129,17 @@ class DeviceMemory:
 
     def release(self, address: int, nbytes: int) -> None:
         """Give a range back."""
-        with self._doing(f"giving {nbytes:,} bytes of addresses back") as doing:
+        with suppress(DeviceLostError), self._doing(f"giving {nbytes:,} bytes of addresses back") as doing:
             self.driver.call("cuMemAddressFree", address, nbytes, doing=doing)
 
-    @contextlib.contextmanager
+    @contextmanager
     def _doing(self, what: str) -> Iterator[str]:
-        """With the context current; gives what a message says is being done."""
-        with self.driver.bound(self.context):
-            yield f"{what} on cuda:{self.index}"
+        """With the context current; gives what a message says is being done. A lost device is DeviceLostError."""
+        try:
+            with self.driver.bound(self.context):
+                yield f"{what} on cuda:{self.index}"
+        except DriverError as error:
+            if is_sticky.py_func(error.status):
+                reason = f"{error.status_name} ({error.status}): {error.text}"
+                raise DeviceLostError(f"cuda:{self.index}", reason) from error
+            raise
