@@ -8,6 +8,9 @@ given wrote the array, the copy is appended to that stream. Otherwise the stream
 reader's business: then a stream of the reader's own waits for what wrote the array and copies, and the array's stream waits
 for it. Such streams are kept for the next reader, unless something failed on them.
 
+From a device whose memory the host cannot reach, what is small comes to page-locked memory, which the device writes by itself
+in stream order, and is copied out of it when it is there: a copy to ordinary memory would wait for a thread's turn, twice.
+
 Views with gaps are copied as one piece from their first to their last element, and NumPy strides over that, unless the
 gaps are so large that a strided copy is better.
 """
@@ -25,6 +28,7 @@ from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.completion import Completion
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
+from aiodev._memory.pinned import pinned_cache
 
 if TYPE_CHECKING:
     from aiodev._array.array import Array
@@ -40,6 +44,8 @@ HostArray = np.ndarray[Any, DType]
 DIRECT = 32 << 10
 #: Gaps are copied along if that makes the copy at most so much larger, or this large.
 _WASTE, _SMALL = 4, 1 << 20
+#: Bytes that go by way of page-locked memory.
+_LOCKED = 64 << 10
 _READERS_KEPT = 4
 
 _readers: dict[Device, list[Stream]] = {}
@@ -100,11 +106,12 @@ class _Reading:
         self._buffer = array._buffer
         self._written = array._buffer.contents()
         self._reader: Stream | None = None
+        self._locked = False
         itemsize = array.itemsize
         first, last = layout.extent(array._layout, itemsize)
         if last - first <= max(_WASTE * array.nbytes, _SMALL):
             timeline = self._choose_timeline(array.device)
-            staging = np.empty(last - first, np.uint8)
+            staging = self._staging(timeline, last - first)
             self._result: HostArray = np.ndarray(array.shape, array.dtype, staging, -first, array.strides)
             target = staging.__array_interface__["data"][0]
             value = timeline.operations.copy(timeline.queue, target, array._address + first, last - first)
@@ -115,6 +122,17 @@ class _Reading:
             timeline, value = reader.copy(self._result, array)
         self._keep_writers_out(timeline, value)
         self.completion = Completion(timeline, value)
+
+    def _staging(self, timeline: Timeline, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        if nbytes <= _LOCKED and not self._buffer.source.host_accessible:
+            try:
+                block = pinned_cache(timeline.entry).allocate(timeline.device.index, nbytes)
+            except (MemoryError, NotImplementedError):  # there is no more, or it has none at all
+                pass
+            else:
+                self._locked = True
+                return np.asarray(block)[:nbytes]
+        return np.empty(nbytes, np.uint8)
 
     def _choose_timeline(self, device: Device) -> Timeline:
         timeline, value = self._written
@@ -151,4 +169,7 @@ class _Reading:
             idle = _readers.setdefault(self._reader.device, [])
             if len(idle) < _READERS_KEPT:
                 idle.append(self._reader)
-        return self._result
+        if not self._locked:
+            return self._result
+        self.completion.timeline.release()  # the page-locked memory with it
+        return self._result.copy("K")

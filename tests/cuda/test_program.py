@@ -165,3 +165,39 @@ print("done")
 """
     )
     assert said == "done\n"
+
+
+def test_small_results_come_by_way_of_page_locked_memory(run: Run) -> None:
+    """Without the thread that stages copies; they are ordinary arrays, the page-locked memory is used again, views too."""
+    said = run(
+        """
+import numpy as np
+
+@aiodev.kernel
+def increment(i, x):
+    x[i] += 1
+
+async def main():
+    x = aiodev.asarray(np.arange(100), device="cuda")
+    await aiodev.synchronize("cuda")
+    waited, kept = driver.count("cuEventSynchronize"), []
+    for turn in range(1, 20):
+        with aiodev.Stream("cuda"):
+            increment[100](x)
+            kept.append(await x.numpy())
+        assert (kept[-1] == np.arange(100) + turn).all() and kept[-1].flags.writeable
+        assert (await x[::-3].numpy() == (np.arange(100) + turn)[::-3]).all()
+    assert (kept[0] == np.arange(100) + 1).all()
+    print(driver.count("cuEventSynchronize") - waited, aiodev.memory.host_memory_stats("cuda"))
+    reading = asyncio.ensure_future(x.numpy())
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait([reading])
+    await aiodev.synchronize("cuda")
+    driver.inject("cuMemHostAlloc", 2)
+    aiodev.memory.empty_cache("cuda")
+    print((await x.numpy())[0])
+asyncio.run(main())
+"""
+    )
+    assert said == "0 {'allocated_bytes.current': 0, 'reserved_bytes.current': 4096}\n19\n"
