@@ -14,6 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import aiodev
 from aiodev._core.config import Settings
+from aiodev.testing import Latch
 
 sys.path.insert(0, str(Path(__file__).parent))  # for gallery_order
 
@@ -93,14 +94,15 @@ class SettingsTable(SphinxDirective):
 def draw_snapshot(app: Sphinx) -> None:
     """Draw the picture of howto/memory from a program that has just that memory."""
     pool = aiodev.memory.MemoryPool("cpu")
-    with pool:
-        layers = [aiodev.empty((1024, width), np.float32, "cpu") for width in (1024, 512, 512, 256)]
-        biases = [aiodev.empty(width, np.float32, "cpu") for width in (1024, 512, 512, 256)]
-        activations = [aiodev.empty((width, 768), np.float32, "cpu") for width in (1024, 512, 512, 256)]
-        del activations[1], activations[1]
-        small = [aiodev.empty(n, np.float32, "cpu") for n in (30_000, 90_000, 60_000)]
-        del small[1]
-        snapshot = [s for s in aiodev.memory.memory_snapshot("cpu") if s["segment_pool_id"]]
+    with pool, aiodev.Stream("cpu") as stream:
+        layers = [aiodev.empty((1024, width), np.float32) for width in (1024, 512, 512, 256)]
+        biases = [aiodev.empty(width, np.float32) for width in (1024, 512, 512, 256)]
+        activations = [aiodev.empty((width, 768), np.float32) for width in (1024, 512, 640, 512)]
+        small = [aiodev.empty(n, np.float32) for n in (30_000, 90_000, 60_000)]
+        with Latch(stream):
+            stream.copy(activations[2], layers[0][:640, :768])
+            del activations[2], activations[1], small[1]
+            snapshot = [s for s in aiodev.memory.memory_snapshot("cpu") if s["segment_pool_id"]]
     target = Path(app.srcdir) / "_generated"
     target.mkdir(exist_ok=True)
     (target / "snapshot.svg").write_text(aiodev.memory.draw_snapshot(snapshot))
