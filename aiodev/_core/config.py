@@ -115,8 +115,9 @@ class Settings:
     cuda_wait: str = _setting(
         "AIODEV_CUDA_WAIT",
         lambda: "poll",
-        _choice("poll", "callback"),
-        "How completed work of CUDA devices is noticed: ``poll``, by a thread that looks, or ``callback``, by the driver.",
+        _choice("poll", "callback", "event"),
+        "How completed work of CUDA devices is noticed: ``poll``, by a thread that looks; ``callback``, by the driver, which "
+        "calls; or ``event``, by threads that wait in the driver.",
     )
     cache_dir: str = _setting(
         "AIODEV_CACHE_DIR",

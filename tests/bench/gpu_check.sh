@@ -5,8 +5,8 @@
 #
 # Each set ends within ten minutes, whatever happens:
 #
-#   correct     the rules of every backend, programs on a device, and the same again with the driver announcing what is done
-#   measured    what compiles, and the figures of tests/bench/gpu.py, for both ways of noticing what is done
+#   correct     the rules of every backend, programs on a device, and waiting in the two other ways to notice what is done
+#   measured    what compiles, and the figures of tests/bench/gpu.py, those of waiting for each way to notice what is done
 #   sanitized   memcheck and racecheck of compute-sanitizer
 #   library     the library's own tests with the GPU as their default device
 #
@@ -24,8 +24,8 @@ test=("$python" -m pytest -q -rfE -p no:cacheprovider -c /dev/null --rootdir "$P
 wanted=" versions "
 for name in "${@:-correct}"; do
     case $name in
-    correct) wanted+="rules device callback " ;;
-    measured) wanted+="compiler figures figures-callback " ;;
+    correct) wanted+="rules device callback event " ;;
+    measured) wanted+="compiler figures figures-callback figures-event " ;;
     sanitized) wanted+="memcheck racecheck " ;;
     *) wanted+="$name " ;;
     esac
@@ -63,10 +63,14 @@ print('devices:', [backend.device_properties(i) for i in range(backend.device_co
 PY"
 part rules 160 "${test[@]}" tests/cuda/test_device.py -k test_rule
 part device 220 "${test[@]}" tests/cuda/test_device.py -k 'not test_rule'
-part callback 130 env AIODEV_CUDA_WAIT=callback "${test[@]}" tests/cuda/test_device.py -k 'test_rule or random_programs'
+for way in callback event; do
+    part "$way" 80 env AIODEV_CUDA_WAIT="$way" "${test[@]}" tests/cuda/test_device.py -k 'wak or wait or random_programs'
+done
 part compiler 110 "${test[@]}" tests/cuda/test_compiler.py
 part figures 270 "$python" tests/bench/gpu.py --json "$OUT/figures-poll.json"
-part figures-callback 120 env AIODEV_CUDA_WAIT=callback "$python" tests/bench/gpu.py waiting --json "$OUT/figures-callback.json"
+for way in callback event; do
+    part "figures-$way" 70 env AIODEV_CUDA_WAIT="$way" "$python" tests/bench/gpu.py waiting --json "$OUT/figures-$way.json"
+done
 for tool in memcheck racecheck; do
     if command -v compute-sanitizer >/dev/null; then
         part "$tool" 250 compute-sanitizer --tool "$tool" --error-exitcode 9 \

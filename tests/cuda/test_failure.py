@@ -184,19 +184,49 @@ def test_a_lost_device_reaches_every_waiter(run: Callable[..., str]) -> None:
     assert float(run(LOSING.format(before=""))) < 5.0
 
 
-def test_settings_decide_how_waits_end(run: Callable[..., str]) -> None:
-    """Announced by the driver instead of polled for, waits end as well."""
-    said = run(
-        """
-from aiodev.testing import check_backend
+CHOOSING = """
 from aiodev._core.config import settings
-backend.settings = dataclasses.replace(settings, cuda_wait="callback")
+backend.settings = dataclasses.replace(settings, cuda_wait={way!r})
+"""
+
+
+@pytest.mark.parametrize(("way", "function"), [("callback", "cuLaunchHostFunc"), ("event", "cuEventSynchronize")])
+def test_settings_decide_how_waits_end(way: str, function: str, run: Callable[..., str]) -> None:
+    """Announced by the driver, or waited for in it, instead of polled for, waits end as well."""
+    said = run(
+        CHOOSING.format(way=way)
+        + f"""
+from aiodev.testing import check_backend
 backend.start()
 names = [r for r in ("an_armed_waker_fires_once", "arming_lower_replaces", "wake_ups_coalesce", "no_wake_up_is_lost")]
-print(len(check_backend(backend, rules=names).kept))
+print(len(check_backend(backend, rules=names).kept), driver.count({function!r}) > 0)
 """
     )
-    assert said == "4\n"
+    assert said == "4 True\n"
+
+
+PARKED = """
+import asyncio
+async def main():
+    driver.latency(0.05)
+    streams = [aiodev.Stream("cuda") for _ in range(40)]
+    x = [aiodev.zeros(8, "i4", "cuda") for _ in streams]
+    await asyncio.gather(*(stream.copy(y, y).synchronize() for stream, y in zip(streams, x)))
+    print(sum(stream.query() for stream in streams))
+asyncio.run(main())
+"""
+
+
+def test_more_streams_are_awaited_than_threads_wait(run: Callable[..., str]) -> None:
+    """Forty streams' waiters with eight threads in the driver: the others are looked after by polling, and all are woken."""
+    assert run(CHOOSING.format(way="event") + PARKED) == "40\n"
+
+
+@pytest.mark.parametrize("way", ["callback", "event"])
+def test_a_lost_device_reaches_every_waiter_whoever_watches(way: str, run: Callable[..., str]) -> None:
+    """Host functions are not called any more, and waits in the driver fail: the health check finds it all the same."""
+    choice = CHOOSING.format(way=way)
+    assert float(run(choice + LOSING.format(before=""))) < 5.0
 
 
 def test_a_driver_that_is_too_old(run: Callable[..., str]) -> None:

@@ -50,6 +50,7 @@ _BOUND = (
     "adopt_stream", "handle_of", "call_native", "attach_thread",
     "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
+_WAIT_BY = {"poll": layout.BY_POLL, "callback": layout.BY_CALLBACK, "event": layout.BY_EVENT}
 #: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
 _MOST_THREADS = 256
 #: Rounds of blocks that a grid has at most; what is beyond strides.
@@ -111,8 +112,8 @@ class CUDABackend(Backend):
             if not device.extra["stream_memory_operations"] or not device.extra["unified_addressing"]:
                 raise BackendUnavailableError("cuda", f"cuda:{device.index} has no 64-bit stream memory operations")
         self._devices = devices
-        spin, by_callback = self.settings.worker_spin_us * 1000, self.settings.cuda_wait == "callback"
-        executor = CUDAExecutor(driver, len(self._devices), spin, by_callback)
+        spin, wait_by = self.settings.worker_spin_us * 1000, _WAIT_BY[self.settings.cuda_wait]
+        executor = CUDAExecutor(driver, len(self._devices), spin, wait_by)
         executor.explain = self._explain
         self._executor = executor
         for method in _BOUND:

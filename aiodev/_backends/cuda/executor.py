@@ -59,7 +59,7 @@ class _Device:
             events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(layout.STAGE_SLOTS)]
         words = {
             layout.D_CONTEXT: self.context, layout.D_INDEX: index, layout.D_SPIN: executor.spin_ns,
-            layout.D_WAIT_BY_CALLBACK: int(executor.by_callback), layout.D_STAGE_BUFFERS: staging,
+            layout.D_WAIT_BY: executor.wait_by, layout.D_STAGE_BUFFERS: staging,
             layout.D_ANNOUNCE: native.announce.address, layout.D_STAMP: native.stamp_now.address,
         }  # fmt: skip
         words |= {layout.D_STAGE_EVENTS + 8 * i: event for i, event in enumerate(events)}
@@ -71,11 +71,27 @@ class _Device:
 
     def start(self) -> None:
         """Start the threads."""
-        for name, life in (("watch", native.watch), ("stage", native.carry)):
+        lives = [("watch", native.watch, self.address), ("stage", native.carry, self.address)]
+        if self.words[layout.D_WAIT_BY // 8] == layout.BY_EVENT:
+            lives += [("attend", native.attend_for_ever, attendant) for attendant in self._make_attendants()]
+        for name, life, address in lives:
             thread = threading.Thread(
-                target=entry_point(life), args=(self.address,), name=f"aiodev-cuda:{self.index}-{name}", daemon=True
+                target=entry_point(life), args=(address,), name=f"aiodev-cuda:{self.index}-{name}", daemon=True
             )
             thread.start()
+
+    def _make_attendants(self) -> list[int]:
+        first = arena.allocate(layout.ATTENDANTS * layout.T_BYTES)
+        made = [first + layout.T_BYTES * index for index in range(layout.ATTENDANTS)]
+        doing = f"starting cuda:{self.index}"
+        with self.driver.bound(self.context):
+            for attendant in made:
+                words = words_at(attendant, layout.T_BYTES // 8)
+                words[layout.T_EVENT // 8] = self.driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing)
+                words[layout.T_DEVICE // 8] = self.address
+                _libc.sem_init(ctypes.c_void_p(attendant + layout.T_SEMAPHORE), 0, 0)
+        self.words[layout.D_ATTENDANTS // 8] = first
+        return made
 
     def queue_memory(self) -> int:
         """Page-locked memory for a queue."""
@@ -137,11 +153,11 @@ class CUDAExecutor:
 
     Args:
         spin_ns: how long a device's watching thread polls without a pause.
-        by_callback: have the driver announce awaited work by a host function, instead of polling for it.
+        wait_by: how the end of awaited work is noticed, one of ``layout.BY_…``.
     """
 
-    def __init__(self, driver: Driver, device_count: int, spin_ns: int, by_callback: bool = False) -> None:
-        self.driver, self.spin_ns, self.by_callback = driver, spin_ns, by_callback
+    def __init__(self, driver: Driver, device_count: int, spin_ns: int, wait_by: int = layout.BY_POLL) -> None:
+        self.driver, self.spin_ns, self.wait_by = driver, spin_ns, wait_by
         self.explain: Callable[[int, int, int, int], BaseException] = _unexplained
         self._lock = threading.Lock()
         self._errors: dict[tuple[int, int], BaseException] = {}

@@ -43,6 +43,7 @@ Q_STAGE_BYTES: Final = _BASE + 344
 Q_STAGE_KIND: Final = _BASE + 352
 Q_FOLLOWED: Final = _BASE + 360  #: 1 if a queue, perhaps of another device, is held until we get on
 Q_WINDOW: Final = _BASE + 368  #: how many operations may be in the driver's hands
+Q_ATTENDED: Final = _BASE + 376  #: 1 while a thread waits in the driver for what was handed on
 
 Q_LAUNCHES: Final = _BASE + 384  #: entry and site of each launch in flight that can fail, by value % WINDOW
 WINDOW: Final = 128  #: operations of a queue in the driver's hands, at most
@@ -70,7 +71,7 @@ D_QUEUES: Final = 32  #: first queue
 D_LEFT: Final = 40  #: threads that have returned after stop
 D_SCRATCH: Final = 48  #: two words
 D_SPIN: Final = 64  #: how long the watching thread polls without a pause, ns
-D_WAIT_BY_CALLBACK: Final = 80  #: 1: armed waits are announced by a host function of the driver's
+D_WAIT_BY: Final = 80  #: how the end of awaited work is noticed: BY_…
 D_STAGE_HEAD: Final = 88  #: under D_STAGE_LOCK
 D_STAGE_LOCK: Final = 96
 D_NEXT: Final = 72  #: next device, round to the first
@@ -81,10 +82,21 @@ D_STAGE_SEMAPHORE: Final = 256
 D_STAGE_EVENTS: Final = 320  #: STAGE_SLOTS words
 D_ANNOUNCE: Final = 352  #: address of the host function that wakes the watching thread
 D_STAMP: Final = 360  #: address of the host function that stores the time
+D_ATTENDANTS: Final = 368  #: address of the first of the threads that wait in the driver, or 0
 D_FUNCTIONS: Final = 384  #: the driver's functions, in order of ``DRIVER``
 DEVICE_BYTES: Final = 1024
 
 AWAKE, SLEEP_SHORT, SLEEP_DEEP = 0, 1, 2
+#: By looking; by a host function that the driver calls; by threads that wait in the driver, as far as they reach.
+BY_POLL, BY_CALLBACK, BY_EVENT = 0, 1, 2
+
+# A thread that waits in the driver.
+T_QUEUE: Final = 0  #: what it waits for; 0 when it is free
+T_EVENT: Final = 8  #: CUevent
+T_DEVICE: Final = 16
+T_SEMAPHORE: Final = 64
+T_BYTES: Final = 128
+ATTENDANTS: Final = 8
 STAGE_SLOTS: Final = 2
 STAGE_BYTES: Final = 4 << 20
 

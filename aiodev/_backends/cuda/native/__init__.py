@@ -24,6 +24,7 @@ hands operations to the driver as early as they may go, usually in the call that
 """
 
 from aiodev._backends.cpu.native import create_gate, forgive, next_fired, rearm_waker
+from aiodev._backends.cuda.native.attending import attend_for_ever
 from aiodev._backends.cuda.native.staging import carry
 from aiodev._backends.cuda.native.submission import (
     call_native,
@@ -43,6 +44,7 @@ from aiodev._backends.cuda.native.watching import announce, arm, spin, stamp_now
 __all__ = [
     "announce",
     "arm",
+    "attend_for_ever",
     "call_native",
     "carry",
     "copy",

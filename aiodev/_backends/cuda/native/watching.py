@@ -29,6 +29,9 @@ from aiodev._backends.cpu.native.scheduling import lock, unlock
 from aiodev._backends.cpu.native.waiting import arm_node, find_node
 from aiodev._backends.cuda.layout import (
     AWAKE,
+    BY_CALLBACK,
+    BY_EVENT,
+    BY_POLL,
     D_ANNOUNCE,
     D_CONTEXT,
     D_LEFT,
@@ -40,7 +43,7 @@ from aiodev._backends.cuda.layout import (
     D_SPIN,
     D_STAGE_SEMAPHORE,
     D_STOP,
-    D_WAIT_BY_CALLBACK,
+    D_WAIT_BY,
     F_CTX_SET,
     F_HOST,
     F_QUERY,
@@ -57,6 +60,7 @@ from aiodev._backends.cuda.layout import (
     SLEEP_DEEP,
     SLEEP_SHORT,
 )
+from aiodev._backends.cuda.native.attending import attend, dismiss
 from aiodev._backends.cuda.native.compile import callback, exported, inner, int64
 from aiodev._backends.cuda.native.driver import allow_captures, call, enter, leave
 from aiodev._backends.cuda.native.state import fire, is_sticky, progress, tell_followers, wake
@@ -96,7 +100,7 @@ def look_at(queue, device):
         progress(queue)
         handed = drain(queue, device)
         completed = load(queue + Q_COMPLETED)
-        if handed > 0 and target != NEVER and get(device + D_WAIT_BY_CALLBACK) != 0:
+        if handed > 0 and target != NEVER and get(device + D_WAIT_BY) == BY_CALLBACK:
             announce_later(queue, device)
         if handed > 0:
             tell_followers(queue)
@@ -108,8 +112,10 @@ def look_at(queue, device):
     if target <= completed:
         fire(queue, completed)
         return HAPPENED
-    if target != NEVER and found == FLYING and get(device + D_WAIT_BY_CALLBACK) == 0:
-        return AWAITED
+    if target != NEVER and found == FLYING:
+        how = get(device + D_WAIT_BY)
+        if how == BY_POLL or how == BY_EVENT and not attend(queue, device):
+            return AWAITED
     return found
 
 
@@ -218,7 +224,7 @@ def arm(queue, value, waker):
     if not arm_node(queue, find_node(queue, waker + 1), value):
         return False
     device = get(queue + Q_DEVICE)
-    if get(device + D_WAIT_BY_CALLBACK) != 0:
+    if get(device + D_WAIT_BY) == BY_CALLBACK:
         lock(queue + Q_LOCK)
         before = enter(device)
         announce_later(queue, device)
@@ -236,6 +242,7 @@ def stop(device):
     exchange(device + D_SLEEP, AWAKE)
     sem_post(device + D_SEMAPHORE)
     sem_post(device + D_STAGE_SEMAPHORE)
+    dismiss(device)
 
 
 @callback
