@@ -16,7 +16,13 @@ from aiodev.kernels import blas, cublas
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.dots import dot
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last
-from aiodev.kernels.product_bodies import multiply_elements, multiply_once, multiply_panels, multiply_plain
+from aiodev.kernels.product_bodies import (
+    multiply_elements,
+    multiply_once,
+    multiply_panels,
+    multiply_plain,
+    multiply_tiles,
+)
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 
@@ -30,6 +36,8 @@ _VECTOR = 1 << 17
 _SIDE = 64
 #: Panels of a product for each core: enough to even out when they start, and no more, since each packs an operand.
 _PANELS = 2
+#: Rows and columns that an index of a tiled product computes, and elements of the result from which there are enough of them.
+_TILE, _TILED = 4, 1 << 16
 #: Where BLAS has its functions for a type, in the table's order.
 _PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
 #: For each device whose table is filled, and each of those types: what a launch passes first.
@@ -273,7 +281,11 @@ def _submit(
     if out.device.type != "cpu" and inner:
         if cublas.multiply(stream, a, b, out):
             return
-        multiply_elements[out.shape, stream](step_a, step_b, a, b, out)
+        if rows >= _TILE and columns >= _TILE and batch * rows * columns >= _TILED:
+            tiles = batch, -(-rows // _TILE), -(-columns // _TILE)
+            multiply_tiles[tiles, stream](step_a, step_b, a, b, out)
+        else:
+            multiply_elements[out.shape, stream](step_a, step_b, a, b, out)
         return
     height, width = _panel(rows, columns, inner, _cores(out.device))
     across = -(-columns // width)
