@@ -161,12 +161,13 @@ def _measured(figure: Figure) -> list[dict[str, object]]:
 def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
     """Write the table that docs/performance shows."""
     where, used = machine(), versions()
+    load = "" if where["load"] is None else f"; load average {where['load']:.1f} at the end"
     lines = [
         ".. Written by tests/bench; not by hand.",
         "",
         f"{where['processor']}, {where['cores']} cores, {time.strftime('%Y-%m-%d')}; "
         + ", ".join(f"{name} {version}" for name, version in used.items())
-        + f"; medians of {run.repeats} rounds.",
+        + f"; medians of {run.repeats} rounds{load}.",
         "",
         ".. list-table::",
         "   :header-rows: 1",
