@@ -32,7 +32,7 @@ GROUPS = {
     "random": (generators,),
 }
 #: Groups whose figures are times next to the same peers, so that one picture shows all of them.
-DRAWN = {"random"}
+DRAWN = {"library", "random"}
 FIGURES = {name: figure for modules in GROUPS.values() for module in modules for name, figure in module.FIGURES.items()}
 
 

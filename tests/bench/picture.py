@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,16 @@ def draw_readme(waiting: Figure, busy: Figure, path: Path) -> None:
 
 
 def draw_group(figures: list[Figure], path: Path) -> None:
-    """How many times as long as aiodev each peer takes, a row for each figure, on a logarithmic axis."""
+    """How many times as long as aiodev each peer takes, a row for each figure, on a logarithmic axis.
+
+    Peers of one figure alone are left to the table.
+    """
     plt = _pyplot()
-    peers = list(dict.fromkeys(name for figure in figures for name in figure.values if name != "aiodev"))
-    picture, chart = plt.subplots(figsize=(9, 0.9 + 0.36 * len(figures)), layout="constrained")
+    counts = Counter(name for figure in figures for name in figure.values if name != "aiodev")
+    peers = [name for name, count in counts.items() if count > 1]
+    figures = [figure for figure in figures if any(peer in figure.values for peer in peers)]
+    height = 0.9 + (0.36 if len(figures) < 20 else 0.24) * len(figures)
+    picture, chart = plt.subplots(figsize=(11, height), layout="constrained")
     chart.axvline(1, color=OURS, linewidth=2)
     for number, peer in enumerate(peers):
         points = [(_times(figure, peer), row) for row, figure in enumerate(figures) if peer in figure.values]
@@ -57,7 +64,7 @@ def draw_group(figures: list[Figure], path: Path) -> None:
     chart.set_yticks(range(len(figures)), [figure.name for figure in figures])
     chart.set(xscale="log", ylim=(len(figures) - 0.4, -0.6), xlabel="a peer's time, as a multiple of aiodev's")
     lowest, highest = chart.get_xlim()
-    digits = (1, 2, 5) if highest < 1000 * lowest else (1,)
+    digits = (1, 2, 5) if highest < 30 * lowest else (1, 3) if highest < 1000 * lowest else (1,)
     ticks = [digit * 10.0**power for power in range(-4, 6) for digit in digits]
     chart.set_xticks([tick for tick in ticks if lowest <= tick <= highest], minor=False)
     chart.set_xticks([], minor=True)
@@ -72,7 +79,7 @@ def draw_group(figures: list[Figure], path: Path) -> None:
 def _times(figure: Figure, peer: str) -> float:
     """The peer's time in units of ours; of rates the inverse."""
     ours, theirs = figure.values["aiodev"], figure.values[peer]
-    return ours / theirs if figure.unit.endswith("/s") else theirs / ours
+    return ours / theirs if figure.unit.startswith("G") or figure.unit.endswith("/s") else theirs / ours
 
 
 def _pyplot() -> Any:
