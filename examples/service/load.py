@@ -164,7 +164,8 @@ def write_rst(outcomes: list[Outcome], path: Path, clients: int, seconds: float)
         "",
         f"{models[0] if models else platform.machine()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + f"; {clients} clients, medians of {len(outcomes[0].rounds)} rounds of {seconds:g} s.",
+        + f"; {clients} clients, medians of {len(outcomes[0].rounds)} rounds of {seconds:g} s; load average "
+        f"{os.getloadavg()[0]:.1f} at the end.",
         "",
         ".. list-table::",
         "   :header-rows: 1",
