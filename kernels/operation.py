@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,23 @@ __all__ = ["DType", "Elementwise", "Operand"]
 Operand = aiodev.Array | complex
 DType = np.dtype[Any]
 Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
+
+
+#: Layouts that an operation remembers how to run over.
+_MOST_PLANS = 1024
+
+
+class _Plan(NamedTuple):
+    """How to run over operands that are laid out in one way."""
+
+    shape: tuple[int, ...]  #: of the result
+    dtype: DType
+    first: int  #: which operand is an array
+    kernel: aiodev.Kernel | None  #: None where there is nothing to compute
+    over: tuple[int, ...]  #: the lengths that it is launched over
+    views: tuple[tuple[int, tuple[int, ...]], ...]  #: operands, the result among them, that get another shape
+    numbers: tuple[tuple[int, DType], ...]  #: operands that are numbers, and what they become
+    lengths: tuple[int, ...]  #: what the kernel takes besides
 
 
 class Elementwise:
@@ -50,6 +67,7 @@ class Elementwise:
         self._resolve = resolve
         self._resolved: dict[tuple[Any, ...], tuple[Sequence[DType], DType]] = {}
         self._kernels: dict[tuple[Any, ...], aiodev.Kernel] = {}
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._of_lines: dict[tuple[DType | None, ...], tuple[aiodev.Kernel, DType]] = {}
 
     def of_one(self, x: Any, out: aiodev.Array | None) -> aiodev.Array:
@@ -84,22 +102,33 @@ class Elementwise:
             kernel[shape[0], aiodev.current_stream(device)](x1, x2, out)
         return out
 
-    def __call__(self, values: Sequence[Operand], out: aiodev.Array | None) -> aiodev.Array:
+    def __call__(self, values: Sequence[Any], out: aiodev.Array | None) -> aiodev.Array:
         """Submit it; returns ``out``, or a new array."""
-        arrays = [value for value in values if isinstance(value, aiodev.Array)]
-        inputs, dtype = self._types(values, arrays)
-        shape = arrays[0].shape
-        alike = all(array.shape == shape for array in arrays)
-        if not alike:
-            shape = np.broadcast_shapes(*(array.shape for array in arrays))
-        result = aiodev.empty(shape, dtype, arrays[0].device) if out is None else self._check_out(out, shape, dtype)
-        if 0 not in shape:
-            self._submit(values, inputs, result)
-            if alike and len(shape) == 1 and len(arrays) == len(values):
-                given = tuple(array.dtype for array in arrays)
-                kernel = self._kernel(1, ((0,),) * (len(values) + 1), values, inputs)
-                self._of_lines[*given, None if out is None else out.dtype] = kernel, dtype
+        laid = None if out is None else _laid(out)
+        key = (*map(_laid, values), laid)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._remember(key, values, out)
+        result = aiodev.empty(plan.shape, plan.dtype, values[plan.first].device) if out is None else out
+        if plan.kernel is not None:
+            args: list[Any] = [*values, result]
+            for position, shape in plan.views:
+                args[position] = args[position].reshape(shape)
+            for position, dtype in plan.numbers:
+                args[position] = dtype.type(args[position])
+            plan.kernel[*plan.over, aiodev.current_stream(result.device)](*args, *plan.lengths)
         return result
+
+    def _remember(self, key: tuple[Any, ...], values: Sequence[Any], out: aiodev.Array | None) -> _Plan:
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        plan = self._plans[key] = self._make_plan(values, out)
+        shape = plan.shape
+        if len(shape) == 1 and all(isinstance(value, aiodev.Array) and value.shape == shape for value in values):
+            given = tuple(value.dtype for value in values)
+            if plan.kernel is not None:
+                self._of_lines[*given, None if out is None else out.dtype] = plan.kernel, plan.dtype
+        return plan
 
     # Types
 
@@ -134,22 +163,29 @@ class Elementwise:
 
     # Launches
 
-    def _submit(self, values: Sequence[Operand], inputs: Sequence[DType], out: aiodev.Array) -> None:
+    def _make_plan(self, values: Sequence[Operand], out: aiodev.Array | None) -> _Plan:
+        arrays = [value for value in values if isinstance(value, aiodev.Array)]
+        inputs, dtype = self._types(values, arrays)
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        if out is not None:
+            self._check_out(out, shape, dtype)
+        first = next(k for k, value in enumerate(values) if isinstance(value, aiodev.Array))
+        if 0 in shape:
+            return _Plan(shape, dtype, first, None, (), (), (), ())
+        strides = _packed_strides(shape, dtype.itemsize) if out is None else out.strides
         laid = [(value.shape, value.strides) if isinstance(value, aiodev.Array) else None for value in values]
-        lengths, forms, shapes = plan_loop((*laid, (out.shape, out.strides)))
-        args: list[Any] = []
-        for value, shape, kind in zip(values, shapes, inputs, strict=False):
-            if not isinstance(value, aiodev.Array):
-                args.append(kind.type(value))
-            else:
-                args.append(value if value.shape == shape else value.reshape(shape))
-        args.append(out if out.shape == shapes[-1] else out.reshape(shapes[-1]))
-        kernel = self._kernel(len(lengths), forms, values, inputs)
-        over = lengths
+        lengths, forms, shapes = plan_loop((*laid, (shape, strides)))
+        given = [*(None if one is None else one[0] for one in laid), shape]
+        views = [
+            (k, wanted) for k, (own, wanted) in enumerate(zip(given, shapes, strict=True)) if own not in (None, wanted)
+        ]
+        numbers = [(k, kind) for k, (one, kind) in enumerate(zip(laid, inputs, strict=True)) if one is None]
+        over = lengths or (1,)
+        rest: tuple[int, ...] = ()
         if len(lengths) > 3:
-            over = (math.prod(lengths[:-2]), *lengths[-2:])
-            args += lengths[1:-2]
-        kernel[*(over or (1,)), aiodev.current_stream(out.device)](*args)
+            over, rest = (math.prod(lengths[:-2]), *lengths[-2:]), lengths[1:-2]
+        kernel = self._kernel(len(lengths), forms, values, inputs)
+        return _Plan(shape, dtype, first, kernel, over, tuple(views), tuple(numbers), rest)
 
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Operand], inputs: Sequence[DType]
@@ -162,6 +198,17 @@ class Elementwise:
             made = make_kernel(self.name, self.expressions[kind], self.operands, forms, casts, ndim, self._function)
             found = self._kernels.setdefault(key, made)
         return found
+
+
+def _laid(value: Any) -> Any:
+    """What of an operand matters to how it is computed with: the layout and the dtype of an array, a number's type."""
+    if isinstance(value, aiodev.Array):
+        return value.shape, value.strides, value.dtype
+    return value.dtype if isinstance(value, np.generic) else type(value)
+
+
+def _packed_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _cast(value: Operand, dtype: DType) -> str:

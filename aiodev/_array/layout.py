@@ -6,6 +6,7 @@ integers. Nothing here knows of memory.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Iterator, Sequence
@@ -70,6 +71,7 @@ def parse_shape(shape: Any) -> Shape:
     return found
 
 
+@functools.lru_cache(4096)
 def packed_strides(shape: Shape, itemsize: int) -> Shape:
     """Strides of rows after rows (C order), with no gaps."""
     strides, stride = [], itemsize

@@ -227,3 +227,23 @@ async def test_submission_does_not_wait() -> None:
         assert not stream.query()
         gate.open()
         assert (await x.numpy() == 2047).all()
+
+
+def test_a_layout_that_was_seen_before() -> None:
+    """The same shapes with other strides, other dtypes, other kinds of numbers, or another result are not taken for it."""
+    host = np.arange(6, dtype="f4").reshape(2, 3)
+    x = on_device(host)
+    other = on_device(host.reshape(3, 2)).T
+    for _ in range(2):
+        np.testing.assert_array_equal(kernels.add(x, x).numpy_blocking(), host + host)
+        np.testing.assert_array_equal(kernels.add(x, other).numpy_blocking(), host + host.reshape(3, 2).T)
+        np.testing.assert_array_equal(kernels.add(x, 2).numpy_blocking(), host + 2)
+        np.testing.assert_array_equal(kernels.add(2.5, x).numpy_blocking(), host + 2.5)
+        assert kernels.add(x, np.float64(2)).dtype == np.float64
+        out = aiodev.zeros((2, 6), np.float64, "cpu")
+        assert kernels.add(x, x, out=out[:, ::2]).dtype == np.float64
+        np.testing.assert_array_equal(out.numpy_blocking()[:, ::2], host + host)
+        with pytest.raises(TypeError, match="out"):
+            kernels.add(x, x, out=host)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="shape"):
+            kernels.add(x, x, out=aiodev.zeros(6, np.float32, "cpu"))
