@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from gpu_peers import DEVICE, bars, burst, core_launch, cupy_launch, finish, join, numba_launch, peer
+from gpu_peers import DEVICE, bars, burst, core_launch, cuda_stream, cupy_launch, finish, join, numba_launch, peer
 from harness import Bar, Case, Figure, Run
 
 import aiodev
@@ -173,11 +173,54 @@ async def room(run: Run) -> Figure:
     return Figure("the longest submission to a device that is full", "ms", values, note=note)
 
 
+async def timing(run: Run) -> Figure:
+    """What events say of a kernel of about a millisecond, alone on its stream, next to the host's clock around it."""
+    stream = aiodev.Stream(DEVICE, reserve=True)
+    rounds = 10 if run.smoke else 500_000
+    x = aiodev.ones(32, "f4", DEVICE)
+    await aiodev.synchronize(DEVICE)
+    await spin[32, stream](rounds, x)
+
+    async def ours() -> float:
+        start, end = aiodev.Event(enable_timing=True), aiodev.Event(enable_timing=True)
+        start.record(stream)
+        spin[32, stream](rounds, x)
+        end.record(stream)
+        await end
+        return start.elapsed_time(end) * 1e3
+
+    def host() -> float:
+        began = time.perf_counter()
+        spin[32, stream](rounds, x).synchronize_blocking()
+        return (time.perf_counter() - began) * 1e6
+
+    cases: dict[str, Case] = {"aiodev": ours, "clock of the host, launch and wait": host}
+
+    def theirs() -> Case:
+        torch = peer("torch")
+        theirs = torch.cuda.ExternalStream(cuda_stream(stream))
+
+        def case() -> float:
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record(theirs)
+            spin[32, stream](rounds, x)
+            end.record(theirs)
+            end.synchronize()
+            return float(start.elapsed_time(end)) * 1e3
+
+        return case
+
+    await join(cases, "torch's events", theirs)
+    values = await run.medians(cases)
+    return Figure("a kernel of about 1 ms by events", "µs", values, bars(values, Bar("torch's events", at_most=1.05)))
+
+
 FIGURES = {
     "launch-1": _launch(1),
     "launch-4": _launch(4),
     "launch-16": _launch(16),
     "query": query,
     "order": order,
+    "timing": timing,
     "room": room,
 }

@@ -1,6 +1,7 @@
 """Every kernel of the library compiles for sm_90.
 
-The kernels are recorded in a process of its own, whose library then never launches again what was not compiled.
+The kernels are recorded in processes of their own, whose libraries then never launch again what was not compiled: one for
+each core, of which each compiles a share.
 """
 
 from __future__ import annotations
@@ -11,29 +12,32 @@ from pathlib import Path
 
 import pytest
 
+from aiodev._core.config import available_cores
+
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
 
 ROOT = Path(__file__).parents[2]
 
 _PROGRAM = """
-import logging, warnings
+import logging, sys, warnings
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
 import library
 from aiodev._backends.cuda import compiler
 
 found, refused = library.recorded()
+share, shares = map(int, sys.argv[1:])
 failures = []
-for function, specs in found.items():
-    for spec in specs:
-        numbers = {argument.lstrip("A0123456789")[0] for argument in spec.arguments}
-        if spec.name in library.REAL and "c" in numbers:
-            continue
-        try:
-            compiler.compile_image(spec, (9, 0))
-        except Exception as error:
-            failures.append(f"{function} launches {spec.name}{spec.arguments}: {str(error)[-400:]}")
-print(sum(map(len, found.values())), "kernels of", len(found), "functions;", len(refused), "took no arguments")
+recorded = [(function, spec) for function, specs in found.items() for spec in specs]
+for function, spec in recorded[share::shares]:
+    numbers = {argument.lstrip("A0123456789")[0] for argument in spec.arguments}
+    if spec.name in library.REAL and "c" in numbers:
+        continue
+    try:
+        compiler.compile_image(spec, (9, 0))
+    except Exception as error:
+        failures.append(f"{function} launches {spec.name}{spec.arguments}: {str(error)[-400:]}")
+print(len(recorded), "kernels of", len(found), "functions;", len(refused), "took no arguments")
 print("\\n".join(failures))
 """
 
@@ -41,10 +45,20 @@ print("\\n".join(failures))
 def test_every_kernel_compiles() -> None:
     """What the library's functions launch, for real and complex numbers, becomes a cubin."""
     path = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]\n"
-    done = subprocess.run(
-        [sys.executable, "-c", path + _PROGRAM], capture_output=True, text=True, timeout=400, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    summary, _, failures = done.stdout.partition("\n")
-    assert not failures.strip(), failures
-    assert int(summary.split()[0]) > 100, summary
+    shares = min(8, available_cores())
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", path + _PROGRAM, str(share), str(shares)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for share in range(shares)
+    ]
+    outcomes = [(process, *process.communicate(timeout=400)) for process in running]
+    for process, said, error in outcomes:
+        assert process.returncode == 0, error[-3000:]
+        summary, _, failures = said.partition("\n")
+        assert not failures.strip(), failures
+        assert int(summary.split()[0]) > 100, summary
