@@ -1,13 +1,17 @@
 """Selecting, searching, and counting in bins.
 
 How much is selected, or how many values there are, depends on the data, and an array has its shape when it is made. So
-functions whose results have such a shape are coroutines: the device counts, the loop goes on, and what is awaited is arrays
+functions whose results have such a shape are awaited: the device counts, the loop goes on, and what is awaited is arrays
 whose contents are submitted, as those of any other function. Nothing else here waits for anything.
+
+All that reads the arguments is submitted by the call itself, into room for as much as there can be; when the count is known,
+that much is copied. So what is submitted after the call, but before the count is there, may write to the arguments.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,22 +101,34 @@ class _Selection:
         """How many; waits for the device."""
         return int((await self.starts[-1:].numpy())[0])
 
-    def places(self, count: int) -> aiodev.Array:
-        """Where they are."""
-        out = aiodev.empty(count, np.int64, self.mask.device)
+    def places(self) -> aiodev.Array:
+        """Where they are, and room for as many as there can be."""
+        room = aiodev.empty(self.mask.size, np.int64, self.mask.device)
+        if self.blocks:
+            bodies.select_places[self.blocks, self.stream](self.mask, self.starts, room)
+        return room
+
+    def values(self, x: aiodev.Array) -> aiodev.Array:
+        """The elements of ``x`` there, and room for as many as there can be."""
+        room = aiodev.empty(self.mask.size, x.dtype, x.device)
+        if self.blocks:
+            bodies.select_values[self.blocks, self.stream](self.mask, x, self.starts, room)
+        return room
+
+    def cut(self, room: aiodev.Array, count: int) -> aiodev.Array:
+        """What is in use of such room, in memory of its own."""
+        out = self.room(count, room.dtype)
         if count:
-            bodies.select_places[self.blocks, self.stream](self.mask, self.starts, out)
+            self.stream.copy(out, room[:count])
         return out
 
-    def values(self, x: aiodev.Array, count: int) -> aiodev.Array:
-        """The elements of ``x`` there."""
-        out = aiodev.empty(count, x.dtype, x.device)
-        if count:
-            bodies.select_values[self.blocks, self.stream](self.mask, x, self.starts, out)
-        return out
+    def room(self, count: int, dtype: Any) -> aiodev.Array:
+        """Memory on the stream of the call, whichever is current when the count is there."""
+        with self.stream:
+            return aiodev.empty(count, dtype, self.mask.device)
 
 
-async def select(condition: aiodev.Array, x: aiodev.Array, /) -> aiodev.Array:
+def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
     """The elements of ``x`` where ``condition`` is not 0, in C order: NumPy's ``x[condition]``.
 
     Waits until the device has counted them, without blocking the loop.
@@ -133,11 +149,15 @@ async def select(condition: aiodev.Array, x: aiodev.Array, /) -> aiodev.Array:
     if condition.shape != x.shape:
         raise ValueError(f"select: the condition has the shape {condition.shape}, x {x.shape}")
     selection = _Selection(_flat(condition))
-    flat = _flat(x)
-    return selection.values(flat, await selection.count())
+    room = selection.values(_flat(x))
+
+    async def found() -> aiodev.Array:
+        return selection.cut(room, await selection.count())
+
+    return found()
 
 
-async def nonzero(x: aiodev.Array, /) -> tuple[aiodev.Array, ...]:
+def nonzero(x: aiodev.Array, /) -> Coroutine[Any, Any, tuple[aiodev.Array, ...]]:
     """The indices, ``int64``, of the elements that are not 0, in C order: one array for each dimension. NaN is not 0.
 
     Waits until the device has counted them, without blocking the loop.
@@ -158,20 +178,25 @@ async def nonzero(x: aiodev.Array, /) -> tuple[aiodev.Array, ...]:
     if x.ndim == 0:
         raise ValueError("nonzero: an array of no dimensions has no indices")
     selection = _Selection(_flat(x))
-    count = await selection.count()
-    places = selection.places(count)
-    if x.ndim == 1:
-        return (places,)
-    found = []
-    for d, length in enumerate(x.shape):
-        index = aiodev.empty(count, np.int64, x.device)
-        if count:
-            bodies.part_of_place[count, selection.stream](math.prod(x.shape[d + 1 :]), length, places, index)
-        found.append(index)
-    return tuple(found)
+    room, shape = selection.places(), x.shape
+
+    async def found() -> tuple[aiodev.Array, ...]:
+        count = await selection.count()
+        places = selection.cut(room, count)
+        return (places,) if len(shape) == 1 else tuple(_part(selection, places, shape, d) for d in range(len(shape)))
+
+    return found()
 
 
-async def unique_values(x: aiodev.Array, /) -> aiodev.Array:
+def _part(selection: _Selection, places: aiodev.Array, shape: tuple[int, ...], d: int) -> aiodev.Array:
+    index = selection.room(places.size, np.int64)
+    if index.size:
+        inner = math.prod(shape[d + 1 :])
+        bodies.part_of_place[index.size, selection.stream](inner, shape[d], places, index)
+    return index
+
+
+def unique_values(x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
     """The different elements, in ascending order. Each NaN differs from every other.
 
     Waits until the device has counted them, without blocking the loop.
@@ -191,10 +216,15 @@ async def unique_values(x: aiodev.Array, /) -> aiodev.Array:
     (x,) = arrays_of("unique_values", x=x)
     ordered = sort(_flat(x))
     selection = _Selection(_firsts(ordered))
-    return selection.values(ordered, await selection.count())
+    room = selection.values(ordered)
+
+    async def found() -> aiodev.Array:
+        return selection.cut(room, await selection.count())
+
+    return found()
 
 
-async def unique_counts(x: aiodev.Array, /) -> UniqueCounts:
+def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
     """The different elements, and how often each occurs (``int64``); otherwise as :func:`unique_values`.
 
     Example:
@@ -208,11 +238,16 @@ async def unique_counts(x: aiodev.Array, /) -> UniqueCounts:
     (x,) = arrays_of("unique_counts", x=x)
     ordered = sort(_flat(x))
     selection = _Selection(_firsts(ordered))
-    count = await selection.count()
-    return UniqueCounts(selection.values(ordered, count), _gaps(selection, x.size, count))
+    room, starts, n = selection.values(ordered), selection.places(), x.size
+
+    async def found() -> UniqueCounts:
+        count = await selection.count()
+        return UniqueCounts(selection.cut(room, count), _gaps(selection, starts, n, count))
+
+    return found()
 
 
-async def unique_inverse(x: aiodev.Array, /) -> UniqueInverse:
+def unique_inverse(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueInverse]:
     """The different elements, and for each element of ``x`` its place among them, in the shape of ``x``.
 
     Otherwise as :func:`unique_values`.
@@ -225,11 +260,16 @@ async def unique_inverse(x: aiodev.Array, /) -> UniqueInverse:
         >>> asyncio.run(main())
         (array([10, 30]), array([1, 0, 1]))
     """
-    found = await _unique_all("unique_inverse", x)
-    return UniqueInverse(found.values, found.inverse_indices)
+    everything = _unique_all("unique_inverse", x)
+
+    async def found() -> UniqueInverse:
+        values, _, inverse, _ = await everything
+        return UniqueInverse(values, inverse)
+
+    return found()
 
 
-async def unique_all(x: aiodev.Array, /) -> UniqueAll:
+def unique_all(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueAll]:
     """The different elements; where in the flattened ``x`` each occurs first; the places of all; and how often each occurs.
 
     Otherwise as :func:`unique_values`.
@@ -242,10 +282,10 @@ async def unique_all(x: aiodev.Array, /) -> UniqueAll:
         >>> asyncio.run(main())
         [[10, 30], [1, 0], [1, 0, 1], [1, 2]]
     """
-    return await _unique_all("unique_all", x)
+    return _unique_all("unique_all", x)
 
 
-async def _unique_all(function: str, x: aiodev.Array) -> UniqueAll:
+def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll]:
     (x,) = arrays_of(function, x=x)
     flat = _flat(x)
     order = argsort(flat)
@@ -254,11 +294,14 @@ async def _unique_all(function: str, x: aiodev.Array) -> UniqueAll:
     inverse = aiodev.empty(x.size, np.int64, x.device)
     if x.size:
         bodies.number_pieces[selection.blocks, selection.stream](selection.mask, selection.starts, order, inverse)
-    count = await selection.count()
-    indices = selection.values(order, count)
-    return UniqueAll(
-        selection.values(ordered, count), indices, inverse.reshape(x.shape), _gaps(selection, x.size, count)
-    )
+    room, first, starts, shape = selection.values(ordered), selection.values(order), selection.places(), x.shape
+
+    async def found() -> UniqueAll:
+        count = await selection.count()
+        parts = selection.cut(room, count), selection.cut(first, count)
+        return UniqueAll(*parts, inverse.reshape(shape), _gaps(selection, starts, math.prod(shape), count))
+
+    return found()
 
 
 def _firsts(ordered: aiodev.Array) -> aiodev.Array:
@@ -268,10 +311,10 @@ def _firsts(ordered: aiodev.Array) -> aiodev.Array:
     return mask
 
 
-def _gaps(selection: _Selection, n: int, count: int) -> aiodev.Array:
-    out = aiodev.empty(count, np.int64, selection.mask.device)
+def _gaps(selection: _Selection, starts: aiodev.Array, n: int, count: int) -> aiodev.Array:
+    out = selection.room(count, np.int64)
     if count:
-        bodies.gaps[count, selection.stream](n, selection.places(count), out)
+        bodies.gaps[count, selection.stream](n, starts[:count], out)
     return out
 
 
@@ -313,6 +356,8 @@ def searchsorted(
     if common == np.float16:
         common = np.dtype(np.float32)
     if sorter is not None:
+        if sorter.shape != x1.shape:
+            raise ValueError(f"searchsorted: sorter has the shape {sorter.shape}, x1 {x1.shape}")
         x1 = take(x1, sorter)
     x1, values = (x if x.dtype == common else astype(x, common) for x in (x1, x2))
     out = aiodev.empty(x2.shape, np.int64, x2.device)
@@ -424,8 +469,8 @@ def _sample_selection(dtype: Any) -> None:
     x = aiodev.ones(4, dtype=dtype)
     for mask in (x, aiodev.ones(4, dtype=np.bool_)):
         selection = _Selection(mask)
-        selection.values(x, 4)
-    places = selection.places(4)
+        selection.values(x)
+    places = selection.places()
     bodies.part_of_place[4, selection.stream](1, 4, places, aiodev.empty(4, np.int64))
 
 
@@ -436,9 +481,9 @@ def _sample_unique(dtype: Any) -> None:
     selection = _Selection(_firsts(ordered))
     inverse = aiodev.empty(4, np.int64)
     bodies.number_pieces[1, selection.stream](selection.mask, selection.starts, order, inverse)
-    selection.values(ordered, 4)
-    selection.values(order, 4)
-    _gaps(selection, 4, 4)
+    selection.values(ordered)
+    selection.values(order)
+    _gaps(selection, selection.places(), 4, 4)
 
 
 def _sample_histogram(dtype: Any) -> None:
