@@ -23,6 +23,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     load_fence,
     put,
     sem_post,
+    store,
     store_fence,
 )
 from aiodev._backends.cpu.native.waiting import notify
@@ -31,6 +32,7 @@ from aiodev._backends.cuda.layout import (
     D_NEXT,
     D_SEMAPHORE,
     D_SLEEP,
+    F_WRITE,
     KIND_DRIVER,
     KIND_KERNEL,
     KIND_LOST,
@@ -41,10 +43,13 @@ from aiodev._backends.cuda.layout import (
     Q_LAST_SHADOW,
     Q_LAUNCHES,
     Q_SHADOW,
+    Q_SHADOW_FROM,
     Q_STATUS,
+    Q_STREAM,
     WINDOW,
 )
 from aiodev._backends.cuda.native.compile import inner
+from aiodev._backends.cuda.native.driver import call
 
 
 @inner
@@ -148,3 +153,31 @@ def lose(queue, device, submitted):
     if first <= submitted:
         open_fault(queue, first, KIND_LOST, get(device + D_LOST), 0, 0, 0)
     complete(queue, submitted)
+
+
+@inner
+def write_completion(queue, device, value, shadowed):
+    """Have the stream say that operation ``value`` is done, once it is: to the timeline, or for the host to look at first."""
+    stream = get(queue + Q_STREAM)
+    completed = load(queue + Q_COMPLETED)
+    last = get(queue + Q_LAST_SHADOW)
+    place = queue + Q_COMPLETED
+    if shadowed or completed < last:
+        if completed >= last:
+            store(queue + Q_SHADOW_FROM, value)  # in this order, for those who wait for us
+        store(queue + Q_LAST_SHADOW, value)
+        place = queue + Q_SHADOW
+    status = call(get(device + F_WRITE), stream, place, value, 0)
+    if status != 0:
+        # Whatever the status: an operation whose completion nobody would learn of must not be waited for.
+        compare_exchange(device + D_LOST, 0, status)
+
+
+@inner
+def pass_on(queue, device, value):
+    """Complete operation ``value``, which needs nothing of the device, in its turn."""
+    if load(queue + Q_COMPLETED) == value - 1:
+        complete(queue, value)
+    else:
+        write_completion(queue, device, value, False)
+    return True
