@@ -379,6 +379,7 @@ def histogram(
     """How many elements there are in each of some bins, and the edges of the bins.
 
     A bin has its left edge and not its right one, but for the last, which has both. What is in no bin, NaN too, does not count.
+    Without a range, a NaN or an infinity among the elements makes edges of no use: nothing is counted then.
     Values are compared as ``float64``. The result does not depend on the number of threads. Submits to the current stream.
 
     Args:

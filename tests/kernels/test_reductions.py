@@ -162,7 +162,7 @@ def test_half_precision() -> None:
     x, wide = on_device(host), host.astype("f8")
     assert kernels.sum(on_device(np.full(5000, 1, "f2"))).numpy_blocking() == 5000
     for axis in (0, 1):
-        for name in ("sum", "mean", "var", "min", "max"):
+        for name in ("sum", "var", "max"):
             with np.errstate(over="ignore"):
                 expected = getattr(np, name)(wide, axis=axis).astype("f2")
             found = getattr(kernels, name)(x, axis=axis)
