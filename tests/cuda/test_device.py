@@ -208,3 +208,65 @@ async def test_library(name: str, device: aiodev.Device) -> None:
     here = function(*(aiodev.asarray(a, device=device) for a in arguments))
     there = function(*(aiodev.asarray(a, device="cpu") for a in arguments))
     np.testing.assert_allclose(await here.numpy(), await there.numpy(), rtol=2e-5)
+
+
+@pytest.mark.parametrize("code", ["f2", "f4", "f8", "c8", "c16", "i4"])
+async def test_products(code: str, device: aiodev.Device) -> None:
+    """Through cuBLAS where it is installed: plain, transposed, sliced, stacked; integers by a kernel."""
+    chance = np.random.default_rng(3)
+    a, b = ((chance.random((3, 130, 70)) * 4).astype(code) for _ in range(2))
+    on_a, on_b = (aiodev.asarray(x, device=device) for x in (a, b))
+    tolerance = {"f2": 2e-2, "f8": 1e-12, "c16": 1e-12}.get(code, 2e-5)
+    with aiodev.Stream(device):
+        stacked = await kernels.matmul(on_a, on_b.transpose(0, 2, 1)).numpy()
+        sliced = await kernels.matmul(on_a[0].T, on_b[1, :, 10:20]).numpy()
+    wide = np.result_type(code, "f4") if code == "f2" else np.dtype(code)
+    expected = a.astype(wide) @ b.astype(wide).transpose(0, 2, 1)
+    np.testing.assert_allclose(stacked, expected, rtol=tolerance)
+    np.testing.assert_allclose(sliced, a[0].astype(wide).T @ b[1, :, 10:20].astype(wide), rtol=tolerance)
+
+
+def _torch() -> Any:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device")
+    return torch
+
+
+async def test_a_stream_of_torch(device: aiodev.Device) -> None:
+    """Torch's stream as one of ours: what both submit to it is done in the order in which it was submitted."""
+    torch = _torch()
+    theirs = torch.cuda.Stream()
+    ours = aiodev.Stream(device, external=theirs.cuda_stream)
+    with ours:
+        x = aiodev.ones(100_000, "f4", device)
+        await axpy.compile(1, x, x, x)
+        await ours.synchronize()
+        shared = torch.from_dlpack(x)
+        for _ in range(50):
+            axpy[100_000, ours](1, x, x, x)  # twice as much
+            with torch.cuda.stream(theirs):
+                shared.sub_(1.0)
+        assert (await x.numpy() == 1).all()
+        assert ours.__cuda_stream__() == (0, theirs.cuda_stream)
+
+
+async def test_torch_captures_beside_us(device: aiodev.Device) -> None:
+    """A graph that torch captures is whole although our threads ask after our work meanwhile."""
+    torch = _torch()
+    t = torch.zeros(1000, device="cuda")
+    x = aiodev.zeros(1 << 24, "f4", device)
+    await axpy.compile(1, x, x, x)
+    for _ in range(200):
+        last = axpy[x.size](1, x, x, x)
+    waiting = asyncio.ensure_future(last.synchronize())
+    await asyncio.sleep(0)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        t.add_(1)
+        await asyncio.sleep(0.05)  # long enough for a look at the device's health
+        t.add_(1)
+    await waiting
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (t == 2).all()
