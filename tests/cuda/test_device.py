@@ -215,9 +215,9 @@ async def test_products(code: str, device: aiodev.Device) -> None:
     """Through cuBLAS where it is installed: plain, transposed, sliced, stacked; integers by a kernel."""
     chance = np.random.default_rng(3)
     a, b = ((chance.random((3, 130, 70)) * 4).astype(code) for _ in range(2))
-    on_a, on_b = (aiodev.asarray(x, device=device) for x in (a, b))
     tolerance = {"f2": 2e-2, "f8": 1e-12, "c16": 1e-12}.get(code, 2e-5)
     with aiodev.Stream(device):
+        on_a, on_b = (aiodev.asarray(x, device=device) for x in (a, b))
         stacked = await kernels.matmul(on_a, on_b.transpose(0, 2, 1)).numpy()
         sliced = await kernels.matmul(on_a[0].T, on_b[1, :, 10:20]).numpy()
     wide = np.result_type(code, "f4") if code == "f2" else np.dtype(code)
