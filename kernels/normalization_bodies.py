@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import aiodev
+from aiodev.kernels.reduction_elements import larger
 from aiodev.lang import exp
 
 __all__ = [
@@ -53,8 +54,8 @@ def largest(x: Any) -> Any:
         m7 = e[7] if e[7] > m7 else m7
     for k in range(8 * eights, x.size):
         m0 = x[k] if x[k] > m0 else m0
-    m0, m1, m2, m3 = max(m0, m4), max(m1, m5), max(m2, m6), max(m3, m7)
-    return max(max(m0, m1), max(m2, m3))
+    m0, m1, m2, m3 = larger(m4, m0), larger(m5, m1), larger(m6, m2), larger(m7, m3)
+    return larger(larger(m1, m0), larger(m3, m2))
 
 
 def exponentials(x: Any, out: Any, top: Any) -> Any:

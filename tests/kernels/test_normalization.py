@@ -144,6 +144,16 @@ def test_normalisations(drawn: Any, weighted: bool, shifted: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_half_precision(axis: int) -> None:
+    """Stored in half precision, computed in single: some units in the last place of the largest result."""
+    host = np.linspace(-3, 3, 60).reshape(3, 20).astype("f2")
+    check(kernels.softmax(on_device(host), axis=axis), reference_softmax(host, axis), "f2", 4, 0.1)
+    wide = host.astype("f8")
+    layer = (wide - wide.mean(axis, keepdims=True)) / np.sqrt(wide.var(axis, keepdims=True) + 1e-5)
+    check(kernels.layer_norm(on_device(host), axis=axis), layer, "f2", 4, 1)
+
+
 def test_variance_does_not_cancel() -> None:
     """A large mean takes no digits from the variance beyond those that the numbers lack."""
     host = 1e8 + np.random.default_rng(3).standard_normal((2, 1000))
