@@ -45,6 +45,30 @@ def test_a_queue_waits_for_a_foreign_stream(backend: CUDABackend, foreign: int) 
     backend.destroy_queue(queue)
 
 
+def test_events_are_used_again(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
+    """Waiting for a foreign stream makes no event where an earlier one is free; one that a shut gate keeps from use is not."""
+    queue, _ = backend.create_queue(0, 0, False)
+    for _ in range(3):
+        backend.wait_foreign(queue, foreign)
+    made = driver.count("cuEventCreate")
+    for _ in range(20):
+        last = backend.wait_foreign(queue, foreign)
+    assert backend.spin(queue, last, SECOND) and driver.count("cuEventCreate") == made
+    _, gate = backend.gate(queue)
+    for _ in range(5):
+        last = backend.wait_foreign(queue, foreign)
+    found = driver.count("cuEventCreate") - made
+    assert found > 0
+    backend.open_gate(gate, False)
+    assert backend.spin(queue, last, SECOND)
+    backend.destroy_queue(queue)
+    other, _ = backend.create_queue(0, 0, False)
+    for _ in range(20):
+        last = backend.wait_foreign(other, foreign)
+    assert backend.spin(other, last, SECOND) and driver.count("cuEventCreate") - made == found
+    backend.destroy_queue(other)
+
+
 def test_a_foreign_stream_waits_for_a_queue(backend: CUDABackend, foreign: int) -> None:
     """For a value that is on its way; behind a shut gate the answer is no, and the caller waits by itself."""
     queue, _ = backend.create_queue(0, 0, False)

@@ -46,6 +46,8 @@ class _Device:
         #: Queues to be used again, by priority and whether they have a CUstream of their own.
         self.pools: dict[tuple[int, bool], deque[int]] = defaultdict(deque)
         self.adopted: deque[int] = deque()  #: queues to be used again with another library's CUstream
+        #: Events that were recorded on other libraries' streams, by the queue and the number of what waits for them.
+        self.events: deque[tuple[int, int, int]] = deque()
         self.slots: dict[int, list[int]] = defaultdict(list)
         self.used: dict[int, int] = defaultdict(int)
         self._records: deque[int] = deque()
@@ -286,9 +288,23 @@ class CUDAExecutor:
         doing = f"ordering a stream of cuda:{device.index} after another library's"
         with self.driver.bound(device.context):
             self._refuse_captured(stream, doing)
-            event = self.driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
+            event = self._event(device, doing)
             self.driver.call("cuEventRecord", event, stream, doing=doing)
-        return self._wait_event(queue, event)  # type: ignore[no-any-return]
+        value: int = self._wait_event(queue, event)
+        device.events.append((queue, value, event))
+        return value
+
+    def _event(self, device: _Device, doing: str) -> int:
+        """An event that no wait needs any more: the driver has been told of the one that was for it. Needs the context."""
+        with self._lock:
+            if device.events:
+                queue, value, event = device.events[0]
+                words = words_at(queue, layout.QUEUE_BYTES // 8)
+                # Numbers begin anew when a queue is used again, which it is when all was handed on.
+                if words[layout.Q_ISSUED // 8] >= value or words[SUBMITTED] < value:
+                    device.events.popleft()
+                    return event
+        return self.driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
 
     def _refuse_captured(self, stream: int, doing: str) -> None:
         capturing = ctypes.c_int()

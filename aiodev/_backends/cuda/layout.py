@@ -118,13 +118,12 @@ DRIVER: Final = (
     "cuEventRecord",
     "cuEventSynchronize",
     "cuStreamWaitEvent",
-    "cuEventDestroy",
     "cuMemcpyPeerAsync",
     "cuThreadExchangeStreamCaptureMode",
 )
 (
     F_CTX_GET, F_CTX_SET, F_LAUNCH, F_WRITE, F_WAIT, F_COPY, F_SET8, F_SET16, F_SET32, F_SET2D, F_HOST, F_QUERY,
-    F_POINTER, F_RECORD, F_EVENT_WAIT, F_WAIT_EVENT, F_EVENT_DESTROY, F_COPY_PEER,
+    F_POINTER, F_RECORD, F_EVENT_WAIT, F_WAIT_EVENT, F_COPY_PEER,
     F_CAPTURE_MODE,
 ) = range(D_FUNCTIONS, D_FUNCTIONS + 8 * len(DRIVER), 8)  # fmt: skip
 

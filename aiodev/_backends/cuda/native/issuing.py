@@ -30,7 +30,6 @@ from aiodev._backends.cuda.layout import (
     E_GRID,
     E_NDIM,
     E_TEAM,
-    F_EVENT_DESTROY,
     F_HOST,
     F_LAUNCH,
     F_SET32,
@@ -202,9 +201,8 @@ def wait(queue, device, value, other, target, failed):
 
 @inner
 def wait_for_event(queue, device, value, event):
-    """Wait for what another library's stream had been given when the event was recorded on it; the event is used up."""
+    """Wait for what another library's stream had been given when the event was recorded on it."""
     status = call(get(device + F_WAIT_EVENT), get(queue + Q_STREAM), event, 0)
-    call(get(device + F_EVENT_DESTROY), event)
     if status != 0:
         driver_failed(queue, device, value, status)
     write_completion(queue, device, value, False)

@@ -221,7 +221,7 @@ def call_native(queue, block):
 
 @exported(int64(int64, int64))
 def wait_event(queue, event):
-    """Append a wait for an event of the driver's, which is used up; returns its value."""
+    """Append a wait for an event of the driver's, which may be recorded again once this is handed on; returns its value."""
     return submit(queue, OP_EVENT, event, 0, 0, 0, 0)
 
 
