@@ -84,26 +84,24 @@ from aiodev.kernels.elementwise import (
     trunc,
 )
 from aiodev.kernels.fusion import Fused, binary_transform, fused, unary_transform
+from aiodev.kernels.histograms import histogram
 from aiodev.kernels.indexing import put, scatter_add, take, take_along_axis
 from aiodev.kernels.joins import concat, pad, repeat, roll, stack, tile
 from aiodev.kernels.normalization import layer_norm, log_softmax, rms_norm, softmax
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
 from aiodev.kernels.reductions import all, any, argmax, argmin, max, mean, min, prod, std, sum, var
 from aiodev.kernels.scans import cumulative_prod, cumulative_sum
-from aiodev.kernels.searching import (
+from aiodev.kernels.searching import nonzero, searchsorted, select
+from aiodev.kernels.sorting import argsort, sort
+from aiodev.kernels.unique import (
     UniqueAll,
     UniqueCounts,
     UniqueInverse,
-    histogram,
-    nonzero,
-    searchsorted,
-    select,
     unique_all,
     unique_counts,
     unique_inverse,
     unique_values,
 )
-from aiodev.kernels.sorting import argsort, sort
 from aiodev.kernels.views import (
     broadcast_arrays,
     broadcast_to,
