@@ -137,6 +137,41 @@ async def test_exceptions(place: str, kind: type[Exception], device: aiodev.Devi
         assert (await out.numpy() == 1).all()
 
 
+async def test_teams(device: aiodev.Device) -> None:
+    """A body that a block's threads run together shares memory and meets at barriers, for more rows than blocks."""
+    cuda = pytest.importorskip("numba.cuda")
+    single = np.float32
+
+    @aiodev.kernel
+    def row_sums(i: int, x: Any, out: Any) -> None:
+        out[i] = 0
+
+    @row_sums.implementation("cuda", block=128, grid=50, team=True)
+    def row_sums_cuda(i: int, x: Any, out: Any) -> None:
+        parts = cuda.shared.array(128, single)
+        thread = cuda.threadIdx.x
+        k = thread
+        total = single(0)
+        while k < x.shape[1]:
+            total += x[i, k]
+            k += 128
+        parts[thread] = total
+        cuda.syncthreads()
+        step = 64
+        while step > 0:
+            if thread < step:
+                parts[thread] += parts[thread + step]
+            cuda.syncthreads()
+            step //= 2
+        if thread == 0:
+            out[i] = parts[0]
+
+    x = np.random.default_rng(3).random((1001, 777), dtype="f4")
+    out = aiodev.zeros(1001, "f4", device)
+    await row_sums[1001](aiodev.asarray(x, device=device), out)
+    np.testing.assert_allclose(await out.numpy(), x.sum(1), rtol=1e-5)
+
+
 async def test_the_same_bits_as_the_cpu(device: aiodev.Device) -> None:
     """One seed gives one sequence, on every device."""
     for draw in (kernels.random.random_raw, kernels.random.random):
