@@ -10,7 +10,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -71,3 +75,34 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     parameters = {**signature.parameters, "anyio_backend": fixture}
     run.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
     return run
+
+
+#: Set in the process that compiles ahead.
+AHEAD = "AIODEV_TESTS_COMPILE_AHEAD"
+LIBRARY = Path(__file__).parent / "kernels"
+_ahead: list[subprocess.Popen[bytes]] = []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where everything is tested, run the library's tests in the background, too, for the kernels that they leave in the cache.
+
+    Compiling is most of what those tests take, and one kernel after the other keeps one core busy. What they come to there
+    does not count: they run again.
+    """
+    library = sum(LIBRARY in item.path.parents for item in session.items)
+    if AHEAD in os.environ or library < 300 or len(session.items) - library < 1000 or (os.cpu_count() or 1) < 2:
+        return
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(LIBRARY)]
+    _ahead.append(
+        subprocess.Popen(
+            command, env={**os.environ, AHEAD: "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            cwd=session.config.rootpath, start_new_session=True,
+        )
+    )  # fmt: skip
+
+
+def pytest_sessionfinish() -> None:
+    """End it, should it not have ended."""
+    for process in _ahead:
+        process.terminate()
+        process.wait()
