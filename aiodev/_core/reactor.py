@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
 
-_PROBE_NS = 4_000  # the spin to try after a pause in spinning
-_PROBE_EVERY = 32  # waits of a timeline that does not spin
+_PROBE_NS = 4_000  # the shortest spin to try after a pause in spinning; each probe in vain doubles the next
+_PROBES = 4  # until that begins again
+_PROBE_EVERY = 16  # waits of a timeline that does not spin
 
 
 class AsyncioReactor:
@@ -261,20 +262,22 @@ def spin(timeline: Timeline, value: int) -> bool:
 
     Where tasks are parked on the timeline already, others have their turn first: no spin.
     """
-    duration = timeline.spin_ns
+    known = timeline.spin_ns
     if timeline.parked:
         return False
-    if duration == 0:
-        timeline.spin_skips += 1
-        if timeline.spin_skips % _PROBE_EVERY or settings.spin_us == 0:
-            return False
-        duration = _PROBE_NS
     cap = settings.spin_us * 1000
+    duration = known
+    if known == 0:
+        timeline.spin_skips += 1
+        probe, left = divmod(timeline.spin_skips, _PROBE_EVERY)
+        if left or cap == 0:
+            return False
+        duration = min(cap, _PROBE_NS << probe % _PROBES)
     if timeline.entry.backend.spin(timeline.queue, value, duration):
-        if duration < cap:
+        if known < cap:
             timeline.spin_ns = min(cap, 2 * duration)
         return True
-    timeline.spin_ns = duration // 2 if duration > _PROBE_NS // 2 else 0
+    timeline.spin_ns = known // 2 if known > _PROBE_NS // 2 else 0
     return False
 
 

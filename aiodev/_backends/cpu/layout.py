@@ -79,7 +79,7 @@ W_SPIN: Final = 8  #: how long to look for work before sleeping, ns; learned
 W_SPIN_CAP: Final = 16
 W_PENALTY: Final = 24  #: idle periods left in which not to spin, since the core was taken
 W_SCRATCH: Final = 32  #: two words for an entry's result and excinfo
-W_IDLE: Final = 48  #: when we ran out of work, if we have looked around since; else 0
+W_IDLE: Final = 48  #: when we ran out of work and began to look around, or 0
 W_SEMAPHORE: Final = 64
 WORKER_BYTES: Final = 128
 

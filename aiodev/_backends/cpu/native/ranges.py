@@ -7,6 +7,7 @@ from aiodev._backends.cpu.layout import (
     D_OPEN,
     D_READY_HEAD,
     D_STOP,
+    D_WORKERS,
     E_CODE,
     E_COST,
     E_USES,
@@ -44,10 +45,16 @@ from aiodev._backends.cpu.native.scheduling import announce, lock, outranked, un
 
 #: A kernel that is expected to take less than this (ps) runs in one call, on one worker.
 SERIAL_BELOW = 20_000_000
-#: A range is claimed in pieces of about this long (ps): long enough to hide the claim, short enough to be preempted.
+#: No piece of a range takes much longer than this (ps), so that more urgent work need not wait.
 PIECE = 50_000_000
+#: No piece is smaller than this part of that: a claim takes a cache line from another core.
+PARTS = 16
+#: Pieces begin at multiples of this many indices, for whole vectors and cache lines.
+GRAIN = 64
 #: A worker that is alone with a range lets waiting streams of the same priority go first after this long (ns).
 TIME_SLICE = 2_000_000
+#: A worker offers its core to others this often (ns).
+YIELD_EVERY = 50_000
 
 
 @inner
@@ -68,14 +75,13 @@ def run_kernel(device, worker, queue, record):
         start = measure(worker, queue, record, size)
     if start == size or get(queue + Q_RANGE_STATUS) != 0:
         return True
-    piece = max(1, PIECE // max(1, get(entry + E_COST)))
-    if piece >= size - start:
-        # Nothing to share. A helper could only take the work, and its data, from one core to another.
+    most = max(1, PIECE // max(1, get(entry + E_COST)))
+    if size - start <= max(1, most // PARTS):  # nothing to share: a helper could only take it, and its data, from our core
         begin = now()
         run_piece(worker, queue, record, start, size)
         note_cost(entry, (now() - begin) * 1000 // (size - start))
         return True
-    open_range(queue, start, size, piece)
+    open_range(queue, start, size, most)
     return join_range(device, worker, queue)
 
 
@@ -84,12 +90,12 @@ def measure(worker, queue, record, size):
     """Run growing pieces until enough time was seen to know what an index costs; returns where it stopped."""
     entry = get(record + R_A)
     begin = now()
-    lo, piece, elapsed = 0, 1, 0
+    lo, elapsed = 0, 0
     while lo < size and elapsed * 1000 < SERIAL_BELOW and get(queue + Q_RANGE_STATUS) == 0:
-        hi = min(size, lo + piece)
+        hi = min(size, max(1, 4 * lo))
         run_piece(worker, queue, record, lo, hi)
         elapsed = now() - begin
-        lo, piece = hi, 4 * piece
+        lo = hi
     note_cost(entry, elapsed * 1000 // lo)
     return lo
 
@@ -135,10 +141,13 @@ def join_range(device, worker, queue):
     record = get(queue + Q_CURSOR)
     entry = get(record + R_A)
     size = get(queue + Q_RANGE_SIZE)
+    shares = 2 * get(get(queue + Q_HELPERS) + D_WORKERS)
     begin = now()
     before = begin
+    yielded = begin
     while True:
-        piece = load(queue + Q_RANGE_CHUNK)
+        most = load(queue + Q_RANGE_CHUNK)
+        piece = whole(max(most // PARTS, min(most, (size - load(queue + Q_RANGE_NEXT)) // shares)))
         lo = fetch_add(queue + Q_RANGE_NEXT, piece)
         if lo >= size:
             break
@@ -150,14 +159,22 @@ def join_range(device, worker, queue):
         after = now()
         elapsed, before = (after - before) * 1000, after
         note_cost(entry, elapsed // (hi - lo))
-        if elapsed < PIECE // 2:
-            store(queue + Q_RANGE_CHUNK, 2 * piece)
-        elif elapsed > 4 * PIECE and piece > 1:
-            store(queue + Q_RANGE_CHUNK, piece // 2)
-        sched_yield()  # an event loop whose timer is due may be waiting for this core
+        if piece == whole(most) and elapsed < PIECE // 2:
+            store(queue + Q_RANGE_CHUNK, 2 * most)
+        elif elapsed > 4 * PIECE and most > 1:
+            store(queue + Q_RANGE_CHUNK, most // 2)
+        if after - yielded > YIELD_EVERY:
+            sched_yield()  # an event loop whose timer is due may be waiting for this core
+            yielded = after
         if should_leave(device, queue, after - begin):
             break
     return leave_range(queue)
+
+
+@inner
+def whole(piece):
+    """``piece`` indices, or somewhat fewer, so that pieces begin where vectors and cache lines do."""
+    return piece - piece % GRAIN if piece > GRAIN else max(1, piece)
 
 
 @inner

@@ -38,6 +38,7 @@ from aiodev._backends.cpu.layout import (
     R_BYTES,
     R_C,
     R_OPERATION,
+    W_IDLE,
     W_NEXT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
@@ -86,6 +87,8 @@ def finish(device, worker, queue, record, value):
     known = load(queue + Q_PENDING)
     if known == owed and look_around(device, worker, queue, owed):
         known = load(queue + Q_PENDING)
+        if known > owed:
+            put(worker + W_IDLE, 0)
     if known > owed:
         put(queue + Q_KNOWN, known)
         return True

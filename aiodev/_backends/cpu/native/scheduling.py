@@ -48,7 +48,7 @@ from aiodev._backends.cpu.native.intrinsics import (
 #: A spin loop that saw no clock for this long (ns) was not running: its core was taken.
 PREEMPTED = 50_000
 #: Idle periods without spinning after that.
-PENALTY = 32
+PENALTY = 8
 
 
 @inner
@@ -162,7 +162,7 @@ def unlink_range(device, queue):
 @inner
 def find_work(device, worker):
     """Take work, looking for a while and then sleeping until there is some; 0 when the device stops."""
-    idle_since = get(worker + W_IDLE)  # not 0 when we have already looked around in vain
+    looking = True
     while True:
         lock(device + D_LOCK)
         if get(device + D_STOP) != 0:
@@ -175,14 +175,11 @@ def find_work(device, worker):
                 sleeper = pop_sleeper(device)
             unlock(device + D_LOCK)
             wake_worker(sleeper)
-            if idle_since != 0:
-                put(worker + W_IDLE, 0)
-                learn(worker, now() - idle_since)
+            learn(worker)
             return work
-        if idle_since == 0:
+        if looking:
             unlock(device + D_LOCK)
-            look_around(device, worker, 0, 0)
-            idle_since = get(worker + W_IDLE)
+            looking = look_around(device, worker, 0, 0)
             continue
         put(worker + W_NEXT, get(device + D_SLEEPERS))
         put(device + D_SLEEPERS, worker)
@@ -193,34 +190,30 @@ def find_work(device, worker):
 
 @inner
 def look_around(device, worker, queue, owed):
-    """Spin for as long as this worker has learnt that it pays, one worker of a device at a time.
+    """Spin for as long as this worker has learnt that it pays, counted from when it ran out of work; whether there is any.
 
-    ``queue`` is 0, or a queue in our hands, all ``owed`` pending operations of which are done: then True means that it got
-    another one. Keeping hold of it saves its submitter and us the way over the ready list.
+    ``queue`` is 0, or a queue in our hands, all ``owed`` pending operations of which are done: what there is may be another
+    one of it. Keeping hold of it saves its submitter and us the way over the ready list.
     """
-    begin = now()
-    put(worker + W_IDLE, begin)
+    time = now()
+    if get(worker + W_IDLE) == 0:
+        put(worker + W_IDLE, time)
     if get(worker + W_PENALTY) > 0:
-        put(worker + W_PENALTY, get(worker + W_PENALTY) - 1)
         return False
-    spin = get(worker + W_SPIN)
-    if spin == 0:
+    until = get(worker + W_IDLE) + get(worker + W_SPIN)
+    if time >= until:
         return False
-    found = False
-    if fetch_add(device + D_SPINNERS, 1) == 0:
-        seen = begin
-        while not watch(device, queue, owed):
-            time = now()
-            if time - seen > PREEMPTED:
-                put(worker + W_PENALTY, PENALTY)
-                break
-            if time - begin >= spin:
-                break
-            seen = time
-        found = queue != 0 and load(queue + Q_PENDING) > owed
+    fetch_add(device + D_SPINNERS, 1)
+    found = watch(device, queue, owed)
+    while not found:
+        seen, time = time, now()
+        if time - seen > PREEMPTED:
+            put(worker + W_PENALTY, PENALTY)
+            break
+        if time >= until:
+            break
+        found = watch(device, queue, owed)
     fetch_add(device + D_SPINNERS, -1)
-    if found:
-        put(worker + W_IDLE, 0)
     return found
 
 
@@ -237,18 +230,20 @@ def watch(device, queue, owed):
 
 
 @inner
-def learn(worker, idle):
+def learn(worker):
     """Adapt the spin to how long work took to come: spin for what tends to come soon, sleep through the rest."""
+    since = get(worker + W_IDLE)
+    if since == 0:
+        return
+    put(worker + W_IDLE, 0)
+    put(worker + W_PENALTY, max(0, get(worker + W_PENALTY) - 1))
+    idle = now() - since
     cap = get(worker + W_SPIN_CAP)
     spin = get(worker + W_SPIN)
     if idle <= cap:
-        wanted = min(cap, 2 * idle + 5_000)
-        if wanted > spin:
-            put(worker + W_SPIN, wanted)
-    elif spin > 1_000:
-        put(worker + W_SPIN, spin - spin // 4)
+        put(worker + W_SPIN, max(spin, min(cap, 2 * idle + 5_000)))
     else:
-        put(worker + W_SPIN, 0)
+        put(worker + W_SPIN, spin - spin // 4 if spin > 1_000 else 0)
 
 
 @inner
