@@ -5,8 +5,10 @@ value and a number to the result. What is combined is wide (``int64``, ``float64
 end. Largest and least are found among integers that are in the order of the floats they stand for, with NaN on top: such a
 loop needs no branch, and the compiler keeps it in vectors.
 
-The order of a sum follows from the shape alone: blocks of :data:`BLOCK` elements, each in several partial sums, then the blocks
-one after the other. It does not depend on how many threads there are.
+The order of a sum follows from the shape alone: blocks of :data:`BLOCK` elements, of pieces that are each several partial
+sums, then the blocks one after the other. It does not depend on how many threads there are.
+
+A core reads ahead by itself, but not as far as memory is away: what is read in order is asked for some pieces earlier.
 """
 
 # The bodies that are made here are numba's to type.
@@ -21,27 +23,32 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.reduction_elements import larger
+from aiodev.lang import prefetch
 
 __all__ = [
+    "AHEAD",
     "BLOCK",
     "COLUMNS",
+    "PIECE",
     "ROWS",
-    "SPAN",
     "Kernels",
     "Places",
+    "Plain",
     "Spread",
     "make_kernels",
     "make_places",
-    "make_scan",
     "make_spread",
+    "named_kernel",
 ]
 
 #: Elements that one index of a launch takes of a long row.
 BLOCK = 1 << 14
-#: Elements whose largest is found at once where its place is wanted.
-SPAN = 1 << 10
+#: Bytes that are read between two requests for more, and how far ahead of them those are.
+PIECE, AHEAD = 1 << 10, 12 << 10
 #: Columns that are reduced side by side, at most, and rows at a time.
-COLUMNS, ROWS = 1 << 11, 1 << 7
+COLUMNS, ROWS = 1 << 10, 1 << 7
+#: Bytes of each of four rows that are read between two requests for more, and the columns from which on that is worth it.
+WIDTH, SHORT = 1 << 9, 64
 
 _SUMS = frozenset({"reassoc", "contract"})
 Plain = Callable[..., Any]
@@ -84,27 +91,43 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain) -> Kerne
     Their loops run over slices: an index that may be negative, as far as the compiler knows, would keep them out of vectors.
     """
 
-    def fold(x, total):
+    def fold_piece(x, total):
         for k in range(x.size):
             total = combine(total, load(x[k]))
+        return total
+
+    def fold(x, lo, hi, identity):
+        step = PIECE // x.itemsize
+        total = identity
+        for start in range(lo, hi, step):
+            stop = min(start + step, hi)
+            look_ahead(x, start, stop)
+            total = combine(total, fold_piece(x[start:stop], identity))
         return total
 
     def rows(i, x, length, identity, number, out):
         total = identity
         for lo in range(i * length, (i + 1) * length, BLOCK):
-            total = combine(total, fold(x[lo : min(lo + BLOCK, (i + 1) * length)], identity))
+            total = combine(total, fold(x, lo, min(lo + BLOCK, (i + 1) * length), identity))
         store(out, i, finish(total, number))
 
     def blocks(i, blocks, x, length, identity, parts):
         row, block = i // blocks, i % blocks
         lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        parts[i] = fold(x[row * length + lo : row * length + hi], identity)
+        parts[i] = fold(x, row * length + lo, row * length + hi, identity)
 
     def parts(i, parts, blocks, identity, number, out):
         total = identity
         for k in range(i * blocks, (i + 1) * blocks):
             total = combine(total, parts[k])
         store(out, i, finish(total, number))
+
+    def add_four(x, inner, totals):
+        a, b = x[: totals.size], x[inner : inner + totals.size]
+        c, d = x[2 * inner : 2 * inner + totals.size], x[3 * inner : 3 * inner + totals.size]
+        for j in range(totals.size):
+            pair = combine(combine(load(a[j]), load(b[j])), combine(load(c[j]), load(d[j])))
+            totals[j] = combine(totals[j], pair)
 
     def columns(i, slabs, strips, x, length, inner, identity, parts):
         outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
@@ -113,17 +136,15 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain) -> Kerne
         for j in range(totals.size):
             totals[j] = identity
         first, last = outer * length + slab * ROWS, outer * length + min((slab + 1) * ROWS, length)
+        step, ahead = WIDTH // x.itemsize, max(4 * inner, AHEAD // x.itemsize)
         fours = (last - first) // 4
         for q in range(fours):
-            r = first + 4 * q
-            a, b = x[r * inner + left : r * inner + right], x[(r + 1) * inner + left : (r + 1) * inner + right]
-            c, d = (
-                x[(r + 2) * inner + left : (r + 2) * inner + right],
-                x[(r + 3) * inner + left : (r + 3) * inner + right],
-            )
-            for j in range(totals.size):
-                pair = combine(combine(load(a[j]), load(b[j])), combine(load(c[j]), load(d[j])))
-                totals[j] = combine(totals[j], pair)
+            for j in range(left, right, step):
+                start, width = (first + 4 * q) * inner + j, min(step, right - j)
+                if inner >= SHORT:
+                    for r in range(4):
+                        prefetch(x[start + r * inner + ahead : start + r * inner + ahead + width])
+                add_four(x[start:], inner, totals[j - left : j - left + width])
         for r in range(first + 4 * fours, last):
             a = x[r * inner + left : r * inner + right]
             for j in range(totals.size):
@@ -141,38 +162,50 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain) -> Kerne
         for j in range(totals.size):
             results[j] = finish(totals[j], number)
 
-    return Kernels(*(_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
+    return Kernels(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
 
 
 def make_spread(name: str, load: Plain, finish: Plain) -> Spread:
     """The kernels of a variance, or of what ``finish`` makes of it."""
 
-    def total_of_all(x, total):
+    def total_of(x, total):
         for k in range(x.size):
             total = total + load(x[k])
         return total
 
-    def fold(x, mean):
+    def total_of_all(x, lo, hi, identity):
+        step = PIECE // x.itemsize
+        total = identity
+        for start in range(lo, hi, step):
+            stop = min(start + step, hi)
+            look_ahead(x, start, stop)
+            total += total_of(x[start:stop], identity)
+        return total
+
+    def squares_of(x, mean):
         total = 0.0
         for k in range(x.size):
             difference = load(x[k]) - mean
             total += difference.real * difference.real + difference.imag * difference.imag
         return total
 
+    def fold(x, lo, hi, mean):
+        step = PIECE // x.itemsize
+        total = 0.0
+        for start in range(lo, hi, step):
+            stop = min(start + step, hi)
+            look_ahead(x, start, stop)
+            total += squares_of(x[start:stop], mean)
+        return total
+
     def rows(i, x, length, identity, number, out):
-        total = identity
-        for lo in range(i * length, (i + 1) * length, BLOCK):
-            total += total_of_all(x[lo : min(lo + BLOCK, (i + 1) * length)], identity)
-        mean = np.divide(total, np.float64(length))
-        squares = 0.0
-        for lo in range(i * length, (i + 1) * length, BLOCK):
-            squares += fold(x[lo : min(lo + BLOCK, (i + 1) * length)], mean)
-        store(out, i, finish(squares, number))
+        mean = np.divide(total_of_all(x, i * length, (i + 1) * length, identity), np.float64(length))
+        store(out, i, finish(fold(x, i * length, (i + 1) * length, mean), number))
 
     def blocks(i, blocks, x, length, means, parts):
         row, block = i // blocks, i % blocks
         lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        parts[i] = fold(x[row * length + lo : row * length + hi], means[row])
+        parts[i] = fold(x, row * length + lo, row * length + hi, means[row])
 
     def columns(i, slabs, strips, x, length, inner, means, parts):
         outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
@@ -187,54 +220,7 @@ def make_spread(name: str, load: Plain, finish: Plain) -> Spread:
                 difference = load(row[j]) - mean[j]
                 totals[j] += difference.real * difference.real + difference.imag * difference.imag
 
-    return Spread(*(_kernel(name, body) for body in (rows, blocks, columns)))
-
-
-def make_scan(name: str, load: Plain, combine: Plain) -> tuple[aiodev.Kernel, aiodev.Kernel]:
-    """Running totals.
-
-    (i, blocks, identity, parts) turns what the blocks of row ``i`` come to into what comes before each of them; then
-    (i, blocks, x, length, parts, before, width, out) writes the totals of four blocks of a row to a row of ``width``: before
-    each element, or after it and behind the others if the row is wider. There are ``(blocks + 3) // 4`` such fours in a row.
-    """
-
-    def offsets(i, blocks, identity, parts):
-        total = identity
-        for k in range(i * blocks, (i + 1) * blocks):
-            part = parts[k]
-            parts[k] = total
-            total = combine(total, part)
-
-    def totals(i, blocks, x, length, parts, before, width, out):
-        groups = (blocks + 3) // 4
-        row, first = i // groups, 4 * (i % groups)
-        start = row * width + (width - length)
-        if width > length and first == 0:
-            out[start - 1] = parts[row * blocks]
-        lo = first * BLOCK
-        if lo + 4 * BLOCK <= length:  # four sums at once: each waits for its last one
-            near, far = row * length + lo, start + lo
-            a, b = x[near : near + BLOCK], x[near + BLOCK : near + 2 * BLOCK]
-            c, d = x[near + 2 * BLOCK : near + 3 * BLOCK], x[near + 3 * BLOCK : near + 4 * BLOCK]
-            to_a, to_b = out[far : far + BLOCK], out[far + BLOCK : far + 2 * BLOCK]
-            to_c, to_d = out[far + 2 * BLOCK : far + 3 * BLOCK], out[far + 3 * BLOCK : far + 4 * BLOCK]
-            known = row * blocks + first
-            s, t, u, v = parts[known], parts[known + 1], parts[known + 2], parts[known + 3]
-            for k in range(BLOCK):
-                s_on, t_on = combine(s, load(a[k])), combine(t, load(b[k]))
-                u_on, v_on = combine(u, load(c[k])), combine(v, load(d[k]))
-                to_a[k], to_b[k] = s if before else s_on, t if before else t_on
-                to_c[k], to_d[k] = u if before else u_on, v if before else v_on
-                s, t, u, v = s_on, t_on, u_on, v_on
-        else:
-            for block in range(first, min(first + 4, blocks)):
-                total = parts[row * blocks + block]
-                for k in range(block * BLOCK, min((block + 1) * BLOCK, length)):
-                    after = combine(total, load(x[row * length + k]))
-                    out[start + k] = total if before else after
-                    total = after
-
-    return _kernel(name, offsets), _kernel(name, totals)
+    return Spread(*(named_kernel(name, body) for body in (rows, blocks, columns)))
 
 
 def make_places(name: str, load: Plain) -> Places:
@@ -252,23 +238,26 @@ def make_places(name: str, load: Plain) -> Places:
             place = min(place, k if load(x[k]) == largest else x.size)
         return place
 
-    def search(x):
-        best, place = load(x[0]), 0
-        for start in range(0, x.size, SPAN):
-            largest = fold(x[start : min(start + SPAN, x.size)])
+    def search(x, lo, hi):
+        step = PIECE // x.itemsize
+        best, place = load(x[lo]), lo
+        for start in range(lo, hi, step):
+            stop = min(start + step, hi)
+            look_ahead(x, start, stop)
+            largest = fold(x[start:stop])
             if largest > best:
                 best, place = largest, start
-        return best, place + first_of(x[place : min(place + SPAN, x.size)], best)
+        return best, place + first_of(x[place : min(place + step, hi)], best)
 
     def rows(i, x, length, out):
-        _, place = search(x[i * length : (i + 1) * length])
-        store(out, i, place)
+        _, place = search(x, i * length, (i + 1) * length)
+        store(out, i, place - i * length)
 
     def blocks(i, blocks, x, length, parts, places):
         row, block = i // blocks, i % blocks
         lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        best, place = search(x[row * length + lo : row * length + hi])
-        parts[i], places[i] = best, lo + place
+        best, place = search(x, row * length + lo, row * length + hi)
+        parts[i], places[i] = best, place - row * length
 
     def parts(i, blocks, parts, places, out):
         best = i * blocks
@@ -310,7 +299,13 @@ def make_places(name: str, load: Plain) -> Places:
         for j in range(best.size):
             results[j] = place[j]
 
-    return Places(*(_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
+    return Places(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
+
+
+def look_ahead(x: Any, start: int, stop: int) -> None:
+    """Ask for what lies :data:`AHEAD` of a piece."""
+    ahead = AHEAD // x.itemsize
+    prefetch(x[start + ahead : stop + ahead])
 
 
 def store(out: Any, i: int, value: Any) -> None:
@@ -321,6 +316,7 @@ def store(out: Any, i: int, value: Any) -> None:
         out[i] = value
 
 
-def _kernel(name: str, body: Plain) -> aiodev.Kernel:
+def named_kernel(name: str, body: Plain) -> aiodev.Kernel:
+    """The kernel that a body is, called after its operation."""
     body.__name__ = body.__qualname__ = name  # under which errors name it
     return aiodev.kernel(fastmath=_SUMS)(body)

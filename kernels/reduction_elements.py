@@ -30,8 +30,12 @@ __all__ = [
     "larger",
     "mean_of",
     "multiply",
+    "place_key_4",
+    "place_key_8",
     "reversed_key_4",
     "reversed_key_8",
+    "reversed_place_key_4",
+    "reversed_place_key_8",
     "root_of",
     "signed",
     "spread_of",
@@ -39,6 +43,10 @@ __all__ = [
     "truth",
     "unsigned",
 ]
+
+#: How far the keys of floats are below the floats' bits, and the key of infinity: those of NaN are above it.
+_BELOW_4, _INFINITY_4 = 0x7FFFFF, 0x7F000001
+_BELOW_8, _INFINITY_8 = np.int64(0xFFFFFFFFFFFFF), np.int64(0x7FE0000000000001)
 
 
 def add(a: Any, b: Any) -> Any:
@@ -92,51 +100,79 @@ def double_complex(value: Any) -> Any:
 
 
 def key_4(value: Any) -> Any:
-    """An int32 in the order of float32, NaN on top."""
-    bits = np.float32(np.float32(value) + np.float32(0)).view(np.int32)  # -0 becomes 0, which it equals
-    return np.int32(0x7FFFFFFF) if value != value else np.int32(bits ^ np.int32((bits >> 31) & 0x7FFFFFFF))
+    """An int32 in the order of float32, NaN on top: -infinity is the least one, so that a negative NaN wraps around."""
+    bits = np.float32(value).view(np.int32)
+    return np.int32((bits ^ ((bits >> 31) & 0x7FFFFFFF)) - _BELOW_4)
 
 
 def key_8(value: Any) -> Any:
-    """An int64 in the order of float64, NaN on top."""
-    bits = np.float64(value + np.float64(0)).view(np.int64)  # -0 becomes 0, which it equals
-    return np.int64(0x7FFFFFFFFFFFFFFF) if value != value else bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
+    """An int64 in the order of float64, NaN on top: -infinity is the least one, so that a negative NaN wraps around."""
+    bits = np.float64(value).view(np.int64)
+    return (bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))) - _BELOW_8
 
 
 def reversed_key_4(value: Any) -> Any:
     """The other way round, NaN still on top."""
-    bits = np.float32(np.float32(value) + np.float32(0)).view(np.int32)  # -0 becomes 0, which it equals
-    return np.int32(0x7FFFFFFF) if value != value else np.int32(~np.int32(bits ^ np.int32((bits >> 31) & 0x7FFFFFFF)))
+    bits = np.float32(value).view(np.int32)
+    return np.int32(~(bits ^ ((bits >> 31) & 0x7FFFFFFF)) - _BELOW_4)
 
 
 def reversed_key_8(value: Any) -> Any:
     """The other way round, NaN still on top."""
-    bits = np.float64(value + np.float64(0)).view(np.int64)  # -0 becomes 0, which it equals
-    return np.int64(0x7FFFFFFFFFFFFFFF) if value != value else ~(bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))
+    bits = np.float64(value).view(np.int64)
+    return ~(bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))) - _BELOW_8
+
+
+def place_key_4(value: Any) -> Any:
+    """The same for 0 and -0, and for every NaN: what is equal is found where it is first."""
+    return np.int32(min(key_4(np.float32(value) + np.float32(0)), np.int32(_INFINITY_4 + 1)))
+
+
+def place_key_8(value: Any) -> Any:
+    """The same for 0 and -0, and for every NaN: what is equal is found where it is first."""
+    return min(key_8(np.float64(value) + np.float64(0)), _INFINITY_8 + 1)
+
+
+def reversed_place_key_4(value: Any) -> Any:
+    """The same for 0 and -0, and for every NaN, the other way round."""
+    return np.int32(min(reversed_key_4(np.float32(value) + np.float32(0)), np.int32(_INFINITY_4 + 1)))
+
+
+def reversed_place_key_8(value: Any) -> Any:
+    """The same for 0 and -0, and for every NaN, the other way round."""
+    return min(reversed_key_8(np.float64(value) + np.float64(0)), _INFINITY_8 + 1)
 
 
 def float_of_4(key: Any, number: Any) -> Any:
     """The float32 that a key stands for."""
-    return np.int32(key ^ np.int32((key >> 31) & 0x7FFFFFFF)).view(np.float32)
+    if key > _INFINITY_4:
+        return np.float32(np.nan)
+    ordered = np.int32(key + _BELOW_4)
+    return np.int32(ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(np.float32)
 
 
 def float_of_8(key: Any, number: Any) -> Any:
     """The float64 that a key stands for."""
-    return np.int64(key ^ ((key >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
+    if key > _INFINITY_8:
+        return np.float64(np.nan)
+    ordered = key + _BELOW_8
+    return np.int64(ordered ^ ((ordered >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
 
 
 def float_of_reversed_4(key: Any, number: Any) -> Any:
     """The float32 that a reversed key stands for."""
-    if key == 0x7FFFFFFF:
+    if key > _INFINITY_4:
         return np.float32(np.nan)
-    return float_of_4(np.int32(~key), number)
+    ordered = np.int32(~(key + _BELOW_4))
+    return np.int32(ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(np.float32)
 
 
 def float_of_reversed_8(key: Any, number: Any) -> Any:
     """The float64 that a reversed key stands for."""
-    if key == 0x7FFFFFFFFFFFFFFF:
+    if key > _INFINITY_8:
         return np.float64(np.nan)
-    return float_of_8(~key, number)
+    ordered = ~(key + _BELOW_8)
+    return np.int64(ordered ^ ((ordered >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))).view(np.float64)
 
 
 def inverted_signed(value: Any) -> Any:

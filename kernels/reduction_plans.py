@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +87,7 @@ def extreme_plan(name: str, dtype: DType) -> Plan:
     Raises:
         TypeError: complex numbers have no order.
     """
-    load, finish, combined = _order(name, dtype, least=name == "min")
+    load, _, finish, combined = _order(name, dtype, least=name == "min")
     kernels = _kernels(name, load, elements.larger, finish)
     return Plan(load, elements.larger, kernels, combined(np.iinfo(combined).min), dtype)
 
@@ -114,25 +113,29 @@ def place_plan(name: str, dtype: DType) -> PlacePlan:
     Raises:
         TypeError: complex numbers have no order.
     """
-    load, _, combined = _order(name, dtype, least=name == "argmin")
+    _, load, _, combined = _order(name, dtype, least=name == "argmin")
     return PlacePlan(_places(name, load), np.dtype(combined))
 
 
-def _order(name: str, dtype: DType, least: bool) -> tuple[Callable[..., Any], Callable[..., Any], Any]:
-    """What makes integers whose largest is the largest, or the least, element; the way back; and their type."""
+def _order(name: str, dtype: DType, least: bool) -> tuple[Any, Any, Any, Any]:
+    """What makes integers whose largest is the largest, or the least, element; and equal ones of equal elements.
+
+    Then the way back, and the integers' type.
+    """
     if dtype.kind == "c":
         raise TypeError(f"{name}: complex numbers have no order")
     if dtype.kind == "f":
-        if dtype.itemsize <= 4:
-            narrow = elements.key_4, elements.float_of_4
-            return *((elements.reversed_key_4, elements.float_of_reversed_4) if least else narrow), np.int32
-        wide = elements.key_8, elements.float_of_8
-        return *((elements.reversed_key_8, elements.float_of_reversed_8) if least else wide), np.int64
+        width = 4 if dtype.itemsize <= 4 else 8
+        prefix = "reversed_" if least else ""
+        names = f"{prefix}key_{width}", f"{prefix}place_key_{width}", f"float_of_{prefix}{width}"
+        load, place, finish = (getattr(elements, own) for own in names)
+        return load, place, finish, np.int32 if width == 4 else np.int64
     combined = np.uint64 if dtype.kind == "u" else np.int64
     if not least:
-        return elements.unsigned if dtype.kind == "u" else elements.signed, elements.total_of, combined
+        load = elements.unsigned if dtype.kind == "u" else elements.signed
+        return load, load, elements.total_of, combined
     load = elements.inverted_unsigned if dtype.kind == "u" else elements.inverted_signed
-    return load, elements.inverse_of, combined
+    return load, load, elements.inverse_of, combined
 
 
 # Dtypes that are combined alike share kernels.

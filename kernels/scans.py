@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels import reduction_bodies as bodies
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps
 from aiodev.kernels.reduction_bodies import BLOCK
 from aiodev.kernels.reductions import sum_plan
+from aiodev.kernels.scan_bodies import make_scan
 
 __all__ = ["cumulative_prod", "cumulative_sum"]
 
@@ -78,7 +78,7 @@ def cumulative_prod(
 
 @functools.cache
 def _kernels(name: str, load: Any, combine: Any) -> tuple[aiodev.Kernel, aiodev.Kernel]:
-    return bodies.make_scan(name, load, combine)
+    return make_scan(name, load, combine)
 
 
 def _scan(

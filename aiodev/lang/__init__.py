@@ -21,6 +21,7 @@ from aiodev.lang.elementary import (
     tan,
     tanh,
 )
+from aiodev.lang.hints import prefetch
 from aiodev.lang.native import call_native
 from aiodev.lang.numeric import fma, popcount, pow, rsqrt
 
@@ -43,6 +44,7 @@ __all__ = [
     "log10",
     "popcount",
     "pow",
+    "prefetch",
     "rsqrt",
     "sin",
     "sinh",

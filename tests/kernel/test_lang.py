@@ -130,6 +130,27 @@ def test_rsqrt_and_popcount() -> None:
     assert bits.tolist() == [lang.popcount(0b1011), lang.popcount(np.int32(-1))]
 
 
+def test_prefetching_changes_nothing_and_may_ask_for_what_is_not_there() -> None:
+    """Slices are cut off at an array's end, strides are those of the array; several dimensions are refused."""
+
+    def apply(i: int, x: Any, few: Any, out: Any) -> None:
+        lang.prefetch(x[i * 100 : i * 100 + 300])
+        lang.prefetch(x[100 * x.size :])
+        lang.prefetch(few[:, 1])
+        out[i] = x[i]
+
+    x, few, out = np.arange(200, dtype="f4"), np.zeros((7, 3), "u1"), np.zeros(200, "f4")
+    run(apply, 200, x, few, out)
+    assert out.tolist() == x.tolist()
+    apply(0, x, few, out)
+
+    def refused(i: int, x: Any) -> None:
+        lang.prefetch(x)
+
+    with pytest.raises(CompileError, match="prefetch: expected a one-dimensional array"):
+        run(refused, 1, few)
+
+
 def test_import_needs_no_compiler() -> None:
     """aiodev and aiodev.lang import without numba."""
     code = "import sys, aiodev, aiodev.lang, aiodev._kernel.kernel; assert not {'numba', 'llvmlite'} & set(sys.modules)"

@@ -18,6 +18,7 @@ from numba.np.arrayobj import make_array
 from aiodev import lang
 from aiodev._backends.cpu.compiler_elementary import install_elementary
 from aiodev._backends.cpu.compiler_native import install_native
+from aiodev._backends.cpu.compiler_prefetch import install_prefetch
 
 __all__ = ["install"]
 
@@ -176,6 +177,7 @@ def install() -> None:
     overload(lang.popcount, target="cpu")(lambda x: lambda x: _popcount(x))
     install_elementary()
     install_native()
+    install_prefetch()
 
 
 def _update_overload(code: Any) -> Callable[..., Any]:

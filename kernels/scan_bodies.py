@@ -1,0 +1,58 @@
+"""The kernels behind running totals: blocks are reduced, what comes before each is summed up, then blocks are run through."""
+
+# The bodies that are made here are numba's to type.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import aiodev
+from aiodev.kernels.reduction_bodies import BLOCK, Plain, named_kernel
+
+__all__ = ["make_scan"]
+
+
+def make_scan(name: str, load: Plain, combine: Plain) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+    """Running totals.
+
+    (i, blocks, identity, parts) turns what the blocks of row ``i`` come to into what comes before each of them; then
+    (i, blocks, x, length, parts, before, width, out) writes the totals of four blocks of a row to a row of ``width``: before
+    each element, or after it and behind the others if the row is wider. There are ``(blocks + 3) // 4`` such fours in a row.
+    """
+
+    def offsets(i, blocks, identity, parts):
+        total = identity
+        for k in range(i * blocks, (i + 1) * blocks):
+            part = parts[k]
+            parts[k] = total
+            total = combine(total, part)
+
+    def totals(i, blocks, x, length, parts, before, width, out):
+        groups = (blocks + 3) // 4
+        row, first = i // groups, 4 * (i % groups)
+        start = row * width + (width - length)
+        if width > length and first == 0:
+            out[start - 1] = parts[row * blocks]
+        lo = first * BLOCK
+        if lo + 4 * BLOCK <= length:  # four sums at once: each waits for its last one
+            near, far = row * length + lo, start + lo
+            a, b = x[near : near + BLOCK], x[near + BLOCK : near + 2 * BLOCK]
+            c, d = x[near + 2 * BLOCK : near + 3 * BLOCK], x[near + 3 * BLOCK : near + 4 * BLOCK]
+            to_a, to_b = out[far : far + BLOCK], out[far + BLOCK : far + 2 * BLOCK]
+            to_c, to_d = out[far + 2 * BLOCK : far + 3 * BLOCK], out[far + 3 * BLOCK : far + 4 * BLOCK]
+            known = row * blocks + first
+            s, t, u, v = parts[known], parts[known + 1], parts[known + 2], parts[known + 3]
+            for k in range(BLOCK):
+                s_on, t_on = combine(s, load(a[k])), combine(t, load(b[k]))
+                u_on, v_on = combine(u, load(c[k])), combine(v, load(d[k]))
+                to_a[k], to_b[k] = s if before else s_on, t if before else t_on
+                to_c[k], to_d[k] = u if before else u_on, v if before else v_on
+                s, t, u, v = s_on, t_on, u_on, v_on
+        else:
+            for block in range(first, min(first + 4, blocks)):
+                total = parts[row * blocks + block]
+                for k in range(block * BLOCK, min((block + 1) * BLOCK, length)):
+                    after = combine(total, load(x[row * length + k]))
+                    out[start + k] = total if before else after
+                    total = after
+
+    return named_kernel(name, offsets), named_kernel(name, totals)
