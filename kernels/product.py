@@ -30,12 +30,14 @@ DType = np.dtype[Any]
 
 #: Multiplications for one index of a launch, at least: some tens of µs. A product of no more is not worth sharing.
 _PIECE = 1 << 22
-#: Elements of a matrix that are multiplied with a vector for one index.
-_VECTOR = 1 << 17
+#: Elements of a matrix that are multiplied with a vector for one index: some tens of µs, too, since each is read from memory.
+#: And columns that a vector is multiplied with side by side, at least: rows of fewer are no way to read memory.
+_VECTOR, _STRIP = 1 << 18, 1 << 9
 #: A panel's rows and columns, at least: below, packing the operands costs as much as multiplying.
 _SIDE = 64
-#: Panels of a product for each core: enough to even out when they start, and no more, since each packs an operand.
-_PANELS = 2
+#: Panels of a product for each core: enough to even out when they start, and no more, since each packs an operand. But sides
+#: longer than this are cut all the same: what is packed is small next to them.
+_PANELS, _LONG = 2, 1 << 12
 #: Rows and columns that an index of a tiled product computes, and elements of the result from which there are enough of them.
 _TILE, _TILED = 4, 1 << 16
 #: Where BLAS has its functions for a type, in the table's order.
@@ -155,7 +157,7 @@ def _submit_small(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> bool:
         return False
     if unit is None or b.shape != (inner, columns) or out.shape != (left[0], columns):
         return False
-    if a.dtype is not dtype or b.dtype is not dtype or not 0 < rows * columns * inner <= _PIECE:
+    if a.dtype is not dtype or b.dtype is not dtype or not 0 < rows * columns * inner <= _least(rows, columns):
         return False
     table, place, one, zero = unit
     multiply_once[1, aiodev.current_stream(device)](table, place, one, zero, a, b, out)
@@ -205,7 +207,7 @@ def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType) -> 
         out.copy_from(whole)
         return
     a, b = _fitting(a, packed=False), _fitting(b, packed=by_loops)
-    if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= _PIECE:
+    if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= _least(rows, columns):
         table, place, one, zero = unit
         multiply_once[1, stream](table, place, one, zero, a, b, out)
         return
@@ -290,7 +292,7 @@ def _submit(
     height, width = _panel(rows, columns, inner, _cores(out.device))
     across = -(-columns // width)
     panels = across * -(-rows // height)
-    group = max(1, _PIECE // max(1, height * width * inner))
+    group = max(1, _least(rows, columns) // max(1, height * width * inner))
     sizes = group, batch * panels, across, panels, height, width, step_a, step_b
     count = -(-batch * panels // group)
     if unit is None:
@@ -299,15 +301,22 @@ def _submit(
         multiply_panels[count, stream](*unit, *sizes, a, b, out)
 
 
+def _least(rows: int, columns: int) -> int:
+    """Multiplications for one index, at least."""
+    return _VECTOR if rows == 1 or columns == 1 else _PIECE
+
+
 def _panel(rows: int, columns: int, inner: int, cores: int) -> tuple[int, int]:
     """The rows and columns of the panels that a product is cut into."""
     if columns == 1:
         return max(1, min(rows, _VECTOR // max(1, inner))), 1
     if rows == 1:
-        return 1, max(1, min(columns, _VECTOR // max(1, inner)))
+        return 1, min(columns, max(_STRIP, _VECTOR // max(1, inner)))
     wanted = min(_PANELS * cores, rows * columns * inner // _PIECE)
     height, width, count = rows, columns, 1
-    while count < wanted and max(height, width) >= 2 * _SIDE:
+    while count < wanted and max(height, width) >= 2 * _SIDE or (
+        max(height, width) > _LONG and height * width * inner >= 2 * _PIECE
+    ):
         if height >= max(2 * _SIDE, width // 4):
             height = -(-height // 32) * 16  # BLAS's innermost loops are over some 16 rows or columns
         else:

@@ -124,6 +124,8 @@ def test_panels_cover_a_product_once() -> None:
         height, width = product._panel(rows, columns, inner, cores)
         assert 1 <= height <= rows and 1 <= width <= columns
     assert product._panel(2048, 2048, 2048, 2)[0] * product._panel(2048, 2048, 2048, 2)[1] * 4 == 2048**2
+    assert product._panel(50_000, 64, 128, 2)[0] <= 4096  # however few the cores: one that comes late finds work
+    assert product._panel(3000, 1, 3000, 2)[0] < 1500 and product._panel(1, 3000, 3000, 2)[1] < 1500
 
 
 @pytest.mark.parametrize("dtype", ["f4", "c16", "i2"])
