@@ -62,7 +62,7 @@ def histogram(
     if weights is not None and weights.shape != x.shape:
         raise ValueError(f"histogram: weights have the shape {weights.shape}, x {x.shape}")
     even = isinstance(bins, int | np.integer)
-    edges = _even_edges(x, int(bins), range) if even else _given_edges(x, bins, range)
+    edges = _even_edges(x, int(bins), range) if isinstance(bins, int | np.integer) else _given_edges(x, bins, range)
     stream, number = aiodev.current_stream(x.device), edges.size - 1
     pieces = max(1, min(math.ceil(x.size / _PIECE), _MOST_BINS // number))
     piece = max(1, math.ceil(x.size / pieces))

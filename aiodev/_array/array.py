@@ -64,6 +64,7 @@ class Array(Protocols):
         <aiodev.Array (3, 2) int64 on cpu:0> [1 4]
     """
 
+    # No __getattr__ here: it would take from every load of a slot what the interpreter makes of it, three quarters of its time.
     __slots__ = ("__weakref__", "_address", "_buffer", "_dtype", "_key", "_packed", "_shape", "_strides", "_writable")
 
     _address: int
@@ -72,22 +73,18 @@ class Array(Protocols):
     _shape: Shape
     _strides: Shape | None  # None: C order, no gaps
     _writable: bool
-    # Made when a kernel first asks, by __getattr__: most arrays are views on the way to others, or are only copied.
-    _key: Key
-    _packed: bytes
+    # Made when a kernel first asks, ``x._key or x._find_key()``: most arrays are views on the way to others, or only copied.
+    _key: Key | None
+    _packed: bytes | None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("arrays are made by aiodev.empty, zeros, ones, full, arange, asarray and from_dlpack")
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_packed":
-            words = (self._address, *self._shape, *(self._strides or ()))
-            self._packed = packed = _packers[len(words)](*words)
-            return packed
-        if name == "_key":
-            self._key = key = self._find_key()
-            return key
-        raise AttributeError(f"'Array' object has no attribute {name!r}")
+    def _pack(self) -> bytes:
+        """What a kernel is given: address, lengths, and strides where there are gaps."""
+        words = (self._address, *self._shape, *(self._strides or ()))
+        self._packed = packed = _packers[len(words)](*words)
+        return packed
 
     def _find_key(self) -> Key:
         device = self._buffer.source.device
@@ -97,6 +94,7 @@ class Array(Protocols):
             dtype = self._dtype
             descriptor = f"A{len(self._shape)}{dtype.kind}{dtype.itemsize}{'C' if self._strides is None else 'A'}"
             found = _keys.setdefault(what, Key((device, descriptor, self._writable)))
+        self._key = found
         return found
 
     # Shape
@@ -332,6 +330,7 @@ def make_array(
     array._dtype = dtype
     array._strides = strides
     array._writable = writable
+    array._key = array._packed = None
     return array
 
 

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from typing import Any, NamedTuple
 
 from aiodev._core.backend import COMPLETED, FAULTS
-from aiodev._core.fairness import budget
-from aiodev._core.reactor import spin, wait, wait_any, wait_blocking
+from aiodev._core.reactor import at_hand, wait, wait_any, wait_blocking
 from aiodev._core.timeline import Timeline
 
 __all__ = ["Completion", "as_completed"]
@@ -44,18 +43,9 @@ class Completion(NamedTuple):
             BaseException: what a function given to ``Stream.call`` raised, unchanged.
         """
         timeline, value = self
-        counters = timeline.counters
-        if counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
-            return wait(timeline, value, check=True, spun=True)
-        if counters[FAULTS]:
-            return wait(timeline, value, check=True)
-        try:
-            budget.tick()
-        except StopIteration:
-            if budget.over():
-                budget.left = 0
-                return wait(timeline, value, check=True)
-        return _DONE  # type: ignore[return-value]
+        if at_hand(timeline, value) and not timeline.counters[FAULTS]:
+            return _DONE  # type: ignore[return-value]
+        return wait(timeline, value, check=True, spun=True)
 
     async def synchronize(self) -> None:
         """As ``await completion``, without the result."""
@@ -150,10 +140,10 @@ class _Any:
 
 
 class Reached:
-    """Wait until an operation is done, whatever became of it."""
+    """Wait until an operation is done, whatever became of it; ``spun`` when spinning for it was in vain."""
 
-    def __init__(self, timeline: Timeline, value: int) -> None:
-        self._point = (timeline, value)
+    def __init__(self, timeline: Timeline, value: int, spun: bool = False) -> None:
+        self._timeline, self._value, self._spun = timeline, value, spun
 
     def __await__(self) -> Generator[Any, Any, None]:
-        return wait(*self._point)
+        return wait(self._timeline, self._value, spun=self._spun)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.backend import FAULTS
+from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.config import settings
 from aiodev._core.fairness import budget
 from aiodev._core.loops import running_loop
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
 
+_MOST_NS = settings.spin_us * 1000
 _PROBE_NS = 4_000  # the shortest spin to try after a pause in spinning; each probe in vain doubles the next
 _PROBES = 4  # until that begins again
 _PROBE_EVERY = 16  # waits of a timeline that does not spin
@@ -257,6 +258,22 @@ class starting:
                 raise error
 
 
+def at_hand(timeline: Timeline, value: int) -> bool:
+    """Whether a task that awaits operation ``value`` goes on at once: that is reached, if need be after a spin.
+
+    False, too, when it is the turn of others (:mod:`aiodev._core.fairness`). What is at hand needs no generator and no loop.
+    """
+    if timeline.counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
+        return False
+    try:
+        budget.tick()
+    except StopIteration:
+        if budget.over():
+            budget.left = 0
+            return False
+    return True
+
+
 def spin(timeline: Timeline, value: int) -> bool:
     """Spin for as long as the timeline has learnt that it pays; whether ``value`` was reached.
 
@@ -265,17 +282,16 @@ def spin(timeline: Timeline, value: int) -> bool:
     known = timeline.spin_ns
     if timeline.parked:
         return False
-    cap = settings.spin_us * 1000
     duration = known
     if known == 0:
         timeline.spin_skips += 1
         probe, left = divmod(timeline.spin_skips, _PROBE_EVERY)
-        if left or cap == 0:
+        if left or _MOST_NS == 0:
             return False
-        duration = min(cap, _PROBE_NS << probe % _PROBES)
-    if timeline.entry.backend.spin(timeline.queue, value, duration):
-        if known < cap:
-            timeline.spin_ns = min(cap, 2 * duration)
+        duration = min(_MOST_NS, _PROBE_NS << probe % _PROBES)
+    if timeline.operations.spin(timeline.queue, value, duration):
+        if known < _MOST_NS:
+            timeline.spin_ns = min(_MOST_NS, 2 * duration)
         return True
     timeline.spin_ns = known // 2 if known > _PROBE_NS // 2 else 0
     return False

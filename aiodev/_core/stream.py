@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from aiodev._core import context, trace
 from aiodev._core.awaitables import Bridge
-from aiodev._core.backend import COMPLETED, SUBMITTED
+from aiodev._core.backend import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.completion import Completion, Outcome, Reached, Result
 from aiodev._core.device import Device
 from aiodev._core.errors import ClosedError
@@ -21,7 +21,7 @@ from aiodev._core.event import Event
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
 from aiodev._core.native import NativeStream, external_handle
-from aiodev._core.reactor import starting, wait_blocking
+from aiodev._core.reactor import at_hand, starting, wait_blocking
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.timeline import Timeline
 
@@ -285,9 +285,11 @@ class Stream(NativeStream):
             BaseException: the first failure that nobody was told of yet; the stream works again afterwards.
         """
         timeline = self.timeline
-        submitted = timeline.submitted
-        await Reached(timeline, submitted)
-        timeline.check_all(submitted)
+        submitted = timeline.counters[SUBMITTED]
+        if not at_hand(timeline, submitted):
+            await Reached(timeline, submitted, spun=True)
+        if timeline.counters[FAULTS]:
+            timeline.check_all(submitted)
 
     def synchronize_blocking(self, timeout: float | None = None) -> None:
         """Block this thread until what was submitted before this call is done.

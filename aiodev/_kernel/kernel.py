@@ -21,6 +21,7 @@ from aiodev._kernel.options import Options, parse_launch, parse_options
 from aiodev._kernel.parameters import complete, parameters_of
 from aiodev._kernel.place import LinePlace, Place, parse_place
 from aiodev._kernel.service import service
+from aiodev._kernel.signature import key_of
 from aiodev._kernel.submission import pack, submit
 from aiodev._kernel.variants import Variants
 
@@ -160,7 +161,7 @@ class Kernel:
             CompileError: it does not compile; ``log`` is the compiler's message.
             LaunchError: the arguments do not fit.
         """
-        where = next((key[0] for arg in args if (key := getattr(arg, "_key", None)) is not None), None)
+        where = next((key[0] for key in map(key_of, args) if key is not None), None)
         if device is not None or where is None:
             where = registry.resolve(device)[1]
         await Loaded(self._variants.of(complete(self.name, self._parameters, args), where).loading)

@@ -43,7 +43,7 @@ _SITE_NAMES: dict[str, Any] = {
     "_outside": sites.outside,
 }
 #: What a branch compares: of a number, of an array.
-_KINDS = ("{}.__class__", "{}._key")
+_KINDS = ("{0}.__class__", "({0}._key or {0}._find_key())")
 _COMPLETION_NAMES: dict[str, Any] = {"_Completion": Completion, "_new": tuple.__new__}
 
 
@@ -140,10 +140,10 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
         "        _device = _stream.device",
     ]
     if len(variants) > 1:
-        lines += [f"        _key_{name} = {name}._key" for name in arrays]
+        lines += [f"        _key_{name} = {_KINDS[True].format(name)}" for name in arrays]
         lines += [f"        _class_{name} = {name}.__class__" for name in names if name not in arrays]
     lines += _branches(ndim, names, variants, namespace)
-    packed = "".join(f", {name}._packed" for name in arrays)
+    packed = "".join(f", {name}._packed or {name}._pack()" for name in arrays)
     block = f"_join((_words{packed}))" if arrays else "_words"
     lines += [
         "    except _Errors:",

@@ -21,7 +21,7 @@ from aiodev._core.device import Device
 from aiodev._core.errors import LaunchError
 from aiodev._kernel.analysis import BodyUse
 
-__all__ = ["ARRAY", "ARRAYS", "COMPLEX", "READ", "SCALAR", "Signature", "describe"]
+__all__ = ["ARRAY", "ARRAYS", "COMPLEX", "READ", "SCALAR", "Signature", "describe", "key_of"]
 
 #: What an argument is, to a launch: an array, an array that is surely not written, a scalar of one number, one of two.
 ARRAY, READ, SCALAR, COMPLEX = "A", "R", "S", "Z"
@@ -60,6 +60,14 @@ class Signature:
         return numbers
 
 
+def key_of(value: Any) -> Any:
+    """What kernels are compiled for where ``value`` is an array: (device, descriptor, writable); else None."""
+    try:
+        return value._key or value._find_key()
+    except AttributeError:
+        return None
+
+
 def describe(
     kernel: str, ndim: int, names: Sequence[str], args: Sequence[Any], device: Device, use: BodyUse
 ) -> Signature:
@@ -72,7 +80,7 @@ def describe(
     """
     arrays: dict[str, str] = {}
     for name, value in zip(names, args, strict=True):
-        key = getattr(value, "_key", None)
+        key = key_of(value)
         if key is not None:
             arrays[name] = _array_descriptor(kernel, name, key, device, use)
     descriptors, pattern = [], ""

@@ -32,7 +32,7 @@ def pack(
         words = signature.pack(*shape, *signature.numbers(args))
     except (struct.error, OverflowError, TypeError) as error:
         raise _unpackable(kernel, names, signature, args, error) from None
-    arrays = (arg._packed for arg, kind in zip(args, signature.pattern, strict=True) if kind in ARRAYS)
+    arrays = (arg._packed or arg._pack() for arg, kind in zip(args, signature.pattern, strict=True) if kind in ARRAYS)
     return b"".join((words, *arrays))
 
 

@@ -12,7 +12,7 @@ from aiodev._core.registry import registry
 from aiodev._kernel.analysis import BodyUse, analyse
 from aiodev._kernel.options import Options
 from aiodev._kernel.service import Loading, service
-from aiodev._kernel.signature import Signature, describe
+from aiodev._kernel.signature import Signature, describe, key_of
 from aiodev._kernel.snapshot import capture
 
 __all__ = ["Variant", "Variants"]
@@ -84,7 +84,7 @@ class Variants:
         Raises:
             LaunchError: an argument does not fit.
         """
-        keys = tuple(key if (key := getattr(arg, "_key", None)) is not None else type(arg) for arg in args)
+        keys = tuple(key_of(arg) or type(arg) for arg in args)
         found = self._known.get((device, keys))
         if found is None:
             with self._lock:

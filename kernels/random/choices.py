@@ -156,7 +156,7 @@ def choice(
     rows = a if isinstance(a, aiodev.Array) else None
     if rows is not None and rows.ndim == 0:
         raise ValueError("choice: an array of no dimensions has no rows to choose from")
-    population = operator.index(a) if rows is None else rows.shape[0]
+    population = a.shape[0] if isinstance(a, aiodev.Array) else operator.index(a)
     if device is None and rows is not None:
         device = rows.device
     elif device is None and out is not None:
