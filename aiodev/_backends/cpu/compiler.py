@@ -35,6 +35,7 @@ from aiodev._backends.cpu.compiler_intrinsics import array_at, counted, scalar_a
 from aiodev._backends.cpu.compiler_object import CompiledEntry, emit, link
 from aiodev._backends.cpu.compiler_pipeline import EntryCompiler, entry_flags
 from aiodev._backends.cpu.compiler_source import Argument, entry_source, parse_arguments
+from aiodev._backends.cpu.compiler_staging import staged_arguments, staging_module
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import CompileError
 
@@ -100,10 +101,19 @@ def _compile(spec: KernelSpec, path: Path | None) -> CompiledEntry:
     """Compile, and keep it at ``path``."""
     with global_compiler_lock:
         result = compile_result(spec)
-        entry = emit(result)
+        entry = emit(result, _staging(spec))
     if not result.library.has_dynamic_globals:  # addresses of this process
         disk.write(path, tuple(entry))
     return entry
+
+
+def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
+    """What puts an entry around another to stage its results; None where none can be staged."""
+    arguments = parse_arguments(spec.ndim, spec.arguments)
+    staged = staged_arguments(spec.function, spec.ndim, arguments)
+    if not staged:
+        return None
+    return functools.partial(staging_module, ndim=spec.ndim, arguments=arguments, staged=staged)
 
 
 def _path(spec: KernelSpec, directory: str) -> Path | None:

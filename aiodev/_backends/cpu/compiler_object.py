@@ -15,6 +15,7 @@ import ctypes
 import pickle
 import secrets
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from llvmlite import binding as llvm
@@ -49,18 +50,24 @@ class CompiledEntry(NamedTuple):
     code: bytes
 
 
-def emit(result: Any) -> CompiledEntry:
-    """The entry that numba compiled, as an object file for this machine. The compiler must be this thread's alone."""
+def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> CompiledEntry:
+    """The entry that numba compiled, as an object file for this machine. The compiler must be this thread's alone.
+
+    Args:
+        wrapper: gives the LLVM assembly of an entry of the first name, which calls the one of the second name in its place.
+    """
     module = result.library._final_module.clone()
     for variable in list(module.global_variables):
         if variable.name.startswith(_UNRESOLVED):
             _resolve(module, variable.name)
     unique = secrets.token_hex(16)
     symbol = f"aiodev_entry_{unique}"
+    if wrapper is not None:
+        module.link_in(llvm.parse_assembly(wrapper(symbol, result.fndesc.llvm_func_name)))
     for function in module.functions:
-        if function.name == result.fndesc.llvm_func_name:
+        if function.name == result.fndesc.llvm_func_name and wrapper is None:
             function.name = symbol
-        elif not function.is_declaration:
+        elif not function.is_declaration and function.name != symbol:
             function.linkage = "internal"
     for variable in module.global_variables:
         if not variable.is_declaration and variable.linkage.name not in ("internal", "private"):

@@ -45,6 +45,11 @@ class Argument:
         return self.ndim >= 0
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of a scalar, or of an element."""
+        return int(self.dtype[1:])
+
+    @property
     def words(self) -> int:
         """How many words it takes."""
         if not self.is_array:

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiodev._core.backend import DeviceProperties
 
-__all__ = ["available_memory", "cpu_properties", "cores_of", "total_memory", "usable_cores"]
+__all__ = ["available_memory", "cache_bytes", "cpu_properties", "cores_of", "total_memory", "usable_cores"]
 
 #: Width in bytes of the widest vector registers that a CPU flag promises, widest first.
 _SIMD = (("avx512f", 64), ("avx2", 32), ("avx", 32), ("sse2", 16), ("asimd", 16), ("neon", 16))
@@ -44,8 +44,8 @@ def cpu_properties(index: int, device_count: int) -> DeviceProperties:
         "cores": cores,
         "architecture": platform.machine(),
         "vendor": fields.get("vendor_id", ""),
-        "l2_cache_bytes": _cache_bytes(cores[0], 2),
-        "l3_cache_bytes": _cache_bytes(cores[0], 3),
+        "l2_cache_bytes": cache_bytes(2, cores[0]),
+        "l3_cache_bytes": cache_bytes(3, cores[0]),
         "page_bytes": os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096,
     }
     name = fields.get("model name") or platform.processor() or platform.machine() or "CPU"
@@ -143,7 +143,7 @@ def _cpu_fields() -> dict[str, str]:
     return fields
 
 
-def _cache_bytes(core: int, level: int) -> int:
+def cache_bytes(level: int, core: int = 0) -> int:
     """Size of a core's cache of ``level``; 0 when unknown."""
     for directory in sorted(Path(f"/sys/devices/system/cpu/cpu{core}/cache").glob("index*")):
         if _read(directory / "level").strip() != str(level) or _read(directory / "type").strip() == "Instruction":
