@@ -24,14 +24,14 @@ def _ordered(first: str, last: str) -> str:
 #: Name: (expression, the NumPy function that has its types); or expressions by the kind of what is computed with.
 _UNARY: dict[str, tuple[str | dict[str, str], Any]] = {
     "abs": ("abs({x})", np.absolute),
-    "acos": ("np.arccos({x})", np.arccos),
-    "acosh": ("np.arccosh({x})", np.arccosh),
-    "asin": ("np.arcsin({x})", np.arcsin),
-    "asinh": ("np.arcsinh({x})", np.arcsinh),
-    "atan": ("np.arctan({x})", np.arctan),
-    "atanh": ("np.arctanh({x})", np.arctanh),
+    "acos": ("lang.acos({x})", np.arccos),
+    "acosh": ("lang.acosh({x})", np.arccosh),
+    "asin": ("lang.asin({x})", np.arcsin),
+    "asinh": ("lang.asinh({x})", np.arcsinh),
+    "atan": ("lang.atan({x})", np.arctan),
+    "atanh": ("lang.atanh({x})", np.arctanh),
     "bitwise_invert": ("np.invert({x})", np.invert),
-    "cbrt": ("np.cbrt({x})", np.cbrt),
+    "cbrt": ("lang.cbrt({x})", np.cbrt),
     "ceil": ("np.ceil({x})", np.ceil),
     "cos": ("lang.cos({x})", np.cos),
     "cosh": ("lang.cosh({x})", np.cosh),
@@ -67,7 +67,7 @@ _UNARY: dict[str, tuple[str | dict[str, str], Any]] = {
 }
 _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
     "add": ("{x1} + {x2}", np.add),
-    "atan2": ("np.arctan2({x1}, {x2})", np.arctan2),
+    "atan2": ("lang.atan2({x1}, {x2})", np.arctan2),
     "bitwise_and": ("{x1} & {x2}", np.bitwise_and),
     "bitwise_left_shift": ("moved_up({x1}, {x2})", np.left_shift),
     "bitwise_or": ("{x1} | {x2}", np.bitwise_or),

@@ -6,6 +6,13 @@ compiles its own form of it. Importing this imports no compiler.
 
 from aiodev.lang.atomics import atomic_add, atomic_cas, atomic_max, atomic_min
 from aiodev.lang.elementary import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    cbrt,
     cos,
     cosh,
     exp,
@@ -23,14 +30,22 @@ from aiodev.lang.elementary import (
 )
 from aiodev.lang.hints import prefetch
 from aiodev.lang.native import call_native
-from aiodev.lang.numeric import fma, popcount, pow, rsqrt
+from aiodev.lang.numeric import atan2, fma, popcount, pow, rsqrt
 
 __all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
     "atomic_add",
     "atomic_cas",
     "atomic_max",
     "atomic_min",
     "call_native",
+    "cbrt",
     "cos",
     "cosh",
     "exp",

@@ -1,4 +1,4 @@
-"""Arithmetic that processors have instructions for, and that differs in spelling between targets."""
+"""Functions of several numbers, and arithmetic that processors have instructions for but spell differently."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fma", "popcount", "pow", "rsqrt"]
+__all__ = ["atan2", "fma", "popcount", "pow", "rsqrt"]
+
+
+def atan2(y: Any, x: Any) -> Any:
+    """The angle, from -π to π, of the point (x, y), with C's special values; to 1.7 ulp on the CPU.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.atan2(0.0, 1.0))
+        0.0
+    """
+    return np.arctan2(y, x)
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
@@ -22,9 +33,9 @@ def fma(a: Any, b: Any, c: Any) -> Any:
 
 
 def pow(x: Any, y: Any) -> Any:
-    """``x`` to the power of ``y``, with C's special values; in ``float32`` to 0.51 ulp on the CPU, as vector code.
+    """``x`` to the power of ``y``, with C's special values; on the CPU to 0.51 ulp in ``float32`` and 0.8 in ``float64``.
 
-    Other types are NumPy's ``power``.
+    Where both are integers, or one is complex, it is NumPy's ``power``.
 
     Example:
         >>> from aiodev import lang

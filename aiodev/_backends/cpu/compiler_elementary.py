@@ -9,18 +9,30 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from aiodev import lang
-from aiodev._backends.cpu import compiler_exp, compiler_hyperbolic, compiler_log, compiler_trigonometric
-from aiodev._backends.cpu.compiler_power import pow_single
+from aiodev._backends.cpu import (
+    compiler_area,
+    compiler_exp,
+    compiler_hyperbolic,
+    compiler_inverse,
+    compiler_log,
+    compiler_roots,
+    compiler_trigonometric,
+)
+from aiodev._backends.cpu.compiler_power import pow_double, pow_single
 from aiodev._backends.cpu.compiler_values import Value
 
 __all__ = ["install_elementary"]
 
 _FUNCTIONS: dict[str, Callable[[Value], Value]] = {
+    **compiler_area.FUNCTIONS,
     **compiler_exp.FUNCTIONS,
     **compiler_hyperbolic.FUNCTIONS,
+    **compiler_inverse.FUNCTIONS,
     **compiler_log.FUNCTIONS,
+    **compiler_roots.FUNCTIONS,
     **compiler_trigonometric.FUNCTIONS,
 }
+_REAL = types.Float | types.Integer | types.Boolean
 
 
 def install_elementary() -> None:
@@ -28,26 +40,46 @@ def install_elementary() -> None:
     for name, emit in _FUNCTIONS.items():
         function = getattr(lang, name)
         overload(function, target="cpu")(_overload(function, _intrinsic(name, emit)))
+    overload(lang.atan2, target="cpu")(_choose_atan2)
     overload(lang.pow, target="cpu")(_choose_pow)
 
 
-@intrinsic
-def _pow(typing_context, x, y):  # type: ignore[no-untyped-def]
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = [context.cast(builder, arg, given, types.float32) for arg, given in zip(args, (x, y), strict=True)]
-        return pow_single(Value(builder, values[0]), Value(builder, values[1])).ir
+def _of_two(single: Callable[[Value, Value], Value], double: Callable[[Value, Value], Value]) -> Any:
+    """The intrinsic of two numbers, in the precision that has both."""
 
-    return types.float32(x, y), generate
+    @intrinsic
+    def function(typing_context, x, y):  # type: ignore[no-untyped-def]
+        is_single = {x, y} <= {types.float16, types.float32}
+        found, emit = (types.float32, single) if is_single else (types.float64, double)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            values = [context.cast(builder, arg, given, found) for arg, given in zip(args, (x, y), strict=True)]
+            return emit(Value(builder, values[0]), Value(builder, values[1])).ir
+
+        return found(x, y), generate
+
+    return function
 
 
-def _single_pow(x: Any, y: Any) -> Any:
-    return _pow(x, y)
+_atan2 = _of_two(compiler_inverse.atan2, compiler_inverse.atan2)
+_pow = _of_two(pow_single, pow_double)
+
+
+def _choose_atan2(y: Any, x: Any) -> Any:
+    def real(y: Any, x: Any) -> Any:
+        return _atan2(y, x)
+
+    return real if isinstance(x, _REAL) and isinstance(y, _REAL) else None
 
 
 def _choose_pow(x: Any, y: Any) -> Any:
-    """Single precision has vector code; the rest is NumPy's."""
-    single = (types.float16, types.float32)
-    return _single_pow if x in single and y in single else lang.pow
+    """Of integers, and of complex numbers, it is NumPy's."""
+
+    def real(x: Any, y: Any) -> Any:
+        return _pow(x, y)
+
+    floats = isinstance(x, types.Float) or isinstance(y, types.Float)
+    return real if floats and isinstance(x, _REAL) and isinstance(y, _REAL) else lang.pow
 
 
 def _intrinsic(name: str, emit: Callable[[Value], Value]) -> Any:
@@ -68,7 +100,7 @@ def _overload(function: Any, code: Any) -> Callable[..., Any]:
         return code(x)
 
     def choose(x: Any) -> Any:  # with the annotations of what it gives: numba compares signatures
-        if isinstance(x, types.Float | types.Integer | types.Boolean):
+        if isinstance(x, _REAL):
             return real
         return function if isinstance(x, types.Complex) else None  # NumPy's
 

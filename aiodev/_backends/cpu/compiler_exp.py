@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from aiodev._backends.cpu.compiler_values import Value, choose, fma, horner
 
-__all__ = ["FUNCTIONS", "close_exp", "exp", "half_exp", "plain_exp"]
+__all__ = ["FUNCTIONS", "close_exp", "exp", "exp2_of_sum", "half_exp", "plain_exp"]
 
 #: (1 / ln 2, ln 2, what ln 2 is more than that), in each precision.
 _LN2 = {
@@ -112,6 +112,22 @@ def exp2(x: Value) -> Value:
     rest = fma(part, ln2, -r) + part * ln2_low
     series = fma(r * r, horner(r, _EXP[x.is_double]), rest) + r + 1.0
     return scaled(series, whole)
+
+
+def exp2_of_sum(x: Value, more: Value) -> Value:
+    """2**(x + more) of ``double`` s, for exponents of up to twice those of normal numbers, and a small second part."""
+    _, ln2, ln2_low = _LN2[True]
+    shifter = _SHIFTER[True]
+    shifted = x + shifter
+    whole = shifted.bits() - x.like(shifter).bits()
+    part = x - (shifted - shifter)  # exact
+    first = part * ln2
+    second = fma(part, ln2, -first) + fma(more, ln2, part * ln2_low)
+    r = first + second
+    rest = (first - r) + second
+    head = r + 1.0
+    series = fma(r * r, horner(r, _EXP[True]), rest) + ((1.0 - head) + r)
+    return scaled(head + series, whole)
 
 
 def expm1(x: Value) -> Value:

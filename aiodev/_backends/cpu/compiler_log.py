@@ -12,7 +12,7 @@ from collections.abc import Callable
 from aiodev._backends.cpu.compiler_rescue import rescued
 from aiodev._backends.cpu.compiler_values import Value, choose, fma, horner
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "log_of_sum"]
 
 _LN2 = {
     False: (0.6931471824645996, -1.904654323148236e-09),
@@ -124,17 +124,28 @@ def _to_base(
     return function
 
 
-def _log1p(x: Value, n: Value, f: Value, lost: Value) -> Value:
-    high, low = _LN2[x.is_double]
+def _log1p(n: Value, f: Value, lost: Value) -> Value:
+    high, low = _LN2[f.is_double]
     half, rest = _rest(f)
     correction = fma(lost, fma(f, f, -f), lost)
-    return fma(n, high, f - (half - (fma(n, low, rest) + correction))).with_sign_of(x)
+    return fma(n, high, f - (half - (fma(n, low, rest) + correction)))
+
+
+def _inverse_power(u: Value, f: Value) -> Value:
+    """2**-n, for u = 2**n (1 + f)."""
+    return (u.like(1.0).bits() - (u.bits() - (f + 1.0).bits())).from_bits()
+
+
+def log_of_sum(u: Value, lost: Value, more: Value) -> Value:
+    """log(u + lost) + ``more`` log 2, for u ≥ 1 and a small part that it lacks."""
+    n, f = _split(u)
+    return _log1p(n + more, f, lost * _inverse_power(u, f))
 
 
 def _lost(x: Value, u: Value, f: Value) -> Value:
     """What u = x + 1 lacks, in units of 2**n."""
     error = choose(x > 1.0, 1.0 - (u - x), x - (u - 1.0))
-    return error * (x.like(1.0).bits() - (u.bits() - (f + 1.0).bits())).from_bits()
+    return error * _inverse_power(u, f)
 
 
 def log1p(x: Value) -> Value:
@@ -147,9 +158,10 @@ def log1p(x: Value) -> Value:
         u = x + 1.0
         n, f = _split(u)
         lost = choose(x > limit, x.like(0.0), _lost(x, u, f))
-        return _special(u, _log1p(x, n, f, lost))
+        return _special(u, _log1p(n, f, lost).with_sign_of(x))
 
-    return rescued("log1p", x, _log1p(x, n, f, _lost(x, u, f)), -0.999, limit, slowly)
+    found = _log1p(n, f, _lost(x, u, f)).with_sign_of(x)
+    return rescued("log1p", x, found, -0.999, limit, slowly)
 
 
 #: Logarithms.

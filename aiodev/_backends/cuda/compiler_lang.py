@@ -168,6 +168,11 @@ def install() -> None:
     for name in elementary.__all__:
         overload(getattr(lang, name))(_plain_overload(getattr(lang, name)))
     overload(lang.pow)(_plain_pow)
+    overload(lang.atan2)(_plain_atan2)
+
+
+def _plain_atan2(y: Any, x: Any) -> Any:
+    return lang.atan2
 
 
 def _plain_pow(x: Any, y: Any) -> Any:
