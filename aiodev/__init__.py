@@ -48,6 +48,7 @@ from aiodev._generator.generator import Generator
 from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.kernel import Kernel, kernel
+from aiodev._kernel.launch_cache import LaunchCache
 
 if _TYPE_CHECKING:
     from aiodev._core.full import StreamFullError
@@ -68,6 +69,7 @@ __all__ = [
     "Generator",
     "Kernel",
     "KernelSpec",
+    "LaunchCache",
     "Stream",
     "StreamGroup",
     "arange",

@@ -140,12 +140,14 @@ def _unary(name: str) -> Unary:
     expression, ufunc = _UNARY[name]
     operation = Elementwise(name, expression, ("x",), lambda kinds: _types_of(ufunc, kinds))
     copied = Elementwise(name, "{x}", ("x",), lambda kinds: (kinds, kinds[0]))
+    kept, repeat = _KEPT.get(name), operation.repeat
 
     def function(x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
-        kept = _KEPT.get(name)
+        if out is not None and repeat(None, x, out):
+            return out
         if kept is not None and getattr(x, "dtype", _FLOAT).kind in kept:
-            return copied.of_one(x, out)
-        return operation.of_one(x, out)
+            return copied((x,), out)
+        return operation((x,), out)
 
     _name(function, name)
     return function
@@ -154,9 +156,12 @@ def _unary(name: str) -> Unary:
 def _binary(name: str) -> Binary:
     expression, ufunc = _BINARY[name]
     operation = Elementwise(name, expression, ("x1", "x2"), lambda kinds: _types_of(ufunc, kinds))
+    repeat = operation.repeat
 
     def function(x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
-        return operation.of_two(x1, x2, out)
+        if out is not None and repeat(None, x1, x2, out):
+            return out
+        return operation((x1, x2), out)
 
     _name(function, name)
     return function

@@ -43,6 +43,7 @@ class Fused:
         self._dtype = None if dtype is None else np.dtype(dtype)
         expression = f"function({', '.join(f'{{{name}}}' for name in names)})"
         self._operation = Elementwise(self.name, expression, names, self._types, function)
+        self._count, self._repeat = len(names), self._operation.repeat
 
     def __call__(self, *operands: Operand, out: aiodev.Array | None = None) -> aiodev.Array:
         """Submit it to the current stream of the arrays' device; returns ``out``, or a new array.
@@ -51,9 +52,10 @@ class Fused:
             TypeError: too few or too many operands, or one is neither an array nor a number, or all are numbers.
             ValueError: the shapes do not broadcast, or ``out`` has another than the result.
         """
-        if len(operands) == 2 == len(self._operation.operands):
-            return self._operation.of_two(*operands, out)
-        if len(operands) != len(self._operation.operands):
+        if len(operands) == self._count:
+            if out is not None and self._repeat(None, *operands, out):
+                return out
+        else:
             expected = ", ".join(self._operation.operands)
             raise TypeError(f"{self.name}: expected the operands ({expected}), got {len(operands)}")
         return self._operation(operands, out)

@@ -18,6 +18,9 @@ __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
 _PIECE = 1 << 13
 #: Columns that are worked on side by side, at least: what a processor fetches at once, and some of its vectors.
 _WIDTH = 64
+#: By one launch: of an array, its result and two arrays of factors or None, under (name, axis, and for norms eps).
+_launches = aiodev.LaunchCache(4)
+_repeat = _launches.repeat
 
 
 def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -35,7 +38,7 @@ def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = No
         >>> aiodev.kernels.softmax(aiodev.asarray([0.0, 0.0, 1000.0, 1000.0], device="cpu")).numpy_blocking()
         array([0. , 0. , 0.5, 0.5])
     """
-    return _softmax("softmax", x, axis, out, logarithm=False)
+    return _softmax(("softmax", axis), x, out, logarithm=False)
 
 
 def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -47,7 +50,7 @@ def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None 
         >>> aiodev.kernels.log_softmax(x).numpy_blocking()
         array([-1000.,     0.])
     """
-    return _softmax("log_softmax", x, axis, out, logarithm=True)
+    return _softmax(("log_softmax", axis), x, out, logarithm=True)
 
 
 def layer_norm(
@@ -75,17 +78,22 @@ def layer_norm(
         >>> aiodev.kernels.layer_norm(aiodev.asarray([1.0, 2.0, 3.0], device="cpu"), eps=0).numpy_blocking().round(3)
         array([-1.225,  0.   ,  1.225])
     """
+    key = "layer_norm", axis, eps
+    if out is not None and _repeat(key, x, out, weight, bias):
+        return out
+    given = x
     x = _real("layer_norm", x)
     at, length = _axis_length("layer_norm", x, axis)
     result = checked_out("layer_norm", out, x.shape, x.dtype, x.device)
-    given = [_factors("layer_norm", name, f, x, length) for name, f in (("weight", weight), ("bias", bias))]
+    operands = given, result, weight, bias
+    factors = [_factors("layer_norm", name, f, x, length) for name, f in (("weight", weight), ("bias", bias))]
     number = x.dtype.type(eps)
-    if all(factor is None for factor in given):
-        _over_rows(bodies.layer_norm_rows, x, at, result, (number,), ())
+    if all(factor is None for factor in factors):
+        _over_rows(key, operands, bodies.layer_norm_rows, x, at, number)
     else:
-        weight = given[0] if given[0] is not None else aiodev.ones(length, x.dtype, x.device)
-        bias = given[1] if given[1] is not None else aiodev.zeros(length, x.dtype, x.device)
-        _over_rows(bodies.layer_norm_scaled_rows, x, at, result, (number,), (weight, bias))
+        weight = factors[0] if factors[0] is not None else aiodev.ones(length, x.dtype, x.device)
+        bias = factors[1] if factors[1] is not None else aiodev.zeros(length, x.dtype, x.device)
+        _over_rows(key, operands, bodies.layer_norm_scaled_rows, x, at, number, weight, bias)
     return result
 
 
@@ -106,22 +114,30 @@ def rms_norm(
         >>> aiodev.kernels.rms_norm(x, eps=0).numpy_blocking().round(3)
         array([ 0.849, -1.131,  1.414,  0.   ])
     """
+    key = "rms_norm", axis, eps
+    if out is not None and _repeat(key, x, out, weight, None):
+        return out
+    given = x
     x = _real("rms_norm", x)
     at, length = _axis_length("rms_norm", x, axis)
     result = checked_out("rms_norm", out, x.shape, x.dtype, x.device)
+    operands = given, result, weight, None
     factors = _factors("rms_norm", "weight", weight, x, length)
     number = x.dtype.type(eps)
     if factors is None:
-        _over_rows(bodies.rms_norm_rows, x, at, result, (number,), ())
+        _over_rows(key, operands, bodies.rms_norm_rows, x, at, number)
     else:
-        _over_rows(bodies.rms_norm_scaled_rows, x, at, result, (number,), (factors,))
+        _over_rows(key, operands, bodies.rms_norm_scaled_rows, x, at, number, factors)
     return result
 
 
 # Softmax
 
 
-def _softmax(name: str, x: aiodev.Array, axis: int, out: aiodev.Array | None, logarithm: bool) -> aiodev.Array:
+def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, logarithm: bool) -> aiodev.Array:
+    if out is not None and _repeat(key, x, out, None, None):
+        return out
+    (name, axis), given = key, x
     x = _real(name, x)
     at, length = _axis_length(name, x, axis)
     result = checked_out(name, out, x.shape, x.dtype, x.device)
@@ -130,7 +146,13 @@ def _softmax(name: str, x: aiodev.Array, axis: int, out: aiodev.Array | None, lo
     inner = math.prod(x.shape[at + 1 :])
     if inner == 1:
         source, target, moved = _rows(x, at, result)
-        _softmax_rows(source, target, logarithm)
+        if length <= bodies.BLOCK:
+            group = max(1, _PIECE // length)
+            pieces, takes = -(-len(source) // group), (None, None, 0, 1)
+            operands, args = (given, result, None, None), (group, logarithm, source, target)
+            _launches.launch(key, operands, bodies.softmax_rows, pieces, args, takes)
+        else:
+            _softmax_blocks(source, target, logarithm)
     else:
         shape = x.size // (length * inner), length, inner
         moved = _Moved(result)
@@ -139,13 +161,9 @@ def _softmax(name: str, x: aiodev.Array, axis: int, out: aiodev.Array | None, lo
     return result
 
 
-def _softmax_rows(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
+def _softmax_blocks(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
     stream = aiodev.current_stream(out.device)
     rows, length = x.shape
-    if length <= bodies.BLOCK:
-        group = max(1, _PIECE // length)
-        bodies.softmax_rows[-(-rows // group), stream](group, logarithm, x, out)
-        return
     blocks = -(-length // bodies.BLOCK)
     tops, sums = (aiodev.empty((rows, blocks), x.dtype, x.device) for _ in range(2))
     whole = aiodev.empty((rows, 2), x.dtype, x.device)
@@ -167,21 +185,22 @@ def _softmax_columns(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> Non
 
 
 def _over_rows(
+    key: tuple[Any, ...],
+    operands: tuple[Any, ...],
     kernel: aiodev.Kernel,
     x: aiodev.Array,
     at: int,
-    out: aiodev.Array,
-    numbers: tuple[Any, ...],
-    factors: tuple[aiodev.Array, ...],
+    number: Any,
+    *factors: aiodev.Array,
 ) -> None:
     """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not."""
     if not x.size:
         return
-    source, target, moved = _rows(x, at, out)
+    source, target, moved = _rows(x, at, operands[1])
     rows, length = source.shape
     group = max(1, _PIECE // length)
-    stream = aiodev.current_stream(out.device)
-    kernel[-(-rows // group), stream](group, *numbers, source, *factors, target)
+    takes = (None, None, 0, 2, 3)[: 3 + len(factors)] + (1,)
+    _launches.launch(key, operands, kernel, -(-rows // group), (group, number, source, *factors, target), takes)
     moved.finish()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,21 +22,8 @@ DType = np.dtype[Any]
 Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
 
 
-#: Layouts that an operation remembers how to run over.
-_MOST_PLANS = 1024
-
-
-class _Plan(NamedTuple):
-    """How to run over operands that are laid out in one way."""
-
-    shape: tuple[int, ...]  #: of the result
-    dtype: DType
-    first: int  #: which operand is an array
-    kernel: aiodev.Kernel | None  #: None where there is nothing to compute
-    over: tuple[int, ...]  #: the lengths that it is launched over
-    views: tuple[tuple[int, tuple[int, ...]], ...]  #: operands, the result among them, that get another shape
-    numbers: tuple[tuple[int, DType], ...]  #: operands that are numbers, and what they become
-    lengths: tuple[int, ...]  #: what the kernel takes besides
+#: Results that an operation remembers the shapes and dtypes of.
+_MOST_RESULTS = 1024
 
 
 class Elementwise:
@@ -67,80 +54,41 @@ class Elementwise:
         self._resolve = resolve
         self._resolved: dict[tuple[Any, ...], tuple[Sequence[DType], DType]] = {}
         self._kernels: dict[tuple[Any, ...], aiodev.Kernel] = {}
-        self._plans: dict[tuple[Any, ...], _Plan] = {}
-        self._of_lines: dict[tuple[DType | None, ...], tuple[aiodev.Kernel, DType]] = {}
-
-    def of_one(self, x: Any, out: aiodev.Array | None) -> aiodev.Array:
-        """``self((x,), out)``, sooner where the array has one dimension and its dtype was seen before."""
-        try:
-            shape = x.shape
-            if len(shape) != 1 or (out is not None and out.shape != shape):
-                return self((x,), out)
-            kernel, dtype = self._of_lines[x.dtype, None if out is None else out.dtype]
-        except (AttributeError, KeyError):
-            return self((x,), out)
-        device = x.device
-        if out is None:
-            out = aiodev.empty(shape, dtype, device)
-        if shape[0]:
-            kernel[shape[0], aiodev.current_stream(device)](x, out)
-        return out
-
-    def of_two(self, x1: Any, x2: Any, out: aiodev.Array | None) -> aiodev.Array:
-        """``self((x1, x2), out)``, sooner where both are arrays of one dimension and their dtypes were seen before."""
-        try:
-            shape = x1.shape
-            if len(shape) != 1 or x2.shape != shape or (out is not None and out.shape != shape):
-                return self((x1, x2), out)
-            kernel, dtype = self._of_lines[x1.dtype, x2.dtype, None if out is None else out.dtype]
-        except (AttributeError, KeyError):
-            return self((x1, x2), out)
-        device = x1.device
-        if out is None:
-            out = aiodev.empty(shape, dtype, device)
-        if shape[0]:
-            kernel[shape[0], aiodev.current_stream(device)](x1, x2, out)
-        return out
+        self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], DType]] = {}
+        self._launches = aiodev.LaunchCache(len(operands) + 1)
+        #: Submits it as it was submitted for operands, the result among them, of the same layouts; False if it never was.
+        self.repeat = self._launches.repeat
 
     def __call__(self, values: Sequence[Any], out: aiodev.Array | None) -> aiodev.Array:
         """Submit it; returns ``out``, or a new array."""
-        laid = None if out is None else _laid(out)
-        key = (*map(_laid, values), laid)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._remember(key, values, out)
-        result = aiodev.empty(plan.shape, plan.dtype, values[plan.first].device) if out is None else out
-        if plan.kernel is not None:
-            args: list[Any] = [*values, result]
-            for position, shape in plan.views:
-                args[position] = args[position].reshape(shape)
-            for position, dtype in plan.numbers:
-                args[position] = dtype.type(args[position])
-            plan.kernel[*plan.over, aiodev.current_stream(result.device)](*args, *plan.lengths)
-        return result
+        if out is None:
+            out = self._make_result(values)
+        if not self.repeat(None, *values, out):
+            self._submit(values, out)
+        return out
 
-    def _remember(self, key: tuple[Any, ...], values: Sequence[Any], out: aiodev.Array | None) -> _Plan:
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-        plan = self._plans[key] = self._make_plan(values, out)
-        shape = plan.shape
-        if len(shape) == 1 and all(isinstance(value, aiodev.Array) and value.shape == shape for value in values):
-            given = tuple(value.dtype for value in values)
-            if plan.kernel is not None:
-                self._of_lines[*given, None if out is None else out.dtype] = plan.kernel, plan.dtype
-        return plan
+    def _make_result(self, values: Sequence[Any]) -> aiodev.Array:
+        key = tuple([(value.shape, value.dtype) if isinstance(value, aiodev.Array) else _kind(value) for value in values])
+        found = self._results.get(key)
+        if found is None:
+            _, dtype = self._types(values)
+            if len(self._results) >= _MOST_RESULTS:
+                self._results.clear()
+            found = self._results[key] = _common_shape(values), dtype
+        device = next(value.device for value in values if isinstance(value, aiodev.Array))
+        return aiodev.empty(*found, device)
 
     # Types
 
-    def _types(self, values: Sequence[Operand], arrays: list[aiodev.Array]) -> tuple[Sequence[DType], DType]:
-        kinds = tuple(value.dtype if isinstance(value, aiodev.Array | np.generic) else type(value) for value in values)
+    def _types(self, values: Sequence[Operand]) -> tuple[Sequence[DType], DType]:
+        kinds = tuple([_kind(value) for value in values])
         found = self._resolved.get(kinds)
         if found is None:
-            self._check(values, arrays)
+            self._check(values)
             found = self._resolved[kinds] = self._resolve(kinds)
         return found
 
-    def _check(self, values: Sequence[Operand], arrays: list[aiodev.Array]) -> None:
+    def _check(self, values: Sequence[Operand]) -> None:
         for name, value in zip(self.operands, values, strict=True):
             if isinstance(value, np.ndarray):
                 raise TypeError(
@@ -149,43 +97,40 @@ class Elementwise:
                 )
             if not isinstance(value, aiodev.Array | bool | int | float | complex | np.number | np.bool_):
                 raise TypeError(f"{self.name}: argument {name}: expected an array or a number, got {value!r}")
-        if not arrays:
+        if not any(isinstance(value, aiodev.Array) for value in values):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
 
-    def _check_out(self, out: aiodev.Array, shape: tuple[int, ...], dtype: DType) -> aiodev.Array:
+    def _check_out(self, out: aiodev.Array, shape: tuple[int, ...], dtype: DType) -> None:
         if not isinstance(out, aiodev.Array):
             raise TypeError(f"{self.name}: out: expected an aiodev.Array, got {type(out).__name__}")
         if out.shape != shape:
             raise ValueError(f"{self.name}: out: expected the shape {shape}, got {out.shape}")
         if not np.can_cast(dtype, out.dtype, "same_kind"):
             raise TypeError(f"{self.name}: out: {dtype} cannot be written to {out.dtype}")
-        return out
 
     # Launches
 
-    def _make_plan(self, values: Sequence[Operand], out: aiodev.Array | None) -> _Plan:
-        arrays = [value for value in values if isinstance(value, aiodev.Array)]
-        inputs, dtype = self._types(values, arrays)
-        shape = np.broadcast_shapes(*(array.shape for array in arrays))
-        if out is not None:
-            self._check_out(out, shape, dtype)
-        first = next(k for k, value in enumerate(values) if isinstance(value, aiodev.Array))
+    def _submit(self, values: Sequence[Operand], out: aiodev.Array) -> None:
+        """Find out how; the next time that is known."""
+        inputs, dtype = self._types(values)
+        shape = _common_shape(values)
+        self._check_out(out, shape, dtype)
         if 0 in shape:
-            return _Plan(shape, dtype, first, None, (), (), (), ())
-        strides = _packed_strides(shape, dtype.itemsize) if out is None else out.strides
-        laid = [(value.shape, value.strides) if isinstance(value, aiodev.Array) else None for value in values]
-        lengths, forms, shapes = plan_loop((*laid, (shape, strides)))
-        given = [*(None if one is None else one[0] for one in laid), shape]
-        views = [
-            (k, wanted) for k, (own, wanted) in enumerate(zip(given, shapes, strict=True)) if own not in (None, wanted)
+            return
+        operands = *values, out
+        laid = [(value.shape, value.strides) if isinstance(value, aiodev.Array) else None for value in operands]
+        lengths, forms, shapes = plan_loop(tuple(laid))
+        args: list[Any] = [
+            _shaped(value, wanted) if isinstance(value, aiodev.Array) else kind.type(value)
+            for value, wanted, kind in zip(operands, shapes, (*inputs, dtype), strict=True)
         ]
-        numbers = [(k, kind) for k, (one, kind) in enumerate(zip(laid, inputs, strict=True)) if one is None]
-        over = lengths or (1,)
-        rest: tuple[int, ...] = ()
-        if len(lengths) > 3:
-            over, rest = (math.prod(lengths[:-2]), *lengths[-2:]), lengths[1:-2]
         kernel = self._kernel(len(lengths), forms, values, inputs)
-        return _Plan(shape, dtype, first, kernel, over, tuple(views), tuple(numbers), rest)
+        over, rest = lengths or (1,), lengths[1:-2] if len(lengths) > 3 else ()
+        if rest:
+            over = math.prod(lengths[:-2]), *lengths[-2:]
+        args += rest
+        takes = *range(len(operands)), *(None for _ in rest)
+        self._launches.launch(None, operands, kernel, over, args, takes)
 
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Operand], inputs: Sequence[DType]
@@ -200,15 +145,19 @@ class Elementwise:
         return found
 
 
-def _laid(value: Any) -> Any:
-    """What of an operand matters to how it is computed with: the layout and the dtype of an array, a number's type."""
-    if isinstance(value, aiodev.Array):
-        return value.shape, value.strides, value.dtype
-    return value.dtype if isinstance(value, np.generic) else type(value)
+def _kind(value: Any) -> Any:
+    """What of an operand types follow from: the dtype of an array or of one of NumPy's numbers, or a number's class."""
+    return value.dtype if isinstance(value, aiodev.Array | np.generic) else type(value)
 
 
-def _packed_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+def _shaped(x: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
+    return x if x.shape == shape else x.reshape(shape)
+
+
+def _common_shape(values: Sequence[Any]) -> tuple[int, ...]:
+    shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
+    first: tuple[int, ...] = shapes[0]
+    return first if all(shape == first for shape in shapes) else np.broadcast_shapes(*shapes)
 
 
 def _cast(value: Operand, dtype: DType) -> str:

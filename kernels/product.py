@@ -44,6 +44,8 @@ _TILE, _TILED = 4, 1 << 16
 _PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
 #: For each device whose table is filled, and each of those types: what a launch passes first.
 _units: dict[aiodev.Device, dict[DType, tuple[Any, ...]]] = {}
+#: Of two matrices and their product.
+_launches = aiodev.LaunchCache(3)
 
 
 def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -67,7 +69,9 @@ def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = 
         array([[ 5., 11.],
                [11., 25.]])
     """
-    return out if out is not None and _submit_small(x1, x2, out) else _multiply(x1, x2, out)
+    if out is not None and (_launches.repeat(None, x1, x2, out) or _submit_small(x1, x2, out)):
+        return out
+    return _multiply(x1, x2, out)
 
 
 def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
@@ -146,7 +150,7 @@ def tensordot(
 
 
 def _submit_small(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> bool:
-    """Submit a small product of two matrices into a third; False if it is not that. Short, since such calls are frequent."""
+    """Submit a small product of two matrices into a third, which then can be repeated; False if it is not that."""
     try:
         dtype = out.dtype
         device = out.device
@@ -159,8 +163,7 @@ def _submit_small(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> bool:
         return False
     if a.dtype is not dtype or b.dtype is not dtype or not 0 < rows * columns * inner <= _least(rows, columns):
         return False
-    table, place, one, zero = unit
-    multiply_once[1, aiodev.current_stream(device)](table, place, one, zero, a, b, out)
+    _launches.launch(None, (a, b, out), multiply_once, 1, (*unit, a, b, out), (None, None, None, None, 0, 1, 2))
     return True
 
 

@@ -18,12 +18,14 @@ from aiodev.kernels.operands import array_of, checked_axis, checked_out, has_no_
 from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, ROWS
 from aiodev.kernels.reduction_plans import Plan, place_plan, spread_plan
 
-__all__ = ["Axis", "find_place", "measure_spread", "reduce"]
+__all__ = ["Axis", "find_place", "launches", "measure_spread", "reduce"]
 
 Axis = int | tuple[int, ...] | None
 #: Rows from which on each is reduced by one index, however long.
 _MANY_ROWS = 256
 _PLACE = np.dtype(np.int64)
+#: Reductions of rows by one launch: of an array and its result, under (name, axis, keepdims, whatever else decides).
+launches = aiodev.LaunchCache(2)
 
 
 class _Way(NamedTuple):
@@ -71,10 +73,11 @@ class _Launch:
     The results are those of ``out`` where that has no gaps, and else are copied there by :meth:`finish`.
     """
 
-    __slots__ = ("_result", "_target", "out", "stream", "x")
+    __slots__ = ("_given", "_result", "_target", "out", "stream", "x")
 
     def __init__(self, name: str, x: aiodev.Array, way: _Way, dtype: Any, out: aiodev.Array | None) -> None:
         device = x.device
+        self._given = x
         self._result = self._target = checked_out(name, out, way.shape, dtype, device)
         ndim = len(way.shape)
         if out is not None and ndim and not has_no_gaps(out):
@@ -85,6 +88,12 @@ class _Launch:
         self.x = x.reshape(x.size)
         self.stream = aiodev.current_stream(device)
 
+    def submit_rows(self, key: tuple[Any, ...], kernel: aiodev.Kernel, way: _Way, *numbers: Any) -> None:
+        """Submit a kernel of rows, to be repeated under ``key``."""
+        takes = 0, *(None for _ in numbers), 1
+        operands = self._given, self._result
+        launches.launch(key, operands, kernel, way.outer, (self.x, *numbers, self.out), takes)
+
     def finish(self) -> aiodev.Array:
         """What to return."""
         if self._target is not self._result:
@@ -93,21 +102,18 @@ class _Launch:
 
 
 def reduce(
-    name: str,
-    plan: Plan,
-    x: aiodev.Array,
-    axis: Axis,
-    keepdims: bool,
-    out: aiodev.Array | None,
-    *,
-    empty: bool = True,
+    key: tuple[Any, ...], plan: Plan, x: aiodev.Array, out: aiodev.Array | None, *, empty: bool = True
 ) -> aiodev.Array:
-    """Combine the elements along the axes; ``empty`` says whether there may be none."""
+    """Combine the elements along the axes; ``key`` is that of :data:`launches`, ``empty`` says whether there may be none."""
+    name, axis, keepdims = key[:3]
     way = _way(name, x.shape, axis, keepdims)
     if way.length == 0 and not empty:
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
     launch = _Launch(name, x, way, plan.result, out)
-    _combine(plan, launch.x, way, launch.out, launch.stream)
+    if way.inner == 1 and way.whole:
+        launch.submit_rows(key, plan.kernels.rows, way, way.length, plan.identity, float(way.length))
+    else:
+        _combine(plan, launch.x, way, launch.out, launch.stream)
     return launch.finish()
 
 
@@ -142,6 +148,9 @@ def measure_spread(
     name: str, x: aiodev.Array, axis: Axis, correction: float, keepdims: bool, out: aiodev.Array | None
 ) -> aiodev.Array:
     """The variance or the standard deviation along the axes."""
+    key = name, axis, keepdims, correction
+    if out is not None and launches.repeat(key, x, out):
+        return out
     array_of(name, x)
     plan = spread_plan(name, x.dtype)
     way = _way(name, x.shape, axis, keepdims)
@@ -149,7 +158,7 @@ def measure_spread(
     flat, stream, length, inner = launch.x, launch.stream, way.length, way.inner
     freedom = float(max(length - correction, 0))
     if inner == 1 and way.whole:
-        plan.kernels.rows[way.outer, stream](flat, length, plan.mean.identity, freedom, launch.out)
+        launch.submit_rows(key, plan.kernels.rows, way, length, plan.mean.identity, freedom)
         return launch.finish()
     means = aiodev.empty(way.outer * inner, plan.mean.result, x.device)
     _combine(plan.mean, flat, way, means, stream)
@@ -167,6 +176,9 @@ def measure_spread(
 
 def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out: aiodev.Array | None) -> aiodev.Array:
     """The first place of the largest or the least element along an axis, or in all."""
+    key = name, axis, keepdims
+    if out is not None and launches.repeat(key, x, out):
+        return out
     array_of(name, x)
     plan = place_plan(name, x.dtype)
     kernels = plan.kernels
@@ -184,7 +196,7 @@ def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out
         kernels.columns[count, stream](slabs, strips, flat, way.length, way.inner, parts, places)
         kernels.strips[way.outer * strips, stream](strips, parts, places, slabs, way.inner, launch.out)
     elif way.whole:
-        kernels.rows[way.outer, stream](flat, way.length, launch.out)
+        launch.submit_rows(key, kernels.rows, way, way.length)
     else:
         blocks, parts = _row_parts(way, plan.key, x.device)
         places = aiodev.empty(parts.size, _PLACE, x.device)

@@ -14,10 +14,12 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.operands import array_of
-from aiodev.kernels.reduction_launches import Axis, find_place, measure_spread, reduce
+from aiodev.kernels.reduction_launches import Axis, find_place, launches, measure_spread, reduce
 from aiodev.kernels.reduction_plans import DType, extreme_plan, sum_plan, truth_plan
 
 __all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "sum_plan", "var"]
+
+_repeat = launches.repeat
 
 
 def sum(
@@ -44,8 +46,11 @@ def sum(
         >>> aiodev.kernels.sum(x).numpy_blocking(), aiodev.kernels.sum(x, axis=0).numpy_blocking()
         (array(10.), array([4., 6.]))
     """
+    key = "sum", axis, keepdims, dtype
+    if out is not None and _repeat(key, x, out):
+        return out
     array_of("sum", x)
-    return reduce("sum", sum_plan("sum", x.dtype, _dtype(dtype)), x, axis, keepdims, out)
+    return reduce(key, sum_plan("sum", x.dtype, _dtype(dtype)), x, out)
 
 
 def prod(
@@ -64,8 +69,11 @@ def prod(
         >>> aiodev.kernels.prod(aiodev.asarray([2, 3, 4], device="cpu")).numpy_blocking()
         array(24)
     """
+    key = "prod", axis, keepdims, dtype
+    if out is not None and _repeat(key, x, out):
+        return out
     array_of("prod", x)
-    return reduce("prod", sum_plan("prod", x.dtype, _dtype(dtype)), x, axis, keepdims, out)
+    return reduce(key, sum_plan("prod", x.dtype, _dtype(dtype)), x, out)
 
 
 def mean(
@@ -78,8 +86,11 @@ def mean(
         >>> aiodev.kernels.mean(aiodev.asarray([1, 2, 4, 5], device="cpu")).numpy_blocking()
         array(3.)
     """
+    key = "mean", axis, keepdims
+    if out is not None and _repeat(key, x, out):
+        return out
     array_of("mean", x)
-    return reduce("mean", sum_plan("mean", x.dtype, None), x, axis, keepdims, out)
+    return reduce(key, sum_plan("mean", x.dtype, None), x, out)
 
 
 def var(
@@ -138,8 +149,11 @@ def max(
         >>> aiodev.kernels.max(aiodev.asarray([[1, 5], [4, 2]], device="cpu"), axis=1).numpy_blocking()
         array([5, 4])
     """
+    key = "max", axis, keepdims
+    if out is not None and _repeat(key, x, out):
+        return out
     array_of("max", x)
-    return reduce("max", extreme_plan("max", x.dtype), x, axis, keepdims, out, empty=False)
+    return reduce(key, extreme_plan("max", x.dtype), x, out, empty=False)
 
 
 def min(
@@ -152,8 +166,11 @@ def min(
         >>> aiodev.kernels.min(aiodev.asarray([[1, 5], [4, 2]], device="cpu"), axis=1).numpy_blocking()
         array([1, 2])
     """
+    key = "min", axis, keepdims
+    if out is not None and _repeat(key, x, out):
+        return out
     array_of("min", x)
-    return reduce("min", extreme_plan("min", x.dtype), x, axis, keepdims, out, empty=False)
+    return reduce(key, extreme_plan("min", x.dtype), x, out, empty=False)
 
 
 def any(
@@ -166,8 +183,11 @@ def any(
         >>> bool(aiodev.kernels.any(aiodev.asarray([0, 2], device="cpu")).numpy_blocking())
         True
     """
+    key = "any", axis, keepdims
+    if out is not None and _repeat(key, x, out):
+        return out
     array_of("any", x)
-    return reduce("any", truth_plan("any", x.dtype), x, axis, keepdims, out)
+    return reduce(key, truth_plan("any", x.dtype), x, out)
 
 
 def all(
@@ -180,8 +200,11 @@ def all(
         >>> bool(aiodev.kernels.all(aiodev.asarray([0, 2], device="cpu")).numpy_blocking())
         False
     """
+    key = "all", axis, keepdims
+    if out is not None and _repeat(key, x, out):
+        return out
     array_of("all", x)
-    return reduce("all", truth_plan("all", x.dtype), x, axis, keepdims, out)
+    return reduce(key, truth_plan("all", x.dtype), x, out)
 
 
 def argmax(

@@ -31,9 +31,9 @@ __all__ = ["Array", "Key", "allocate", "make_array"]
 
 
 class Key(tuple):  # type: ignore[type-arg]
-    """What kernels are compiled for: (device, descriptor, writable). There is one object for each combination.
+    """What arrays have in common, as one object, which is told from others by identity and hashes as fast as any plain object.
 
-    So a key is told from others by identity, and hashes as fast as any plain object.
+    What kernels are compiled for, (device, descriptor, writable), is one; the whole layout is another.
     """
 
     __slots__ = ()
@@ -42,6 +42,9 @@ class Key(tuple):  # type: ignore[type-arg]
 
 
 _keys: dict[tuple[Any, ...], Key] = {}
+_forms: dict[tuple[Any, ...], Key] = {}
+#: Layouts that are known as one object; when there are more, those of new arrays get new ones.
+_MOST_FORMS = 4096
 _packers: list[Callable[..., bytes]] = [struct.Struct(f"<{words}q").pack for words in range(66)]
 
 
@@ -65,7 +68,7 @@ class Array(Protocols):
     """
 
     # No __getattr__ here: it would take from every load of a slot what the interpreter makes of it, three quarters of its time.
-    __slots__ = ("__weakref__", "_address", "_buffer", "_dtype", "_key", "_packed", "_shape", "_strides", "_writable")
+    __slots__ = ("__weakref__", "_address", "_buffer", "_dtype", "_form", "_key", "_packed", "_shape", "_strides", "_writable")
 
     _address: int
     _buffer: Buffer
@@ -74,6 +77,7 @@ class Array(Protocols):
     _strides: Shape | None  # None: C order, no gaps
     _writable: bool
     # Made when a kernel first asks, ``x._key or x._find_key()``: most arrays are views on the way to others, or only copied.
+    _form: Key | None
     _key: Key | None
     _packed: bytes | None
 
@@ -95,6 +99,17 @@ class Array(Protocols):
             descriptor = f"A{len(self._shape)}{dtype.kind}{dtype.itemsize}{'C' if self._strides is None else 'A'}"
             found = _keys.setdefault(what, Key((device, descriptor, self._writable)))
         self._key = found
+        return found
+
+    def _find_form(self) -> Key:
+        """(device, dtype, shape, strides, writable): all but where it lies. One object for each combination, or a few."""
+        what = self._buffer.source.device, self._dtype, self._shape, self._strides, self._writable
+        found = _forms.get(what)
+        if found is None:
+            if len(_forms) >= _MOST_FORMS:
+                _forms.clear()
+            found = _forms.setdefault(what, Key(what))
+        self._form = found
         return found
 
     # Shape
@@ -296,7 +311,7 @@ class Array(Protocols):
         others = sys.getrefcount(self._buffer) - 2  # our own, and the call's
         if others:
             raise ValueError(f"free: {others} more (views, bound launches, exports) use the memory of {self!r}")
-        for name in ("_buffer", "_address", "_key", "_packed"):
+        for name in ("_buffer", "_address", "_form", "_key", "_packed"):
             with suppress(AttributeError):
                 delattr(self, name)
         self.__class__ = FreedArray
@@ -330,7 +345,7 @@ def make_array(
     array._dtype = dtype
     array._strides = strides
     array._writable = writable
-    array._key = array._packed = None
+    array._form = array._key = array._packed = None
     return array
 
 

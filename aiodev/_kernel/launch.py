@@ -29,7 +29,7 @@ from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX
 if TYPE_CHECKING:
     from aiodev._kernel.variants import Variant
 
-__all__ = ["bound_call_maker", "generate_call"]
+__all__ = ["SITE_NAMES", "bound_call_maker", "define", "generate_call", "stamp"]
 
 #: The site of the caller, as ``sites.here(1)`` has it, without the cost of a call.
 _SITE = [
@@ -37,7 +37,7 @@ _SITE = [
     "_site = _index_of(id(_from.f_code))",
     "_site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
 ]
-_SITE_NAMES: dict[str, Any] = {
+SITE_NAMES: dict[str, Any] = {
     "_getframe": sys._getframe,
     "_index_of": sites.index_of,
     "_outside": sites.outside,
@@ -58,7 +58,7 @@ def generate_call(
     names = [parameter.name for parameter in parameters]
     namespace: dict[str, Any] = {
         "_context": context.current, "_current": current_stream, "_join": b"".join, "_slow": slow,
-        "_Errors": (AttributeError, struct.error, OverflowError, TypeError), **_SITE_NAMES, **_COMPLETION_NAMES,
+        "_Errors": (AttributeError, struct.error, OverflowError, TypeError), **SITE_NAMES, **_COMPLETION_NAMES,
     }  # fmt: skip
     signature = ["_place"]
     for parameter in parameters:
@@ -70,7 +70,7 @@ def generate_call(
     if variants:
         lines += _fast_path(ndim, names, variants, namespace)
     lines.append(f"    return _slow(_place, ({arguments}*_extra,))")
-    call: Callable[..., Completion] = _run(f"<aiodev launch of {name}>", lines, namespace)[name]
+    call: Callable[..., Completion] = define(f"<aiodev launch of {name}>", lines, namespace)[name]
     return call
 
 
@@ -84,18 +84,18 @@ def bound_call_maker(kinds: str) -> Callable[..., Callable[[], Completion]]:
     call = ["if not loading.ready:", "    return slow(_outside(_getframe(1)))", *_SITE]
     call += ["_value = stream._launch(entry, size, block, _site)"]
     for name, kind in zip(buffers, kinds, strict=True):
-        call += _stamp(name, kind)
+        call += stamp(name, kind)
     call.append("return _new(_Completion, (_timeline, _value))")
     parameters = ", ".join(("loading", "stream", "entry", "size", "block", "slow", *buffers))
     lines = [f"def make({parameters}):", "    _timeline = stream.timeline", "    def call():"]
     lines += [f"        {line}" for line in call]
     lines.append("    return call")
-    namespace: dict[str, Any] = {**_SITE_NAMES, **_COMPLETION_NAMES}
-    make: Callable[..., Callable[[], Completion]] = _run(f"<aiodev bound launch, {kinds}>", lines, namespace)["make"]
+    namespace: dict[str, Any] = {**SITE_NAMES, **_COMPLETION_NAMES}
+    make: Callable[..., Callable[[], Completion]] = define(f"<aiodev bound launch, {kinds}>", lines, namespace)["make"]
     return make
 
 
-def _run(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> dict[str, Any]:
+def define(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> dict[str, Any]:
     """Define what the lines define; tracebacks show them."""
     source = "\n".join(lines) + "\n"
     namespace["__name__"] = __name__
@@ -104,7 +104,7 @@ def _run(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> dict
     return namespace
 
 
-def _stamp(buffer: str, kind: str) -> list[str]:
+def stamp(buffer: str, kind: str) -> list[str]:
     """Note that operation ``_value`` of ``_timeline`` uses a buffer; see :class:`aiodev._memory.buffer.Buffer`."""
     timeline, value, method = (
         ("_timeline", "_value", "_stamp") if kind == ARRAY else ("_reader", "_read", "_stamp_aside")
@@ -155,7 +155,7 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
     ]
     for name, kind in arrays.items():
         lines.append(f"        _buffer = {name}._buffer")
-        lines += [f"        {line}" for line in _stamp("_buffer", kind)]
+        lines += [f"        {line}" for line in stamp("_buffer", kind)]
     lines.append("        return _new(_Completion, (_timeline, _value))")
     return lines
 

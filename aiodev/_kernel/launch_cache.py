@@ -1,0 +1,254 @@
+"""Launches by the layouts of what they are given: the quick way through functions of arrays.
+
+**Problem.** A function such as ``add(x, y, out=out)`` finds out at every call what follows from its arguments' layouts alone:
+a kernel, lengths, views, numbers. For small arrays that costs several times what it takes to submit and to compute.
+
+**Invariants.**
+
+1.  An array's *form* is one object for all arrays of the same device, dtype, shape, strides and writability, told from others
+    by identity. So a launch that is found under its operands' forms, and the classes of those that are numbers, fits them:
+    entry, size, numbers and views are what the function would find out again.
+2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew.
+3.  There may be two forms of the same content, since tables are bounded and emptied when they are full. That is found out
+    again, and is never wrong.
+4.  What is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from aiodev._array.array import Array
+from aiodev._core import context
+from aiodev._core.completion import Completion
+from aiodev._core.current import current_stream
+from aiodev._core.registry import registry
+from aiodev._kernel.kernel import Kernel
+from aiodev._kernel.launch import SITE_NAMES, define, stamp
+from aiodev._kernel.signature import ARRAYS, COMPLEX, SCALAR
+from aiodev._kernel.variants import Variant
+
+__all__ = ["LaunchCache"]
+
+_caches: weakref.WeakSet[LaunchCache] = weakref.WeakSet()
+_ADDRESS_BYTES = 8
+
+
+class LaunchCache:
+    """Remembers what a function of arrays launches, for each combination of layouts that it is called with.
+
+    For functions whose work is one launch that follows from the layouts of their arguments: shapes, strides, dtypes and
+    devices. ``repeat`` submits what ``launch`` was told for operands of the same layouts, wherever they lie, for little more
+    than a plain launch costs. Any thread may call it.
+
+    Args:
+        operands: how many the function has, its result included: arrays, or numbers.
+        most: combinations that are remembered; when there are more, all are forgotten.
+
+    Attributes:
+        repeat: ``repeat(key, *operands)``, a plain function; submits to the current stream of the operands' device. False
+            where it does not know what, and nothing is submitted. ``key``: whatever else decides, such as an axis.
+
+    Example:
+        >>> import aiodev
+        >>> @aiodev.kernel
+        ... def add_scaled(i, factor, x, out):
+        ...     out[i] += factor * x[i]
+        >>> launches = aiodev.LaunchCache(operands=3)
+        >>> def accumulate(factor, x, out):  # of arrays of any shape
+        ...     if not launches.repeat(None, factor, x, out):
+        ...         args = factor, x.reshape(-1), out.reshape(-1)
+        ...         launches.launch(None, (factor, x, out), add_scaled, x.size, args, takes=(0, 1, 2))
+        ...     return out
+        >>> x = aiodev.ones((2, 3), device="cpu")
+        >>> for _ in range(3):
+        ...     total = accumulate(2.0, x, x)
+        >>> total.numpy_blocking()
+        array([[27., 27., 27.],
+               [27., 27., 27.]])
+    """
+
+    repeat: Callable[..., bool]
+
+    def __init__(self, operands: int, most: int = 1024) -> None:
+        self._most = most
+        self._known: dict[tuple[Any, ...], Callable[..., bool]] = {}
+        self._met: dict[tuple[Any, ...], None] = {}  # once
+        self.repeat = _make_finder(operands)(self, self._known)
+        _caches.add(self)
+
+    def launch(
+        self,
+        key: Hashable,
+        operands: Sequence[Any],
+        kernel: Kernel,
+        shape: int | tuple[int, ...],
+        args: Sequence[Any],
+        takes: Sequence[int | None],
+    ) -> Completion:
+        """Launch, and remember it from the second time on.
+
+        Args:
+            key: as for ``repeat``.
+            operands: those that ``repeat`` was called with.
+            kernel: what is launched, on the current stream of the operands' device.
+            shape: over what.
+            args: of the kernel.
+            takes: for each of them which operand it is: the number itself, if need be as another type; or a view of the array
+                from its first element on. None where it is fixed. An array that is neither, such as a packed copy, is only
+                launched with.
+
+        Raises:
+            LaunchError: an argument does not fit; it is named.
+        """
+        case = key, *map(_form_of, operands)
+        seen = case in self._met
+        device = next(operand.device for operand in operands if isinstance(operand, Array))
+        lengths = shape if isinstance(shape, tuple) else (shape,)
+        completion = kernel[(*lengths, current_stream(device))](*args)
+        if not seen:
+            self._enter(self._met, case, None)
+        elif _can_follow(operands, args, takes):
+            variant = kernel._variants.of(tuple(args), device)
+            if variant.loading.ready:
+                self._enter(self._known, case, _make_launch(variant, lengths, operands, args, takes))
+                self._met.pop(case, None)
+        return completion
+
+    def _enter(self, table: dict[tuple[Any, ...], Any], case: tuple[Any, ...], value: Any) -> None:
+        if len(table) >= self._most:
+            table.clear()
+        table[case] = value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+        self._met.clear()
+
+
+def _form_of(operand: Any) -> Any:
+    return (operand._form or operand._find_form()) if operand.__class__ is Array else operand.__class__
+
+
+def _can_follow(operands: Sequence[Any], args: Sequence[Any], takes: Sequence[int | None]) -> bool:
+    """Whether the arrays that are taken are views of the operands, from their first elements on."""
+    for arg, take in zip(args, takes, strict=True):
+        if take is not None and isinstance(arg, Array):
+            operand = operands[take]
+            if operand.__class__ is not Array or arg._buffer is not operand._buffer or arg._address != operand._address:
+                return False
+    return True
+
+
+@functools.cache
+def _make_finder(count: int) -> Callable[[LaunchCache, dict[tuple[Any, ...], Callable[..., bool]]], Callable[..., bool]]:
+    """Makes the ``repeat`` of a cache of functions of so many operands."""
+    names = [f"x{k}" for k in range(count)]
+    form = "({0}._form or {0}._find_form()) if {0}.__class__ is Array else {0}.__class__"
+    lines = [
+        "def make(cache, known):",
+        f"    def repeat(key, {', '.join(names)}):",
+        "        try:",
+        f"            launch = known[{', '.join(('key', *map(form.format, names)))}]",
+        "        except (KeyError, TypeError):",  # it is not there, or the key cannot be
+        "            return False",
+        f"        return launch({', '.join(names)})",
+        "    repeat.cache = cache",  # which lives as long, and is emptied after a fork
+        "    return repeat",
+    ]
+    make: Callable[..., Callable[..., bool]] = define(f"<aiodev repeat of {count}>", lines, {"Array": Array})["make"]
+    return make
+
+
+def _make_launch(
+    variant: Variant, shape: tuple[int, ...], operands: Sequence[Any], args: Sequence[Any], takes: Sequence[int | None]
+) -> Callable[..., bool]:
+    """The launch of a variant with operands of the forms of these."""
+    constants: list[Any] = []
+
+    def constant(value: Any) -> str:
+        constants.append(value)
+        return f"c{len(constants) - 1}"
+
+    signature, stamps = variant.signature, []
+    numbers: list[str | int] = list(shape)
+    arrays: list[str | bytes] = []
+    for arg, kind, take in zip(args, signature.pattern, takes, strict=True):
+        if kind in ARRAYS:
+            packed = arg._packed or arg._pack()
+            stamps.append((f"x{take}._buffer" if take is not None else constant(arg._buffer), kind))
+            if take is None:
+                arrays.append(packed)
+            else:
+                own = operands[take]._packed or operands[take]._pack()
+                whole = f"(x{take}._packed or x{take}._pack())"
+                arrays += [whole] if packed == own else [f"{whole}[:{_ADDRESS_BYTES}]", packed[_ADDRESS_BYTES:]]
+        elif take is None:
+            numbers += [arg] if kind == SCALAR else [arg.real, arg.imag]
+        else:
+            numbers += [f"x{take}.real", f"x{take}.imag"] if kind == COMPLEX else [f"x{take}"]
+    if any(isinstance(number, str) for number in numbers):
+        pack = constant(signature.pack)
+        words = ", ".join(number if isinstance(number, str) else constant(number) for number in numbers)
+        arrays.insert(0, f"{pack}({words})")
+    else:
+        arrays.insert(0, signature.pack(*numbers))
+    pieces: list[str | bytes] = []
+    for piece in arrays:
+        if isinstance(piece, bytes) and pieces and isinstance(pieces[-1], bytes):
+            pieces[-1] += piece
+        else:
+            pieces.append(piece)
+    block = ", ".join(piece if isinstance(piece, str) else constant(piece) for piece in pieces)
+    make = _make_maker(len(operands), len(constants), block, tuple(stamps))
+    return make(variant.loading, variant.loading.entry, math.prod(shape), variant.device, *constants)
+
+
+@functools.lru_cache(4096)
+def _make_maker(
+    count: int, constants: int, block: str, stamps: tuple[tuple[str, str], ...]
+) -> Callable[..., Callable[..., bool]]:
+    """Makes launches whose block and whose notes in buffers are made alike; ``loading`` is kept."""
+    parameters = ", ".join(("loading", "entry", "size", "device", *(f"c{k}" for k in range(constants))))
+    body = [
+        "stream = context().stream",
+        "try:",
+        "    if stream is None or stream.device is not device:",
+        "        stream = current(device)",
+        f"    block = join(({block},))",
+        "except Errors:",  # a number does not fit its type: the function may know what to do, or will complain
+        "    return False",
+        # The function that has called `repeat` is a library's, as a rule, and what called that is the user's.
+        "_from = _getframe(2)",
+        "_site = _index_of(id(_from.f_code))",
+        "if _site == 0 and (_back := _from.f_back) is not None:",
+        "    _from, _site = _back, _index_of(id(_back.f_code))",
+        "_site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
+        "_value = stream._launch(entry, size, block, _site)",
+        "_timeline = stream.timeline",
+    ]
+    for buffer, kind in stamps:
+        body.append(f"_buffer = {buffer}")
+        body += stamp("_buffer", kind)
+    lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
+    lines += [f"        {line}" for line in (*body, "return True")]
+    lines += ["    launch.loading = loading", "    return launch"]
+    names = {
+        **SITE_NAMES, "context": context.current, "current": current_stream, "join": b"".join,
+        "Errors": (struct.error, OverflowError, TypeError),
+    }  # fmt: skip
+    make: Callable[..., Callable[..., bool]] = define(f"<aiodev repeated launch of {count}>", lines, names)["make"]
+    return make
+
+
+def _forget_after_fork() -> None:
+    for cache in list(_caches):
+        cache.clear()
+
+
+registry.after_fork.append(_forget_after_fork)

@@ -1,0 +1,133 @@
+"""Functions of the library that are called again and again: every call is computed from its own arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import aiodev
+import aiodev.kernels as kernels
+
+HostArray = np.ndarray[Any, Any]
+
+
+def on_device(host: Any) -> aiodev.Array:
+    """A copy on the CPU device."""
+    return aiodev.asarray(host, device="cpu")
+
+
+@pytest.mark.parametrize("sizes", [(1, 5, 1, 3), (5, 1, 0, 5)])
+def test_lengths_of_one_are_no_rule_for_others(sizes: tuple[int, ...]) -> None:
+    """Elementwise functions of a single element, and of many, with an output and without."""
+    for size in sizes * 2:
+        host = np.arange(size, dtype="f4")
+        x, out = on_device(host), aiodev.zeros(size, "f4", "cpu")
+        assert np.array_equal(kernels.add(x, x).numpy_blocking(), host + host)
+        assert np.array_equal(kernels.add(x, x, out=out).numpy_blocking(), host + host)
+        assert np.array_equal(kernels.negative(x).numpy_blocking(), -host)
+
+
+def _softmax(x: HostArray, axis: int) -> HostArray:
+    shifted = np.exp(x - x.max(axis=axis, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=axis, keepdims=True))
+
+
+#: Ours with an output, and NumPy's.
+_CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "twice": (lambda x, out: kernels.add(x, x, out=out), lambda x: x + x),
+    "less": (lambda x, out: kernels.subtract(2.0, x, out=out), lambda x: 2.0 - x),
+    "sum": (lambda x, out: kernels.sum(x, out=out), np.sum),
+    "sums": (lambda x, out: kernels.sum(x, axis=-1, out=out), lambda x: x.sum(axis=-1)),
+    "kept": (
+        lambda x, out: kernels.sum(x, axis=-1, keepdims=True, out=out),
+        lambda x: x.sum(axis=-1, keepdims=True),
+    ),
+    "place": (lambda x, out: kernels.argmax(x, axis=-1, out=out), lambda x: x.argmax(axis=-1)),
+    "var": (lambda x, out: kernels.var(x, axis=-1, out=out), lambda x: x.var(axis=-1)),
+    "var, corrected": (
+        lambda x, out: kernels.var(x, axis=-1, correction=1, out=out),
+        lambda x: x.var(axis=-1, ddof=1),
+    ),
+    "softmax": (lambda x, out: kernels.softmax(x, out=out), lambda x: _softmax(x, -1)),
+    "softmax of columns": (lambda x, out: kernels.softmax(x, axis=0, out=out), lambda x: _softmax(x, 0)),
+    "square": (lambda x, out: kernels.matmul(x, x, out=out), lambda x: x @ x),
+}
+_VIEWS: dict[str, Callable[[HostArray], HostArray]] = {
+    "line": lambda x: x.reshape(-1),
+    "matrix": lambda x: x,
+    "transposed": lambda x: x.T,
+    "flipped": lambda x: x[::-1],
+    "part": lambda x: x[:3, 1:4],
+    "row": lambda x: x[2],
+    "column": lambda x: x[:, 2],
+    "one": lambda x: x[:1, :1],
+}
+
+
+@pytest.mark.filterwarnings("ignore:Degrees of freedom:RuntimeWarning")
+@given(st.lists(st.tuples(st.sampled_from(sorted(_CALLS)), st.sampled_from(sorted(_VIEWS))), min_size=3, max_size=15))
+@settings(deadline=None, max_examples=40)
+def test_no_call_takes_anothers_plan(calls: list[tuple[str, str]]) -> None:
+    """Of any functions, arguments and views in any order, each several times: NumPy's results."""
+    for turn, (name, kind) in enumerate(calls * 3):
+        ours, numpys = _CALLS[name]
+        whole = np.random.default_rng(turn).uniform(-1, 1, (5, 5)).astype("f4")
+        host = _VIEWS[kind](whole)
+        if host.ndim == 1 and name == "kept":
+            continue
+        with np.errstate(all="ignore"):
+            expected = np.asarray(numpys(host))
+        x = _VIEWS[kind](on_device(whole))  # type: ignore[arg-type]
+        out = aiodev.zeros(expected.shape, expected.dtype, "cpu")
+        assert ours(x, out) is out
+        np.testing.assert_allclose(out.numpy_blocking(), expected, rtol=1e-5, atol=1e-5, err_msg=f"{name} of {kind}")
+        if expected.shape == host.shape and expected.ndim == 2:  # what has gaps is written to where it is
+            frame = aiodev.zeros((9, 9), expected.dtype, "cpu")
+            window = frame[1 : 1 + host.shape[0], 2 : 2 + host.shape[1]]
+            assert ours(x, window) is window
+            np.testing.assert_allclose(window.numpy_blocking(), expected, rtol=1e-5, atol=1e-5)
+            assert np.count_nonzero(frame.numpy_blocking()) <= host.size
+
+
+@given(st.lists(st.tuples(st.sampled_from([None, "weight", "both"]), st.sampled_from([1e-5, 0.5])), max_size=9))
+@settings(deadline=None, max_examples=20)
+def test_norms_with_and_without_factors(calls: list[tuple[str | None, float]]) -> None:
+    """Each call has its own weight, bias and eps."""
+    generator = np.random.default_rng(0)
+    for given_factors, eps in calls:
+        host, weight, bias = (generator.uniform(-1, 1, shape).astype("f4") for shape in ((3, 4), 4, 4))
+        factors = {"weight": [weight], "both": [weight, bias], None: []}[given_factors]
+        normal = (host - host.mean(-1, keepdims=True)) / np.sqrt(host.var(-1, keepdims=True) + eps)
+        normal = normal * weight if factors else normal
+        normal = normal + bias if len(factors) == 2 else normal
+        out = aiodev.zeros((3, 4), "f4", "cpu")
+        kernels.layer_norm(on_device(host), *map(on_device, factors), eps=eps, out=out)
+        np.testing.assert_allclose(out.numpy_blocking(), normal, rtol=1e-5, atol=1e-5)
+        root = host / np.sqrt((host * host).mean(-1, keepdims=True) + eps)
+        kernels.rms_norm(on_device(host), *map(on_device, factors[:1]), eps=eps, out=out)
+        np.testing.assert_allclose(out.numpy_blocking(), root * weight if factors else root, rtol=1e-5, atol=1e-5)
+
+
+def test_wrong_arguments_are_wrong_every_time() -> None:
+    """Whatever was called before."""
+    x, out, other = (aiodev.zeros(3, "f4", "cpu") for _ in range(3))
+    whole = aiodev.zeros(3, "i4", "cpu")
+    for _ in range(3):
+        kernels.add(x, other, out=out)
+        kernels.sum(x, out=out[0])
+        with pytest.raises(ValueError, match="out: expected the shape"):
+            kernels.add(x, x, out=out[:2])
+        with pytest.raises(TypeError, match="cannot be written"):
+            kernels.add(x, x, out=whole)
+        with pytest.raises(TypeError, match="out: expected an"):
+            kernels.add(x, x, out=np.zeros(3, "f4"))  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="expected an array or a number"):
+            kernels.add(x, "three", out=out)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="axis"):
+            kernels.sum(x, axis=1, out=out)
+        with pytest.raises(ValueError, match="shape"):
+            kernels.softmax(x, out=out[:2])
