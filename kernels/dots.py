@@ -10,11 +10,24 @@ import numpy as np
 import aiodev
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import checked_out
+from aiodev.kernels.reduction_elements import add
+from aiodev.kernels.teams import (
+    TEAM_BITS,
+    has_teams,
+    lane_bits,
+    make_gather,
+    on_teams,
+    piece_of,
+    pieces_of,
+    place_in_team,
+    teams_for,
+)
 
 __all__ = ["dot"]
 
 #: Products that are summed in one go. It bounds the error of single precision, and is some µs of work.
 BLOCK = 4096
+_gather = make_gather(add)
 
 
 @aiodev.kernel(fastmath={"reassoc", "contract"})
@@ -46,6 +59,54 @@ def sum_blocks(i: int, sums: Any, out: Any) -> None:
     out[i, 0] = total
 
 
+def dot_blocks_teams(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
+    """Of as many blocks as a team's lanes have room for."""
+    bits = lane_bits(x1.shape[1]) if blocks == 1 else TEAM_BITS
+    item, lane = place_in_team(i, bits)
+    row, lo, hi = piece_of(item, blocks, x1.shape[1])
+    k, end = np.uint64(lo + lane), np.uint64(hi if item < out.size else 0)
+    total = out.dtype.type(0)
+    while k < end:
+        total += x1[np.uint64(row), k] * x2[np.uint64(row), k]
+        k += np.uint64(1 << bits)
+    total = _gather(total, 1, 1 << bits, out.dtype)
+    if lane == 0 and item < out.size:
+        out[row, item - row * blocks] = total
+
+
+def dot_conjugate_blocks_teams(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
+    """The same, of the conjugate of the first."""
+    bits = lane_bits(x1.shape[1]) if blocks == 1 else TEAM_BITS
+    item, lane = place_in_team(i, bits)
+    row, lo, hi = piece_of(item, blocks, x1.shape[1])
+    k, end = np.uint64(lo + lane), np.uint64(hi if item < out.size else 0)
+    total = out.dtype.type(0)
+    while k < end:
+        total += np.conj(x1[np.uint64(row), k]) * x2[np.uint64(row), k]
+        k += np.uint64(1 << bits)
+    total = _gather(total, 1, 1 << bits, out.dtype)
+    if lane == 0 and item < out.size:
+        out[row, item - row * blocks] = total
+
+
+def sum_blocks_teams(i: int, sums: Any, out: Any) -> None:
+    """The sums of as many rows' blocks as a team's lanes have room for."""
+    bits = lane_bits(sums.shape[1])
+    row, lane = place_in_team(i, bits)
+    total, k = out.dtype.type(0), lane
+    while row < out.shape[0] and k < sums.shape[1]:
+        total += sums[np.uint64(row), np.uint64(k)]
+        k += 1 << bits
+    total = _gather(total, 1, 1 << bits, out.dtype)
+    if lane == 0 and row < out.shape[0]:
+        out[row, 0] = total
+
+
+on_teams(dot_blocks, dot_blocks_teams)
+on_teams(dot_conjugate_blocks, dot_conjugate_blocks_teams)
+on_teams(sum_blocks, sum_blocks_teams)
+
+
 def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjugate: bool, name: str) -> aiodev.Array:
     """Dot products along the last dimension; the others broadcast."""
     if x1.shape[-1] != x2.shape[-1]:
@@ -61,14 +122,16 @@ def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjuga
         return result
     length, rows = x1.shape[-1], math.prod(shape)
     left, right = (_rows(x, (*shape, length), dtype) for x in (x1, x2))
-    blocks = max(1, -(-length // BLOCK))
+    teams = has_teams(result.device)
+    blocks = pieces_of(rows, length) if teams else max(1, -(-length // BLOCK))
+    count = teams_for(rows, length) if teams and blocks == 1 else rows * blocks
     stream = aiodev.current_stream(result.device)
     kernel = dot_conjugate_blocks if conjugate and dtype.kind == "c" else dot_blocks
     sums = aiodev.empty((rows, blocks), dtype, result.device)
-    kernel[rows * blocks, stream](blocks, left, right, sums)
+    kernel[count, stream](blocks, left, right, sums)
     if blocks > 1:
         whole = aiodev.empty((rows, 1), dtype, result.device)
-        sum_blocks[rows, stream](sums, whole)
+        sum_blocks[teams_for(rows, blocks) if teams else rows, stream](sums, whole)
         sums = whole
     result.copy_from(sums.reshape(shape))
     return result

@@ -97,13 +97,13 @@ def vector_norm(
     result = checked_out("vector_norm", out, shown, dtype, x.device)
     if rows:
         stream = aiodev.current_stream(result.device)
-        blocks = max(1, -(-length // norms.BLOCK))
+        blocks, first, second = norms.shares_of(rows, length, x.device)
         parts = aiodev.empty((rows, blocks), dtype, x.device)
         power = dtype.type(ord)
         flat = x.transpose(*kept, *axes).reshape(rows, length)
-        norms.norm_blocks[rows * blocks, stream](blocks, mode, power, flat, parts)
+        norms.norm_blocks[first, stream](blocks, mode, power, flat, parts)
         found = aiodev.empty(rows, dtype, x.device)
-        norms.norm_rows[rows, stream](mode, power, parts, found)
+        norms.norm_rows[second, stream](mode, power, parts, found)
         result.copy_from(found.reshape(shown))
     return result
 

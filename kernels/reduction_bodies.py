@@ -7,6 +7,8 @@ loop needs no branch, and the compiler keeps it in vectors.
 
 The order of a sum follows from the shape alone: blocks of :data:`BLOCK` elements, of pieces that are each several partial
 sums, then the blocks one after the other. It does not depend on how many threads there are.
+On CUDA the same kernels have bodies for teams (:mod:`aiodev.kernels.reduction_teams`), whose order is another, and follows from
+the shape as well.
 
 A core reads ahead by itself, but not as far as memory is away: what is read in order is asked for some pieces earlier.
 """
@@ -22,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.reduction_elements import larger
+from aiodev.kernels import reduction_teams as teams
+from aiodev.kernels.reduction_elements import larger, store
 from aiodev.lang import prefetch
 
 __all__ = [
@@ -63,6 +66,9 @@ class Kernels(NamedTuple):
     #: (i, slabs, strips, x, length, inner, identity, parts): slabs of rows, side by side, to parts
     columns: aiodev.Kernel
     strips: aiodev.Kernel  #: (i, strips, parts, slabs, inner, number, out): parts of columns to results
+    whole_columns: (
+        aiodev.Kernel
+    )  #: (i, x, length, inner, identity, number, out): columns to results, one each; for teams
 
 
 class Spread(NamedTuple):
@@ -85,7 +91,7 @@ class Places(NamedTuple):
     strips: aiodev.Kernel  #: (i, strips, parts, places, slabs, inner, out): parts of columns to places
 
 
-def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain) -> Kernels:
+def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity: Any) -> Kernels:
     """The kernels of an operation.
 
     Their loops run over slices: an index that may be negative, as far as the compiler knows, would keep them out of vectors.
@@ -162,10 +168,21 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain) -> Kerne
         for j in range(totals.size):
             results[j] = finish(totals[j], number)
 
-    return Kernels(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
+    def whole_columns(i, x, length, inner, identity, number, out):
+        if inner <= 0:  # never; so dividing cannot raise
+            return
+        outer, column = i // inner, i % inner
+        total = identity
+        for k in range(length):
+            total = combine(total, load(x[(outer * length + k) * inner + column]))
+        store(out, i, finish(total, number))
+
+    found = Kernels(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips, whole_columns)))
+    teams.add_kernel_teams(found, load, combine, finish, identity)
+    return found
 
 
-def make_spread(name: str, load: Plain, finish: Plain) -> Spread:
+def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
     """The kernels of a variance, or of what ``finish`` makes of it."""
 
     def total_of(x, total):
@@ -220,10 +237,13 @@ def make_spread(name: str, load: Plain, finish: Plain) -> Spread:
                 difference = load(row[j]) - mean[j]
                 totals[j] += difference.real * difference.real + difference.imag * difference.imag
 
-    return Spread(*(named_kernel(name, body) for body in (rows, blocks, columns)))
+    found = Spread(*(named_kernel(name, body) for body in (rows, blocks, columns)))
+    teams.add_spread_teams(found, load, finish, identity)
+    return found
 
 
-def make_places(name: str, load: Plain) -> Places:
+
+def make_places(name: str, load: Plain, key: Any) -> Places:
     """The kernels that find the first of the largest elements, ``load`` giving what is compared."""
 
     def fold(x):
@@ -299,21 +319,15 @@ def make_places(name: str, load: Plain) -> Places:
         for j in range(best.size):
             results[j] = place[j]
 
-    return Places(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
+    found = Places(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
+    teams.add_place_teams(found, load, key)
+    return found
 
 
 def look_ahead(x: Any, start: int, stop: int) -> None:
     """Ask for what lies :data:`AHEAD` of a piece."""
     ahead = AHEAD // x.itemsize
     prefetch(x[start + ahead : stop + ahead])
-
-
-def store(out: Any, i: int, value: Any) -> None:
-    """Write result ``i``, which is the only one of an array of no dimensions."""
-    if out.ndim == 0:
-        out[()] = value
-    else:
-        out[i] = value
 
 
 def named_kernel(name: str, body: Plain) -> aiodev.Kernel:

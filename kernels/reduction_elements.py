@@ -39,6 +39,7 @@ __all__ = [
     "root_of",
     "signed",
     "spread_of",
+    "store",
     "total_of",
     "truth",
     "unsigned",
@@ -208,3 +209,11 @@ def spread_of(total: Any, number: Any) -> Any:
 def root_of(total: Any, number: Any) -> Any:
     """A deviation from a sum of squares."""
     return np.sqrt(np.divide(total, number))
+
+
+def store(out: Any, i: int, value: Any) -> None:
+    """Write result ``i``, which is the only one of an array of no dimensions."""
+    if out.ndim == 0:
+        out[()] = value
+    else:
+        out[i] = value

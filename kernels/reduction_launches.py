@@ -2,7 +2,8 @@
 
 Rows are reduced whole, by one index each, where there are many or where they are short; else in blocks, and then their parts.
 Columns are reduced in slabs of rows, and then their parts. What is neither, since other axes lie between those that are
-reduced, is first copied into rows.
+reduced, is first copied into rows. Where teams run the kernels (:mod:`aiodev.kernels.teams`), the launches are the same; only
+the numbers of indices, pieces and slabs differ.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import aiodev
 from aiodev.kernels.operands import array_of, checked_axis, checked_out, has_no_gaps
 from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, ROWS
 from aiodev.kernels.reduction_plans import Plan, place_plan, spread_plan
+from aiodev.kernels.teams import has_teams, pieces_of, slabs_of, strips_of, teams_for
 
 __all__ = ["Axis", "find_place", "launches", "measure_spread", "reduce"]
 
@@ -37,10 +39,28 @@ class _Way(NamedTuple):
     inner: int  #: results whose elements lie side by side; 1 where each result has its elements in one piece
     moved: tuple[int, ...] | None  #: the axes in the order in which the elements have to be copied first
 
-    @property
-    def whole(self) -> bool:
-        """Whether one index reduces a row."""
-        return self.length <= 2 * BLOCK or self.outer >= _MANY_ROWS
+
+class _Shares(NamedTuple):
+    """How much an index of each launch takes."""
+
+    blocks: int  #: that a row is cut into; 1 where rows are reduced whole
+    rows: int  #: indices of a launch over whole rows
+    parts: int  #: indices of a launch over rows of parts
+    slabs: int  #: that columns are cut into
+    strips: int
+    whole: bool  #: whether columns are reduced at once
+
+
+@functools.lru_cache(maxsize=4096)
+def _shares(way: _Way, teams: bool) -> _Shares:
+    _, outer, length, inner, _ = way
+    if teams:
+        blocks, slabs = pieces_of(outer, length), slabs_of(outer, length, inner)
+        return _Shares(
+            blocks, teams_for(outer, length), teams_for(outer, blocks), slabs, strips_of(inner), slabs == 1
+        )  # fmt: skip
+    blocks = 1 if length <= 2 * BLOCK or outer >= _MANY_ROWS else -(-length // BLOCK)
+    return _Shares(blocks, outer, outer, max(1, -(-length // ROWS)), -(-inner // COLUMNS), False)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -88,11 +108,11 @@ class _Launch:
         self.x = x.reshape(x.size)
         self.stream = aiodev.current_stream(device)
 
-    def submit_rows(self, key: tuple[Any, ...], kernel: aiodev.Kernel, way: _Way, *numbers: Any) -> None:
+    def submit_rows(self, key: tuple[Any, ...], kernel: aiodev.Kernel, count: int, *numbers: Any) -> None:
         """Submit a kernel of rows, to be repeated under ``key``."""
         takes = 0, *(None for _ in numbers), 1
         operands = self._given, self._result
-        launches.launch(key, operands, kernel, way.outer, (self.x, *numbers, self.out), takes)
+        launches.launch(key, operands, kernel, count, (self.x, *numbers, self.out), takes)
 
     def finish(self) -> aiodev.Array:
         """What to return."""
@@ -110,38 +130,31 @@ def reduce(
     if way.length == 0 and not empty:
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
     launch = _Launch(name, x, way, plan.result, out)
-    if way.inner == 1 and way.whole:
-        launch.submit_rows(key, plan.kernels.rows, way, way.length, plan.identity, float(way.length))
+    shares = _shares(way, has_teams(x.device))
+    if way.inner == 1 and shares.blocks == 1:
+        launch.submit_rows(key, plan.kernels.rows, shares.rows, way.length, plan.identity, float(way.length))
     else:
         _combine(plan, launch.x, way, launch.out, launch.stream)
     return launch.finish()
 
 
 def _combine(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, stream: aiodev.Stream) -> None:
-    kernels, identity, length, number = plan.kernels, plan.identity, way.length, float(way.length)
-    if way.inner > 1:
-        slabs, strips, parts = _column_parts(way, identity.dtype, x.device)
-        count = way.outer * slabs * strips
-        kernels.columns[count, stream](slabs, strips, x, length, way.inner, identity, parts)
-        kernels.strips[way.outer * strips, stream](strips, parts, slabs, way.inner, number, out)
-    elif way.whole:
-        kernels.rows[way.outer, stream](x, length, identity, number, out)
+    kernels, identity, number = plan.kernels, plan.identity, float(way.length)
+    _, outer, length, inner, _ = way
+    shares = _shares(way, has_teams(x.device))
+    blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
+    if inner > 1 and shares.whole:
+        kernels.whole_columns[outer * strips, stream](x, length, inner, identity, number, out)
+    elif inner > 1:
+        parts = aiodev.empty(outer * slabs * inner, identity.dtype, x.device)
+        kernels.columns[outer * slabs * strips, stream](slabs, strips, x, length, inner, identity, parts)
+        kernels.strips[outer * strips, stream](strips, parts, slabs, inner, number, out)
+    elif blocks == 1:
+        kernels.rows[shares.rows, stream](x, length, identity, number, out)
     else:
-        blocks, parts = _row_parts(way, identity.dtype, x.device)
-        kernels.blocks[way.outer * blocks, stream](blocks, x, length, identity, parts)
-        kernels.parts[way.outer, stream](parts, blocks, identity, number, out)
-
-
-def _row_parts(way: _Way, dtype: Any, device: aiodev.Device) -> tuple[int, aiodev.Array]:
-    """How many blocks a row has, and an array of parts."""
-    blocks = -(-way.length // BLOCK)
-    return blocks, aiodev.empty(way.outer * blocks, dtype, device)
-
-
-def _column_parts(way: _Way, dtype: Any, device: aiodev.Device) -> tuple[int, int, aiodev.Array]:
-    """How many slabs of rows and strips of columns there are, and an array of parts."""
-    slabs, strips = max(1, -(-way.length // ROWS)), -(-way.inner // COLUMNS)
-    return slabs, strips, aiodev.empty(way.outer * slabs * way.inner, dtype, device)
+        parts = aiodev.empty(outer * blocks, identity.dtype, x.device)
+        kernels.blocks[outer * blocks, stream](blocks, x, length, identity, parts)
+        kernels.parts[shares.parts, stream](parts, blocks, identity, number, out)
 
 
 def measure_spread(
@@ -155,22 +168,24 @@ def measure_spread(
     plan = spread_plan(name, x.dtype)
     way = _way(name, x.shape, axis, keepdims)
     launch = _Launch(name, x, way, plan.result, out)
-    flat, stream, length, inner = launch.x, launch.stream, way.length, way.inner
+    flat, stream, kernels = launch.x, launch.stream, plan.kernels
+    _, outer, length, inner, _ = way
+    shares = _shares(way, has_teams(x.device))
+    blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     freedom = float(max(length - correction, 0))
-    if inner == 1 and way.whole:
-        launch.submit_rows(key, plan.kernels.rows, way, length, plan.mean.identity, freedom)
+    if inner == 1 and blocks == 1:
+        launch.submit_rows(key, kernels.rows, shares.rows, length, plan.mean.identity, freedom)
         return launch.finish()
-    means = aiodev.empty(way.outer * inner, plan.mean.result, x.device)
+    means = aiodev.empty(outer * inner, plan.mean.result, x.device)
     _combine(plan.mean, flat, way, means, stream)
     if inner > 1:
-        slabs, strips, parts = _column_parts(way, np.float64, x.device)
-        count = way.outer * slabs * strips
-        plan.kernels.columns[count, stream](slabs, strips, flat, length, inner, means, parts)
-        plan.finish.strips[way.outer * strips, stream](strips, parts, slabs, inner, freedom, launch.out)
+        parts = aiodev.empty(outer * slabs * inner, np.float64, x.device)
+        kernels.columns[outer * slabs * strips, stream](slabs, strips, flat, length, inner, means, parts)
+        plan.finish.strips[outer * strips, stream](strips, parts, slabs, inner, freedom, launch.out)
     else:
-        blocks, parts = _row_parts(way, np.float64, x.device)
-        plan.kernels.blocks[way.outer * blocks, stream](blocks, flat, length, means, parts)
-        plan.finish.parts[way.outer, stream](parts, blocks, np.float64(0), freedom, launch.out)
+        parts = aiodev.empty(outer * blocks, np.float64, x.device)
+        kernels.blocks[outer * blocks, stream](blocks, flat, length, means, parts)
+        plan.finish.parts[shares.parts, stream](parts, blocks, np.float64(0), freedom, launch.out)
     return launch.finish()
 
 
@@ -189,17 +204,17 @@ def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
     launch = _Launch(name, x, way, _PLACE, out)
     flat, stream = launch.x, launch.stream
-    if way.inner > 1:
-        slabs, strips, parts = _column_parts(way, plan.key, x.device)
-        places = aiodev.empty(parts.size, _PLACE, x.device)
-        count = way.outer * slabs * strips
-        kernels.columns[count, stream](slabs, strips, flat, way.length, way.inner, parts, places)
-        kernels.strips[way.outer * strips, stream](strips, parts, places, slabs, way.inner, launch.out)
-    elif way.whole:
-        launch.submit_rows(key, kernels.rows, way, way.length)
+    _, outer, length, inner, _ = way
+    shares = _shares(way, has_teams(x.device))
+    blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
+    if inner > 1:
+        parts, places = (aiodev.empty(outer * slabs * inner, dtype, x.device) for dtype in (plan.key, _PLACE))
+        kernels.columns[outer * slabs * strips, stream](slabs, strips, flat, length, inner, parts, places)
+        kernels.strips[outer * strips, stream](strips, parts, places, slabs, inner, launch.out)
+    elif blocks == 1:
+        launch.submit_rows(key, kernels.rows, shares.rows, length)
     else:
-        blocks, parts = _row_parts(way, plan.key, x.device)
-        places = aiodev.empty(parts.size, _PLACE, x.device)
-        kernels.blocks[way.outer * blocks, stream](blocks, flat, way.length, parts, places)
-        kernels.parts[way.outer, stream](blocks, parts, places, launch.out)
+        parts, places = (aiodev.empty(outer * blocks, dtype, x.device) for dtype in (plan.key, _PLACE))
+        kernels.blocks[outer * blocks, stream](blocks, flat, length, parts, places)
+        kernels.parts[shares.parts, stream](blocks, parts, places, launch.out)
     return launch.finish()

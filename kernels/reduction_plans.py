@@ -69,15 +69,16 @@ def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
         raise TypeError(f"{name}: complex numbers cannot be summed as {wanted}")
     combine, identity = (elements.multiply, 1) if name == "prod" else (elements.add, 0)
     finish = elements.mean_of if name == "mean" else elements.total_of
-    return Plan(load, combine, _kernels(name, load, combine, finish), combined(identity), wanted)
+    return Plan(load, combine, _kernels(name, load, combine, finish, combined(identity)), combined(identity), wanted)
 
 
 @functools.cache
 def truth_plan(name: str, dtype: DType) -> Plan:
     """Of ``any`` and ``all``."""
     combine = elements.either if name == "any" else elements.both
-    kernels = _kernels(name, elements.truth, combine, elements.total_of)
-    return Plan(elements.truth, combine, kernels, np.uint8(name == "all"), np.dtype(bool))
+    identity = np.uint8(name == "all")
+    kernels = _kernels(name, elements.truth, combine, elements.total_of, identity)
+    return Plan(elements.truth, combine, kernels, identity, np.dtype(bool))
 
 
 @functools.cache
@@ -88,8 +89,9 @@ def extreme_plan(name: str, dtype: DType) -> Plan:
         TypeError: complex numbers have no order.
     """
     load, _, finish, combined = _order(name, dtype, least=name == "min")
-    kernels = _kernels(name, load, elements.larger, finish)
-    return Plan(load, elements.larger, kernels, combined(np.iinfo(combined).min), dtype)
+    identity = combined(np.iinfo(combined).min)
+    kernels = _kernels(name, load, elements.larger, finish, identity)
+    return Plan(load, elements.larger, kernels, identity, dtype)
 
 
 @functools.cache
@@ -99,9 +101,9 @@ def spread_plan(name: str, dtype: DType) -> SpreadPlan:
     finish = elements.spread_of if name == "var" else elements.root_of
     result = np.dtype(np.float64) if dtype.kind in "biu" else np.empty(0, dtype).real.dtype
     return SpreadPlan(
-        _spread(name, load, finish),
+        _spread(name, load, finish, wide(0)),
         sum_plan("mean", dtype, np.dtype(wide)),
-        _kernels(name, elements.double, elements.add, finish),
+        _kernels(name, elements.double, elements.add, finish, np.float64(0)),
         result,
     )
 
@@ -114,7 +116,7 @@ def place_plan(name: str, dtype: DType) -> PlacePlan:
         TypeError: complex numbers have no order.
     """
     _, load, _, combined = _order(name, dtype, least=name == "argmin")
-    return PlacePlan(_places(name, load), np.dtype(combined))
+    return PlacePlan(_places(name, load, combined), np.dtype(combined))
 
 
 def _order(name: str, dtype: DType, least: bool) -> tuple[Any, Any, Any, Any]:

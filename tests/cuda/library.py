@@ -2,7 +2,8 @@
 
 Functions are added to the library all the time, so none is named here: each is offered many argument lists, of several types,
 and those that it refuses are passed over. They are called on the simulated device, so that what is recorded is what a device
-that is not the CPU runs.
+that is not the CPU runs; and under CUDA's name, for the bodies that teams run, with rows in one piece and in several. Of those
+each is recorded once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aiodev import kernels
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._kernel import service
+from aiodev.kernels import reduction_launches, teams
 from aiodev.testing import SimulatedBackend
 
 __all__ = ["REAL", "functions", "recorded"]
@@ -46,12 +48,12 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
         )
 
 
-def _argument_lists(code: str) -> Iterator[tuple[Any, ...]]:
+def _argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
     chance = np.random.default_rng(0)
-    plane = aiodev.asarray((chance.random((4, 4)) * 10).astype(code), device="sim")
-    line = aiodev.asarray((chance.random(4) * 10).astype(code), device="sim")
-    mask = aiodev.asarray(chance.random((4, 4)) > 0.5, device="sim")
-    index = aiodev.asarray(np.arange(4), device="sim")
+    plane = aiodev.asarray((chance.random((4, 4)) * 10).astype(code), device=device)
+    line = aiodev.asarray((chance.random(4) * 10).astype(code), device=device)
+    mask = aiodev.asarray(chance.random((4, 4)) > 0.5, device=device)
+    index = aiodev.asarray(np.arange(4), device=device)
     yield from [(plane,), (plane, plane), (mask, plane, plane), (plane, index), (plane, index, line)]
     yield from [(plane, index, plane), ([plane, plane],), (plane, 1), (plane, 2, 3), (plane, (1, 1)), (line, line)]
     yield from [(plane, ((1, 1), (1, 1))), (line, index, line), (line,), (plane, np.dtype("f4")), (plane, 0, 1)]
@@ -59,9 +61,25 @@ def _argument_lists(code: str) -> Iterator[tuple[Any, ...]]:
     yield from [((3, 3),), ((3,), 1.0), ((3,), 0.5, 2.0), (0, 5, (3,)), (5,)]
 
 
+class _Named(SimulatedBackend):
+    """The simulated device under CUDA's name."""
+
+    name = "cuda"
+
+
+@contextlib.contextmanager
+def _cut() -> Iterator[None]:
+    """Have short rows cut into pieces, as long ones are."""
+    with mock.patch.object(teams, "_PIECE", 1), mock.patch.object(reduction_launches, "slabs_of", lambda *sizes: 2):
+        reduction_launches._shares.cache_clear()
+        yield
+    reduction_launches._shares.cache_clear()
+
+
 def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
     """(kernels by the function that launches them first, names of functions that took no arguments at all)."""
     aiodev.register_backend("sim", SimulatedBackend)
+    aiodev.register_backend("cuda", _Named)
     seen: set[Any] = set()
     found: dict[str, list[KernelSpec]] = {}
     refused: set[str] = set()
@@ -70,19 +88,29 @@ def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
     def record(loading: service.Loading) -> None:
         spec = loading.spec
         key = (spec.name, spec.function.__code__, spec.ndim, spec.arguments, spec.options)
-        if key not in seen:
+        if loading.backend.name == "cuda":
+            key = spec.function.__code__ if ("team", True) in spec.options else None
+        if key is not None and key not in seen:
             seen.add(key)
             found.setdefault(name, []).append(spec)
         loading.finish(CompileError(spec.name, "recorded, not compiled"))
 
-    with mock.patch.object(service.service, "load", record), aiodev.device("sim"):
-        for name, function in functions():
-            taken = 0
-            for code in TYPES:
-                for arguments in _argument_lists(code):
-                    with contextlib.suppress(Exception):
-                        function(*arguments)
-                        taken += 1
-            if not taken:
-                refused.add(name)
+    with mock.patch.object(service.service, "load", record):
+        for device, cut in (("sim", False), ("cuda", False), ("cuda", True)):
+            with aiodev.device(device), _cut() if cut else contextlib.nullcontext():
+                arguments = {code: list(_argument_lists(code, device)) for code in TYPES}
+                for name, function in functions():
+                    taken = sum(_call(function, given) for code in TYPES for given in arguments[code])
+                    if device == "cuda":
+                        _call(function, arguments["f4"][0], axis=0)
+                    if not taken and device == "sim":
+                        refused.add(name)
     return found, refused
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...], **named: int) -> bool:
+    """Whether it took the arguments."""
+    with contextlib.suppress(Exception):
+        function(*arguments, **named)
+        return True
+    return False

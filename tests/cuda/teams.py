@@ -1,0 +1,116 @@
+"""A device whose teams run on numba's CUDA simulator: the library's functions, launches and all, next to NumPy.
+
+Import it first, in a process of its own with ``NUMBA_ENABLE_CUDASIM=1``: it replaces the team's part of ``aiodev.lang`` by the
+simulator's, and can make teams smaller, since each of their threads is a Python thread. Bodies for teams are run as they are,
+in the loops of the generated entry; other kernels are compiled for the CPU. Memory that a team shares is garbage at first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import struct
+import sys
+import threading
+import types
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+import aiodev
+from aiodev import lang
+from aiodev._backends.cpu.compiler_source import Argument, parse_arguments
+from aiodev._backends.cuda.compiler_source import entry_source, parameters
+from aiodev._core.backend import KernelSpec
+from aiodev._kernel.service import service
+from aiodev.testing import SimulatedBackend
+
+__all__ = ["start"]
+
+#: Blocks of a grid: few, so that teams go on to their next index.
+_GRID = 2
+_jit = cuda.jit  # while a kernel runs, the simulator has another module in place of ``cuda``
+
+warnings.simplefilter("ignore")  # NumPy's of overflow, which is meant
+
+
+def _team_array(size: int, dtype: Any) -> Any:
+    """One array for each place in the source and each block."""
+    caller = sys._getframe(1)
+    manager: Any = threading.current_thread()._manager  # type: ignore[attr-defined]
+    place = caller.f_code, caller.f_lasti
+    made = np.frombuffer(b"\xa7" * (size * np.dtype(dtype).itemsize), dtype).copy()
+    return vars(manager).setdefault("shared", {}).setdefault(place, made)
+
+
+def _on_device(function: Any) -> Any:
+    return _jit(device=True)(function)
+
+
+class _Teams(SimulatedBackend):
+    """The simulated device under CUDA's name."""
+
+    name = "cuda"
+
+    def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
+        if ("team", True) not in spec.options:
+            super().load_into(entry, spec, directory)
+            return
+        self._names[entry] = spec.name
+        arguments = parse_arguments(spec.ndim, spec.arguments)
+        names: dict[str, Any] = {
+            "body": _on_device(spec.function),
+            "array_of": lambda kind, data, words: data,
+            "scalar_of": lambda kind, words: words[0],
+            "advance": lambda index, step: index + step,
+            "barrier": _on_device(lambda: cuda.syncthreads()),
+            "block_x": _on_device(lambda: cuda.blockIdx.x),
+            "blocks_x": _on_device(lambda: cuda.gridDim.x),
+            **{f"T{position}": None for position in range(len(arguments))},
+        }
+        exec(entry_source("entry", spec.ndim, arguments, team=True), names)
+        simulated, block = _jit(names["entry"]), dict(spec.options)["block"]
+
+        def run(given: bytes, lo: int, hi: int) -> None:
+            words: list[Any] = list(struct.unpack(f"<{len(given) // 8}q", given))
+            values = [0] * len(parameters(spec.ndim, arguments))
+            values[: spec.ndim] = words[: spec.ndim]
+            for argument in arguments:
+                values[argument.offset // 8] = _value(argument, words[argument.offset // 8 :], given)
+            simulated[min(_GRID, max(1, words[0])), block](*values)
+
+        self.set_entry(entry, self.adapt(spec, run))
+
+
+def _value(argument: Argument, words: list[int], given: bytes) -> Any:
+    dtype = np.dtype(argument.dtype)
+    if not argument.is_array:
+        return np.frombuffer(given, dtype, 1, argument.offset)[0]
+    shape, strides = words[1 : 1 + argument.ndim], words[1 + argument.ndim : argument.words]
+    found = np.ndarray(shape, dtype, (ctypes.c_char * (1 << 40)).from_address(words[0]), 0, strides or None)
+    return found
+
+
+def start(team_bits: int = 8, piece: int | None = None) -> Any:
+    """Have ``cuda`` be the simulated device, with teams of ``1 << team_bits`` threads; returns ``aiodev.kernels``.
+
+    With ``piece`` rows are cut into pieces of as many elements as that, and into more than a launch's few teams need.
+    """
+    lang.team_rank = _on_device(lambda: cuda.threadIdx.x)
+    lang.team_size = _on_device(lambda: cuda.blockDim.x)
+    lang.team_barrier = _on_device(lambda: cuda.syncthreads())
+    lang.team_array = _team_array
+    package = types.ModuleType("aiodev.kernels")
+    package.__path__ = [str(Path(aiodev.__file__).parent / "kernels")]
+    sys.modules["aiodev.kernels"] = package
+    teams: Any = importlib.import_module("aiodev.kernels.teams")
+    teams.TEAM_BITS, teams.TEAM = team_bits, 1 << team_bits
+    if piece is not None:
+        teams._PIECE, teams._TEAMS = piece, 16
+    del sys.modules["aiodev.kernels"]
+    service.load = service._finish  # type: ignore[method-assign]
+    aiodev.register_backend("cuda", _Teams)
+    return importlib.import_module("aiodev.kernels")
