@@ -242,7 +242,6 @@ def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
     return found
 
 
-
 def make_places(name: str, load: Plain, key: Any) -> Places:
     """The kernels that find the first of the largest elements, ``load`` giving what is compared."""
 

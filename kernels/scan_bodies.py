@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import aiodev
 from aiodev.kernels.reduction_bodies import BLOCK, Plain, named_kernel
+from aiodev.kernels.scan_teams import add_scan_teams
 
 __all__ = ["make_scan"]
 
 
-def make_scan(name: str, load: Plain, combine: Plain) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel]:
     """Running totals.
 
     (i, blocks, identity, parts) turns what the blocks of row ``i`` come to into what comes before each of them; then
@@ -55,4 +58,6 @@ def make_scan(name: str, load: Plain, combine: Plain) -> tuple[aiodev.Kernel, ai
                     out[start + k] = total if before else after
                     total = after
 
-    return named_kernel(name, offsets), named_kernel(name, totals)
+    found = named_kernel(name, offsets), named_kernel(name, totals)
+    add_scan_teams(*found, load, combine, identity)
+    return found

@@ -18,6 +18,7 @@ from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no
 from aiodev.kernels.reduction_bodies import BLOCK
 from aiodev.kernels.reductions import sum_plan
 from aiodev.kernels.scan_bodies import make_scan
+from aiodev.kernels.scan_teams import pieces_and_teams
 
 __all__ = ["cumulative_prod", "cumulative_sum"]
 
@@ -77,8 +78,8 @@ def cumulative_prod(
 
 
 @functools.cache
-def _kernels(name: str, load: Any, combine: Any) -> tuple[aiodev.Kernel, aiodev.Kernel]:
-    return make_scan(name, load, combine)
+def _kernels(name: str, load: Any, combine: Any, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+    return make_scan(name, load, combine, identity)
 
 
 def _scan(
@@ -123,12 +124,13 @@ def _submit(
 ) -> None:
     rows, length, width = sizes
     stream = aiodev.current_stream(x.device)
-    offsets, run = _kernels(name, plan.load, plan.combine)
+    offsets, run = _kernels(name, plan.load, plan.combine, plan.identity)
     blocks = max(1, -(-length // BLOCK))
+    blocks, count = pieces_and_teams(rows, length, x.device) or (blocks, rows * ((blocks + 3) // 4))
     if blocks == 1:
         parts = aiodev.full(rows, plan.identity.item(), plan.identity.dtype, x.device)
     else:
         parts = aiodev.empty(rows * blocks, plan.identity.dtype, x.device)
         plan.kernels.blocks[rows * blocks, stream](blocks, x, length, plan.identity, parts)
         offsets[rows, stream](blocks, plan.identity, parts)
-    run[rows * ((blocks + 3) // 4), stream](blocks, x, length, parts, exclusive, width, totals)
+    run[count, stream](blocks, x, length, parts, exclusive, width, totals)

@@ -26,6 +26,7 @@ __all__ = [
     "has_teams",
     "lane_bits",
     "make_gather",
+    "make_running",
     "on_teams",
     "piece_of",
     "pieces_of",
@@ -126,6 +127,32 @@ def make_gather(combine: Callable[..., Any]) -> Callable[..., Any]:
         return value
 
     return gather
+
+
+def make_running(combine: Callable[..., Any]) -> Callable[..., Any]:
+    """``running(value, identity, dtype)``: what comes before this thread's value in the team, and the total of all values.
+
+    Threads that are 1, 2, 4, … apart combine in turn (Hillis and Steele, Data Parallel Algorithms, 1986). All threads call it.
+    """
+
+    def running(value, identity, dtype):
+        shared = team_array(TEAM, dtype)
+        rank = team_rank()
+        shared[rank] = value
+        step = 1
+        while step < TEAM:
+            team_barrier()
+            other = shared[rank - step] if rank >= step else identity
+            team_barrier()
+            value = combine(other, value)
+            shared[rank] = value
+            step <<= 1
+        team_barrier()
+        before, total = shared[rank - 1] if rank > 0 else identity, shared[TEAM - 1]
+        team_barrier()
+        return before, total
+
+    return running
 
 
 def place_in_team(i: int, bits: int) -> tuple[int, int]:

@@ -85,7 +85,21 @@ check("linalg.vector_norm", x, np.linalg.vector_norm, axis=1, ord=np.inf)
 """
 
 
-@pytest.mark.parametrize("program", [REDUCTIONS, PRODUCTS], ids=["reductions", "products"])
+SCANS = """
+for shape, code in (((40, 3), "f4"), ((1, 33), "i4"), ((2, 224), "f8"), ((1, 225), "c8"), ((1, 600), "i8"), ((2, 300), "u1")):
+    x = numbers(shape, code)
+    check("cumulative_sum", x, np.cumulative_sum, axis=1)
+check("cumulative_sum", x, np.cumulative_sum, axis=1, include_initial=True)
+check("cumulative_sum", x[:, :9], np.cumulative_sum, axis=1, include_initial=True)
+check("cumulative_sum", x[:, :0], np.cumulative_sum, axis=1, include_initial=True)
+check("cumulative_sum", x, np.cumulative_sum, axis=0)
+check("cumulative_prod", 1 + 1e-3 * numbers(400, "f8"), np.cumulative_prod)
+found = kernels.cumulative_sum(aiodev.asarray(x, device="cuda"), axis=1, exclusive=True).numpy_blocking()
+np.testing.assert_array_equal(found, np.cumulative_sum(x, axis=1, include_initial=True)[:, :-1])
+"""
+
+
+@pytest.mark.parametrize("program", [REDUCTIONS, PRODUCTS, SCANS], ids=["reductions", "products", "scans"])
 def test_teams_come_to_what_numpy_does(program: str) -> None:
     """Results are NumPy's, whatever the sizes; NaN and equal elements follow its rules."""
     path = os.pathsep.join((str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")))
