@@ -2,7 +2,7 @@
 
 With m = 1 + f and s = f / (2 + f), log m = f - (f²/2 - s (f²/2 + R(s²))), as in fdlibm, where R is minimax (Remez); single
 precision has a polynomial in f instead. The binary and the decimal logarithm multiply a sum of two numbers, so that they
-lose no more than their last rounding.
+lose no more than their last rounding; single precision has polynomials for them, whose first term is added last.
 """
 
 from __future__ import annotations
@@ -18,14 +18,8 @@ _LN2 = {
     False: (0.6931471824645996, -1.904654323148236e-09),
     True: (0.6931471805599453, 2.3190468138462996e-17),
 }
-_PER_LN2 = {
-    False: (1.4426950216293335, 1.925963033500011e-08),
-    True: (1.4426950408889634, 2.0355273740931033e-17),
-}
-_PER_LN10 = {
-    False: (0.4342944920063019, -1.0103049952192578e-08),
-    True: (0.4342944819032518, 1.098319650216765e-17),
-}
+_PER_LN2 = (1.4426950408889634, 2.0355273740931033e-17)
+_PER_LN10 = (0.4342944819032518, 1.098319650216765e-17)
 #: log10(2): its first bits, so that products with an exponent are exact, and the rest.
 _LOG10_2 = {
     False: (0.301025390625, 4.605038981195214e-06),
@@ -40,9 +34,18 @@ _DOUBLE = (
     0.6666666666666734, 0.39999999999414665, 0.28571428742390675, 0.22222198572905782, 0.18183564338608194,
     0.15314050280901778, 0.14795951982310834,
 )  # fmt: skip
+#: In single precision: c and the polynomial in f that is log2(1 + f) / f - c; the same for log10.
+_SINGLE_LOG2 = 1.4426950216293335, (
+    1.9200856016254875e-08, -0.7213473320007324, 0.4808982312679291, -0.3606966435909271, 0.2885674238204956,
+    -0.23961743712425232, 0.20460055768489838, -0.19106246531009674, 0.18617527186870575, -0.10995057970285416,
+)  # fmt: skip
+_SINGLE_LOG10 = 0.4342944920063019, (
+    -1.0120742466313004e-08, -0.21714718639850616, 0.14476479589939117, -0.10858050733804703, 0.08686744421720505,
+    -0.07213203608989716, 0.061590906232595444, -0.05751553550362587, 0.05604434385895729, -0.03309842199087143,
+)  # fmt: skip
 #: The bits of 1/√2; the smallest normal number, and what makes the others normal.
 _SQRT_HALF = {False: 0x3F3504F3, True: 0x3FE6A09E667F3BCD}
-_LARGEST = {False: (2 - 2.0**-23) * 2.0**127, True: (2 - 2.0**-52) * 2.0**1023}
+_LARGEST = (2 - 2.0**-52) * 2.0**1023
 _SUBNORMAL = {False: (2.0**-126, 2.0**25, 25.0), True: (2.0**-1022, 2.0**54, 54.0)}
 
 
@@ -56,7 +59,10 @@ def _split(x: Value) -> tuple[Value, Value]:
 
 
 def _everywhere(name: str, function: Callable[[Value, Value], Value]) -> Callable[[Value], Value]:
-    """The function of x, and of what is to be added to n, for any x."""
+    """The function of x, and of what is to be added to n, for any x.
+
+    In single precision what is for rare arguments costs less than to ask whether there are any.
+    """
 
     def slowly(x: Value) -> Value:
         smallest, factor, steps = _SUBNORMAL[x.is_double]
@@ -65,9 +71,9 @@ def _everywhere(name: str, function: Callable[[Value, Value], Value]) -> Callabl
         return _special(x, found)
 
     def emit(x: Value) -> Value:
-        smallest = _SUBNORMAL[x.is_double][0]
-        largest = _LARGEST[x.is_double]
-        return rescued(name, x, function(x, x.like(0.0)), smallest, largest, slowly)
+        if not x.is_double:
+            return slowly(x)
+        return rescued(name, x, function(x, x.like(0.0)), _SUBNORMAL[True][0], _LARGEST, slowly)
 
     return emit
 
@@ -85,9 +91,8 @@ def _rest(f: Value) -> tuple[Value, Value]:
 
 def _special(x: Value, found: Value) -> Value:
     """The results at 0, infinity, and for what has no logarithm."""
-    found = choose(x.equals(0.0), x.like(float("-inf")), found)
-    found = choose(x < float("inf"), found, x)  # infinity and NaN
-    return choose(x < 0.0, x.like(float("nan")), found)
+    beyond = choose(x > 0.0, x, choose(x.equals(0.0), x.like(float("-inf")), x.like(float("nan"))))
+    return choose((x > 0.0) & (x < float("inf")), found, beyond)
 
 
 def _log(x: Value, more: Value) -> Value:
@@ -108,12 +113,19 @@ def _parts(x: Value, more: Value) -> tuple[Value, Value, Value]:
 
 
 def _to_base(
-    factors: dict[bool, tuple[float, float]], steps: dict[bool, tuple[float, float]]
+    factor: tuple[float, float], steps: dict[bool, tuple[float, float]], high_single: float, single: tuple[float, ...]
 ) -> Callable[[Value, Value], Value]:
+    """The logarithm to a base: ``factor`` is what its logarithm of e is, ``steps`` what that of 2 is."""
+
     def function(x: Value, more: Value) -> Value:
-        n, head, tail = _parts(x, more)
-        high, low = factors[x.is_double]
         step, rest_of_step = steps[x.is_double]
+        if not x.is_double:
+            n, f = _split(x)
+            n = n + more
+            part = fma(f, high_single, f * horner(f, single))
+            return fma(n, step, fma(n, rest_of_step, part) if rest_of_step else part)
+        n, head, tail = _parts(x, more)
+        high, low = factor
         product = head * high
         error = fma(head, high, -product) + fma(head, low, tail * high)
         whole = n * step  # exact, and 0 or greater than the product
@@ -168,6 +180,6 @@ def log1p(x: Value) -> Value:
 FUNCTIONS: dict[str, Callable[[Value], Value]] = {
     "log": _everywhere("log", _log),
     "log1p": log1p,
-    "log2": _everywhere("log2", _to_base(_PER_LN2, {False: (1.0, 0.0), True: (1.0, 0.0)})),
-    "log10": _everywhere("log10", _to_base(_PER_LN10, _LOG10_2)),
+    "log2": _everywhere("log2", _to_base(_PER_LN2, {False: (1.0, 0.0), True: (1.0, 0.0)}, *_SINGLE_LOG2)),
+    "log10": _everywhere("log10", _to_base(_PER_LN10, _LOG10_2, *_SINGLE_LOG10)),
 }
