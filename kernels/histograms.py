@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels import searching_bodies as bodies
+from aiodev.kernels import histogram_bodies as bodies
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import arrays_of
 from aiodev.kernels.reductions import max as _max, min as _min, sum as _sum
@@ -67,7 +67,8 @@ def histogram(
     pieces = max(1, min(math.ceil(x.size / _PIECE), _MOST_BINS // number))
     piece = max(1, math.ceil(x.size / pieces))
     total = np.dtype(np.int64 if weights is None else np.float64)
-    parts = aiodev.empty(pieces * number, total, x.device)
+    first, room = (1, bodies.ROOM) if even and weights is None else (0, 0)
+    parts = aiodev.empty(pieces * (number + room), total, x.device)
     elements = flat(astype(x, np.float32) if x.dtype == np.float16 else x)
     if weights is None:
         kernel = bodies.count_even if even else bodies.count_uneven
@@ -76,9 +77,9 @@ def histogram(
         kernel = bodies.weigh_even if even else bodies.weigh_uneven
         kernel[pieces, stream](piece, number, elements, flat(astype(weights, total)), edges, parts)
     counts = parts
-    if pieces > 1:
+    if pieces > 1 or room:
         counts = aiodev.empty(number, total, x.device)
-        bodies.add_parts[number, stream](pieces, number, parts, counts)
+        bodies.add_parts[number, stream](pieces, number + room, first, parts, counts)
     if not density:
         return counts, edges
     result = aiodev.empty(number, np.float64, x.device)

@@ -1,8 +1,7 @@
-"""The kernels behind selecting, searching and counting in bins.
+"""The kernels behind selecting and searching.
 
 What is selected is found in two sweeps over blocks of fixed length: the first counts, one index sums up, and the second
-writes to where each block's begin. Bins are counted for each piece of the data by itself, and then added up in the order of
-the pieces, so that the result does not depend on the number of threads.
+writes to where each block's begin.
 """
 
 # The bodies that are made here are numba's to type.
@@ -129,103 +128,3 @@ def search_right(i, x, values, out):
         else:
             low = middle + 1
     out[i] = low
-
-
-# Bins
-
-
-@aiodev.kernel
-def even_edges(i, bins, lowest, highest, edges):
-    """Edge ``i`` of bins of one width; around a single value, half a unit to both sides."""
-    low, high = np.float64(lowest[0]), np.float64(highest[0])
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    edges[i] = high if i == bins else low + i * ((high - low) / bins)
-
-
-@aiodev.kernel
-def count_even(i, piece, bins, x, edges, parts):
-    """Count piece ``i`` in bins of one width."""
-    first, last = edges[0], edges[bins]
-    mine = parts[i * bins : (i + 1) * bins]
-    for b in range(bins):
-        mine[b] = 0
-    for k in range(i * piece, min((i + 1) * piece, x.size)):
-        value = np.float64(x[k])
-        if first <= value and value <= last:
-            mine[np.uint64(bin_of(value, first, last, bins, edges))] += 1
-
-
-@aiodev.kernel
-def weigh_even(i, piece, bins, x, weights, edges, parts):
-    """Add up the weights of piece ``i`` in bins of one width."""
-    first, last = edges[0], edges[bins]
-    mine = parts[i * bins : (i + 1) * bins]
-    for b in range(bins):
-        mine[b] = 0
-    for k in range(i * piece, min((i + 1) * piece, x.size)):
-        value = np.float64(x[k])
-        if first <= value and value <= last:
-            mine[np.uint64(bin_of(value, first, last, bins, edges))] += weights[k]
-
-
-def bin_of(value, first, last, bins, edges):
-    """The bin of a value that is in one: by its place between the ends, put right by the edges, as NumPy does."""
-    found = np.int64((value - first) / (last - first) * bins)
-    found = min(found, bins - 1)
-    if value < edges[found]:
-        found -= 1
-    elif found < bins - 1 and value >= edges[found + 1]:
-        found += 1
-    return found
-
-
-@aiodev.kernel
-def count_uneven(i, piece, bins, x, edges, parts):
-    """Count piece ``i`` in bins between any edges."""
-    mine = parts[i * bins : (i + 1) * bins]
-    for b in range(bins):
-        mine[b] = 0
-    for k in range(i * piece, min((i + 1) * piece, x.size)):
-        value = np.float64(x[k])
-        if edges[0] <= value and value <= edges[bins]:
-            mine[np.uint64(bin_between(value, bins, edges))] += 1
-
-
-@aiodev.kernel
-def weigh_uneven(i, piece, bins, x, weights, edges, parts):
-    """Add up the weights of piece ``i`` in bins between any edges."""
-    mine = parts[i * bins : (i + 1) * bins]
-    for b in range(bins):
-        mine[b] = 0
-    for k in range(i * piece, min((i + 1) * piece, x.size)):
-        value = np.float64(x[k])
-        if edges[0] <= value and value <= edges[bins]:
-            mine[np.uint64(bin_between(value, bins, edges))] += weights[k]
-
-
-def bin_between(value, bins, edges):
-    """The bin of a value that is in one: the last whose left edge is not above it."""
-    low, high = 0, bins
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if edges[middle] <= value:
-            low = middle
-        else:
-            high = middle - 1
-    return min(low, bins - 1)
-
-
-@aiodev.kernel
-def add_parts(i, pieces, bins, parts, out):
-    """Add up bin ``i`` over all pieces."""
-    total = parts[i]
-    for piece in range(1, pieces):
-        total += parts[piece * bins + i]
-    out[i] = total
-
-
-@aiodev.kernel
-def densities(i, counts, total, edges, out):
-    """Per unit of the data's own measure."""
-    out[i] = counts[i] / (edges[i + 1] - edges[i]) / total[0]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels import sorting_bodies as bodies
+from aiodev.kernels import sorting_bodies as bodies, sorting_keys as keys_of
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last, packed
 from aiodev.kernels.sorting_bodies import BITS, COUNTERS, Kernels
@@ -124,18 +124,18 @@ def _plan(dtype: DType, descending: bool) -> _Plan:
     from_key: Any
     to_place_key = None
     if kind == "b":
-        to_key, from_key = bodies.truth_key, bodies.truth_of
+        to_key, from_key = keys_of.truth_key, keys_of.truth_of
     elif kind == "u":
-        to_key, from_key = bodies.unsigned_key, bodies.unsigned_key
+        to_key, from_key = keys_of.unsigned_key, keys_of.unsigned_key
     elif kind == "i":
-        to_key, from_key = getattr(bodies, f"signed_key_{size}"), getattr(bodies, f"signed_of_{size}")
+        to_key, from_key = getattr(keys_of, f"signed_key_{size}"), getattr(keys_of, f"signed_of_{size}")
     else:
-        to_key, from_key = getattr(bodies, f"float_key_{size}"), getattr(bodies, f"float_of_{size}")
-        to_place_key = getattr(bodies, f"equal_float_key_{size}")
+        to_key, from_key = getattr(keys_of, f"float_key_{size}"), getattr(keys_of, f"float_of_{size}")
+        to_place_key = getattr(keys_of, f"equal_float_key_{size}")
     to_place_key = to_place_key or to_key
     if descending:
-        to_key, to_place_key = bodies.reversed_to(to_key, key.type), bodies.reversed_to(to_place_key, key.type)
-        from_key = bodies.reversed_from(from_key, key.type)
+        to_key, to_place_key = keys_of.reversed_to(to_key, key.type), keys_of.reversed_to(to_place_key, key.type)
+        from_key = keys_of.reversed_from(from_key, key.type)
     return _Plan(key, bodies.make_kernels("sort", to_key, to_place_key, from_key))
 
 

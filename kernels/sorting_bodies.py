@@ -1,13 +1,13 @@
 """The kernels behind sorting: radix sort, from the least significant digit, of keys that are in the order of the elements.
 
-Elements become *keys*, unsigned integers of as many bytes (NaN the largest), and these are sorted byte by byte, from the
-lowest: each pass counts how often each byte occurs, and moves every key behind those with smaller bytes, in order. So equal
-elements keep their order. A pass whose byte is the same everywhere moves nothing.
+Elements become *keys* (:mod:`aiodev.kernels.sorting_keys`), unsigned integers of as many bytes, and these are sorted byte by
+byte, from the lowest: each pass counts how often each byte occurs, and moves every key behind those with smaller bytes, in
+order. So equal elements keep their order. A pass whose byte is the same everywhere moves nothing.
 
 A long row is cut into blocks. In each pass blocks are counted side by side, one index sums up where each block's keys of each
 byte go, and blocks are moved side by side. Many rows are sorted one by one by each of a few groups.
 
-See Knuth, The Art of Computer Programming, vol. 3, 5.2.5; and Terdiman, Radix Sort Revisited (2000), for the keys of floats.
+See Knuth, The Art of Computer Programming, vol. 3, 5.2.5.
 """
 
 # The bodies that are made here are numba's to type.
@@ -259,115 +259,3 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
 def _kernel(name: str, body: Plain) -> aiodev.Kernel:
     body.__name__ = body.__qualname__ = name  # under which errors name it
     return aiodev.kernel(body)
-
-
-# Keys
-
-
-def unsigned_key(value: Any) -> Any:
-    """Unsigned integers are their own keys."""
-    return value
-
-
-def truth_key(value: Any) -> Any:
-    """0 or 1."""
-    return np.uint8(value)
-
-
-def truth_of(key: Any) -> Any:
-    """The truth value."""
-    return key != 0
-
-
-def signed_key_1(value: Any) -> Any:
-    """The least becomes 0."""
-    return np.uint8(np.int16(value) + np.int16(0x80))
-
-
-def signed_key_2(value: Any) -> Any:
-    """The least becomes 0."""
-    return np.uint16(np.int32(value) + np.int32(0x8000))
-
-
-def signed_key_4(value: Any) -> Any:
-    """The least becomes 0."""
-    return np.uint32(np.int64(value) + np.int64(0x80000000))
-
-
-def signed_key_8(value: Any) -> Any:
-    """The least becomes 0."""
-    return np.uint64(value) ^ np.uint64(0x8000000000000000)
-
-
-def signed_of_1(key: Any) -> Any:
-    """The integer that a key stands for."""
-    return np.int8(np.int16(key) - np.int16(0x80))
-
-
-def signed_of_2(key: Any) -> Any:
-    """The integer that a key stands for."""
-    return np.int16(np.int32(key) - np.int32(0x8000))
-
-
-def signed_of_4(key: Any) -> Any:
-    """The integer that a key stands for."""
-    return np.int32(np.int64(key) - np.int64(0x80000000))
-
-
-def signed_of_8(key: Any) -> Any:
-    """The integer that a key stands for."""
-    return np.int64(key ^ np.uint64(0x8000000000000000))
-
-
-def float_key_4(value: Any) -> Any:
-    """Negative numbers the other way round, below the others; NaN on top."""
-    bits = np.float32(value).view(np.uint32)
-    mask = np.uint32(np.uint32(0x80000000) | np.uint32(np.uint32(0) - np.uint32(bits >> np.uint32(31))))
-    return np.uint32(0xFFFFFFFF) if value != value else np.uint32(bits ^ mask)
-
-
-def float_key_8(value: Any) -> Any:
-    """Negative numbers the other way round, below the others; NaN on top."""
-    bits = np.float64(value).view(np.uint64)
-    mask = np.uint64(0x8000000000000000) | (np.uint64(0) - (bits >> np.uint64(63)))
-    return np.uint64(0xFFFFFFFFFFFFFFFF) if value != value else bits ^ mask
-
-
-def equal_float_key_4(value: Any) -> Any:
-    """The same, with 0 for -0, which it equals."""
-    return float_key_4(np.float32(value + np.float32(0)))
-
-
-def equal_float_key_8(value: Any) -> Any:
-    """The same, with 0 for -0, which it equals."""
-    return float_key_8(np.float64(value + np.float64(0)))
-
-
-def float_of_4(key: Any) -> Any:
-    """The float32 that a key stands for."""
-    mask = np.uint32(np.uint32(0x80000000) | np.uint32(np.uint32(key >> np.uint32(31)) - np.uint32(1)))
-    return np.uint32(key ^ mask).view(np.float32)
-
-
-def float_of_8(key: Any) -> Any:
-    """The float64 that a key stands for."""
-    mask = np.uint64(0x8000000000000000) | ((key >> np.uint64(63)) - np.uint64(1))
-    return np.uint64(key ^ mask).view(np.float64)
-
-
-def reversed_to(to_key: Plain, dtype: Any) -> Plain:
-    """Keys in the other order."""
-
-    def key(value):
-        return dtype(~to_key(value))
-
-    return key
-
-
-def reversed_from(from_key: Plain, dtype: Any) -> Plain:
-    """What such keys stand for."""
-
-    def value(key):
-        return from_key(dtype(~key))
-
-    return value

@@ -161,6 +161,25 @@ def test_histograms_of_what_is_in_no_bin() -> None:
     assert where.numpy_blocking().tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(("low", "high", "bins"), [(0.0, 100.0, 100), (-0.3, 0.9, 12), (1e9, 1e9 + 1e-4, 7), (0, 1e-310, 3)])
+def test_values_at_edges_are_right_of_them(low: float, high: float, bins: int) -> None:
+    """Edges, their neighbours, and the ends: however they were rounded, the edge decides."""
+    edges = np.linspace(low, high, bins + 1)
+    host = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), [np.nan, np.inf, -np.inf]])
+    found, where = kernels.histogram(on_device(host), bins, range=(low, high))
+    assert where.numpy_blocking().tolist() == edges.tolist()
+    inside = host[(low <= host) & (host <= high)]
+    expected = np.bincount(np.minimum(np.searchsorted(edges, inside, "right") - 1, bins - 1), minlength=bins)
+    assert found.numpy_blocking().tolist() == expected.tolist()
+
+
+def test_histogram_between_infinite_ends_counts_nothing() -> None:
+    """Edges are found from the elements, and one is infinite."""
+    for last in (np.inf, -np.inf, np.nan):
+        found, _ = kernels.histogram(on_device(np.array([1.0, 2.0, last])), 3)
+        assert found.numpy_blocking().tolist() == [0, 0, 0]
+
+
 def test_histogram_errors() -> None:
     """What was asked for, and what is possible."""
     x = aiodev.ones(3, device="cpu")

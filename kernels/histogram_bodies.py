@@ -1,0 +1,160 @@
+"""The kernels behind counting in bins.
+
+Bins are counted for each piece of the data by itself, and then added up in the order of the pieces, so that the result does not
+depend on the number of threads.
+
+Among bins of one width, the place of a value between the ends gives its bin. But that is computed, and the edges are rounded:
+near an edge, the edge decides. So places are found in vectors for some values at a time, where those that are too near to an
+edge are marked; what is left to do for each is a step on a counter. Bin ``b`` is counted at ``b + 1``; what is below the first
+or above the last has counters of its own, which nobody reads.
+"""
+
+# The bodies that are made here are numba's to type.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import numpy as np
+
+import aiodev
+from aiodev.lang import prefetch
+
+__all__ = ["ROOM"]
+
+#: Values whose places are found at once; a piece's counters are followed by room for these.
+_VALUES = 256
+#: How many more words than bins a piece of :func:`count_even` has.
+ROOM = 3 + _VALUES
+#: Bytes ahead at which elements are asked for.
+_AHEAD = 12 << 10
+
+
+@aiodev.kernel
+def even_edges(i, bins, lowest, highest, edges):
+    """Edge ``i`` of bins of one width; around a single value, half a unit to both sides."""
+    low, high = np.float64(lowest[0]), np.float64(highest[0])
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    edges[i] = high if i == bins else low + i * ((high - low) / bins)
+
+
+@aiodev.kernel
+def count_even(i, piece, bins, x, edges, parts):
+    """Count piece ``i`` in bins of one width."""
+    first, last = edges[0], edges[bins]
+    scale = bins / (last - first)
+    first = first if scale > 0.0 else np.nan  # between infinite ends there is no place
+    # What places and edges may be off by, four times over; infinite or NaN where the scale is, and then all are marked.
+    margin = 2.0**-50 * (bins + 1 + (abs(first) + abs(last)) * scale)
+    width = bins + ROOM
+    mine, places = parts[i * width : (i + 1) * width - _VALUES], parts[(i + 1) * width - _VALUES : (i + 1) * width]
+    for b in range(mine.size):
+        mine[b] = 0
+    end, ahead = min((i + 1) * piece, x.size), _AHEAD // x.itemsize
+    for start in range(i * piece, end, _VALUES):
+        values = x[start : min(start + _VALUES, end)]
+        prefetch(x[start + ahead : start + ahead + _VALUES])
+        find_places(values, first, scale, margin, bins, places[: values.size])
+        for k in range(values.size):
+            place = places[k]
+            if place < 0:
+                place = place_near_edge(np.float64(values[k]), -1 - place, first, last, bins, edges)
+            mine[np.uint64(place)] += 1
+
+
+def find_places(values, first, scale, margin, bins, places):
+    """Where each value is counted; -1 less that where it is near to an edge. NaN is too small for all bins."""
+    for k in range(places.size):
+        found = (np.float64(values[k]) - first) * scale
+        found = found if found > -1.0 else -1.0
+        found = (found if found < bins + 1.0 else bins + 1.0) + 1.0
+        place = np.int32(found)
+        part = found - np.float64(place)
+        places[k] = place if (part > margin) and (part < 1.0 - margin) else -1 - place
+
+
+def place_near_edge(value, place, first, last, bins, edges):
+    """Where a value is counted, which is near to ``place``."""
+    if not (first <= value and value <= last):
+        return 0
+    found = min(max(place - 1, 0), bins - 1)
+    while value < edges[np.uint64(found)]:
+        found -= 1
+    while found < bins - 1 and value >= edges[np.uint64(found + 1)]:
+        found += 1
+    return found + 1
+
+
+@aiodev.kernel
+def weigh_even(i, piece, bins, x, weights, edges, parts):
+    """Add up the weights of piece ``i`` in bins of one width."""
+    first, last = edges[0], edges[bins]
+    mine = parts[i * bins : (i + 1) * bins]
+    for b in range(bins):
+        mine[b] = 0
+    for k in range(i * piece, min((i + 1) * piece, x.size)):
+        value = np.float64(x[k])
+        if first <= value and value <= last:
+            mine[np.uint64(bin_of(value, first, last, bins, edges))] += weights[k]
+
+
+def bin_of(value, first, last, bins, edges):
+    """The bin of a value that is in one: by its place between the ends, put right by the edges, as NumPy does."""
+    found = np.int64((value - first) / (last - first) * bins)
+    found = min(found, bins - 1)
+    if value < edges[found]:
+        found -= 1
+    elif found < bins - 1 and value >= edges[found + 1]:
+        found += 1
+    return found
+
+
+@aiodev.kernel
+def count_uneven(i, piece, bins, x, edges, parts):
+    """Count piece ``i`` in bins between any edges."""
+    mine = parts[i * bins : (i + 1) * bins]
+    for b in range(bins):
+        mine[b] = 0
+    for k in range(i * piece, min((i + 1) * piece, x.size)):
+        value = np.float64(x[k])
+        if edges[0] <= value and value <= edges[bins]:
+            mine[np.uint64(bin_between(value, bins, edges))] += 1
+
+
+@aiodev.kernel
+def weigh_uneven(i, piece, bins, x, weights, edges, parts):
+    """Add up the weights of piece ``i`` in bins between any edges."""
+    mine = parts[i * bins : (i + 1) * bins]
+    for b in range(bins):
+        mine[b] = 0
+    for k in range(i * piece, min((i + 1) * piece, x.size)):
+        value = np.float64(x[k])
+        if edges[0] <= value and value <= edges[bins]:
+            mine[np.uint64(bin_between(value, bins, edges))] += weights[k]
+
+
+def bin_between(value, bins, edges):
+    """The bin of a value that is in one: the last whose left edge is not above it."""
+    low, high = 0, bins
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if edges[middle] <= value:
+            low = middle
+        else:
+            high = middle - 1
+    return min(low, bins - 1)
+
+
+@aiodev.kernel
+def add_parts(i, pieces, width, first, parts, out):
+    """Add up bin ``i`` over all pieces, which are ``width`` apart and have bins from their place ``first`` on."""
+    total = parts[first + i]
+    for piece in range(1, pieces):
+        total += parts[piece * width + first + i]
+    out[i] = total
+
+
+@aiodev.kernel
+def densities(i, counts, total, edges, out):
+    """Per unit of the data's own measure."""
+    out[i] = counts[i] / (edges[i + 1] - edges[i]) / total[0]
