@@ -1,7 +1,7 @@
 """Sorting along an axis, stable, in the order of NumPy: NaN after everything else.
 
-Numbers are sorted byte by byte (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bytes of an element and, but
-for that, is the same for all data. It takes the memory of the keys twice, and that of the places where those are wanted.
+Numbers are sorted digit by digit (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bytes of an element and,
+but for that, is the same for all data. It takes the memory of the keys twice, and that of the places where those are wanted.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import aiodev
 from aiodev.kernels import sorting_bodies as bodies, sorting_keys as keys_of
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last, packed
-from aiodev.kernels.sorting_bodies import BITS, COUNTERS, Kernels
+from aiodev.kernels.sorting_bodies import BITS, COUNTERS, LANES, WIDE_BITS, Kernels
 
 __all__ = ["argsort", "sort"]
 
 DType = np.dtype[Any]
-#: Rows from which on a row is sorted by several workers, if there are few of them.
-_LONG, _FEW = 1 << 15, 8
+#: The longest row that is sorted by one worker, at least, and times the cores. Several, which sort a row if there are few, wait
+#: for each other three times a pass; it takes many of them, or a long row, to make up for that.
+_LONG, _LONG_ALONE, _FEW = 1 << 15, 1 << 21, 8
+#: Rows for which more counters are worth it: they have more keys than that, and their keys are in the caches.
+_WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
 #: Groups of rows: each sorts its rows one by one.
 _GROUPS = 64
 
@@ -192,28 +195,39 @@ def _moved_back(result: aiodev.Array, axis: int) -> aiodev.Array:
     return result.transpose(*range(axis), last, *range(axis, last))
 
 
+@functools.cache
+def _long(device: aiodev.Device) -> int:
+    """Elements above which several workers sort a row."""
+    return max(_LONG, _LONG_ALONE // aiodev.get_device_properties(device).multi_processor_count)
+
+
 class _Work:
     """How rows are shared out, and the memory that it takes.
 
     Attributes:
         by_blocks: one row after the other, several workers on each; else groups of rows, each sorted whole.
         counts: of each byte, for each block or group.
-        state: see :class:`~aiodev.kernels.sorting_bodies.Kernels`.
+        state: see :class:`~aiodev.kernels.sorting_bodies.Kernels`; of rows that are sorted by blocks.
     """
 
     def __init__(self, plan: _Plan, length: int, rows: int, device: aiodev.Device) -> None:
         self.stream = aiodev.current_stream(device)
         self.length, self.rows = length, rows
-        self.by_blocks = length > _LONG and rows < _FEW
+        self.by_blocks = length > _long(device) and rows < _FEW
         self.passes = -(-8 * plan.key.itemsize // BITS)
         self._plan = plan
         each = math.ceil(rows / _GROUPS)
         self.groups = math.ceil(rows / each)
-        self.sizes = rows, each, length, self.passes
+        size = plan.key.itemsize
+        bits = WIDE_BITS if size >= 4 and length >= _WIDE and length * size <= _WIDE_BYTES else BITS
+        self.sizes = rows, each, length, bits
         self._block = min(max(1 << 14, length // 16), 1 << 17)
         self.blocks = math.ceil(length / self._block)
-        self.counts = aiodev.empty((self.blocks if self.by_blocks else self.groups) * COUNTERS, np.int64, device)
-        self.state = aiodev.zeros(self.passes + 1, np.int64, device) if self.by_blocks else self.counts
+        if self.by_blocks:
+            self.counts = aiodev.empty(self.blocks * COUNTERS, np.int64, device)
+            self.state = aiodev.zeros(self.passes + 1, np.int64, device)
+        else:
+            self.counts = aiodev.empty(self.groups * (LANES << bits), np.uint32 if length < 1 << 32 else np.int64, device)
 
     def scratch(self, dtype: Any) -> aiodev.Array:
         """Room for one long row, or for a row of each group."""

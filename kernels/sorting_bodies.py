@@ -1,8 +1,8 @@
 """The kernels behind sorting: radix sort, from the least significant digit, of keys that are in the order of the elements.
 
-Elements become *keys* (:mod:`aiodev.kernels.sorting_keys`), unsigned integers of as many bytes, and these are sorted byte by
-byte, from the lowest: each pass counts how often each byte occurs, and moves every key behind those with smaller bytes, in
-order. So equal elements keep their order. A pass whose byte is the same everywhere moves nothing.
+Elements become *keys* (:mod:`aiodev.kernels.sorting_keys`), unsigned integers of as many bytes, and these are sorted digit
+by digit, from the lowest: each pass counts how often each value of a digit occurs, and moves every key behind those with
+smaller ones, in order. So equal elements keep their order. A pass whose digit is the same everywhere moves nothing.
 
 A long row is cut into blocks. In each pass blocks are counted side by side, one index sums up where each block's keys of each
 byte go, and blocks are moved side by side. Many rows are sorted one by one by each of a few groups.
@@ -22,13 +22,16 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["BITS", "COUNTERS", "Kernels", "make_kernels"]
+__all__ = ["BITS", "COUNTERS", "LANES", "WIDE_BITS", "Kernels", "choose_places", "make_kernels", "sum_up"]
 
-#: Bits that a pass sorts by, and how many values they have.
-BITS = 8
+#: Bits of a digit of a long row, and how many values they have; and of a digit of a row that the caches hold, where more places
+#: to move keys to are as near.
+BITS, WIDE_BITS = 8, 11
 BYTES = 1 << BITS
-#: Counters of a block: four for each value, since bytes that come again and again would wait for one.
-COUNTERS = 4 * BYTES
+#: Counters for each value of a digit: those that come again and again would wait for one.
+LANES = 4
+#: Counters of a block.
+COUNTERS = LANES * BYTES
 #: Rows up to this length are sorted by insertion.
 SHORT = 40
 
@@ -47,8 +50,8 @@ class Kernels(NamedTuple):
     count: aiodev.Kernel  # type: ignore[assignment]  #: (i, n, block, p, keys, other, state, counts)
     move: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
     move_places: aiodev.Kernel  #: (i, n, block, p, keys, other, places, others, state, counts)
-    rows: aiodev.Kernel  #: (i, rows, each, length, passes, x, keys, other, counts, out): groups of ``each`` rows, whole
-    rows_places: aiodev.Kernel  #: (i, rows, each, length, passes, x, keys, other, places, others, counts, out)
+    rows: aiodev.Kernel  #: (i, rows, each, length, bits, x, keys, other, counts, out): groups of ``each`` rows, whole
+    rows_places: aiodev.Kernel  #: (i, rows, each, length, bits, x, keys, other, places, others, counts, out)
 
 
 @aiodev.kernel
@@ -83,53 +86,56 @@ def copy(source, target):
         target[k] = source[k]
 
 
-def count_bytes(source, shift, counts):
-    """How often each byte occurs."""
-    for counter in range(COUNTERS):
+def count_digits(source, shift, bits, counts):
+    """How often each value of a digit occurs."""
+    values = 1 << bits
+    for counter in range(counts.size):
         counts[counter] = 0
     fours = source.size // 4
     for q in range(fours):
         k = 4 * q
-        counts[np.uint64((source[k] >> shift) & (BYTES - 1))] += 1
-        counts[np.uint64(((source[k + 1] >> shift) & (BYTES - 1)) + BYTES)] += 1
-        counts[np.uint64(((source[k + 2] >> shift) & (BYTES - 1)) + 2 * BYTES)] += 1
-        counts[np.uint64(((source[k + 3] >> shift) & (BYTES - 1)) + 3 * BYTES)] += 1
+        counts[np.uint64((source[k] >> shift) & (values - 1))] += 1
+        counts[np.uint64(((source[k + 1] >> shift) & (values - 1)) + values)] += 1
+        counts[np.uint64(((source[k + 2] >> shift) & (values - 1)) + 2 * values)] += 1
+        counts[np.uint64(((source[k + 3] >> shift) & (values - 1)) + 3 * values)] += 1
     for k in range(4 * fours, source.size):
-        counts[np.uint64((source[k] >> shift) & (BYTES - 1))] += 1
-    for byte in range(BYTES):
-        counts[byte] += counts[byte + BYTES] + counts[byte + 2 * BYTES] + counts[byte + 3 * BYTES]
+        counts[np.uint64((source[k] >> shift) & (values - 1))] += 1
+    for value in range(values):
+        counts[value] += counts[value + values] + counts[value + 2 * values] + counts[value + 3 * values]
 
 
-def move_keys(source, shift, counts, target):
-    """Put each key where its byte goes next."""
+def move_keys(source, shift, bits, counts, target):
+    """Put each key where its digit goes next."""
+    mask = (1 << bits) - 1
     for k in range(source.size):
         key = source[k]
-        byte = np.uint64((key >> shift) & (BYTES - 1))
-        place = counts[byte]
-        counts[byte] = place + 1
+        digit = np.uint64((key >> shift) & mask)
+        place = counts[digit]
+        counts[digit] = place + 1
         target[np.uint64(place)] = key
 
 
-def move_pairs(source, places, shift, counts, target, others):
+def move_pairs(source, places, shift, bits, counts, target, others):
     """The same, with the places that the keys come from."""
+    mask = (1 << bits) - 1
     for k in range(source.size):
         key = source[k]
-        byte = np.uint64((key >> shift) & (BYTES - 1))
-        place = counts[byte]
-        counts[byte] = place + 1
+        digit = np.uint64((key >> shift) & mask)
+        place = counts[digit]
+        counts[digit] = place + 1
         target[np.uint64(place)] = key
         others[np.uint64(place)] = places[k]
 
 
-def start_of_bytes(counts, n):
-    """Turn counts into where each byte begins; whether there is only one."""
+def start_of_digits(bits, counts, n):
+    """Turn counts into where each value of a digit begins; whether there is only one."""
     before = 0
     alike = False
-    for byte in range(BYTES):
-        count = counts[byte]
+    for value in range(1 << bits):
+        count = counts[value]
         if count == n:
             alike = True
-        counts[byte] = before
+        counts[value] = before
         before += count
     return alike
 
@@ -193,28 +199,29 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
         lo, hi = i * block, min((i + 1) * block, n)
         mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         if state[p] == 0:
-            count_bytes(keys[lo:hi], BITS * p, mine)
+            count_digits(keys[lo:hi], BITS * p, BITS, mine)
         else:
-            count_bytes(other[lo:hi], BITS * p, mine)
+            count_digits(other[lo:hi], BITS * p, BITS, mine)
 
     def move(i, n, block, p, keys, other, state, counts):
         lo, hi = i * block, min((i + 1) * block, n)
         mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         if state[p + 1] > state[p]:
-            move_keys(keys[lo:hi], BITS * p, mine, other)
+            move_keys(keys[lo:hi], BITS * p, BITS, mine, other)
         elif state[p + 1] < state[p]:
-            move_keys(other[lo:hi], BITS * p, mine, keys)
+            move_keys(other[lo:hi], BITS * p, BITS, mine, keys)
 
     def move_places(i, n, block, p, keys, other, places, others, state, counts):
         lo, hi = i * block, min((i + 1) * block, n)
         mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         if state[p + 1] > state[p]:
-            move_pairs(keys[lo:hi], places[lo:hi], BITS * p, mine, other, others)
+            move_pairs(keys[lo:hi], places[lo:hi], BITS * p, BITS, mine, other, others)
         elif state[p + 1] < state[p]:
-            move_pairs(other[lo:hi], others[lo:hi], BITS * p, mine, keys, places)
+            move_pairs(other[lo:hi], others[lo:hi], BITS * p, BITS, mine, keys, places)
 
-    def rows(i, rows, each, length, passes, x, keys, other, counts, out):
-        mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
+    def rows(i, rows, each, length, bits, x, keys, other, counts, out):
+        counters = LANES << bits
+        mine = counts[i * counters : (i + 1) * counters]
         first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
         for row in range(i * each, min((i + 1) * each, rows)):
             encode_all(x[row * length : (row + 1) * length], first)
@@ -222,18 +229,19 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
             if length <= SHORT:
                 insert(first)
             else:
-                for p in range(passes):
-                    count_bytes(second if swapped else first, BITS * p, mine)
-                    if not start_of_bytes(mine, length):
+                for shift in range(0, 8 * keys.itemsize, bits):
+                    count_digits(second if swapped else first, shift, bits, mine)
+                    if not start_of_digits(bits, mine, length):
                         if swapped:
-                            move_keys(second, BITS * p, mine, first)
+                            move_keys(second, shift, bits, mine, first)
                         else:
-                            move_keys(first, BITS * p, mine, second)
+                            move_keys(first, shift, bits, mine, second)
                         swapped = not swapped
             decode_all(second if swapped else first, out[row * length : (row + 1) * length])
 
-    def rows_places(i, rows, each, length, passes, x, keys, other, places, others, counts, out):
-        mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
+    def rows_places(i, rows, each, length, bits, x, keys, other, places, others, counts, out):
+        counters = LANES << bits
+        mine = counts[i * counters : (i + 1) * counters]
         first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
         here, there = places[i * length : (i + 1) * length], others[i * length : (i + 1) * length]
         for row in range(i * each, min((i + 1) * each, rows)):
@@ -242,13 +250,13 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
             if length <= SHORT:
                 insert_pairs(first, here)
             else:
-                for p in range(passes):
-                    count_bytes(second if swapped else first, BITS * p, mine)
-                    if not start_of_bytes(mine, length):
+                for shift in range(0, 8 * keys.itemsize, bits):
+                    count_digits(second if swapped else first, shift, bits, mine)
+                    if not start_of_digits(bits, mine, length):
                         if swapped:
-                            move_pairs(second, there, BITS * p, mine, first, here)
+                            move_pairs(second, there, shift, bits, mine, first, here)
                         else:
-                            move_pairs(first, here, BITS * p, mine, second, there)
+                            move_pairs(first, here, shift, bits, mine, second, there)
                         swapped = not swapped
             copy(there if swapped else here, out[row * length : (row + 1) * length])
 

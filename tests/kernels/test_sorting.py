@@ -75,8 +75,10 @@ def test_every_type(dtype: str) -> None:
 
 @pytest.mark.parametrize("shape", [(1 << 15,), ((1 << 15) + 1,), (300_001,), (2, 40_000), (9, 33_000)])
 @pytest.mark.parametrize("dtype", ["f4", "i8"])
-def test_long_rows(shape: tuple[int, ...], dtype: str) -> None:
-    """By blocks, and many of them one by one; all elements equal, and bytes that are the same everywhere."""
+@pytest.mark.parametrize("alone", [1 << 15, 1 << 20], ids=["shared", "alone"])
+def test_long_rows(shape: tuple[int, ...], dtype: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By blocks, or each by one worker; all elements equal, and digits that are the same everywhere."""
+    monkeypatch.setattr(sorting, "_long", lambda device: alone)
     check(values(np.random.default_rng(1), shape, dtype), -1)
     check(np.full(shape, 3, dtype), -1)
     check(np.random.default_rng(2).integers(0, 1000, shape).astype(dtype), -1)
@@ -107,7 +109,7 @@ def test_blocks_of_any_number_give_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     host = np.random.default_rng(5).integers(0, 50, 5000)
     expected = np.argsort(host, kind="stable")
     for long in (64, 10_000):
-        monkeypatch.setattr(sorting, "_LONG", long)
+        monkeypatch.setattr(sorting, "_long", lambda device, long=long: long)
         np.testing.assert_array_equal(kernels.argsort(on_device(host)).numpy_blocking(), expected)
 
 
