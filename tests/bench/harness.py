@@ -79,8 +79,10 @@ class Run:
         """``count``, or a hundredth of it (at least 8) in a smoke run."""
         return max(8, count // 100) if self.smoke else count
 
-    async def medians(self, cases: dict[str, Case], repeats: int | None = None) -> dict[str, float]:
-        """Run all cases once to warm up, then in turns; the median of each."""
+    async def medians(
+        self, cases: dict[str, Case], repeats: int | None = None, pause: float = 0.0
+    ) -> dict[str, float]:
+        """Run all cases once to warm up, then in turns, ``pause`` seconds apart; the median of each."""
         samples: dict[str, list[float]] = {name: [] for name in cases}
         for turn in range(1 + (1 if self.smoke else repeats or self.repeats)):
             for name, case in cases.items():
@@ -88,7 +90,7 @@ class Run:
                 value = await outcome if inspect.isawaitable(outcome) else outcome
                 if turn:
                     samples[name].append(value)
-                await asyncio.sleep(0)
+                await asyncio.sleep(0 if self.smoke else pause)
         return {name: statistics.median(values) for name, values in samples.items()}
 
 

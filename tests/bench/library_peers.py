@@ -32,12 +32,16 @@ __all__ = [
 #: Computes once, or submits what does.
 Call = Callable[[], object]
 HostArray = np.ndarray[Any, Any]
-#: How many calls are submitted before the stream is awaited: a stream is a queue, and a rate is that of a queue with work.
+#: Calls that are timed together. Ours are submitted before the stream is awaited: a rate is that of a queue with work.
 IN_A_ROW = 5
 
 NUMPY, NUMBA, TORCH, COPY = "NumPy, out=", "numba prange", "PyTorch, 2 threads", "copy by two threads"
 #: Where the peers read and write as much memory, each of them, and the machine's copies, within a tenth.
 _AT_LEAST = {NUMPY: 1.0, NUMBA: 1.0, TORCH: 1.0, COPY: 0.9}
+
+
+#: Seconds between two cases: threads of OpenMP look for more work for a while, on the cores that the next case needs.
+PAUSE = 0.05
 
 
 def has_torch() -> bool:
@@ -54,14 +58,15 @@ def tensors(*hosts: HostArray) -> tuple[Any, ...]:
 
 
 def rate(amount: float, count: int, function: Call) -> Callable[[], float]:
-    """10⁹ units of ``amount`` in a second, from the best of ``count`` calls: others use the machine, too."""
+    """10⁹ units of ``amount`` in a second, from the best of ``count`` times some calls: others use the machine, too."""
 
     def case() -> float:
         best = math.inf
         for _ in range(count):
             began = time.perf_counter()
-            function()
-            best = min(best, time.perf_counter() - began)
+            for _ in range(IN_A_ROW):
+                function()
+            best = min(best, (time.perf_counter() - began) / IN_A_ROW)
         return amount / best / 1e9
 
     return case
@@ -110,17 +115,17 @@ async def rates(
     """Rates of ours and of peers, in 10⁹ units of ``amount`` in a second; of copies given, in what they move.
 
     Args:
-        ours: submits to the current stream; timed by :data:`IN_A_ROW`, one wait included.
+        ours: submits to the current stream.
         peers: by name; a copy is of ``amount`` bytes, read and written together.
         at_least: of each peer's rate, where it is not the usual bar.
-        count: calls in each round, of which the best counts.
+        count: times :data:`IN_A_ROW` calls in each round, of which the best counts.
     """
     count = count or (5 if amount >= 2e7 else 25)
-    cases: dict[str, Any] = {"aiodev": _submitted(amount, max(3, count // IN_A_ROW), ours)}
+    cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours)}
     cases |= {peer: rate(amount, count, call) for peer, call in peers.items()}
     bars = _AT_LEAST | (at_least or {})
     async with aiodev.Stream("cpu"):
-        values = await run.medians(cases)
+        values = await run.medians(cases, pause=PAUSE)
     return Figure(name, unit, values, [Bar(peer, at_least=bars[peer]) for peer in peers], note=note)
 
 
