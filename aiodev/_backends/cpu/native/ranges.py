@@ -29,6 +29,7 @@ from aiodev._backends.cpu.layout import (
     WORD,
 )
 from aiodev._backends.cpu.native.compile import inner
+from aiodev._backends.cpu.native.cores import note_core
 from aiodev._backends.cpu.native.intrinsics import (
     call_entry,
     compare_exchange,
@@ -125,6 +126,7 @@ def open_range(queue, start, size, piece):
     put(queue + Q_RANGE_SIZE, size)
     put(queue + Q_RANGE_CHUNK, piece)
     store(queue + Q_RANGE_NEXT, start)
+    note_core(queue)
     lock(device + D_LOCK)
     put(queue + Q_RANGE_MEMBERS, 1)
     put(queue + Q_RANGE_LINKED, 1)

@@ -42,6 +42,7 @@ from aiodev._backends.cpu.layout import (
     W_NEXT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.cores import step_aside
 from aiodev._backends.cpu.native.faults import covering_fault, open_fault
 from aiodev._backends.cpu.native.intrinsics import (
     exchange,
@@ -197,6 +198,7 @@ def work(device, worker):
             break
         queue = found & ~1
         if found & 1:
+            step_aside(worker, queue)
             if not join_range(device, worker, queue):
                 continue
             if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
