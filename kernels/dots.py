@@ -10,6 +10,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import checked_out
+from aiodev.kernels.reduction_bodies import PIECE, look_ahead
 from aiodev.kernels.reduction_elements import add
 from aiodev.kernels.teams import (
     TEAM_BITS,
@@ -30,13 +31,32 @@ BLOCK = 4096
 _gather = make_gather(add)
 
 
+def sum_products(x1: Any, x2: Any, total: Any) -> Any:
+    """``total`` and the dot product."""
+    for k in range(min(x1.size, x2.size)):
+        total += x1[k] * x2[k]
+    return total
+
+
+def sum_conjugate_products(x1: Any, x2: Any, total: Any) -> Any:
+    """The same, of the conjugate of the first."""
+    for k in range(min(x1.size, x2.size)):
+        total += np.conj(x1[k]) * x2[k]
+    return total
+
+
 @aiodev.kernel(fastmath={"reassoc", "contract"})
 def dot_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     """The dot product of one block of a row."""
     row, block = i // blocks, i % blocks
-    total = out.dtype.type(0)
-    for k in range(block * BLOCK, min(x1.shape[1], (block + 1) * BLOCK)):
-        total += x1[row, k] * x2[row, k]
+    a, b = x1[row], x2[row]
+    zero = total = out.dtype.type(0)
+    end, step = min(a.size, (block + 1) * BLOCK), PIECE // x1.itemsize
+    for lo in range(block * BLOCK, end, step):
+        hi = min(lo + step, end)
+        look_ahead(a, lo, hi)
+        look_ahead(b, lo, hi)
+        total += sum_products(a[lo:hi], b[lo:hi], zero)
     out[row, block] = total
 
 
@@ -44,9 +64,14 @@ def dot_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
 def dot_conjugate_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     """The same, of the conjugate of the first."""
     row, block = i // blocks, i % blocks
-    total = out.dtype.type(0)
-    for k in range(block * BLOCK, min(x1.shape[1], (block + 1) * BLOCK)):
-        total += np.conj(x1[row, k]) * x2[row, k]
+    a, b = x1[row], x2[row]
+    zero = total = out.dtype.type(0)
+    end, step = min(a.size, (block + 1) * BLOCK), PIECE // x1.itemsize
+    for lo in range(block * BLOCK, end, step):
+        hi = min(lo + step, end)
+        look_ahead(a, lo, hi)
+        look_ahead(b, lo, hi)
+        total += sum_conjugate_products(a[lo:hi], b[lo:hi], zero)
     out[row, block] = total
 
 

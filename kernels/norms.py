@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.reduction_bodies import PIECE, look_ahead
 from aiodev.kernels.teams import (
     TEAM,
     TEAM_BITS,
@@ -27,53 +28,74 @@ __all__ = ["BLOCK", "COUNT", "MAXIMUM", "MINIMUM", "POWER", "SQUARES", "SUM", "n
 BLOCK = 4096
 #: What is gathered: |x|, |x|², |x|**p, whether x is not 0; the largest and the least |x|.
 SUM, SQUARES, POWER, COUNT, MAXIMUM, MINIMUM = range(6)
+#: The bits of infinity: those of NaN are above.
+_INFINITY = np.uint64(0x7FF0000000000000)
 
 
-def add_squares(x: Any, row: int, lo: int, hi: int, total: Any) -> Any:
+def add_squares(x: Any, total: Any) -> Any:
     """Sum of |x|²."""
-    for k in range(lo, hi):
-        value = x[row, k]
-        total += value.real * value.real + value.imag * value.imag
+    for k in range(x.size):
+        total += x[k].real * x[k].real + x[k].imag * x[k].imag
     return total
 
 
-def add_sizes(x: Any, row: int, lo: int, hi: int, total: Any) -> Any:
+def add_sizes(x: Any, total: Any) -> Any:
     """Sum of |x|."""
-    for k in range(lo, hi):
-        total += abs(x[row, k])
+    for k in range(x.size):
+        total += abs(x[k])
     return total
 
 
-def extreme(x: Any, row: int, lo: int, hi: int, sign: Any) -> Any:
-    """The largest sign * |x|; NaN if there is one."""
-    found = sign * abs(x[row, lo])
-    for k in range(lo + 1, hi):
-        value = sign * abs(x[row, k])
-        if value > found or value != value:
-            found = value
-    return sign * found
+def add_powers(x: Any, power: Any, total: Any) -> Any:
+    """Sum of |x|**p."""
+    for k in range(x.size):
+        total += abs(x[k]) ** power
+    return total
+
+
+def add_ones(x: Any, one: Any, total: Any) -> Any:
+    """How many are not 0."""
+    for k in range(x.size):
+        total += one if x[k] != 0 else one - one
+    return total
+
+
+def largest_key(x: Any, is_least: bool, found: Any) -> Any:
+    """The largest of the bits of |x|, in whose order they are, NaN on top; for the least, of what infinity's are more."""
+    for k in range(x.size):
+        bits = np.float64(abs(x[k])).view(np.uint64)
+        found = max(found, _INFINITY - bits if is_least else bits)
+    return found
+
+
+def size_of(key: Any, is_least: bool) -> Any:
+    """The |x| of a key."""
+    return np.uint64(_INFINITY - key if is_least else key).view(np.float64)
 
 
 @aiodev.kernel(fastmath={"reassoc", "contract"})
 def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) -> None:
     """What one block of a row gives."""
     row, block = i // blocks, i % blocks
-    lo, hi = block * BLOCK, min(x.shape[1], (block + 1) * BLOCK)
+    values = x[row]
+    end, step = min(values.size, (block + 1) * BLOCK), PIECE // x.itemsize
     one = out.dtype.type(1)
-    total = out.dtype.type(0)
-    if mode == SUM:
-        total = add_sizes(x, row, lo, hi, total)
-    elif mode == SQUARES:
-        total = add_squares(x, row, lo, hi, total)
-    elif mode == POWER:
-        for k in range(lo, hi):
-            total += abs(x[row, k]) ** power
-    elif mode == COUNT:
-        for k in range(lo, hi):
-            total += one if x[row, k] != 0 else one - one
-    else:
-        total = extreme(x, row, lo, hi, one if mode == MAXIMUM else -one)
-    out[row, block] = total
+    zero = total = out.dtype.type(0)
+    largest = np.uint64(0)
+    for lo in range(block * BLOCK, end, step):
+        hi = min(lo + step, end)
+        look_ahead(values, lo, hi)
+        if mode == SUM:
+            total += add_sizes(values[lo:hi], zero)
+        elif mode == SQUARES:
+            total += add_squares(values[lo:hi], zero)
+        elif mode == POWER:
+            total += add_powers(values[lo:hi], power, zero)
+        elif mode == COUNT:
+            total += add_ones(values[lo:hi], one, zero)
+        else:
+            largest = largest_key(values[lo:hi], mode == MINIMUM, largest)
+    out[row, block] = size_of(largest, mode == MINIMUM) if mode in (MAXIMUM, MINIMUM) else total
 
 
 @aiodev.kernel

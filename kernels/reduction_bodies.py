@@ -38,6 +38,7 @@ __all__ = [
     "Places",
     "Plain",
     "Spread",
+    "look_ahead",
     "make_kernels",
     "make_places",
     "make_spread",

@@ -191,6 +191,16 @@ def test_tensordot() -> None:
     check(kernels.tensordot(x, x, axes=0), np.tensordot(a, a, axes=0), 100)
 
 
+def test_largest_and_least_sizes_with_nan_infinity_and_both_zeros() -> None:
+    """A NaN is the result wherever it is, of either sign; infinity and zero are sizes like others."""
+    host = np.tile(np.linspace(-5, 7, 9000), (6, 1))
+    host[0, 8999], host[1, 0], host[2, 4096] = np.nan, -np.nan, np.inf
+    host[3, 17], host[4] = -0.0, -np.inf
+    for ord in (math.inf, -math.inf):
+        found = kernels.linalg.vector_norm(on_device(host), axis=1, ord=ord).numpy_blocking()
+        np.testing.assert_array_equal(found, np.linalg.norm(host, ord, axis=1))
+
+
 @pytest.mark.parametrize("dtype", [*FLOATING, "i4"])
 @pytest.mark.parametrize("ord", [None, 0, 1, 2, 3.5, -1, math.inf, -math.inf])
 def test_vector_norms(dtype: str, ord: Any) -> None:
