@@ -143,11 +143,12 @@ def _unary(name: str) -> Unary:
     kept, repeat = _KEPT.get(name), operation.repeat
 
     def function(x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
-        if out is not None and repeat(None, x, out):
-            return out
+        found = repeat(None, x, out)
+        if found is not None:
+            return found
         if kept is not None and getattr(x, "dtype", _FLOAT).kind in kept:
             return copied((x,), out)
-        return operation((x,), out)
+        return operation.find_out((x,), out)
 
     _name(function, name)
     return function
@@ -159,9 +160,8 @@ def _binary(name: str) -> Binary:
     repeat = operation.repeat
 
     def function(x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
-        if out is not None and repeat(None, x1, x2, out):
-            return out
-        return operation((x1, x2), out)
+        found = repeat(None, x1, x2, out)
+        return operation.find_out((x1, x2), out) if found is None else found
 
     _name(function, name)
     return function

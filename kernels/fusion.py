@@ -52,13 +52,11 @@ class Fused:
             TypeError: too few or too many operands, or one is neither an array nor a number, or all are numbers.
             ValueError: the shapes do not broadcast, or ``out`` has another than the result.
         """
-        if len(operands) == self._count:
-            if out is not None and self._repeat(None, *operands, out):
-                return out
-        else:
+        if len(operands) != self._count:
             expected = ", ".join(self._operation.operands)
             raise TypeError(f"{self.name}: expected the operands ({expected}), got {len(operands)}")
-        return self._operation(operands, out)
+        found = self._repeat(None, *operands, out)
+        return self._operation.find_out(operands, out) if found is None else found
 
     def __repr__(self) -> str:
         return f"<aiodev.kernels.Fused {self.name}({', '.join(self._operation.operands)})>"

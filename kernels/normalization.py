@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,22 @@ __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
 _PIECE = 1 << 13
 #: Columns that are worked on side by side, at least: what a processor fetches at once, and some of its vectors.
 _WIDTH = 64
-#: By one launch: of an array, its result and two arrays of factors or None, under (name, axis, and for norms eps).
-_launches = aiodev.LaunchCache(4)
+#: By one launch: of an array and two arrays of factors or None, under (name, axis, and for norms eps).
+_launches = aiodev.LaunchCache(3)
 _repeat = _launches.repeat
+
+
+class _Call(NamedTuple):
+    """A call that may be repeated."""
+
+    key: tuple[Any, ...]
+    operands: tuple[Any, ...]
+    out: aiodev.Array
+    made: bool  #: none was given
+
+    def launch(self, kernel: aiodev.Kernel, pieces: int, args: tuple[Any, ...], takes: tuple[int | None, ...]) -> None:
+        """The one launch that it comes to."""
+        _launches.launch(self.key, self.operands, self.out, kernel, pieces, args, takes, made=self.made)
 
 
 def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -79,21 +92,22 @@ def layer_norm(
         array([-1.225,  0.   ,  1.225])
     """
     key = "layer_norm", axis, eps
-    if out is not None and _repeat(key, x, out, weight, bias):
-        return out
+    found = _repeat(key, x, weight, bias, out)
+    if found is not None:
+        return found
     given = x
     x = _real("layer_norm", x)
     at, length = _axis_length("layer_norm", x, axis)
     result = checked_out("layer_norm", out, x.shape, x.dtype, x.device)
-    operands = given, result, weight, bias
+    call = _Call(key, (given, weight, bias), result, out is None)
     factors = [_factors("layer_norm", name, f, x, length) for name, f in (("weight", weight), ("bias", bias))]
     number = x.dtype.type(eps)
     if all(factor is None for factor in factors):
-        _over_rows(key, operands, bodies.layer_norm_rows, x, at, number)
+        _over_rows(call, bodies.layer_norm_rows, x, at, number)
     else:
         weight = factors[0] if factors[0] is not None else aiodev.ones(length, x.dtype, x.device)
         bias = factors[1] if factors[1] is not None else aiodev.zeros(length, x.dtype, x.device)
-        _over_rows(key, operands, bodies.layer_norm_scaled_rows, x, at, number, weight, bias)
+        _over_rows(call, bodies.layer_norm_scaled_rows, x, at, number, weight, bias)
     return result
 
 
@@ -115,19 +129,20 @@ def rms_norm(
         array([ 0.849, -1.131,  1.414,  0.   ])
     """
     key = "rms_norm", axis, eps
-    if out is not None and _repeat(key, x, out, weight, None):
-        return out
+    found = _repeat(key, x, weight, None, out)
+    if found is not None:
+        return found
     given = x
     x = _real("rms_norm", x)
     at, length = _axis_length("rms_norm", x, axis)
     result = checked_out("rms_norm", out, x.shape, x.dtype, x.device)
-    operands = given, result, weight, None
+    call = _Call(key, (given, weight, None), result, out is None)
     factors = _factors("rms_norm", "weight", weight, x, length)
     number = x.dtype.type(eps)
     if factors is None:
-        _over_rows(key, operands, bodies.rms_norm_rows, x, at, number)
+        _over_rows(call, bodies.rms_norm_rows, x, at, number)
     else:
-        _over_rows(key, operands, bodies.rms_norm_scaled_rows, x, at, number, factors)
+        _over_rows(call, bodies.rms_norm_scaled_rows, x, at, number, factors)
     return result
 
 
@@ -135,8 +150,9 @@ def rms_norm(
 
 
 def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, logarithm: bool) -> aiodev.Array:
-    if out is not None and _repeat(key, x, out, None, None):
-        return out
+    found = _repeat(key, x, None, None, out)
+    if found is not None:
+        return found
     (name, axis), given = key, x
     x = _real(name, x)
     at, length = _axis_length(name, x, axis)
@@ -148,9 +164,9 @@ def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, lo
         source, target, moved = _rows(x, at, result)
         if length <= bodies.BLOCK:
             group = max(1, _PIECE // length)
-            pieces, takes = -(-len(source) // group), (None, None, 0, 1)
-            operands, args = (given, result, None, None), (group, logarithm, source, target)
-            _launches.launch(key, operands, bodies.softmax_rows, pieces, args, takes)
+            args = group, logarithm, source, target
+            call = _Call(key, (given, None, None), result, out is None)
+            call.launch(bodies.softmax_rows, -(-len(source) // group), args, (None, None, 0, 3))
         else:
             _softmax_blocks(source, target, logarithm)
     else:
@@ -185,8 +201,7 @@ def _softmax_columns(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> Non
 
 
 def _over_rows(
-    key: tuple[Any, ...],
-    operands: tuple[Any, ...],
+    call: _Call,
     kernel: aiodev.Kernel,
     x: aiodev.Array,
     at: int,
@@ -196,11 +211,11 @@ def _over_rows(
     """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not."""
     if not x.size:
         return
-    source, target, moved = _rows(x, at, operands[1])
+    source, target, moved = _rows(x, at, call.out)
     rows, length = source.shape
     group = max(1, _PIECE // length)
-    takes = (None, None, 0, 2, 3)[: 3 + len(factors)] + (1,)
-    _launches.launch(key, operands, kernel, -(-rows // group), (group, number, source, *factors, target), takes)
+    args, takes = (group, number, source, *factors, target), (None, None, *range(1 + len(factors)), 3)
+    call.launch(kernel, -(-rows // group), args, takes)
     moved.finish()
 
 

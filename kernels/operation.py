@@ -22,9 +22,6 @@ DType = np.dtype[Any]
 Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
 
 
-#: Results that an operation remembers the shapes and dtypes of.
-_MOST_RESULTS = 1024
-
 
 class Elementwise:
     """An operation on the elements of arrays of shapes that broadcast.
@@ -54,29 +51,14 @@ class Elementwise:
         self._resolve = resolve
         self._resolved: dict[tuple[Any, ...], tuple[Sequence[DType], DType]] = {}
         self._kernels: dict[tuple[Any, ...], aiodev.Kernel] = {}
-        self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], DType]] = {}
-        self._launches = aiodev.LaunchCache(len(operands) + 1)
-        #: Submits it as it was submitted for operands, the result among them, of the same layouts; False if it never was.
+        self._launches = aiodev.LaunchCache(len(operands))
+        #: Takes None, the operands, and an output or None. Gives the result; None where no such call was made before.
         self.repeat = self._launches.repeat
 
     def __call__(self, values: Sequence[Any], out: aiodev.Array | None) -> aiodev.Array:
         """Submit it; returns ``out``, or a new array."""
-        if out is None:
-            out = self._make_result(values)
-        if not self.repeat(None, *values, out):
-            self._submit(values, out)
-        return out
-
-    def _make_result(self, values: Sequence[Any]) -> aiodev.Array:
-        key = tuple([(value.shape, value.dtype) if isinstance(value, aiodev.Array) else _kind(value) for value in values])
-        found = self._results.get(key)
-        if found is None:
-            _, dtype = self._types(values)
-            if len(self._results) >= _MOST_RESULTS:
-                self._results.clear()
-            found = self._results[key] = _common_shape(values), dtype
-        device = next(value.device for value in values if isinstance(value, aiodev.Array))
-        return aiodev.empty(*found, device)
+        found = self.repeat(None, *values, out)
+        return self.find_out(values, out) if found is None else found
 
     # Types
 
@@ -110,19 +92,24 @@ class Elementwise:
 
     # Launches
 
-    def _submit(self, values: Sequence[Operand], out: aiodev.Array) -> None:
-        """Find out how; the next time that is known."""
+    def find_out(self, values: Sequence[Operand], out: aiodev.Array | None) -> aiodev.Array:
+        """Submit it as if for the first time; the next time it may be repeated."""
         inputs, dtype = self._types(values)
-        shape = _common_shape(values)
-        self._check_out(out, shape, dtype)
+        shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
+        shape: tuple[int, ...] = shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
+        made = out is None
+        if out is None:
+            out = aiodev.empty(shape, dtype, next(value.device for value in values if isinstance(value, aiodev.Array)))
+        else:
+            self._check_out(out, shape, dtype)
         if 0 in shape:
-            return
+            return out
         operands = *values, out
         laid = [(value.shape, value.strides) if isinstance(value, aiodev.Array) else None for value in operands]
-        lengths, forms, shapes = plan_loop(tuple(laid))
+        lengths, forms, wanted = plan_loop(tuple(laid))
         args: list[Any] = [
-            _shaped(value, wanted) if isinstance(value, aiodev.Array) else kind.type(value)
-            for value, wanted, kind in zip(operands, shapes, (*inputs, dtype), strict=True)
+            _shaped(value, own) if isinstance(value, aiodev.Array) else kind.type(value)
+            for value, own, kind in zip(operands, wanted, (*inputs, dtype), strict=True)
         ]
         kernel = self._kernel(len(lengths), forms, values, inputs)
         over, rest = lengths or (1,), lengths[1:-2] if len(lengths) > 3 else ()
@@ -130,7 +117,8 @@ class Elementwise:
             over = math.prod(lengths[:-2]), *lengths[-2:]
         args += rest
         takes = *range(len(operands)), *(None for _ in rest)
-        self._launches.launch(None, operands, kernel, over, args, takes)
+        self._launches.launch(None, values, out, kernel, over, args, takes, made=made)
+        return out
 
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Operand], inputs: Sequence[DType]
@@ -152,12 +140,6 @@ def _kind(value: Any) -> Any:
 
 def _shaped(x: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
     return x if x.shape == shape else x.reshape(shape)
-
-
-def _common_shape(values: Sequence[Any]) -> tuple[int, ...]:
-    shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
-    first: tuple[int, ...] = shapes[0]
-    return first if all(shape == first for shape in shapes) else np.broadcast_shapes(*shapes)
 
 
 def _cast(value: Operand, dtype: DType) -> str:

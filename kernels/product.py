@@ -44,8 +44,8 @@ _TILE, _TILED = 4, 1 << 16
 _PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
 #: For each device whose table is filled, and each of those types: what a launch passes first.
 _units: dict[aiodev.Device, dict[DType, tuple[Any, ...]]] = {}
-#: Of two matrices and their product.
-_launches = aiodev.LaunchCache(3)
+#: Of small products of two matrices.
+_launches = aiodev.LaunchCache(2)
 
 
 def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -69,9 +69,10 @@ def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = 
         array([[ 5., 11.],
                [11., 25.]])
     """
-    if out is not None and (_launches.repeat(None, x1, x2, out) or _submit_small(x1, x2, out)):
-        return out
-    return _multiply(x1, x2, out)
+    found = _launches.repeat(None, x1, x2, out)
+    if found is None:
+        found = _submit_small(x1, x2, out)
+    return _multiply(x1, x2, out) if found is None else found
 
 
 def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
@@ -149,22 +150,27 @@ def tensordot(
 # Small products
 
 
-def _submit_small(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> bool:
-    """Submit a small product of two matrices into a third, which then can be repeated; False if it is not that."""
+def _submit_small(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
+    """Submit a small product of two matrices, which then can be repeated; None if it is not that."""
     try:
-        dtype = out.dtype
-        device = out.device
+        dtype, device = a.dtype, a.device
         unit = _units[device].get(dtype)
-        rows, inner = left = a.shape
+        rows, inner = a.shape
         columns = b.shape[1]
     except (AttributeError, KeyError, IndexError, ValueError):  # whatever is wrong, or merely larger, is seen to later
-        return False
-    if unit is None or b.shape != (inner, columns) or out.shape != (left[0], columns):
-        return False
-    if a.dtype is not dtype or b.dtype is not dtype or not 0 < rows * columns * inner <= _least(rows, columns):
-        return False
-    _launches.launch(None, (a, b, out), multiply_once, 1, (*unit, a, b, out), (None, None, None, None, 0, 1, 2))
-    return True
+        return None
+    if unit is None or b.dtype is not dtype or b.shape != (inner, columns):
+        return None
+    if not 0 < rows * columns * inner <= _least(rows, columns):
+        return None
+    made = out is None
+    if out is None:
+        out = aiodev.empty((rows, columns), dtype, device)
+    elif out.shape != (rows, columns) or out.dtype is not dtype:
+        return None
+    args, takes = (*unit, a, b, out), (None, None, None, None, 0, 1, 2)
+    _launches.launch(None, (a, b), out, multiply_once, 1, args, takes, made=made)
+    return out
 
 
 # All others

@@ -26,8 +26,8 @@ Axis = int | tuple[int, ...] | None
 #: Rows from which on each is reduced by one index, however long.
 _MANY_ROWS = 256
 _PLACE = np.dtype(np.int64)
-#: Reductions of rows by one launch: of an array and its result, under (name, axis, keepdims, whatever else decides).
-launches = aiodev.LaunchCache(2)
+#: Reductions of rows by one launch, under (name, axis, keepdims, whatever else decides).
+launches = aiodev.LaunchCache(1)
 
 
 class _Way(NamedTuple):
@@ -93,11 +93,11 @@ class _Launch:
     The results are those of ``out`` where that has no gaps, and else are copied there by :meth:`finish`.
     """
 
-    __slots__ = ("_given", "_result", "_target", "out", "stream", "x")
+    __slots__ = ("_given", "_made", "_result", "_target", "out", "stream", "x")
 
     def __init__(self, name: str, x: aiodev.Array, way: _Way, dtype: Any, out: aiodev.Array | None) -> None:
         device = x.device
-        self._given = x
+        self._given, self._made = x, out is None
         self._result = self._target = checked_out(name, out, way.shape, dtype, device)
         ndim = len(way.shape)
         if out is not None and ndim and not has_no_gaps(out):
@@ -111,8 +111,8 @@ class _Launch:
     def submit_rows(self, key: tuple[Any, ...], kernel: aiodev.Kernel, count: int, *numbers: Any) -> None:
         """Submit a kernel of rows, to be repeated under ``key``."""
         takes = 0, *(None for _ in numbers), 1
-        operands = self._given, self._result
-        launches.launch(key, operands, kernel, count, (self.x, *numbers, self.out), takes)
+        args = self.x, *numbers, self.out
+        launches.launch(key, (self._given,), self._result, kernel, count, args, takes, made=self._made)
 
     def finish(self) -> aiodev.Array:
         """What to return."""
@@ -162,8 +162,9 @@ def measure_spread(
 ) -> aiodev.Array:
     """The variance or the standard deviation along the axes."""
     key = name, axis, keepdims, correction
-    if out is not None and launches.repeat(key, x, out):
-        return out
+    found = launches.repeat(key, x, out)
+    if found is not None:
+        return found
     array_of(name, x)
     plan = spread_plan(name, x.dtype)
     way = _way(name, x.shape, axis, keepdims)
@@ -192,8 +193,9 @@ def measure_spread(
 def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out: aiodev.Array | None) -> aiodev.Array:
     """The first place of the largest or the least element along an axis, or in all."""
     key = name, axis, keepdims
-    if out is not None and launches.repeat(key, x, out):
-        return out
+    found = launches.repeat(key, x, out)
+    if found is not None:
+        return found
     array_of(name, x)
     plan = place_plan(name, x.dtype)
     kernels = plan.kernels

@@ -47,8 +47,9 @@ def sum(
         (array(10.), array([4., 6.]))
     """
     key = "sum", axis, keepdims, dtype
-    if out is not None and _repeat(key, x, out):
-        return out
+    found = _repeat(key, x, out)
+    if found is not None:
+        return found
     array_of("sum", x)
     return reduce(key, sum_plan("sum", x.dtype, _dtype(dtype)), x, out)
 
@@ -70,8 +71,9 @@ def prod(
         array(24)
     """
     key = "prod", axis, keepdims, dtype
-    if out is not None and _repeat(key, x, out):
-        return out
+    found = _repeat(key, x, out)
+    if found is not None:
+        return found
     array_of("prod", x)
     return reduce(key, sum_plan("prod", x.dtype, _dtype(dtype)), x, out)
 
@@ -87,8 +89,9 @@ def mean(
         array(3.)
     """
     key = "mean", axis, keepdims
-    if out is not None and _repeat(key, x, out):
-        return out
+    found = _repeat(key, x, out)
+    if found is not None:
+        return found
     array_of("mean", x)
     return reduce(key, sum_plan("mean", x.dtype, None), x, out)
 
@@ -150,8 +153,9 @@ def max(
         array([5, 4])
     """
     key = "max", axis, keepdims
-    if out is not None and _repeat(key, x, out):
-        return out
+    found = _repeat(key, x, out)
+    if found is not None:
+        return found
     array_of("max", x)
     return reduce(key, extreme_plan("max", x.dtype), x, out, empty=False)
 
@@ -167,8 +171,9 @@ def min(
         array([1, 2])
     """
     key = "min", axis, keepdims
-    if out is not None and _repeat(key, x, out):
-        return out
+    found = _repeat(key, x, out)
+    if found is not None:
+        return found
     array_of("min", x)
     return reduce(key, extreme_plan("min", x.dtype), x, out, empty=False)
 
@@ -184,8 +189,9 @@ def any(
         True
     """
     key = "any", axis, keepdims
-    if out is not None and _repeat(key, x, out):
-        return out
+    found = _repeat(key, x, out)
+    if found is not None:
+        return found
     array_of("any", x)
     return reduce(key, truth_plan("any", x.dtype), x, out)
 
@@ -201,8 +207,9 @@ def all(
         False
     """
     key = "all", axis, keepdims
-    if out is not None and _repeat(key, x, out):
-        return out
+    found = _repeat(key, x, out)
+    if found is not None:
+        return found
     array_of("all", x)
     return reduce(key, truth_plan("all", x.dtype), x, out)
 

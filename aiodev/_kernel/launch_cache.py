@@ -23,11 +23,13 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from aiodev._array.array import Array
+from aiodev._array.array import Array, Key, allocate
+from aiodev._array.dtypes import DType
 from aiodev._core import context
 from aiodev._core.completion import Completion
 from aiodev._core.current import current_stream
 from aiodev._core.registry import registry
+from aiodev._core.stream import Stream
 from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.launch import SITE_NAMES, define, stamp
 from aiodev._kernel.signature import ARRAYS, COMPLEX, SCALAR
@@ -37,6 +39,8 @@ __all__ = ["LaunchCache"]
 
 _caches: weakref.WeakSet[LaunchCache] = weakref.WeakSet()
 _ADDRESS_BYTES = 8
+#: Takes operands and a result, or None for one, and returns the result.
+_Repeated = Callable[..., Array | None]
 
 
 class LaunchCache:
@@ -47,37 +51,42 @@ class LaunchCache:
     than a plain launch costs. Any thread may call it.
 
     Args:
-        operands: how many the function has, its result included: arrays, or numbers.
+        operands: how many the function has besides its result: arrays, or numbers.
         most: combinations that are remembered; when there are more, all are forgotten.
 
     Attributes:
-        repeat: ``repeat(key, *operands)``, a plain function; submits to the current stream of the operands' device. False
-            where it does not know what, and nothing is submitted. ``key``: whatever else decides, such as an axis.
+        repeat: ``repeat(key, *operands, out)``, a plain function; submits to the current stream of the operands' device and
+            returns ``out``, or a new array where ``out`` is None. None where it does not know what to submit. ``key``:
+            whatever else decides, such as an axis.
 
     Example:
         >>> import aiodev
         >>> @aiodev.kernel
-        ... def add_scaled(i, factor, x, out):
-        ...     out[i] += factor * x[i]
-        >>> launches = aiodev.LaunchCache(operands=3)
-        >>> def accumulate(factor, x, out):  # of arrays of any shape
-        ...     if not launches.repeat(None, factor, x, out):
-        ...         args = factor, x.reshape(-1), out.reshape(-1)
-        ...         launches.launch(None, (factor, x, out), add_scaled, x.size, args, takes=(0, 1, 2))
+        ... def scale(i, factor, x, out):
+        ...     out[i] = factor * x[i]
+        >>> launches = aiodev.LaunchCache(operands=2)
+        >>> def scaled(factor, x, out=None):  # of arrays of any shape
+        ...     found = launches.repeat(None, factor, x, out)
+        ...     if found is not None:
+        ...         return found
+        ...     made = out is None
+        ...     out = aiodev.empty_like(x) if made else out
+        ...     args = factor, x.reshape(-1), out.reshape(-1)
+        ...     launches.launch(None, (factor, x), out, scale, x.size, args, takes=(0, 1, 2), made=made)
         ...     return out
         >>> x = aiodev.ones((2, 3), device="cpu")
         >>> for _ in range(3):
-        ...     total = accumulate(2.0, x, x)
-        >>> total.numpy_blocking()
-        array([[27., 27., 27.],
-               [27., 27., 27.]])
+        ...     x = scaled(2.0, x)
+        >>> x.numpy_blocking()
+        array([[8., 8., 8.],
+               [8., 8., 8.]])
     """
 
-    repeat: Callable[..., bool]
+    repeat: Callable[..., Array | None]
 
     def __init__(self, operands: int, most: int = 1024) -> None:
         self._most = most
-        self._known: dict[tuple[Any, ...], Callable[..., bool]] = {}
+        self._known: dict[tuple[Any, ...], _Repeated] = {}
         self._met: dict[tuple[Any, ...], None] = {}  # once
         self.repeat = _make_finder(operands)(self, self._known)
         _caches.add(self)
@@ -86,37 +95,41 @@ class LaunchCache:
         self,
         key: Hashable,
         operands: Sequence[Any],
+        out: Array,
         kernel: Kernel,
         shape: int | tuple[int, ...],
         args: Sequence[Any],
         takes: Sequence[int | None],
+        *,
+        made: bool,
     ) -> Completion:
         """Launch, and remember it from the second time on.
 
         Args:
             key: as for ``repeat``.
             operands: those that ``repeat`` was called with.
-            kernel: what is launched, on the current stream of the operands' device.
+            out: the result.
+            kernel: what is launched, on the current stream of the result's device.
             shape: over what.
-            args: of the kernel.
-            takes: for each of them which operand it is: the number itself, if need be as another type; or a view of the array
-                from its first element on. None where it is fixed. An array that is neither, such as a packed copy, is only
-                launched with.
+            args: of the kernel, all of them.
+            takes: for each of them which operand it is, or their number for the result: the number itself, if need be as
+                another type; or a view of the array from its first element on. None where it is fixed. With an array that is
+                neither, such as a packed copy, it is launched, and not remembered.
+            made: whether the result is new, as none was given.
 
         Raises:
             LaunchError: an argument does not fit; it is named.
         """
-        case = key, *map(_form_of, operands)
+        case = key, *map(_form_of, operands), _form_of(None if made else out)
         seen = case in self._met
-        device = next(operand.device for operand in operands if isinstance(operand, Array))
         lengths = shape if isinstance(shape, tuple) else (shape,)
-        completion = kernel[(*lengths, current_stream(device))](*args)
+        completion = kernel[(*lengths, current_stream(out.device))](*args)
         if not seen:
             self._enter(self._met, case, None)
-        elif _can_follow(operands, args, takes):
-            variant = kernel._variants.of(tuple(args), device)
+        elif _can_follow((*operands, out), args, takes):
+            variant = kernel._variants.of(tuple(args), out.device)
             if variant.loading.ready:
-                self._enter(self._known, case, _make_launch(variant, lengths, operands, args, takes))
+                self._enter(self._known, case, _make_launch(variant, lengths, (*operands, out), args, takes, made))
                 self._met.pop(case, None)
         return completion
 
@@ -146,9 +159,9 @@ def _can_follow(operands: Sequence[Any], args: Sequence[Any], takes: Sequence[in
 
 
 @functools.cache
-def _make_finder(count: int) -> Callable[[LaunchCache, dict[tuple[Any, ...], Callable[..., bool]]], Callable[..., bool]]:
+def _make_finder(operands: int) -> Callable[[LaunchCache, dict[tuple[Any, ...], _Repeated]], _Repeated]:
     """Makes the ``repeat`` of a cache of functions of so many operands."""
-    names = [f"x{k}" for k in range(count)]
+    names = [f"x{k}" for k in range(operands + 1)]
     form = "({0}._form or {0}._find_form()) if {0}.__class__ is Array else {0}.__class__"
     lines = [
         "def make(cache, known):",
@@ -156,19 +169,24 @@ def _make_finder(count: int) -> Callable[[LaunchCache, dict[tuple[Any, ...], Cal
         "        try:",
         f"            launch = known[{', '.join(('key', *map(form.format, names)))}]",
         "        except (KeyError, TypeError):",  # it is not there, or the key cannot be
-        "            return False",
+        "            return None",
         f"        return launch({', '.join(names)})",
         "    repeat.cache = cache",  # which lives as long, and is emptied after a fork
         "    return repeat",
     ]
-    make: Callable[..., Callable[..., bool]] = define(f"<aiodev repeat of {count}>", lines, {"Array": Array})["make"]
+    make: Callable[..., _Repeated] = define(f"<aiodev repeat, {operands} operands>", lines, {"Array": Array})["make"]
     return make
 
 
 def _make_launch(
-    variant: Variant, shape: tuple[int, ...], operands: Sequence[Any], args: Sequence[Any], takes: Sequence[int | None]
-) -> Callable[..., bool]:
-    """The launch of a variant with operands of the forms of these."""
+    variant: Variant,
+    shape: tuple[int, ...],
+    operands: Sequence[Any],
+    args: Sequence[Any],
+    takes: Sequence[int | None],
+    made: bool,
+) -> _Repeated:
+    """The launch of a variant with operands, the result among them, of the forms of these."""
     constants: list[Any] = []
 
     def constant(value: Any) -> str:
@@ -205,24 +223,28 @@ def _make_launch(
         else:
             pieces.append(piece)
     block = ", ".join(piece if isinstance(piece, str) else constant(piece) for piece in pieces)
-    make = _make_maker(len(operands), len(constants), block, tuple(stamps))
+    out = operands[-1]
+    form = ", ".join(map(constant, (out._shape, out._dtype, _form_of(out)))) if made else ""
+    make = _make_maker(len(operands), len(constants), form, block, tuple(stamps))
     return make(variant.loading, variant.loading.entry, math.prod(shape), variant.device, *constants)
 
 
 @functools.lru_cache(4096)
 def _make_maker(
-    count: int, constants: int, block: str, stamps: tuple[tuple[str, str], ...]
-) -> Callable[..., Callable[..., bool]]:
-    """Makes launches whose block and whose notes in buffers are made alike; ``loading`` is kept."""
+    count: int, constants: int, form: str, block: str, stamps: tuple[tuple[str, str], ...]
+) -> Callable[..., _Repeated]:
+    """Makes launches whose result, block and notes in buffers are made alike; ``loading`` is kept."""
+    out = f"x{count - 1}"
     parameters = ", ".join(("loading", "entry", "size", "device", *(f"c{k}" for k in range(constants))))
     body = [
         "stream = context().stream",
         "try:",
         "    if stream is None or stream.device is not device:",
         "        stream = current(device)",
+        *([f"    {out} = allocate({form}, stream)"] if form else ()),
         f"    block = join(({block},))",
         "except Errors:",  # a number does not fit its type: the function may know what to do, or will complain
-        "    return False",
+        "    return None",
         # The function that has called `repeat` is a library's, as a rule, and what called that is the user's.
         "_from = _getframe(2)",
         "_site = _index_of(id(_from.f_code))",
@@ -236,14 +258,20 @@ def _make_maker(
         body.append(f"_buffer = {buffer}")
         body += stamp("_buffer", kind)
     lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
-    lines += [f"        {line}" for line in (*body, "return True")]
+    lines += [f"        {line}" for line in (*body, f"return {out}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
-        **SITE_NAMES, "context": context.current, "current": current_stream, "join": b"".join,
+        **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate, "join": b"".join,
         "Errors": (struct.error, OverflowError, TypeError),
     }  # fmt: skip
-    make: Callable[..., Callable[..., bool]] = define(f"<aiodev repeated launch of {count}>", lines, names)["make"]
+    make: Callable[..., _Repeated] = define(f"<aiodev repeated launch, {count - 1} operands>", lines, names)["make"]
     return make
+
+
+def _allocate(shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:
+    array = allocate(shape, dtype, stream)
+    array._form = form
+    return array
 
 
 def _forget_after_fork() -> None:

@@ -40,16 +40,16 @@ class Accumulate:
     """A function of a library: ``out += factor * x`` of arrays of any shape."""
 
     def __init__(self, most: int = 1024) -> None:
-        self.launches = aiodev.LaunchCache(3, most)
+        self.launches = aiodev.LaunchCache(2, most)
         self.repeated = 0
 
     def __call__(self, factor: Any, x: aiodev.Array, out: aiodev.Array) -> None:
-        if self.launches.repeat(None, factor, x, out):
+        if self.launches.repeat(None, factor, x, out) is out:
             self.repeated += 1
             return
         number = x.dtype.type(factor)
         args = number, x.reshape(-1), out.reshape(-1)
-        self.launches.launch(None, (factor, x, out), add_scaled, x.size, args, takes=(0, 1, 2))
+        self.launches.launch(None, (factor, x), out, add_scaled, x.size, args, takes=(0, 1, 2), made=False)
 
 
 def on_device(host: Any, dtype: str = "f4") -> aiodev.Array:
@@ -141,13 +141,13 @@ def test_numbers_are_told_by_their_class() -> None:
 
 async def test_fixed_arrays_and_keys() -> None:
     """What no operand gives is what it was, and is kept alive; another key is another launch."""
-    launches, x = aiodev.LaunchCache(2), on_device([0, 1, 0], "i8")
+    launches, x = aiodev.LaunchCache(1), on_device([0, 1, 0], "i8")
 
     def shifted(by: int, out: aiodev.Array) -> bool:
-        if launches.repeat(by, x, out):
+        if launches.repeat(by, x, out) is not None:
             return True
         table = on_device([5, 6, 7], "f8")
-        launches.launch(by, (x, out), look_up, 3, (table, by, x, out), (None, None, 0, 1))
+        launches.launch(by, (x,), out, look_up, 3, (table, by, x, out), (None, None, 0, 1), made=False)
         return False
 
     for by in (0, 1):
@@ -158,8 +158,35 @@ async def test_fixed_arrays_and_keys() -> None:
         assert known == [False, False, True, True] and filler
         assert (await out.numpy()).tolist() == [5 + by, 6 + by, 5 + by]
     with pytest.raises(TypeError, match="unhashable"):
-        assert not launches.repeat([], x, out)
-        launches.launch([], (x, out), look_up, 3, (out, 0, x, out), (None, None, 0, 1))  # type: ignore[arg-type]
+        assert launches.repeat([], x, out) is None
+        launches.launch([], (x,), out, look_up, 3, (out, 0, x, out), (None, None, 0, 1), made=False)  # type: ignore[arg-type]
+
+
+def test_results_are_new_where_none_is_given() -> None:
+    """Of the shape and dtype that the function made before, and each time another array."""
+    launches = aiodev.LaunchCache(1)
+
+    def looked_up(x: aiodev.Array, out: aiodev.Array | None = None) -> aiodev.Array:
+        found = launches.repeat(None, x, out)
+        if found is not None:
+            return found
+        made = out is None
+        out = aiodev.empty(x.shape, "f8", "cpu") if out is None else out
+        args = on_device([5, 6, 7], "f8"), 0, x.reshape(-1), out.reshape(-1)
+        launches.launch(None, (x,), out, look_up, x.size, args, (None, None, 0, 1), made=made)
+        return out
+
+    results = []
+    for shape in ((3,), (2, 2), (3,), (3,), (2, 2), (2, 2), (1, 3), (3,)):
+        host = np.arange(np.prod(shape)).reshape(shape) % 3
+        results.append((looked_up(on_device(host, "i8")), host))
+        given = aiodev.zeros(shape, "f8", "cpu")
+        assert looked_up(on_device(host, "i8"), given) is given
+        results.append((given, host))
+    for result, host in results:
+        assert result.shape == host.shape and result.dtype == np.float64
+        assert np.array_equal(result.numpy_blocking(), host + 5)
+    assert len({result.address for result, _ in results}) == len(results)
 
 
 def test_it_runs_on_the_current_stream() -> None:
@@ -204,10 +231,11 @@ async def test_closed_streams_and_freed_arrays() -> None:
 async def test_an_error_names_the_place_that_called_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """And without a library in between the function that repeats."""
     monkeypatch.setattr(sites, "_libraries", sites._libraries | {"shelf"})
-    launches, x = aiodev.LaunchCache(1), on_device(np.arange(8.0))
+    launches, x = aiodev.LaunchCache(0), on_device(np.arange(8.0))
     source = (
         "def check(x):\n"
-        "    return launches.repeat(None, x) or launches.launch(None, (x,), refuse, x.size, (x,), (0,))\n"
+        "    if launches.repeat(None, x) is None:\n"
+        "        launches.launch(None, (), x, refuse, x.size, (x,), (0,), made=False)\n"
         "def deep(x):\n"
         "    return check(x)\n"
     )
@@ -219,8 +247,8 @@ async def test_an_error_names_the_place_that_called_the_library(monkeypatch: pyt
         with pytest.raises(KernelError) as caught:
             await stream.synchronize()
         assert caught.value.submitted_at == f"{__file__}:{line}"
-    line, done = sys._getframe().f_lineno, launches.repeat(None, x)
-    assert done
+    line, found = sys._getframe().f_lineno, launches.repeat(None, x)
+    assert found is x
     with pytest.raises(KernelError) as caught:
         await stream.synchronize()
     assert caught.value.submitted_at == f"{__file__}:{line}"

@@ -85,6 +85,9 @@ def test_no_call_takes_anothers_plan(calls: list[tuple[str, str]]) -> None:
         out = aiodev.zeros(expected.shape, expected.dtype, "cpu")
         assert ours(x, out) is out
         np.testing.assert_allclose(out.numpy_blocking(), expected, rtol=1e-5, atol=1e-5, err_msg=f"{name} of {kind}")
+        new = ours(x, None)
+        assert new is not out and (new.shape, new.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_array_equal(new.numpy_blocking(), out.numpy_blocking(), err_msg=f"{name} of {kind}")
         if expected.shape == host.shape and expected.ndim == 2:  # what has gaps is written to where it is
             frame = aiodev.zeros((9, 9), expected.dtype, "cpu")
             window = frame[1 : 1 + host.shape[0], 2 : 2 + host.shape[1]]
