@@ -188,6 +188,11 @@ class Array(Protocols):
         Raises:
             IndexError: out of bounds, or another kind of index.
         """
+        rows = layout.index_rows(self._shape, index) if self._strides is None else None
+        if rows is not None:
+            shape, first = rows
+            address = self._address + first * self._dtype.itemsize
+            return make_array(self._buffer, address, shape, self._dtype, None, self._writable)
         found, offset = layout.index_layout(self._layout, index)
         return self._view(found.shape, found.strides, offset)
 
@@ -213,6 +218,8 @@ class Array(Protocols):
         Raises:
             ValueError: the axes are no permutation.
         """
+        if not axes:
+            return self._view(self._shape[::-1], self.strides[::-1])
         found = layout.permute(self._layout, layout.transposition(len(self._shape), axes))
         return self._view(found.shape, found.strides)
 

@@ -20,6 +20,7 @@ __all__ = [
     "collapse",
     "extent",
     "index_layout",
+    "index_rows",
     "is_contiguous",
     "packed_strides",
     "parse_shape",
@@ -125,6 +126,31 @@ def transposition(ndim: int, axes: tuple[Any, ...]) -> Sequence[int]:
     if len(axes) == 1 and isinstance(axes[0], Sequence):
         return axes[0]
     return axes
+
+
+def index_rows(shape: Shape, index: Index) -> tuple[Shape, int] | None:
+    """A row, or neighbouring rows, of what has no gaps, which then have none either: the usual case, made short.
+
+    Returns the shape and how many elements come before; None where basic indexing (:func:`index_layout`) has more to do.
+    """
+    if not shape:
+        return None
+    length = shape[0]
+    if index.__class__ is int:
+        row: int = index
+        if not -length <= row < length:
+            return None
+        rest = shape[1:]
+        return rest, math.prod(rest) * (row + length if row < 0 else row)
+    if index.__class__ is not slice:
+        return None
+    start, stop, step = index.indices(length)
+    if step != 1:
+        return None
+    rest = shape[1:]
+    if stop <= start:
+        return (0, *rest), 0
+    return (stop - start, *rest), start * math.prod(rest)
 
 
 def index_layout(layout: Layout, index: Index) -> Part:

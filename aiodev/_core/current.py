@@ -48,12 +48,11 @@ def current_stream(device: DeviceLike | None = None) -> Stream:
         True
     """
     frame = context.current()
-    if device is None and frame.stream is not None:
-        current: Stream = frame.stream
+    current: Stream | None = frame.stream
+    if current is not None and (device is None or current.device is device):
         return current
     resolved = registry.resolve(device)[1]
-    found: Stream | None = frame.streams.get(resolved)
-    return found if found is not None else default_stream(resolved)
+    return frame.streams.get(resolved) or _defaults.get(resolved) or default_stream(resolved)
 
 
 def set_stream(stream: Stream) -> None:
