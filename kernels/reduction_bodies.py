@@ -69,7 +69,7 @@ class Kernels(NamedTuple):
     strips: aiodev.Kernel  #: (i, strips, parts, slabs, inner, number, out): parts of columns to results
     whole_columns: (
         aiodev.Kernel
-    )  #: (i, x, length, inner, identity, number, out): columns to results, one each; for teams
+    )  #: (i, x, length, inner, identity, number, out): columns to results, one each
 
 
 class Spread(NamedTuple):

@@ -25,8 +25,10 @@ __all__ = ["Axis", "find_place", "launches", "measure_spread", "reduce"]
 Axis = int | tuple[int, ...] | None
 #: Rows from which on each is reduced by one index, however long.
 _MANY_ROWS = 256
+#: Elements whose columns are reduced by one index each: in vectors they would be faster, by less than a second launch takes.
+_FEW = 1 << 12
 _PLACE = np.dtype(np.int64)
-#: Reductions of rows by one launch, under (name, axis, keepdims, whatever else decides).
+#: Reductions by one launch, under (name, axis, keepdims, whatever else decides).
 launches = aiodev.LaunchCache(1)
 
 
@@ -48,7 +50,7 @@ class _Shares(NamedTuple):
     parts: int  #: indices of a launch over rows of parts
     slabs: int  #: that columns are cut into
     strips: int
-    whole: bool  #: whether columns are reduced at once
+    columns: int  #: indices of a launch that reduces columns at once; 0 where they are reduced in slabs
 
 
 @functools.lru_cache(maxsize=4096)
@@ -56,11 +58,12 @@ def _shares(way: _Way, teams: bool) -> _Shares:
     _, outer, length, inner, _ = way
     if teams:
         blocks, slabs = pieces_of(outer, length), slabs_of(outer, length, inner)
-        return _Shares(
-            blocks, teams_for(outer, length), teams_for(outer, blocks), slabs, strips_of(inner), slabs == 1
-        )  # fmt: skip
+        strips = strips_of(inner)
+        columns = outer * strips if slabs == 1 else 0
+        return _Shares(blocks, teams_for(outer, length), teams_for(outer, blocks), slabs, strips, columns)
     blocks = 1 if length <= 2 * BLOCK or outer >= _MANY_ROWS else -(-length // BLOCK)
-    return _Shares(blocks, outer, outer, max(1, -(-length // ROWS)), -(-inner // COLUMNS), False)
+    columns = outer * inner if outer * length * inner <= _FEW else 0
+    return _Shares(blocks, outer, outer, max(1, -(-length // ROWS)), -(-inner // COLUMNS), columns)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -108,8 +111,8 @@ class _Launch:
         self.x = x.reshape(x.size)
         self.stream = aiodev.current_stream(device)
 
-    def submit_rows(self, key: tuple[Any, ...], kernel: aiodev.Kernel, count: int, *numbers: Any) -> None:
-        """Submit a kernel of rows, to be repeated under ``key``."""
+    def submit(self, key: tuple[Any, ...], kernel: aiodev.Kernel, count: int, *numbers: Any) -> None:
+        """Submit a kernel that does it all, to be repeated under ``key``."""
         takes = 0, *(None for _ in numbers), 1
         args = self.x, *numbers, self.out
         launches.launch(key, (self._given,), self._result, kernel, count, args, takes, made=self._made)
@@ -132,7 +135,10 @@ def reduce(
     launch = _Launch(name, x, way, plan.result, out)
     shares = _shares(way, has_teams(x.device))
     if way.inner == 1 and shares.blocks == 1:
-        launch.submit_rows(key, plan.kernels.rows, shares.rows, way.length, plan.identity, float(way.length))
+        launch.submit(key, plan.kernels.rows, shares.rows, way.length, plan.identity, float(way.length))
+    elif way.inner > 1 and shares.columns:
+        numbers = way.length, way.inner, plan.identity, float(way.length)
+        launch.submit(key, plan.kernels.whole_columns, shares.columns, *numbers)
     else:
         _combine(plan, launch.x, way, launch.out, launch.stream)
     return launch.finish()
@@ -143,8 +149,8 @@ def _combine(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, stream: 
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
-    if inner > 1 and shares.whole:
-        kernels.whole_columns[outer * strips, stream](x, length, inner, identity, number, out)
+    if inner > 1 and shares.columns:
+        kernels.whole_columns[shares.columns, stream](x, length, inner, identity, number, out)
     elif inner > 1:
         parts = aiodev.empty(outer * slabs * inner, identity.dtype, x.device)
         kernels.columns[outer * slabs * strips, stream](slabs, strips, x, length, inner, identity, parts)
@@ -175,7 +181,7 @@ def measure_spread(
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     freedom = float(max(length - correction, 0))
     if inner == 1 and blocks == 1:
-        launch.submit_rows(key, kernels.rows, shares.rows, length, plan.mean.identity, freedom)
+        launch.submit(key, kernels.rows, shares.rows, length, plan.mean.identity, freedom)
         return launch.finish()
     means = aiodev.empty(outer * inner, plan.mean.result, x.device)
     _combine(plan.mean, flat, way, means, stream)
@@ -214,7 +220,7 @@ def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out
         kernels.columns[outer * slabs * strips, stream](slabs, strips, flat, length, inner, parts, places)
         kernels.strips[outer * strips, stream](strips, parts, places, slabs, inner, launch.out)
     elif blocks == 1:
-        launch.submit_rows(key, kernels.rows, shares.rows, length)
+        launch.submit(key, kernels.rows, shares.rows, length)
     else:
         parts, places = (aiodev.empty(outer * blocks, dtype, x.device) for dtype in (plan.key, _PLACE))
         kernels.blocks[outer * blocks, stream](blocks, flat, length, parts, places)
