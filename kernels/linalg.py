@@ -10,7 +10,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels import norms
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
 
 __all__ = ["matmul", "matrix_norm", "matrix_transpose", "norm", "tensordot", "vecdot", "vector_norm"]
@@ -102,9 +102,10 @@ def vector_norm(
         power = dtype.type(ord)
         flat = x.transpose(*kept, *axes).reshape(rows, length)
         norms.norm_blocks[first, stream](blocks, mode, power, flat, parts)
-        found = aiodev.empty(rows, dtype, x.device)
+        found = result.reshape(rows) if has_no_gaps(result) else aiodev.empty(rows, dtype, x.device)
         norms.norm_rows[second, stream](mode, power, parts, found)
-        result.copy_from(found.reshape(shown))
+        if not has_no_gaps(result):
+            result.copy_from(found.reshape(shown))
     return result
 
 

@@ -44,7 +44,7 @@ _TILE, _TILED = 4, 1 << 16
 _PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
 #: For each device whose table is filled, and each of those types: what a launch passes first.
 _units: dict[aiodev.Device, dict[DType, tuple[Any, ...]]] = {}
-#: Of small products of two matrices.
+#: Of small products.
 _launches = aiodev.LaunchCache(2)
 
 
@@ -150,26 +150,29 @@ def tensordot(
 # Small products
 
 
-def _submit_small(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
-    """Submit a small product of two matrices, which then can be repeated; None if it is not that."""
+def _submit_small(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
+    """Submit a small product of two matrices, or of one and a vector, which then can be repeated; None if it is not that."""
     try:
-        dtype, device = a.dtype, a.device
+        dtype, device = x1.dtype, x1.device
         unit = _units[device].get(dtype)
-        rows, inner = a.shape
-        columns = b.shape[1]
+        if unit is None or x2.dtype is not dtype or x1.ndim + x2.ndim < 3:
+            return None
+        a = x1 if x1.ndim > 1 else x1.reshape(1, x1.size)
+        b = x2 if x2.ndim > 1 else x2.reshape(x2.size, 1)
+        (rows, inner), columns = a.shape, b.shape[1]
     except (AttributeError, KeyError, IndexError, ValueError):  # whatever is wrong, or merely larger, is seen to later
         return None
-    if unit is None or b.dtype is not dtype or b.shape != (inner, columns):
+    if b.shape != (inner, columns) or not 0 < rows * columns * inner <= _least(rows, columns):
         return None
-    if not 0 < rows * columns * inner <= _least(rows, columns):
-        return None
+    shape = (rows, columns) if x1.ndim == x2.ndim else (rows if x1.ndim > 1 else columns,)
     made = out is None
     if out is None:
-        out = aiodev.empty((rows, columns), dtype, device)
-    elif out.shape != (rows, columns) or out.dtype is not dtype:
+        out = aiodev.empty(shape, dtype, device)
+    elif out.shape != shape or out.dtype is not dtype:
         return None
-    args, takes = (*unit, a, b, out), (None, None, None, None, 0, 1, 2)
-    _launches.launch(None, (a, b), out, multiply_once, 1, args, takes, made=made)
+    target = out if len(shape) > 1 else out.reshape(rows, columns)
+    args, takes = (*unit, a, b, target), (None, None, None, None, 0, 1, 2)
+    _launches.launch(None, (x1, x2), out, multiply_once, 1, args, takes, made=made)
     return out
 
 
