@@ -95,7 +95,7 @@ def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
 def vecdot(x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
     """The dot products of vectors along ``axis``, of ``x1`` conjugated if it is complex; other dimensions broadcast.
 
-    Sums are of blocks of 4096 products, then of the blocks: the same on every run.
+    Sums are of blocks of 4096 products, then of the blocks: the same on every run. ``out`` must not overlap the operands.
 
     Raises:
         ValueError: the axis is not there, or has different lengths.
