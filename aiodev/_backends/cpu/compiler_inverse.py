@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aiodev._backends.cpu.compiler_values import Value, choose, fma, horner
+from aiodev._backends.cpu.compiler_values import Value, choose, fma, horner, horner_in_two
 
 __all__ = ["FUNCTIONS", "atan2"]
 
@@ -54,7 +54,7 @@ def _difference(multiple: float, head: Value, tail: Value) -> Value:
 def _arc_tangent(t: Value) -> Value:
     """atan(t) - t, for t up to 1."""
     square = t * t
-    return t * square * horner(square, _ATAN[t.is_double])
+    return t * square * horner(square, _ATAN[t.is_double])  # signs alternate: even powers by themselves would lose an ulp
 
 
 def atan(x: Value) -> Value:
@@ -87,7 +87,8 @@ def _arc_sine(x: Value) -> tuple[Value, Value, Value]:
     large = size > 0.5
     square = choose(large, fma(size, -0.5, 0.5), size * size)
     s = choose(large, square.root(), size)
-    return large, s, s * square * horner(square, _ASIN[x.is_double])
+    polynomial = horner_in_two if x.is_double else horner
+    return large, s, s * square * polynomial(square, _ASIN[x.is_double])
 
 
 def asin(x: Value) -> Value:

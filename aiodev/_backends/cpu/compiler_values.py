@@ -15,7 +15,7 @@ from typing import Any, Self
 from llvmlite import ir
 from numba.core import cgutils
 
-__all__ = ["Value", "choose", "fma", "horner", "quotient", "two_sum"]
+__all__ = ["Value", "choose", "fma", "horner", "horner_in_two", "quotient", "two_sum"]
 
 _FLAGS = ("afn",)
 _SUFFIX = {"float": "f32", "double": "f64"}
@@ -226,6 +226,12 @@ def horner(x: Value, coefficients: Sequence[float]) -> Value:
     for coefficient in reversed(coefficients[:-1]):
         result = fma(result, x, coefficient)
     return result
+
+
+def horner_in_two(x: Value, coefficients: Sequence[float]) -> Value:
+    """The same by its even and its odd powers: half as long to wait for, which counts from a dozen coefficients on."""
+    square = x * x
+    return fma(horner(square, coefficients[1::2]), x, horner(square, coefficients[::2]))
 
 
 def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
