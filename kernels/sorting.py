@@ -17,6 +17,8 @@ from aiodev.kernels import sorting_bodies as bodies, sorting_keys as keys_of
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last, packed
 from aiodev.kernels.sorting_bodies import BITS, COUNTERS, LANES, WIDE_BITS, Kernels
+from aiodev.kernels.sorting_teams import BYTES, SERIAL, STATES, cut_rows
+from aiodev.kernels.teams import TEAM, has_teams
 
 __all__ = ["argsort", "sort"]
 
@@ -139,13 +141,15 @@ def _plan(dtype: DType, descending: bool) -> _Plan:
     if descending:
         to_key, to_place_key = keys_of.reversed_to(to_key, key.type), keys_of.reversed_to(to_place_key, key.type)
         from_key = keys_of.reversed_from(from_key, key.type)
-    return _Plan(key, bodies.make_kernels("sort", to_key, to_place_key, from_key))
+    return _Plan(key, bodies.make_kernels("sort", to_key, to_place_key, from_key, key.type))
 
 
 def _sort_rows(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
     plan, moved = _plan(x.dtype, descending), move_last("sort", x, axis)
     result = aiodev.empty(moved.shape, x.dtype, x.device)
-    if result.size:
+    if result.size and has_teams(x.device):
+        _sort_by_teams(plan, packed(moved).reshape(x.size), result.reshape(x.size), x.shape[axis])
+    elif result.size:
         work = _Work(plan, x.shape[axis], x.size // x.shape[axis], x.device)
         flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
@@ -165,7 +169,9 @@ def _sort_rows(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
 def _sort_places(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
     plan, moved = _plan(x.dtype, descending), move_last("argsort", x, axis)
     result = aiodev.empty(moved.shape, np.int64, x.device)
-    if result.size:
+    if result.size and has_teams(x.device):
+        _sort_places_by_teams(plan, packed(moved).reshape(x.size), result.reshape(x.size), x.shape[axis])
+    elif result.size:
         work = _Work(plan, x.shape[axis], x.size // x.shape[axis], x.device)
         flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
@@ -186,6 +192,40 @@ def _sort_places(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
                 *work.block_of(work.passes), places, others, work.state, out[row]
             )
     return _moved_back(result, axis)
+
+
+def _sort_by_teams(plan: _Plan, x: aiodev.Array, out: aiodev.Array, length: int) -> None:
+    work = _TeamWork(plan, length, x.size // length, x.device)
+    cut, stream, kernels = work.cut, work.stream, plan.kernels
+    if not cut.blocks:
+        sizes = work.rows, cut.each, length, BITS
+        kernels.rows[-(-work.rows // cut.each), stream](*sizes, x, x, x, x, out)
+        return
+    keys, other = (aiodev.empty(x.size, plan.key, x.device) for _ in range(2))
+    kernels.encode[x.size, stream](x, keys)
+    for p in range(work.passes):
+        work.count(p, keys, other)
+        kernels.move[work.teams, stream](length, cut.block, p, keys, other, work.state, work.counts)
+    kernels.decode[work.teams, stream](length, cut.block, work.passes, keys, other, work.state, out)
+
+
+def _sort_places_by_teams(plan: _Plan, x: aiodev.Array, out: aiodev.Array, length: int) -> None:
+    work = _TeamWork(plan, length, x.size // length, x.device)
+    cut, stream, kernels = work.cut, work.stream, plan.kernels
+    if not cut.blocks:
+        sizes = work.rows, cut.each, length, BITS
+        kernels.rows_places[-(-work.rows // cut.each), stream](*sizes, x, x, x, x, x, x, out)
+        return
+    keys, other = (aiodev.empty(x.size, plan.key, x.device) for _ in range(2))
+    number = np.uint32 if length < 1 << 32 else np.int64
+    places, others = (aiodev.empty(x.size, number, x.device) for _ in range(2))
+    kernels.encode_places[x.size, stream](x, keys, places)
+    for p in range(work.passes):
+        work.count(p, keys, other)
+        kernels.move_places[work.teams, stream](
+            length, cut.block, p, keys, other, places, others, work.state, work.counts
+        )
+    bodies.choose_places[work.teams, stream](length, cut.block, work.passes, places, others, work.state, out)
 
 
 def _moved_back(result: aiodev.Array, axis: int) -> aiodev.Array:
@@ -227,7 +267,9 @@ class _Work:
             self.counts = aiodev.empty(self.blocks * COUNTERS, np.int64, device)
             self.state = aiodev.zeros(self.passes + 1, np.int64, device)
         else:
-            self.counts = aiodev.empty(self.groups * (LANES << bits), np.uint32 if length < 1 << 32 else np.int64, device)
+            self.counts = aiodev.empty(
+                self.groups * (LANES << bits), np.uint32 if length < 1 << 32 else np.int64, device
+            )
 
     def scratch(self, dtype: Any) -> aiodev.Array:
         """Room for one long row, or for a row of each group."""
@@ -245,3 +287,31 @@ class _Work:
         """Find out where pass ``p`` moves the keys of each block."""
         self._plan.kernels.count[self.blocks, self.stream](*self.block_of(p), keys, other, self.state, self.counts)
         bodies.sum_up[1, self.stream](self.length, self.blocks, p, self.state, self.counts)
+
+
+class _TeamWork:
+    """The same where teams sort: all rows at once, each whole or in blocks; see :mod:`aiodev.kernels.sorting_teams`.
+
+    Attributes:
+        teams: as many as there are blocks, of all rows.
+        sums: how many sum up the counts.
+        counts: for each row and byte, of each block, and of all.
+    """
+
+    def __init__(self, plan: _Plan, length: int, rows: int, device: aiodev.Device) -> None:
+        self.stream = aiodev.current_stream(device)
+        self.length, self.rows = length, rows
+        self.passes = -(-8 * plan.key.itemsize // BITS)
+        self.cut = cut_rows(rows, length)
+        self._plan = plan
+        if self.cut.blocks:
+            self.teams = rows * self.cut.blocks
+            self.sums = rows * BYTES if self.cut.blocks > SERIAL else -(-rows * BYTES // TEAM)
+            self.counts = aiodev.empty(rows * BYTES * (self.cut.blocks + 1), np.int64, device)
+            self.state = aiodev.zeros(rows * STATES, np.int64, device)
+
+    def count(self, p: int, keys: aiodev.Array, other: aiodev.Array) -> None:
+        """Find out where pass ``p`` moves the keys of each block."""
+        sizes = self.length, self.cut.block, p
+        self._plan.kernels.count[self.teams, self.stream](*sizes, keys, other, self.state, self.counts)
+        bodies.sum_up[self.sums, self.stream](self.length, self.cut.blocks, p, self.state, self.counts)

@@ -5,7 +5,8 @@ by digit, from the lowest: each pass counts how often each value of a digit occu
 smaller ones, in order. So equal elements keep their order. A pass whose digit is the same everywhere moves nothing.
 
 A long row is cut into blocks. In each pass blocks are counted side by side, one index sums up where each block's keys of each
-byte go, and blocks are moved side by side. Many rows are sorted one by one by each of a few groups.
+byte go, and blocks are moved side by side. Many rows are sorted one by one by each of a few groups. On CUDA the same kernels
+have bodies for teams, which share the work out in another way (:mod:`aiodev.kernels.sorting_teams`).
 
 See Knuth, The Art of Computer Programming, vol. 3, 5.2.5.
 """
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev.kernels import sorting_teams as teams
 
 __all__ = ["BITS", "COUNTERS", "LANES", "WIDE_BITS", "Kernels", "choose_places", "make_kernels", "sum_up"]
 
@@ -78,6 +80,9 @@ def choose_places(i, n, block, p, places, others, state, out):
         copy(places[lo:hi], out[lo:hi])
     else:
         copy(others[lo:hi], out[lo:hi])
+
+
+teams.add_shared_teams(sum_up, choose_places)
 
 
 def copy(source, target):
@@ -162,10 +167,10 @@ def insert_pairs(keys, places):
         keys[j], places[j] = key, place
 
 
-def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain) -> Kernels:
+def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain, key: Any) -> Kernels:
     """The kernels for elements that ``to_key`` makes keys of, and ``from_key`` makes of keys.
 
-    ``to_place_key`` is for sorting places: elements that are equal have equal keys.
+    ``to_place_key`` is for sorting places: elements that are equal have equal keys. ``key`` is the type of keys.
     """
 
     def encode(i, x, keys):
@@ -261,7 +266,9 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain)
             copy(there if swapped else here, out[row * length : (row + 1) * length])
 
     bodies = (encode, encode_places, decode, count, move, move_places, rows, rows_places)
-    return Kernels(*(_kernel(name, body) for body in bodies))
+    found = Kernels(*(_kernel(name, body) for body in bodies))
+    teams.add_sorting_teams(found, to_key, to_place_key, from_key, key)
+    return found
 
 
 def _kernel(name: str, body: Plain) -> aiodev.Kernel:

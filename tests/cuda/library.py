@@ -22,7 +22,7 @@ from aiodev import kernels
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._kernel import service
-from aiodev.kernels import reduction_launches, teams
+from aiodev.kernels import reduction_launches, sorting_teams, teams
 from aiodev.testing import SimulatedBackend
 
 __all__ = ["REAL", "functions", "recorded"]
@@ -70,7 +70,8 @@ class _Named(SimulatedBackend):
 @contextlib.contextmanager
 def _cut() -> Iterator[None]:
     """Have short rows cut into pieces, as long ones are."""
-    with mock.patch.object(teams, "_PIECE", 1), mock.patch.object(reduction_launches, "slabs_of", lambda *sizes: 2):
+    slabs = mock.patch.object(reduction_launches, "slabs_of", lambda *sizes: 2)
+    with mock.patch.object(teams, "_PIECE", 1), mock.patch.object(sorting_teams, "TILE", 1), slabs:
         reduction_launches._shares.cache_clear()
         yield
     reduction_launches._shares.cache_clear()
@@ -102,7 +103,7 @@ def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
                 for name, function in functions():
                     taken = sum(_call(function, given) for code in TYPES for given in arguments[code])
                     if device == "cuda":
-                        _call(function, arguments["f4"][0], axis=0)
+                        _call(function, arguments[TYPES[0]][0], axis=0)
                     if not taken and device == "sim":
                         refused.add(name)
     return found, refused

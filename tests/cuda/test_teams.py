@@ -99,7 +99,30 @@ np.testing.assert_array_equal(found, np.cumulative_sum(x, axis=1, include_initia
 """
 
 
-@pytest.mark.parametrize("program", [REDUCTIONS, PRODUCTS, SCANS], ids=["reductions", "products", "scans"])
+SORTS = """
+def stable(x, axis=-1, descending=False):
+    return np.flip(len(x) - 1 - np.argsort(x[::-1], kind="stable")) if descending else np.argsort(x, axis, kind="stable")
+
+def ordered(x, axis=-1, descending=False):
+    return np.flip(np.sort(x, axis), axis) if descending else np.sort(x, axis)
+
+for shape, code in (((1,), "i8"), ((33,), "u2"), ((40, 5), "f4"), ((65,), "i4"), ((2, 289), "u1"), ((600,), "i2")):
+    x = numbers(shape, code)
+    check("sort", x, ordered)
+    check("argsort", x, stable)
+check("sort", numbers((300, 2), "b1"), ordered, axis=0)
+check("argsort", numbers(300, "u1"), stable, descending=True)
+check("argsort", np.full(300, 7, "i2"), stable)
+x = np.floor(numbers(100, "f4") % 7)
+x[[3, 90]], x[7] = np.nan, -0.0
+check("sort", x, ordered)
+check("argsort", x, stable)
+"""
+
+
+@pytest.mark.parametrize(
+    "program", [REDUCTIONS, PRODUCTS, SCANS, SORTS], ids=["reductions", "products", "scans", "sorts"]
+)
 def test_teams_come_to_what_numpy_does(program: str) -> None:
     """Results are NumPy's, whatever the sizes; NaN and equal elements follow its rules."""
     path = os.pathsep.join((str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")))

@@ -53,11 +53,21 @@ class _TeamArray(Cuda_array_decl):
         return typer
 
 
+def _lower_array(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """A function that several others call is linked in with each of them: its array is one all the same."""
+    module = builder.module
+    known = set(module.globals)
+    made = cuda_shared_array_integer(context, builder, signature, args)
+    for name in set(module.globals) - known:
+        module.globals[name].linkage = "linkonce_odr"
+    return made
+
+
 def install() -> None:
     """Tell numba-cuda of it, once."""
     declarations.register(_TeamArray)
     declarations.register_global(lang.team_array, types.Function(_TeamArray))
-    implementations.lower(lang.team_array, types.IntegerLiteral, types.Any)(cuda_shared_array_integer)
+    implementations.lower(lang.team_array, types.IntegerLiteral, types.Any)(_lower_array)
     overload(lang.team_rank)(lambda: lambda: _rank())
     overload(lang.team_size)(lambda: lambda: _size())
     overload(lang.team_barrier)(lambda: lambda: cuda.syncthreads())

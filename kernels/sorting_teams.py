@@ -1,0 +1,375 @@
+"""Radix sort as teams run it on CUDA: the bodies that go with those of :mod:`aiodev.kernels.sorting_bodies`.
+
+*Tiles* are sorted within the team's memory, four bits at a time: each thread counts how often each value occurs among its few
+neighbouring keys, the counts of all threads are summed up in the order of the values, and each key's number, not the key, is
+moved to where its value goes next. So equal keys keep their order, and keys are read once.
+
+Short rows are ranked instead: each key counts those before it. Rows of up to a tile are sorted by a team as a whole. Longer
+ones are cut into blocks of tiles, and byte by byte: a team counts the bytes of a block; a team for each byte sums up where each
+block's keys go; and a team moves a block, tile by tile, sorted first, so that neighbouring threads write side by side. No two
+threads exchange anything through the arguments of one launch, which do not alias.
+
+See Satish, Harris and Garland, Designing Efficient Sorting Algorithms for Manycore GPUs (2009).
+"""
+
+# The bodies that are made here are numba's to type.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.reduction_elements import add
+from aiodev.kernels.teams import TEAM, make_running, on_teams
+from aiodev.lang import atomic_add, team_array, team_barrier, team_rank
+
+__all__ = ["BYTES", "SERIAL", "STATES", "TILE", "Cut", "add_shared_teams", "add_sorting_teams", "cut_rows"]
+
+BYTES = 256
+#: States of a row: one before each pass, and one after the last.
+STATES = 9
+#: Keys that a thread has of a tile, an odd number for the sake of the memory's banks, and keys of a tile.
+_ITEMS = 9
+TILE = _ITEMS * TEAM
+#: Rows up to this length are ranked.
+_RANKED = 64
+#: Values of four bits.
+_VALUES = 16
+_COUNTERS = _VALUES * TEAM
+#: Two orders of a tile.
+_ORDERS = 2 * TILE
+#: Counts of bytes, of each warp by itself.
+_WARPS = TEAM >> 5
+_FOUND = _WARPS * BYTES
+#: Bytes whose counts a thread sums up.
+_SHARE = BYTES // TEAM
+#: Blocks of a row up to which a thread sums up their counts of a byte.
+SERIAL = 32
+#: Teams that a launch over blocks should have.
+_TEAMS = 1 << 10
+
+Plain = Callable[..., Any]
+_running = make_running(add)
+
+
+class Cut(NamedTuple):
+    """How rows of one length are shared out."""
+
+    each: int  #: rows that a team takes; 0 where rows are cut into blocks
+    block: int  #: keys of a block, whole tiles
+    blocks: int  #: of a row
+
+
+def cut_rows(rows: int, length: int) -> Cut:
+    """The shares of ``rows`` rows, neither number being 0."""
+    if length <= TILE:
+        return Cut(TILE // length if length <= _RANKED else 1, 0, 0)
+    tiles = -(-length // TILE)
+    block = -(-tiles // min(tiles, -(-_TEAMS // rows))) * TILE
+    return Cut(0, block, -(-length // block))
+
+
+def bits_of(key, shift, mask):
+    """Some bits of a key."""
+    return np.int64((np.uint64(key) >> np.uint64(shift)) & np.uint64(mask))
+
+
+def sort_by_byte(tile, count, shift, order):
+    """Order the keys of a tile by eight bits, four at a time: their numbers move to the other half of ``order`` and back."""
+    counters = team_array(_COUNTERS, np.uint16)
+    rank = team_rank()
+    first = rank * _ITEMS
+    last = min(first + _ITEMS, count)
+    for half in range(2):
+        source, target, low = half * TILE, TILE - half * TILE, shift + 4 * half
+        for value in range(_VALUES):
+            counters[value * TEAM + rank] = 0
+        for k in range(first, last):
+            value = bits_of(tile[order[source + k]], low, _VALUES - 1)
+            counters[value * TEAM + rank] += 1
+        team_barrier()
+        own = 0
+        for k in range(rank * _VALUES, (rank + 1) * _VALUES):
+            own += np.int64(counters[k])
+        before, _ = _running(own, 0, np.int64)
+        for k in range(rank * _VALUES, (rank + 1) * _VALUES):
+            found = np.int64(counters[k])
+            counters[k] = before
+            before += found
+        team_barrier()
+        for k in range(first, last):
+            number = order[source + k]
+            place = bits_of(tile[number], low, _VALUES - 1) * TEAM + rank
+            order[target + np.int64(counters[place])] = number
+            counters[place] += 1
+        team_barrier()
+
+
+def block_of(i, n, block):
+    """Row, number, begin and end of block ``i``, and how many blocks a row has."""
+    if block <= 0:  # never; so dividing cannot raise
+        return 0, 0, 0, 0, 1
+    blocks = (n + block - 1) // block
+    if blocks <= 0:
+        return 0, 0, 0, 0, 1
+    row, number = i // blocks, i % blocks
+    return row, number, row * n + number * block, row * n + min((number + 1) * block, n), blocks
+
+
+def count_block(source, lo, hi, shift, row, number, blocks, counts):
+    """How often each byte occurs in a block."""
+    found = team_array(_FOUND, np.int32)
+    rank = team_rank()
+    k = rank
+    while k < _FOUND:
+        found[k] = 0
+        k += TEAM
+    team_barrier()
+    k = lo + rank
+    while k < hi:
+        atomic_add(found, (rank >> 5) * BYTES + bits_of(source[np.uint64(k)], shift, BYTES - 1), 1)
+        k += TEAM
+    team_barrier()
+    byte = rank
+    while byte < BYTES:
+        total = 0
+        for warp in range(_WARPS):
+            total += np.int64(found[warp * BYTES + byte])
+        counts[np.uint64((row * BYTES + byte) * (blocks + 1) + number)] = total
+        byte += TEAM
+
+
+def sum_up_teams(i, n, blocks, p, state, counts):
+    """For a byte of a row: what comes before each block, and behind them how many there are.
+
+    A thread does so by itself where there are few blocks, else a team; bytes are numbered through all rows.
+    """
+    if blocks <= SERIAL:
+        byte = i * TEAM + team_rank()
+        if byte * (blocks + 1) < counts.size:
+            carry = 0
+            for k in range(byte * (blocks + 1), byte * (blocks + 1) + blocks):
+                found = counts[np.uint64(k)]
+                counts[np.uint64(k)] = carry
+                carry += found
+            note_total(byte, n, blocks, p, state, counts, carry)
+    else:
+        rank, done, carry = team_rank(), 0, 0
+        while done < blocks:
+            inside = done + rank < blocks
+            k = np.uint64(i * (blocks + 1) + done + rank)
+            before, total = _running(counts[k] if inside else 0, 0, np.int64)
+            if inside:
+                counts[k] = carry + before
+            carry += total
+            done += TEAM
+        if rank == 0:
+            note_total(i, n, blocks, p, state, counts, carry)
+
+
+def note_total(byte, n, blocks, p, state, counts, total):
+    """How often a byte of a row occurs; if it is the only one, the pass moves nothing."""
+    counts[np.uint64(byte * (blocks + 1) + blocks)] = total
+    if total == n:
+        place = (byte >> 8) * STATES + p
+        state[place + 1] = state[place]
+
+
+def find_bases(base, row, number, blocks, start, counts):
+    """Where the keys of a block with each byte go first."""
+    rank = team_rank()
+    own = 0
+    for byte in range(rank * _SHARE, (rank + 1) * _SHARE):
+        own += counts[np.uint64((row * BYTES + byte) * (blocks + 1) + blocks)]
+    before, _ = _running(own, 0, np.int64)
+    for byte in range(rank * _SHARE, (rank + 1) * _SHARE):
+        place = (row * BYTES + byte) * (blocks + 1)
+        base[byte] = start + before + counts[np.uint64(place + number)]
+        before += counts[np.uint64(place + blocks)]
+    team_barrier()
+
+
+def sort_tile(source, done, count, shift, tile, order):
+    """Read a tile and order it by a byte."""
+    k = team_rank()
+    while k < count:
+        tile[k], order[k] = source[np.uint64(done + k)], k
+        k += TEAM
+    team_barrier()
+    sort_by_byte(tile, count, shift, order)
+
+
+def find_starts(tile, order, count, shift, starts):
+    """Where each byte begins in a tile that is in order."""
+    k = team_rank()
+    while k < count:
+        byte = bits_of(tile[order[k]], shift, BYTES - 1)
+        if k == 0 or bits_of(tile[order[k - 1]], shift, BYTES - 1) != byte:
+            starts[byte] = k
+        k += TEAM
+    team_barrier()
+
+
+def pass_bases(tile, order, count, shift, starts, base):
+    """Count what has been moved of each byte."""
+    team_barrier()
+    k = team_rank()
+    while k < count:
+        byte = bits_of(tile[order[k]], shift, BYTES - 1)
+        if k == count - 1 or bits_of(tile[order[k + 1]], shift, BYTES - 1) != byte:
+            base[byte] += k + 1 - starts[byte]
+        k += TEAM
+    team_barrier()
+
+
+def choose_places_teams(i, n, block, p, places, others, state, out):
+    """The places after the last pass; as they were if no pass moved anything."""
+    row, _, lo, hi, _ = block_of(i, n, block)
+    k, moves = lo + team_rank(), state[row * STATES + p]
+    while k < hi:
+        found = np.int64(others[np.uint64(k)] if moves & 1 else places[np.uint64(k)])
+        out[np.uint64(k)] = found if moves > 0 else k - row * n
+        k += TEAM
+
+
+def add_shared_teams(sum_up: aiodev.Kernel, choose_places: aiodev.Kernel) -> None:
+    """The bodies for the kernels that all types share."""
+    on_teams(sum_up, sum_up_teams)
+    on_teams(choose_places, choose_places_teams)
+
+
+def make_rows(to_key: Plain, pick: Plain, key: Any) -> Plain:
+    """``(i, rows, each, length, x, out)``: sort rows whole; ``pick(key, number)`` is what is written of a key."""
+
+    passes = np.dtype(key).itemsize
+
+    def rank_rows(start, count, length, x, tile, out):
+        k = team_rank()
+        while k < count:
+            tile[k] = to_key(x[np.uint64(start + k)])
+            k += TEAM
+        team_barrier()
+        k = team_rank()
+        while k < count and length > 0:
+            mine, first = tile[k], k // length * length
+            place = first
+            for j in range(first, first + length):
+                if tile[j] < mine or (tile[j] == mine and j < k):
+                    place += 1
+            out[np.uint64(start + place)] = pick(mine, k - first)
+            k += TEAM
+
+    def sort_row(start, length, x, tile, out):
+        order = team_array(_ORDERS, np.uint16)
+        k = team_rank()
+        while k < length:
+            tile[k], order[k] = to_key(x[np.uint64(start + k)]), k
+            k += TEAM
+        team_barrier()
+        for p in range(passes):
+            sort_by_byte(tile, length, 8 * p, order)
+        k = team_rank()
+        while k < length:
+            number = order[k]
+            out[np.uint64(start + k)] = pick(tile[number], np.int64(number))
+            k += TEAM
+
+    def sort_rows(i, rows, each, length, x, out):
+        tile = team_array(TILE, key)
+        start = i * each * length
+        if length <= _RANKED:
+            rank_rows(start, min(each, rows - i * each) * length, length, x, tile, out)
+        else:
+            sort_row(start, length, x, tile, out)
+
+    return sort_rows
+
+
+def add_sorting_teams(kernels: Any, to_key: Plain, to_place_key: Plain, from_key: Plain, key: Any) -> None:
+    """The bodies for the kernels of one type of element, whose keys are of type ``key``.
+
+    ``state[row * STATES + p]`` counts the passes before pass ``p`` that have moved keys: an odd number puts them in ``other``.
+    """
+    sort_rows = make_rows(to_key, lambda key, number: from_key(key), key)
+    sort_places = make_rows(to_place_key, lambda key, number: number, key)
+
+    def encode_places(i, x, keys, places):
+        keys[i] = to_place_key(x[i])
+
+    def decode(i, n, block, p, keys, other, state, out):
+        row, _, lo, hi, _ = block_of(i, n, block)
+        k, swapped = lo + team_rank(), state[row * STATES + p] & 1
+        while k < hi:
+            out[np.uint64(k)] = from_key(other[np.uint64(k)] if swapped else keys[np.uint64(k)])
+            k += TEAM
+
+    def count(i, n, block, p, keys, other, state, counts):
+        row, number, lo, hi, blocks = block_of(i, n, block)
+        place = row * STATES + p
+        moves = state[place]
+        if number == 0 and team_rank() == 0:
+            state[place + 1] = moves + 1  # unless there is only one byte
+        count_block(other if moves & 1 else keys, lo, hi, 8 * p, row, number, blocks, counts)
+
+    def move(i, n, block, p, keys, other, state, counts):
+        tile, order = team_array(TILE, key), team_array(_ORDERS, np.uint16)
+        base, starts = team_array(BYTES, np.int64), team_array(BYTES, np.int32)
+        row, number, done, end, blocks = block_of(i, n, block)
+        moves, shift = state[row * STATES + p], 8 * p
+        if state[row * STATES + p + 1] == moves:
+            done = end
+        source, target = other if moves & 1 else keys, keys if moves & 1 else other
+        find_bases(base, row, number, blocks, row * n, counts)
+        while done < end:
+            size = min(TILE, end - done)
+            sort_tile(source, done, size, shift, tile, order)
+            find_starts(tile, order, size, shift, starts)
+            k = team_rank()
+            while k < size:
+                found = tile[order[k]]
+                byte = bits_of(found, shift, BYTES - 1)
+                target[np.uint64(base[byte] + k - starts[byte])] = found
+                k += TEAM
+            pass_bases(tile, order, size, shift, starts, base)
+            done += TILE
+
+    def move_places(i, n, block, p, keys, other, places, others, state, counts):
+        tile, order = team_array(TILE, key), team_array(_ORDERS, np.uint16)
+        base, starts = team_array(BYTES, np.int64), team_array(BYTES, np.int32)
+        row, number, done, end, blocks = block_of(i, n, block)
+        moves, shift = state[row * STATES + p], 8 * p
+        if state[row * STATES + p + 1] == moves:
+            done = end
+        source, target = other if moves & 1 else keys, keys if moves & 1 else other
+        here, there = others if moves & 1 else places, places if moves & 1 else others
+        find_bases(base, row, number, blocks, row * n, counts)
+        while done < end:
+            size = min(TILE, end - done)
+            sort_tile(source, done, size, shift, tile, order)
+            find_starts(tile, order, size, shift, starts)
+            k = team_rank()
+            while k < size:
+                own = np.int64(order[k])
+                byte = bits_of(tile[own], shift, BYTES - 1)
+                to = np.uint64(base[byte] + k - starts[byte])
+                target[to] = tile[own]
+                there[to] = np.int64(here[np.uint64(done + own)]) if moves > 0 else done + own - row * n
+                k += TEAM
+            pass_bases(tile, order, size, shift, starts, base)
+            done += TILE
+
+    def rows(i, rows, each, length, bits, x, keys, other, counts, out):
+        sort_rows(i, rows, each, length, x, out)
+
+    def rows_places(i, rows, each, length, bits, x, keys, other, places, others, counts, out):
+        sort_places(i, rows, each, length, x, out)
+
+    kernels.encode_places.implementation("cuda")(encode_places)
+    for name, body in (("decode", decode), ("count", count), ("move", move), ("move_places", move_places)):
+        on_teams(getattr(kernels, name), body)
+    on_teams(kernels.rows, rows)
+    on_teams(kernels.rows_places, rows_places)
