@@ -51,6 +51,8 @@ class Elementwise:
         self._resolve = resolve
         self._resolved: dict[tuple[Any, ...], tuple[Sequence[DType], DType]] = {}
         self._kernels: dict[tuple[Any, ...], aiodev.Kernel] = {}
+        self._lines: dict[tuple[Any, ...], aiodev.Kernel] = {}
+        self._takes: tuple[int | None, ...] = tuple(range(len(operands) + 1))
         self._launches = aiodev.LaunchCache(len(operands))
         #: Takes None, the operands, and an output or None. Gives the result; None where no such call was made before.
         self.repeat = self._launches.repeat
@@ -62,8 +64,7 @@ class Elementwise:
 
     # Types
 
-    def _types(self, values: Sequence[Operand]) -> tuple[Sequence[DType], DType]:
-        kinds = tuple([_kind(value) for value in values])
+    def _types(self, kinds: tuple[Any, ...], values: Sequence[Operand]) -> tuple[Sequence[DType], DType]:
         found = self._resolved.get(kinds)
         if found is None:
             self._check(values)
@@ -87,16 +88,18 @@ class Elementwise:
             raise TypeError(f"{self.name}: out: expected an aiodev.Array, got {type(out).__name__}")
         if out.shape != shape:
             raise ValueError(f"{self.name}: out: expected the shape {shape}, got {out.shape}")
-        if not np.can_cast(dtype, out.dtype, "same_kind"):
+        if out.dtype != dtype and not np.can_cast(dtype, out.dtype, "same_kind"):
             raise TypeError(f"{self.name}: out: {dtype} cannot be written to {out.dtype}")
 
     # Launches
 
     def find_out(self, values: Sequence[Operand], out: aiodev.Array | None) -> aiodev.Array:
         """Submit it as if for the first time; the next time it may be repeated."""
-        inputs, dtype = self._types(values)
+        kinds = tuple([_kind(value) for value in values])
+        inputs, dtype = self._types(kinds, values)
         shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
-        shape: tuple[int, ...] = shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
+        alike = shapes.count(shapes[0]) == len(shapes)
+        shape: tuple[int, ...] = shapes[0] if alike else np.broadcast_shapes(*shapes)
         made = out is None
         if out is None:
             out = aiodev.empty(shape, dtype, next(value.device for value in values if isinstance(value, aiodev.Array)))
@@ -104,21 +107,41 @@ class Elementwise:
             self._check_out(out, shape, dtype)
         if 0 in shape:
             return out
-        operands = *values, out
-        laid = [(value.shape, value.strides) if isinstance(value, aiodev.Array) else None for value in operands]
+        numbered = [
+            value if isinstance(value, aiodev.Array) else kind.type(value)
+            for value, kind in zip(values, inputs, strict=True)
+        ]
+        if alike and len(shape) == 1 != shape[0]:
+            kernel, args = self._line((*kinds, out.dtype), values, inputs), [*numbered, out]
+            self._launches.launch(None, values, out, kernel, shape, args, self._takes, made=made)
+        else:
+            kernel, over, rest, args = self._loop(values, inputs, numbered, out)
+            takes = *self._takes, *(None for _ in rest)
+            self._launches.launch(None, values, out, kernel, over, (*args, *rest), takes, made=made)
+        return out
+
+    def _line(self, kinds: tuple[Any, ...], values: Sequence[Operand], inputs: Sequence[DType]) -> aiodev.Kernel:
+        """The kernel for arrays of one dimension and the same length, of which there may be as many as there are lengths."""
+        forms = *[(0,) if isinstance(value, aiodev.Array) else None for value in values], (0,)
+        found = self._lines.get((forms, kinds))
+        if found is None:
+            found = self._lines[forms, kinds] = self._kernel(1, forms, values, inputs)
+        return found
+
+    def _loop(
+        self, values: Sequence[Operand], inputs: Sequence[DType], numbered: list[Any], out: aiodev.Array
+    ) -> tuple[aiodev.Kernel, tuple[int, ...], tuple[int, ...], list[Any]]:
+        """The kernel for any arrays, what it runs over, what lengths it is told besides, and its operands as it wants them."""
+        laid = [(value.shape, value.strides) if isinstance(value, aiodev.Array) else None for value in (*values, out)]
         lengths, forms, wanted = plan_loop(tuple(laid))
-        args: list[Any] = [
-            _shaped(value, own) if isinstance(value, aiodev.Array) else kind.type(value)
-            for value, own, kind in zip(operands, wanted, (*inputs, dtype), strict=True)
+        args = [
+            value.reshape(own) if isinstance(value, aiodev.Array) and value.shape != own else value
+            for value, own in zip((*numbered, out), wanted, strict=True)
         ]
         kernel = self._kernel(len(lengths), forms, values, inputs)
-        over, rest = lengths or (1,), lengths[1:-2] if len(lengths) > 3 else ()
-        if rest:
-            over = math.prod(lengths[:-2]), *lengths[-2:]
-        args += rest
-        takes = *range(len(operands)), *(None for _ in rest)
-        self._launches.launch(None, values, out, kernel, over, args, takes, made=made)
-        return out
+        if len(lengths) <= 3:
+            return kernel, lengths or (1,), (), args
+        return kernel, (math.prod(lengths[:-2]), *lengths[-2:]), lengths[1:-2], args
 
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Operand], inputs: Sequence[DType]
@@ -136,10 +159,6 @@ class Elementwise:
 def _kind(value: Any) -> Any:
     """What of an operand types follow from: the dtype of an array or of one of NumPy's numbers, or a number's class."""
     return value.dtype if isinstance(value, aiodev.Array | np.generic) else type(value)
-
-
-def _shaped(x: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
-    return x if x.shape == shape else x.reshape(shape)
 
 
 def _cast(value: Operand, dtype: DType) -> str:

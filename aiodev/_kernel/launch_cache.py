@@ -165,12 +165,13 @@ def _make_finder(operands: int) -> Callable[[LaunchCache, dict[tuple[Any, ...], 
     form = "({0}._form or {0}._find_form()) if {0}.__class__ is Array else {0}.__class__"
     lines = [
         "def make(cache, known):",
+        "    find = known.get",
         f"    def repeat(key, {', '.join(names)}):",
         "        try:",
-        f"            launch = known[{', '.join(('key', *map(form.format, names)))}]",
-        "        except (KeyError, TypeError):",  # it is not there, or the key cannot be
+        f"            launch = find(({', '.join(('key', *map(form.format, names)))}))",
+        "        except TypeError:",  # the key cannot be hashed: the function may know what is wrong
         "            return None",
-        f"        return launch({', '.join(names)})",
+        f"        return launch and launch({', '.join(names)})",
         "    repeat.cache = cache",  # which lives as long, and is emptied after a fork
         "    return repeat",
     ]

@@ -31,6 +31,16 @@ def test_lengths_of_one_are_no_rule_for_others(sizes: tuple[int, ...]) -> None:
         assert np.array_equal(kernels.negative(x).numpy_blocking(), -host)
 
 
+def test_a_number_is_no_array() -> None:
+    """Of the same dtype, and in whatever order and however often they come."""
+    host = np.arange(5, dtype="f8")
+    x, out = on_device(host), aiodev.zeros(5, "f8", "cpu")
+    for _ in range(4):
+        for other, value in ((x, host), (np.float64(2), np.float64(2)), (3.0, 3.0)):
+            assert np.array_equal(kernels.add(x, other, out=out).numpy_blocking(), host + value)
+            assert np.array_equal(kernels.add(other, x).numpy_blocking(), host + value)
+
+
 def _softmax(x: HostArray, axis: int) -> HostArray:
     shifted = np.exp(x - x.max(axis=axis, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=axis, keepdims=True))
