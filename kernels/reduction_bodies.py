@@ -51,7 +51,7 @@ BLOCK = 1 << 14
 PIECE, AHEAD = 1 << 10, 12 << 10
 #: Columns that are reduced side by side, at most, and rows at a time.
 COLUMNS, ROWS = 1 << 10, 1 << 7
-#: Bytes of each of four rows that are read between two requests for more, and the columns from which on that is worth it.
+#: Bytes of each of four rows that are read between two requests for more; elements of a row up to which that is not worth it.
 WIDTH, SHORT = 1 << 9, 64
 
 _SUMS = frozenset({"reassoc", "contract"})
@@ -113,6 +113,9 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity
         return total
 
     def rows(i, x, length, identity, number, out):
+        if length <= SHORT:
+            store(out, i, finish(fold_piece(x[i * length : (i + 1) * length], identity), number))
+            return
         total = identity
         for lo in range(i * length, (i + 1) * length, BLOCK):
             total = combine(total, fold(x, lo, min(lo + BLOCK, (i + 1) * length), identity))
@@ -148,7 +151,7 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity
         for q in range(fours):
             for j in range(left, right, step):
                 start, width = (first + 4 * q) * inner + j, min(step, right - j)
-                if inner >= SHORT:
+                if inner > SHORT:
                     for r in range(4):
                         prefetch(x[start + r * inner + ahead : start + r * inner + ahead + width])
                 add_four(x[start:], inner, totals[j - left : j - left + width])
