@@ -2,7 +2,8 @@
 
 Import it first, in a process of its own with ``NUMBA_ENABLE_CUDASIM=1``: it replaces the team's part of ``aiodev.lang`` by the
 simulator's, and can make teams smaller, since each of their threads is a Python thread. Bodies for teams are run as they are,
-in the loops of the generated entry; other kernels are compiled for the CPU. Memory that a team shares is garbage at first.
+in the loops of the generated entry; other kernels are compiled for the CPU. Memory that a team shares is garbage at first. The
+simulator's threads look in turn who is at a barrier; ours wait for the last one, and fail if one of them leaves instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numba import cuda
+from numba.cuda.simulator import kernel as simulator
 
 import aiodev
 from aiodev import lang
@@ -35,6 +37,57 @@ _GRID = 2
 _jit = cuda.jit  # while a kernel runs, the simulator has another module in place of ``cuda``
 
 warnings.simplefilter("ignore")  # NumPy's of overflow, which is meant
+
+
+class _Meeting:
+    """A barrier that every thread of a block comes by, or none."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads, self._waiting, self._passed, self._left = threads, 0, 0, 0
+        self._changed = threading.Condition()
+
+    def wait(self) -> None:
+        with self._changed:
+            before = self._passed
+            self._waiting += 1
+            if self._waiting == self._threads:
+                self._waiting, self._passed = 0, before + 1
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._passed != before or self._left)
+            if self._passed == before:
+                raise RuntimeError("a thread of the team has left, and will not come to this barrier")
+
+    def leave(self) -> None:
+        with self._changed:
+            self._left += 1
+            self._changed.notify_all()
+
+
+class _Block(simulator.BlockManager):  # type: ignore[misc]
+    """The threads of one block."""
+
+    def run(self, grid_point: Any, *args: Any) -> None:
+        self.meeting = _Meeting(int(np.prod(self._block_dim)))
+
+        def run_thread() -> None:
+            try:
+                self._f(*args)
+            finally:
+                self.meeting.leave()
+
+        points = np.ndindex(*self._block_dim)
+        threads = [simulator.BlockThread(run_thread, self, grid_point, point, False) for point in points]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for thread in threads:
+            if thread.exception:
+                raise thread.exception[0].with_traceback(thread.exception[1])
+
+
+simulator.BlockManager = _Block
+simulator.BlockThread.syncthreads = lambda thread: thread._manager.meeting.wait()
 
 
 def _team_array(size: int, dtype: Any) -> Any:

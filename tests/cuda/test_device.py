@@ -261,6 +261,28 @@ async def test_products(code: str, device: aiodev.Device) -> None:
     np.testing.assert_allclose(sliced, a[0].astype(wide).T @ b[1, :, 10:20].astype(wide), rtol=tolerance)
 
 
+@pytest.mark.parametrize("shape", [(257,), (3_000_001,), (100_000, 5), (7, 40_000), (40_000, 7), (300, 5000)])
+async def test_teams_of_the_library(shape: tuple[int, ...], device: aiodev.Device) -> None:
+    """Reductions, running sums and sorting by blocks' threads, next to NumPy: long rows, short ones, and columns."""
+    x = np.random.default_rng(4).standard_normal(shape).astype("f4")
+    there = aiodev.asarray(x, device=device)
+    for axis in range(x.ndim):
+        wide = x.astype("f8")
+        np.testing.assert_allclose(await kernels.sum(there, axis=axis).numpy(), wide.sum(axis), 1e-5, 1e-4)
+        np.testing.assert_allclose(await kernels.std(there, axis=axis).numpy(), wide.std(axis), 1e-5)
+        np.testing.assert_array_equal(await kernels.max(there, axis=axis).numpy(), x.max(axis))
+        np.testing.assert_array_equal(await kernels.argmin(there, axis=axis).numpy(), x.argmin(axis))
+        running = await kernels.cumulative_sum(there, axis=axis).numpy()
+        np.testing.assert_allclose(running, wide.cumsum(axis), 1e-5, 1e-3)
+        np.testing.assert_array_equal(await kernels.sort(there, axis=axis).numpy(), np.sort(x, axis))
+        places = await kernels.argsort(there, axis=axis).numpy()
+        np.testing.assert_array_equal(places, np.argsort(x, axis, kind="stable"))
+    norms = await kernels.linalg.vector_norm(there, axis=-1).numpy()
+    np.testing.assert_allclose(norms, np.linalg.vector_norm(x.astype("f8"), axis=-1), 1e-5)
+    again = [await kernels.sum(there).numpy() for _ in range(3)]
+    assert again[0] == again[1] == again[2]
+
+
 def _torch() -> Any:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
