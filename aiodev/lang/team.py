@@ -25,7 +25,13 @@ def team_rank() -> int:
 
 
 def team_size() -> int:
-    """How many threads a team has: the ``block`` of the body."""
+    """How many threads a team has: the ``block`` of the body.
+
+    Example:
+        >>> from aiodev import lang
+        >>> list(range(lang.team_rank(), 3, lang.team_size()))  # the share of this thread
+        [0, 1, 2]
+    """
     return 1
 
 
@@ -33,6 +39,14 @@ def team_barrier() -> None:
     """Wait until every thread of the team is here; then each sees what the others wrote to arrays of the team.
 
     Every thread must come by, or none. What one wrote to an argument the others need not see: arguments do not alias.
+
+    Example:
+        >>> from aiodev import lang
+        >>> shared = lang.team_array(4, "f8")
+        >>> shared[lang.team_rank()] = 7.0
+        >>> lang.team_barrier()
+        >>> float(shared[0])
+        7.0
     """
 
 
