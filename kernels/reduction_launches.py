@@ -20,7 +20,7 @@ from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, ROWS
 from aiodev.kernels.reduction_plans import Plan, place_plan, spread_plan
 from aiodev.kernels.teams import has_teams, pieces_of, slabs_of, strips_of, teams_for
 
-__all__ = ["Axis", "find_place", "launches", "measure_spread", "reduce"]
+__all__ = ["Axis", "find_place", "measure_spread", "reduce", "repeat"]
 
 Axis = int | tuple[int, ...] | None
 #: Rows from which on each is reduced by one index, however long.
@@ -28,8 +28,9 @@ _MANY_ROWS = 256
 #: Elements whose columns are reduced by one index each: in vectors they would be faster, by less than a second launch takes.
 _FEW = 1 << 12
 _PLACE = np.dtype(np.int64)
-#: Reductions by one launch, under (name, axis, keepdims, whatever else decides).
-launches = aiodev.LaunchCache(1)
+#: Reductions by one launch, under (name, axis, keepdims, whatever else decides); and of those by two, the launch that makes
+#: parts of an array, for an array of results or None, and the one that combines the parts of an array of a shape.
+_launches, _firsts, _seconds = aiodev.LaunchCache(1), aiodev.LaunchCache(2), aiodev.LaunchCache(1)
 
 
 class _Way(NamedTuple):
@@ -90,6 +91,29 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
     return found
 
 
+class _Step(NamedTuple):
+    """One of two launches."""
+
+    kernel: aiodev.Kernel
+    count: int
+    args: tuple[Any, ...]
+    takes: tuple[int | None, ...]  #: which argument is which operand of the launch that is remembered
+
+    def submit(self, stream: aiodev.Stream) -> None:
+        """Submit it once."""
+        self.kernel[self.count, stream](*self.args)
+
+
+def repeat(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
+    """Submit what a reduction of arrays of these layouts has submitted before; None where that is not known."""
+    found = _launches.repeat(key, x, out)
+    if found is None:
+        parts = _firsts.repeat(key, x, out, None)
+        if parts is not None:
+            found = _seconds.repeat((key, x.shape), parts, out)
+    return found
+
+
 class _Launch:
     """What every launch of a reduction needs: the elements in order, the results in order, and the stream.
 
@@ -115,7 +139,18 @@ class _Launch:
         """Submit a kernel that does it all, to be repeated under ``key``."""
         takes = 0, *(None for _ in numbers), 1
         args = self.x, *numbers, self.out
-        launches.launch(key, (self._given,), self._result, kernel, count, args, takes, made=self._made)
+        _launches.launch(key, (self._given,), self._result, kernel, count, args, takes, made=self._made)
+
+    def submit_two(self, key: tuple[Any, ...], plan: Plan, way: _Way) -> None:
+        """Submit a kernel that makes parts and one that combines them, to be repeated under ``key``."""
+        parts, first, second = _steps(plan, self.x, way, self.out)
+        if self._target is not self._result:  # whose copy would not be repeated
+            first.submit(self.stream)
+            second.submit(self.stream)
+            return
+        operands = self._given, None if self._made else self._result
+        _firsts.launch(key, operands, parts, *first[:3], first.takes, made=True)
+        _seconds.launch((key, self._given.shape), (parts,), self._result, *second[:3], second.takes, made=self._made)
 
     def finish(self) -> aiodev.Array:
         """What to return."""
@@ -127,7 +162,7 @@ class _Launch:
 def reduce(
     key: tuple[Any, ...], plan: Plan, x: aiodev.Array, out: aiodev.Array | None, *, empty: bool = True
 ) -> aiodev.Array:
-    """Combine the elements along the axes; ``key`` is that of :data:`launches`, ``empty`` says whether there may be none."""
+    """Combine the elements along the axes; ``key`` is that of :func:`repeat`, ``empty`` says whether there may be none."""
     name, axis, keepdims = key[:3]
     way = _way(name, x.shape, axis, keepdims)
     if way.length == 0 and not empty:
@@ -140,27 +175,40 @@ def reduce(
         numbers = way.length, way.inner, plan.identity, float(way.length)
         launch.submit(key, plan.kernels.whole_columns, shares.columns, *numbers)
     else:
-        _combine(plan, launch.x, way, launch.out, launch.stream)
+        launch.submit_two(key, plan, way)
     return launch.finish()
 
 
-def _combine(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, stream: aiodev.Stream) -> None:
+def _steps(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array) -> tuple[aiodev.Array, _Step, _Step]:
+    """The parts, and the two launches, of what one launch does not reduce."""
     kernels, identity, number = plan.kernels, plan.identity, float(way.length)
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
-    if inner > 1 and shares.columns:
-        kernels.whole_columns[shares.columns, stream](x, length, inner, identity, number, out)
-    elif inner > 1:
+    if inner > 1:
         parts = aiodev.empty(outer * slabs * inner, identity.dtype, x.device)
-        kernels.columns[outer * slabs * strips, stream](slabs, strips, x, length, inner, identity, parts)
-        kernels.strips[outer * strips, stream](strips, parts, slabs, inner, number, out)
-    elif blocks == 1:
-        kernels.rows[shares.rows, stream](x, length, identity, number, out)
+        args: tuple[Any, ...] = slabs, strips, x, length, inner, identity, parts
+        first = _Step(kernels.columns, outer * slabs * strips, args, (None, None, 0, None, None, None, 2))
+        args = strips, parts, slabs, inner, number, out
+        return parts, first, _Step(kernels.strips, outer * strips, args, (None, 0, None, None, None, 1))
+    parts = aiodev.empty(outer * blocks, identity.dtype, x.device)
+    args = blocks, x, length, identity, parts
+    first = _Step(kernels.blocks, outer * blocks, args, (None, 0, None, None, 2))
+    args = parts, blocks, identity, number, out
+    return parts, first, _Step(kernels.parts, shares.parts, args, (0, None, None, None, 1))
+
+
+def _combine(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, stream: aiodev.Stream) -> None:
+    """Reduce to ``out``, once."""
+    shares = _shares(way, has_teams(x.device))
+    numbers = plan.identity, float(way.length)
+    if way.inner > 1 and shares.columns:
+        plan.kernels.whole_columns[shares.columns, stream](x, way.length, way.inner, *numbers, out)
+    elif way.inner == 1 and shares.blocks == 1:
+        plan.kernels.rows[shares.rows, stream](x, way.length, *numbers, out)
     else:
-        parts = aiodev.empty(outer * blocks, identity.dtype, x.device)
-        kernels.blocks[outer * blocks, stream](blocks, x, length, identity, parts)
-        kernels.parts[shares.parts, stream](parts, blocks, identity, number, out)
+        for step in _steps(plan, x, way, out)[1:]:
+            step.submit(stream)
 
 
 def measure_spread(
@@ -168,7 +216,7 @@ def measure_spread(
 ) -> aiodev.Array:
     """The variance or the standard deviation along the axes."""
     key = name, axis, keepdims, correction
-    found = launches.repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of(name, x)
@@ -199,7 +247,7 @@ def measure_spread(
 def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out: aiodev.Array | None) -> aiodev.Array:
     """The first place of the largest or the least element along an axis, or in all."""
     key = name, axis, keepdims
-    found = launches.repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of(name, x)

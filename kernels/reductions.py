@@ -14,12 +14,10 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.operands import array_of
-from aiodev.kernels.reduction_launches import Axis, find_place, launches, measure_spread, reduce
+from aiodev.kernels.reduction_launches import Axis, find_place, measure_spread, reduce, repeat
 from aiodev.kernels.reduction_plans import DType, extreme_plan, sum_plan, truth_plan
 
 __all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "sum_plan", "var"]
-
-_repeat = launches.repeat
 
 
 def sum(
@@ -47,7 +45,7 @@ def sum(
         (array(10.), array([4., 6.]))
     """
     key = "sum", axis, keepdims, dtype
-    found = _repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of("sum", x)
@@ -71,7 +69,7 @@ def prod(
         array(24)
     """
     key = "prod", axis, keepdims, dtype
-    found = _repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of("prod", x)
@@ -89,7 +87,7 @@ def mean(
         array(3.)
     """
     key = "mean", axis, keepdims
-    found = _repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of("mean", x)
@@ -153,7 +151,7 @@ def max(
         array([5, 4])
     """
     key = "max", axis, keepdims
-    found = _repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of("max", x)
@@ -171,7 +169,7 @@ def min(
         array([1, 2])
     """
     key = "min", axis, keepdims
-    found = _repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of("min", x)
@@ -189,7 +187,7 @@ def any(
         True
     """
     key = "any", axis, keepdims
-    found = _repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of("any", x)
@@ -207,7 +205,7 @@ def all(
         False
     """
     key = "all", axis, keepdims
-    found = _repeat(key, x, out)
+    found = repeat(key, x, out)
     if found is not None:
         return found
     array_of("all", x)

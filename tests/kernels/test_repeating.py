@@ -153,3 +153,20 @@ def test_wrong_arguments_are_wrong_every_time() -> None:
             kernels.sum(x, axis=1, out=out)
         with pytest.raises(ValueError, match="shape"):
             kernels.softmax(x, out=out[:2])
+
+
+def test_reductions_by_two_launches() -> None:
+    """Of lengths with as many parts, of columns, with and without an output, with one that has gaps, again and again."""
+    rng = np.random.default_rng(5)
+    gapped = aiodev.zeros((300, 2), "f4", "cpu")
+    for _ in range(4):
+        for shape, axis in [((70_000,), None), ((70_001,), None), ((2, 50_000), 1), ((500, 300), 0), ((501, 300), 0)]:
+            host = rng.uniform(0, 1, shape).astype("f4")
+            x, expected = on_device(host), host.mean(axis=axis, dtype="f8")
+            out = aiodev.empty(expected.shape, "f4", "cpu")
+            for found in (kernels.mean(x, axis=axis), kernels.mean(x, axis=axis, out=out)):
+                assert np.allclose(found.numpy_blocking(), expected, rtol=1e-6)
+            assert np.array_equal(kernels.max(x, axis=axis).numpy_blocking(), host.max(axis=axis))
+            if expected.shape == (300,):
+                assert np.allclose(kernels.mean(x, axis=axis, out=gapped[:, 0]).numpy_blocking(), expected, rtol=1e-6)
+                assert not gapped[:, 1].numpy_blocking().any()
