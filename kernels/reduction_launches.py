@@ -95,13 +95,13 @@ class _Step(NamedTuple):
     """One of two launches."""
 
     kernel: aiodev.Kernel
-    count: int
+    indices: int
     args: tuple[Any, ...]
     takes: tuple[int | None, ...]  #: which argument is which operand of the launch that is remembered
 
     def submit(self, stream: aiodev.Stream) -> None:
         """Submit it once."""
-        self.kernel[self.count, stream](*self.args)
+        self.kernel[self.indices, stream](*self.args)
 
 
 def repeat(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
