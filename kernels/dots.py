@@ -10,7 +10,6 @@ import numpy as np
 import aiodev
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import checked_out, has_no_gaps
-from aiodev.kernels.reduction_bodies import PIECE, look_ahead
 from aiodev.kernels.reduction_elements import add
 from aiodev.kernels.teams import (
     TEAM_BITS,
@@ -52,14 +51,8 @@ def dot_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     """The dot product of one block of a row."""
     row, block = i // blocks, i % blocks
     a, b = x1[row], x2[row]
-    zero = total = out.dtype.type(0)
-    end, step = min(a.size, (block + 1) * BLOCK), PIECE // x1.itemsize
-    for lo in range(block * BLOCK, end, step):
-        hi = min(lo + step, end)
-        look_ahead(a, lo, hi)
-        look_ahead(b, lo, hi)
-        total += sum_products(a[lo:hi], b[lo:hi], zero)
-    out[row, block] = total
+    lo, hi = block * BLOCK, min(a.size, (block + 1) * BLOCK)
+    out[row, block] = sum_products(a[lo:hi], b[lo:hi], out.dtype.type(0))
 
 
 @aiodev.kernel(fastmath={"reassoc", "contract"})
@@ -67,14 +60,8 @@ def dot_conjugate_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> Non
     """The same, of the conjugate of the first."""
     row, block = i // blocks, i % blocks
     a, b = x1[row], x2[row]
-    zero = total = out.dtype.type(0)
-    end, step = min(a.size, (block + 1) * BLOCK), PIECE // x1.itemsize
-    for lo in range(block * BLOCK, end, step):
-        hi = min(lo + step, end)
-        look_ahead(a, lo, hi)
-        look_ahead(b, lo, hi)
-        total += sum_conjugate_products(a[lo:hi], b[lo:hi], zero)
-    out[row, block] = total
+    lo, hi = block * BLOCK, min(a.size, (block + 1) * BLOCK)
+    out[row, block] = sum_conjugate_products(a[lo:hi], b[lo:hi], out.dtype.type(0))
 
 
 @aiodev.kernel

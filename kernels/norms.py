@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.reduction_bodies import PIECE, look_ahead
 from aiodev.kernels.teams import (
     TEAM,
     TEAM_BITS,
@@ -77,24 +76,19 @@ def size_of(key: Any, is_least: bool) -> Any:
 def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) -> None:
     """What one block of a row gives."""
     row, block = i // blocks, i % blocks
-    values = x[row]
-    end, step = min(values.size, (block + 1) * BLOCK), PIECE // x.itemsize
-    one = out.dtype.type(1)
+    values = x[row, block * BLOCK : min(x.shape[1], (block + 1) * BLOCK)]
     zero = total = out.dtype.type(0)
     largest = np.uint64(0)
-    for lo in range(block * BLOCK, end, step):
-        hi = min(lo + step, end)
-        look_ahead(values, lo, hi)
-        if mode == SUM:
-            total += add_sizes(values[lo:hi], zero)
-        elif mode == SQUARES:
-            total += add_squares(values[lo:hi], zero)
-        elif mode == POWER:
-            total += add_powers(values[lo:hi], power, zero)
-        elif mode == COUNT:
-            total += add_ones(values[lo:hi], one, zero)
-        else:
-            largest = largest_key(values[lo:hi], mode == MINIMUM, largest)
+    if mode == SUM:
+        total = add_sizes(values, zero)
+    elif mode == SQUARES:
+        total = add_squares(values, zero)
+    elif mode == POWER:
+        total = add_powers(values, power, zero)
+    elif mode == COUNT:
+        total = add_ones(values, out.dtype.type(1), zero)
+    else:
+        largest = largest_key(values, mode == MINIMUM, largest)
     out[row, block] = size_of(largest, mode == MINIMUM) if mode in (MAXIMUM, MINIMUM) else total
 
 

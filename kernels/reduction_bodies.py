@@ -5,12 +5,13 @@ value and a number to the result. What is combined is wide (``int64``, ``float64
 end. Largest and least are found among integers that are in the order of the floats they stand for, with NaN on top: such a
 loop needs no branch, and the compiler keeps it in vectors.
 
-The order of a sum follows from the shape alone: blocks of :data:`BLOCK` elements, of pieces that are each several partial
-sums, then the blocks one after the other. It does not depend on how many threads there are.
+The order of a sum follows from the shape alone: blocks of :data:`BLOCK` elements, each of several partial sums, then the blocks
+one after the other. It does not depend on how many threads there are.
 On CUDA the same kernels have bodies for teams (:mod:`aiodev.kernels.reduction_teams`), whose order is another, and follows from
 the shape as well.
 
-A core reads ahead by itself, but not as far as memory is away: what is read in order is asked for some pieces earlier.
+A core reads ahead by itself what is read in order. Only loops that compute much with small elements gain from asking for it
+earlier; where several cores read as fast as memory gives, asking costs up to a third.
 """
 
 # The bodies that are made here are numba's to type.
@@ -38,7 +39,6 @@ __all__ = [
     "Places",
     "Plain",
     "Spread",
-    "look_ahead",
     "make_kernels",
     "make_places",
     "make_spread",
@@ -53,6 +53,8 @@ PIECE, AHEAD = 1 << 10, 12 << 10
 COLUMNS, ROWS = 1 << 10, 1 << 7
 #: Bytes of each of four rows that are read between two requests for more; elements of a row up to which that is not worth it.
 WIDTH, SHORT = 1 << 9, 64
+#: Bytes of the largest elements that are asked for.
+WORD = 4
 
 _SUMS = frozenset({"reassoc", "contract"})
 Plain = Callable[..., Any]
@@ -98,33 +100,22 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity
     Their loops run over slices: an index that may be negative, as far as the compiler knows, would keep them out of vectors.
     """
 
-    def fold_piece(x, total):
+    def fold(x, identity):
+        total = identity
         for k in range(x.size):
             total = combine(total, load(x[k]))
         return total
 
-    def fold(x, lo, hi, identity):
-        step = PIECE // x.itemsize
-        total = identity
-        for start in range(lo, hi, step):
-            stop = min(start + step, hi)
-            look_ahead(x, start, stop)
-            total = combine(total, fold_piece(x[start:stop], identity))
-        return total
-
     def rows(i, x, length, identity, number, out):
-        if length <= SHORT:
-            store(out, i, finish(fold_piece(x[i * length : (i + 1) * length], identity), number))
-            return
         total = identity
         for lo in range(i * length, (i + 1) * length, BLOCK):
-            total = combine(total, fold(x, lo, min(lo + BLOCK, (i + 1) * length), identity))
+            total = combine(total, fold(x[lo : min(lo + BLOCK, (i + 1) * length)], identity))
         store(out, i, finish(total, number))
 
     def blocks(i, blocks, x, length, identity, parts):
         row, block = i // blocks, i % blocks
         lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        parts[i] = fold(x, row * length + lo, row * length + hi, identity)
+        parts[i] = fold(x[row * length + lo : row * length + hi], identity)
 
     def parts(i, parts, blocks, identity, number, out):
         total = identity
@@ -146,12 +137,13 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity
         for j in range(totals.size):
             totals[j] = identity
         first, last = outer * length + slab * ROWS, outer * length + min((slab + 1) * ROWS, length)
-        step, ahead = WIDTH // x.itemsize, max(4 * inner, AHEAD // x.itemsize)
+        step = WIDTH // x.itemsize if x.itemsize <= WORD else right - left
+        ahead = max(4 * inner, AHEAD // x.itemsize)
         fours = (last - first) // 4
         for q in range(fours):
             for j in range(left, right, step):
                 start, width = (first + 4 * q) * inner + j, min(step, right - j)
-                if inner > SHORT:
+                if inner > SHORT and x.itemsize <= WORD:
                     for r in range(4):
                         prefetch(x[start + r * inner + ahead : start + r * inner + ahead + width])
                 add_four(x[start:], inner, totals[j - left : j - left + width])
@@ -194,15 +186,6 @@ def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
             total = total + load(x[k])
         return total
 
-    def total_of_all(x, lo, hi, identity):
-        step = PIECE // x.itemsize
-        total = identity
-        for start in range(lo, hi, step):
-            stop = min(start + step, hi)
-            look_ahead(x, start, stop)
-            total += total_of(x[start:stop], identity)
-        return total
-
     def squares_of(x, mean):
         total = 0.0
         for k in range(x.size):
@@ -210,23 +193,20 @@ def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
             total += difference.real * difference.real + difference.imag * difference.imag
         return total
 
-    def fold(x, lo, hi, mean):
-        step = PIECE // x.itemsize
-        total = 0.0
-        for start in range(lo, hi, step):
-            stop = min(start + step, hi)
-            look_ahead(x, start, stop)
-            total += squares_of(x[start:stop], mean)
-        return total
-
     def rows(i, x, length, identity, number, out):
-        mean = np.divide(total_of_all(x, i * length, (i + 1) * length, identity), np.float64(length))
-        store(out, i, finish(fold(x, i * length, (i + 1) * length, mean), number))
+        first, last = i * length, (i + 1) * length
+        total, squares = identity, 0.0
+        for lo in range(first, last, BLOCK):
+            total = total + total_of(x[lo : min(lo + BLOCK, last)], identity)
+        mean = np.divide(total, np.float64(length))
+        for lo in range(first, last, BLOCK):
+            squares += squares_of(x[lo : min(lo + BLOCK, last)], mean)
+        store(out, i, finish(squares, number))
 
     def blocks(i, blocks, x, length, means, parts):
         row, block = i // blocks, i % blocks
         lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        parts[i] = fold(x, row * length + lo, row * length + hi, means[row])
+        parts[i] = squares_of(x[row * length + lo : row * length + hi], means[row])
 
     def columns(i, slabs, strips, x, length, inner, means, parts):
         outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
@@ -266,7 +246,8 @@ def make_places(name: str, load: Plain, key: Any) -> Places:
         best, place = load(x[lo]), lo
         for start in range(lo, hi, step):
             stop = min(start + step, hi)
-            look_ahead(x, start, stop)
+            if x.itemsize <= WORD:
+                prefetch(x[start + AHEAD // x.itemsize : stop + AHEAD // x.itemsize])
             largest = fold(x[start:stop])
             if largest > best:
                 best, place = largest, start
@@ -325,12 +306,6 @@ def make_places(name: str, load: Plain, key: Any) -> Places:
     found = Places(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
     teams.add_place_teams(found, load, key)
     return found
-
-
-def look_ahead(x: Any, start: int, stop: int) -> None:
-    """Ask for what lies :data:`AHEAD` of a piece."""
-    ahead = AHEAD // x.itemsize
-    prefetch(x[start + ahead : stop + ahead])
 
 
 def named_kernel(name: str, body: Plain) -> aiodev.Kernel:
