@@ -27,6 +27,6 @@ def prefetch(x: Any) -> None:
         ...     out[i] = total
         >>> out = aiodev.empty(100, device="cpu")
         >>> sums[100](aiodev.ones(102400, device="cpu"), out).synchronize_blocking()
-        >>> out.numpy_blocking().max()
+        >>> float(out.numpy_blocking().max())
         1024.0
     """

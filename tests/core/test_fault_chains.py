@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiodev import DependencyError, Stream
+from aiodev._core import faults
 from aiodev._core.completion import Completion
 
 
@@ -31,7 +32,7 @@ def test_a_failure_at_the_head_of_a_long_chain() -> None:
         last_of(streams[-1]).synchronize_blocking(60)
     assert str(caught.value.__cause__) == "the first"
     for stream in streams:
-        stream.timeline.fault_of(1).retrieved = True  # type: ignore[union-attr]  # or each is logged
+        faults.tell(stream.timeline, stream.timeline.fault_of(1))  # or each is logged, and the device has them to tell of
 
 
 def test_streams_that_fail_each_other_in_turn() -> None:
