@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import dis
 import os
@@ -35,7 +36,9 @@ def build() -> str | None:
     compiler = shutil.which(os.environ.get("CC", "")) or shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         return None
-    library = str(Path(tempfile.mkdtemp(prefix="aiodev-standin-")) / "libcuda.so.1")
+    folder = tempfile.TemporaryDirectory(prefix="aiodev-standin-")
+    atexit.register(folder.cleanup)
+    library = str(Path(folder.name) / "libcuda.so.1")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-pthread", "-o", library, str(SOURCE)], check=True)
     return library
 

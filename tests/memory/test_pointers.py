@@ -131,6 +131,7 @@ def test_a_snapshot_is_drawn_as_it_is() -> None:
     stream = aiodev.Stream("cpu")
     with aiodev.stream(stream):
         kept, freed = aiodev.empty(3 * MIB, "u1"), aiodev.empty(5 * MIB, "u1")
+        address = freed._address
         with Latch(stream):
             stream.copy(freed[:1], bytearray(1))
             del freed
@@ -141,7 +142,7 @@ def test_a_snapshot_is_drawn_as_it_is() -> None:
     titles = [bar[0].text for bar in bars]
     assert len(bars) == sum(len(segment["blocks"]) for segment in snapshot)
     kept_bar = next(bar for bar in bars if f"at {kept._address:#x}, in use" in bar[0].text)
-    freed_bar = next(bar for bar in bars if "freed, work not done" in bar[0].text)
+    freed_bar = next(bar for bar in bars if f"at {address:#x}, freed, work not done" in bar[0].text)
     assert float(freed_bar.get("width")) == pytest.approx(5 / 3 * float(kept_bar.get("width")), rel=0.01)
     assert any(f"{3 * MIB:,} bytes" in title for title in titles)
     assert memory.draw_snapshot([]).startswith("<svg")
