@@ -73,7 +73,7 @@ def expm1(x: Any) -> Any:
 
 
 def log(x: Any) -> Any:
-    """The natural logarithm, to 0.85 ulp; of 0 minus infinity, of less NaN.
+    """The natural logarithm, to 1.2 ulp; of 0 minus infinity, of less NaN.
 
     Example:
         >>> from aiodev import lang

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiodev._backends.cpu.compiler_exp import close_exp, exp, half_exp, plain_exp
+from aiodev._backends.cpu.compiler_lookup import has_lookup, tanh_by_table
 from aiodev._backends.cpu.compiler_values import Value, choose, fma, horner, quotient
 
 __all__ = ["FUNCTIONS"]
@@ -48,8 +49,10 @@ def cosh(x: Value) -> Value:
 
 
 def tanh(x: Value) -> Value:
-    """Hyperbolic tangent: 1 - 2 / (e**2x + 1)."""
+    """Hyperbolic tangent: 1 - 2 / (e**2x + 1), where no table is at hand."""
     double = x.is_double
+    if not double and has_lookup():
+        return tanh_by_table(x)
     size = abs(x)
     limit = 22.0 if double else 10.0
     twice = size + size

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aiodev._backends.cpu.compiler_lookup import has_lookup, log_by_table
 from aiodev._backends.cpu.compiler_rescue import rescued
 from aiodev._backends.cpu.compiler_values import Value, choose, fma, horner
 
@@ -45,7 +46,7 @@ _SINGLE_LOG10 = 0.4342944920063019, (
 )  # fmt: skip
 #: The bits of 1/√2; the smallest normal number, and what makes the others normal.
 _SQRT_HALF = {False: 0x3F3504F3, True: 0x3FE6A09E667F3BCD}
-_LARGEST = (2 - 2.0**-52) * 2.0**1023
+_LARGEST = {False: (2 - 2.0**-23) * 2.0**127, True: (2 - 2.0**-52) * 2.0**1023}
 _SUBNORMAL = {False: (2.0**-126, 2.0**25, 25.0), True: (2.0**-1022, 2.0**54, 54.0)}
 
 
@@ -73,7 +74,7 @@ def _everywhere(name: str, function: Callable[[Value, Value], Value]) -> Callabl
     def emit(x: Value) -> Value:
         if not x.is_double:
             return slowly(x)
-        return rescued(name, x, function(x, x.like(0.0)), _SUBNORMAL[True][0], _LARGEST, slowly)
+        return rescued(name, x, function(x, x.like(0.0)), _SUBNORMAL[True][0], _LARGEST[True], slowly)
 
     return emit
 
@@ -89,6 +90,13 @@ def _rest(f: Value) -> tuple[Value, Value]:
     return half, s * (half + z * horner(z, _DOUBLE))
 
 
+def log(x: Value) -> Value:
+    """The natural logarithm."""
+    if x.is_double or not has_lookup():
+        return _anywhere(x)
+    return rescued("log", x, log_by_table(x), _SUBNORMAL[False][0], _LARGEST[False], _anywhere)
+
+
 def _special(x: Value, found: Value) -> Value:
     """The results at 0, infinity, and for what has no logarithm."""
     beyond = choose(x > 0.0, x, choose(x.equals(0.0), x.like(float("-inf")), x.like(float("nan"))))
@@ -102,6 +110,9 @@ def _log(x: Value, more: Value) -> Value:
     n = n + more
     half, rest = _rest(f)
     return fma(n, high, f - (half - fma(n, low, rest)))
+
+
+_anywhere = _everywhere("log", _log)
 
 
 def _parts(x: Value, more: Value) -> tuple[Value, Value, Value]:
@@ -178,7 +189,7 @@ def log1p(x: Value) -> Value:
 
 #: Logarithms.
 FUNCTIONS: dict[str, Callable[[Value], Value]] = {
-    "log": _everywhere("log", _log),
+    "log": log,
     "log1p": log1p,
     "log2": _everywhere("log2", _to_base(_PER_LN2, {False: (1.0, 0.0), True: (1.0, 0.0)}, *_SINGLE_LOG2)),
     "log10": _everywhere("log10", _to_base(_PER_LN10, _LOG10_2, *_SINGLE_LOG10)),

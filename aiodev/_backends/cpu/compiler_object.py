@@ -24,6 +24,8 @@ from numba.core.environment import Environment, lookup_environment
 from numba.core.registry import cpu_target
 from numba.core.serialize import dumps
 
+from aiodev._backends.cpu.compiler_variants import inline_variants
+
 __all__ = ["CompiledEntry", "emit", "link"]
 
 #: Pointers through which functions that call themselves, or each other, are reached; numba fills them in when it loads.
@@ -72,7 +74,7 @@ def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> Compi
     for variable in module.global_variables:
         if not variable.is_declaration and variable.linkage.name not in ("internal", "private"):
             variable.linkage = "internal"
-    _drop_unused(module)
+    _finish(module)
     environments: list[tuple[str, bytes]] = []
     for variable in module.global_variables:
         if variable.name.startswith(_ENVIRONMENT):
@@ -91,11 +93,12 @@ def _resolve(module: Any, pointer: str) -> None:
     module.link_in(llvm.parse_assembly(text))
 
 
-def _drop_unused(module: Any) -> None:
-    """Leave out what has been inlined everywhere."""
+def _finish(module: Any) -> None:
+    """Inline what had to wait, and leave out what has been inlined everywhere."""
     machine = cpu_target.target_context.codegen()._tm
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
     passes = llvm.create_new_module_pass_manager()
+    inline_variants(module, passes)
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, builder)
 

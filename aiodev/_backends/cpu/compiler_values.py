@@ -39,19 +39,31 @@ class Value:
 
     @property
     def is_double(self) -> bool:
-        """Whether it is a ``double``."""
-        return isinstance(self.ir.type, ir.DoubleType)
+        """Whether it is a ``double``, or of these."""
+        return isinstance(self._kind, ir.DoubleType)
+
+    @property
+    def _kind(self) -> Any:
+        """The type, or that of a vector's elements."""
+        return self.ir.type.element if isinstance(self.ir.type, ir.VectorType) else self.ir.type
+
+    def _with(self, kind: Any) -> Any:
+        """The type that has elements of another kind."""
+        return ir.VectorType(kind, self.ir.type.count) if isinstance(self.ir.type, ir.VectorType) else kind
 
     @property
     def _floats(self) -> bool:
-        return isinstance(self.ir.type, ir.FloatType | ir.DoubleType)
+        return isinstance(self._kind, ir.FloatType | ir.DoubleType)
 
     def like(self, number: float) -> Value:
         """A constant of the same type."""
-        return Value(self.builder, ir.Constant(self.ir.type, number))
+        return Value(self.builder, self._other(number))
 
     def _other(self, value: Value | float) -> Any:
-        return value.ir if isinstance(value, Value) else ir.Constant(self.ir.type, value)
+        if isinstance(value, Value):
+            return value.ir
+        vector = isinstance(self.ir.type, ir.VectorType)
+        return ir.Constant(self.ir.type, [value] * self.ir.type.count if vector else value)
 
     # Arithmetic
 
@@ -145,17 +157,19 @@ class Value:
 
     def bits(self) -> Value:
         """A float's bits as an integer."""
-        return Value(self.builder, self.builder.bitcast(self.ir, ir.IntType(64 if self.is_double else 32)))
+        return Value(self.builder, self.builder.bitcast(self.ir, self._with(ir.IntType(64 if self.is_double else 32))))
 
     def from_bits(self) -> Value:
         """The float that has an integer's bits."""
-        double = self.ir.type.width == 64
-        return Value(self.builder, self.builder.bitcast(self.ir, ir.DoubleType() if double else ir.FloatType()))
+        double = self._kind.width == 64
+        kind = self._with(ir.DoubleType() if double else ir.FloatType())
+        return Value(self.builder, self.builder.bitcast(self.ir, kind))
 
     def to_float(self) -> Value:
         """An integer's value in the float of its size."""
-        double = self.ir.type.width == 64
-        return Value(self.builder, self.builder.sitofp(self.ir, ir.DoubleType() if double else ir.FloatType()))
+        double = self._kind.width == 64
+        kind = self._with(ir.DoubleType() if double else ir.FloatType())
+        return Value(self.builder, self.builder.sitofp(self.ir, kind))
 
     def to_double(self) -> Value:
         """A ``float`` as a ``double``."""
@@ -170,9 +184,8 @@ class Value:
     def _call(self, name: str, *others: Value) -> Value:
         kind = self.ir.type
         function_type = ir.FunctionType(kind, [kind] * (1 + len(others)))
-        function = cgutils.get_or_insert_function(
-            self.builder.module, function_type, f"llvm.{name}.{_SUFFIX[str(kind)]}"
-        )
+        suffix = ("" if kind is self._kind else f"v{kind.count}") + _SUFFIX[str(self._kind)]
+        function = cgutils.get_or_insert_function(self.builder.module, function_type, f"llvm.{name}.{suffix}")
         return Value(self.builder, self.builder.call(function, [self.ir, *(other.ir for other in others)]))
 
     def __abs__(self) -> Value:
