@@ -29,8 +29,9 @@ _MANY_ROWS = 256
 _FEW = 1 << 12
 _PLACE = np.dtype(np.int64)
 #: Reductions by one launch, under (name, axis, keepdims, whatever else decides); and of those by two, the launch that makes
-#: parts of an array, for an array of results or None, and the one that combines the parts of an array of a shape.
-_launches, _firsts, _seconds = aiodev.LaunchCache(1), aiodev.LaunchCache(2), aiodev.LaunchCache(1)
+#: parts of an array, for an array of results or None, and the one that combines the parts of an array: its type and shape say
+#: what follows from them, since those of several types may be alike.
+_launches, _firsts, _seconds = aiodev.LaunchCache(1), aiodev.LaunchCache(2), aiodev.LaunchCache(2)
 
 
 class _Way(NamedTuple):
@@ -110,7 +111,7 @@ def repeat(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None) -> a
     if found is None:
         parts = _firsts.repeat(key, x, out, None)
         if parts is not None:
-            found = _seconds.repeat((key, x.shape), parts, out)
+            found = _seconds.repeat(key, parts, x, out)
     return found
 
 
@@ -150,7 +151,8 @@ class _Launch:
             return
         operands = self._given, None if self._made else self._result
         _firsts.launch(key, operands, parts, *first[:3], first.takes, made=True)
-        _seconds.launch((key, self._given.shape), (parts,), self._result, *second[:3], second.takes, made=self._made)
+        operands = parts, self._given
+        _seconds.launch(key, operands, self._result, *second[:3], second.takes, made=self._made)
 
     def finish(self) -> aiodev.Array:
         """What to return."""
@@ -190,12 +192,12 @@ def _steps(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array) -> tuple[a
         args: tuple[Any, ...] = slabs, strips, x, length, inner, identity, parts
         first = _Step(kernels.columns, outer * slabs * strips, args, (None, None, 0, None, None, None, 2))
         args = strips, parts, slabs, inner, number, out
-        return parts, first, _Step(kernels.strips, outer * strips, args, (None, 0, None, None, None, 1))
+        return parts, first, _Step(kernels.strips, outer * strips, args, (None, 0, None, None, None, 2))
     parts = aiodev.empty(outer * blocks, identity.dtype, x.device)
     args = blocks, x, length, identity, parts
     first = _Step(kernels.blocks, outer * blocks, args, (None, 0, None, None, 2))
     args = parts, blocks, identity, number, out
-    return parts, first, _Step(kernels.parts, shares.parts, args, (0, None, None, None, 1))
+    return parts, first, _Step(kernels.parts, shares.parts, args, (0, None, None, None, 2))
 
 
 def _combine(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, stream: aiodev.Stream) -> None:

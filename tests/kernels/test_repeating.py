@@ -170,3 +170,16 @@ def test_reductions_by_two_launches() -> None:
             if expected.shape == (300,):
                 assert np.allclose(kernels.mean(x, axis=axis, out=gapped[:, 0]).numpy_blocking(), expected, rtol=1e-6)
                 assert not gapped[:, 1].numpy_blocking().any()
+
+
+def test_parts_of_one_type_are_of_arrays_of_several() -> None:
+    """Sums of both floats are made of double ones, and extremes of small integers, and of floats, of others."""
+    rng = np.random.default_rng(7)
+    for kind in ("f8", "f4", "i4", "i8") * 3:
+        for shape, axis in (((40_000,), None), ((500, 20), 0)):
+            host = rng.integers(0, 100, shape).astype(kind)
+            x = on_device(host)
+            for ours, numpys in ((kernels.sum, np.sum), (kernels.max, np.max)):
+                expected = numpys(host, axis=axis)
+                found = ours(x, axis=axis).numpy_blocking()
+                assert found.dtype == expected.dtype and np.array_equal(found, expected)
