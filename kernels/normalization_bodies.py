@@ -116,7 +116,8 @@ def softmax_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops:
     source, target = x[row, lo:hi], out[row, lo:hi]
     top = largest(source)
     tops[row, block] = top
-    sums[row, block] = sum_of_exponentials(source, top) if logarithm else exponentials(source, target, top)
+    known = top if top > -math.inf else x.dtype.type(0)  # a block of -inf alone comes to 0 beside others, not to NaN
+    sums[row, block] = sum_of_exponentials(source, known) if logarithm else exponentials(source, target, known)
 
 
 @aiodev.kernel

@@ -113,6 +113,10 @@ def test_softmax_of_what_is_not_ordinary() -> None:
                 np.testing.assert_allclose(found, reference_softmax(array, axis), rtol=1e-12)
     everything = np.full((2, 3), -np.inf)
     assert np.isnan(kernels.softmax(on_device(everything)).numpy_blocking()).all()
+    masked = np.full(2 * bodies.BLOCK + 1, -np.inf)  # but for one element: whole blocks weigh nothing
+    masked[-1] = 7.0
+    assert np.array_equal(kernels.softmax(on_device(masked)).numpy_blocking(), np.exp(masked - 7))
+    assert np.array_equal(kernels.log_softmax(on_device(masked)).numpy_blocking(), masked - 7)
 
 
 def test_softmax_in_place_and_of_integers() -> None:
