@@ -35,7 +35,7 @@ from aiodev._core.backend import COMPLETED
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._core.finalizing import until_exit
 from aiodev._core.holding import hold_until
-from aiodev._memory.block import CACHED, LIVE, Bin, Block, Segment
+from aiodev._memory.block import CACHED, FREE, LIVE, Bin, Block, Segment
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.extents import SEARCH
 from aiodev._memory.stats import Totals
@@ -250,10 +250,18 @@ class CachingAllocator:
             self._looking = True
             try:
                 block = self._cut(home, timeline)
+                if block.next is not None and block.next.state == FREE:  # what is left of the free block, with its uses
+                    self._list(block.next)
             finally:
                 self._looking = False
             self.totals.ordered += block.hand_to(timeline)
             return block
+
+    def _list(self, block: Block) -> None:
+        """Have the timeline of a free block forgotten when its work is done."""
+        if block.timeline is not None and not block.listed:
+            block.listed = True
+            self.pending.append(block)
 
     def _cut(self, home: Bin, timeline: Timeline) -> Block:
         kind, size = home.kind, home.size
@@ -297,9 +305,7 @@ class CachingAllocator:
         for kind in (self.supply.small, self.supply.large):
             kind.rejoin(whatever_uses_it)
             for block in kind.blocks():
-                if block.timeline is not None and not block.listed:
-                    block.listed = True
-                    self.pending.append(block)
+                self._list(block)
 
     def _make_room(self, home: Bin, timeline: Timeline, surplus: int) -> Block | None:
         """Give back what has been free for long, before more is reserved than should be; or find a block on the way."""
@@ -414,6 +420,9 @@ class CachingAllocator:
                 block.listed = False
             else:
                 self.pending.append(block)
+        with self._lock:
+            if not self._looking:
+                self.supply.idle()  # settles free blocks, those that several timelines used too
 
     def each_segment(self, describe: Callable[[CachingAllocator, Segment, list[Block]], _T]) -> list[_T]:
         """What ``describe`` says of each segment and its blocks."""

@@ -173,6 +173,9 @@ class Allocations(RuleBasedStateMachine):
         self.live.clear()
         while any(timeline.advance() for timeline in self.timelines):
             pass
+        self.pool.settle()
+        blocks = [block for segment in self.pool.supply.segments() for block in segment.blocks()]
+        assert not any(block.pending() for block in blocks if block.state in (CACHED, FREE))
         self.pool.empty_cache()
         assert self.memory.held == {}
         assert self.pool.totals.allocated == self.pool.totals.reserved == 0
@@ -272,6 +275,23 @@ def test_a_cached_block_does_not_keep_a_timeline_whose_work_is_done() -> None:
     pool.allocate(5000, b)  # dropped at once: any release will do
     gc.collect()
     assert block.timeline is None
+
+
+@pytest.mark.parametrize("granularity", [0, 2 << 20])
+def test_what_is_left_of_a_free_block_does_not_keep_the_timeline_either(granularity: int) -> None:
+    """A smaller request of the same timeline takes a part while the work is running."""
+    pool, _ = allocator(granularity=granularity)
+    a, b = FakeTimeline("A"), FakeTimeline("B")
+    buffer = pool.allocate(20 << 20, a)
+    buffer._stamp(a, a.submit())
+    del buffer
+    part = pool.allocate(3 << 20, a)
+    assert part.block.next is not None and part.block.next.timeline is a
+    a.advance()
+    for _ in range(3):
+        pool.allocate(5000, b)  # dropped at once
+    gc.collect()
+    assert part.block.next.timeline is None
 
 
 def test_a_buffer_used_by_several_timelines_waits_for_all() -> None:
