@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels import blas, cublas
+from aiodev.kernels import blas, cublas, product_vectors
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.dots import dot
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last
@@ -52,9 +52,10 @@ def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = 
     """The matrix product, with NumPy's rules: vectors, matrices, and batches of matrices of shapes that broadcast.
 
     On the CPU, ``float32``, ``float64``, ``complex64`` and ``complex128`` go through BLAS, whose calls are spread over the
-    device's cores; on CUDA these and ``float16``, summed in ``float32``, go through cuBLAS where that is installed. Other types
-    are multiplied by loops, and wrap around as they do. Transposed operands and slices of rows or columns are used where they
-    are; what has other strides is first copied on the device.
+    device's cores; but products of large real matrices and vectors do not, which are made as fast as memory is read. On CUDA
+    these and ``float16``, summed in ``float32``, go through cuBLAS where that is installed. Other types are multiplied by
+    loops, and wrap around as they do. Transposed operands and slices of rows or columns are used where they are; what has
+    other strides is first copied on the device.
 
     Submits to the current stream; writes to ``out`` if given, which must not overlap the operands.
 
@@ -70,6 +71,8 @@ def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = 
                [11., 25.]])
     """
     found = _launches.repeat(None, x1, x2, out)
+    if found is None:
+        found = product_vectors.repeat(x1, x2, out)
     if found is None:
         found = _submit_small(x1, x2, out)
     return _multiply(x1, x2, out) if found is None else found
@@ -196,7 +199,7 @@ def _multiply(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> a
     if dtype.kind == "b":  # as counts that are not zero
         counts = _multiply(astype(x1, np.int32), astype(x2, np.int32), None)
         result.copy_from(astype(counts, dtype))
-    elif result.size:
+    elif result.size and not product_vectors.submit_one(x1, x2, result, made=out is None):
         shown = result if x1.ndim > 1 else result[..., None, :]
         shown = shown if x2.ndim > 1 else shown[..., None]
         _fill(_converted(a, dtype), _converted(b, dtype), shown, dtype)
@@ -300,6 +303,10 @@ def _submit(
             multiply_tiles[tiles, stream](step_a, step_b, a, b, out)
         else:
             multiply_elements[out.shape, stream](step_a, step_b, a, b, out)
+        return
+    if columns == 1 and product_vectors.submit(stream, a, b[:, :, 0], out[:, :, 0]):
+        return
+    if rows == 1 and product_vectors.submit(stream, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
         return
     height, width = _panel(rows, columns, inner, _cores(out.device))
     across = -(-columns // width)

@@ -118,6 +118,45 @@ def test_large_products_are_cut_into_panels(dtype: str, shape: tuple[int, int, i
     check_product(b.T, a.T, on_device(b).T, on_device(a).T)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("shape", [(701, 650), (9, 40_003), (40_003, 70), (4200, 100)])
+@pytest.mark.parametrize("turned", [False, True], ids=["rows", "columns"])
+def test_large_matrix_times_vector(dtype: str, shape: tuple[int, int], turned: bool) -> None:
+    """Groups of rows and slabs, whole and with a rest; vectors and results with gaps; repeated; new results or given ones."""
+    host, x = view(numbers(shape, dtype), turned, (1, 1))
+    v, u = numbers((host.shape[1],), dtype, 1), numbers((host.shape[0],), dtype, 2)
+    right, left = on_device(v), on_device(u)
+    for _ in range(4):
+        check_product(host, v, x, right)
+        check_product(u, host, left, x)
+    check_product(host, v[:, None], x, right[:, None])
+    check_product(u[None], host, left[None], x)
+    check_product(host, v[::-1], x, right[::-1])
+    wide = on_device(np.full((host.shape[0], 3), 7, dtype))
+    kernels.matmul(x, right, out=wide[:, 1])
+    check(wide[:, 1], host @ v, np.matmul(abs(host).astype("f8"), abs(v)) * math.isqrt(v.size))
+    assert (wide[:, ::2].numpy_blocking() == 7).all()
+
+
+def test_batches_of_matrices_times_vectors() -> None:
+    """One matrix or one vector may stand for all of them."""
+    a, b = numbers((3, 600, 500), "f4"), numbers((3, 500, 1), "f4", 1)
+    for x1, x2 in [(a, b), (a[:1], b), (a, b[:1]), (b.swapaxes(1, 2), a.swapaxes(1, 2))]:
+        turned = x1.shape[1] == 1
+        left = kernels.matrix_transpose(on_device(b)) if turned else on_device(x1)
+        right = kernels.matrix_transpose(on_device(a)) if turned else on_device(x2)
+        check_product(x1, x2, left, right)
+
+
+def test_products_with_vectors_do_not_depend_on_the_division() -> None:
+    """What is summed in which order follows from the shape alone, wherever pieces begin and whoever runs them."""
+    a, b = on_device(numbers((3001, 700), "f4")), on_device(numbers((700,), "f4", 1))
+    c = on_device(numbers((3001,), "f4", 2))
+    for x1, x2 in ((a, b), (c, a)):
+        first = kernels.matmul(x1, x2).numpy_blocking()
+        assert all((kernels.matmul(x1, x2).numpy_blocking() == first).all() for _ in range(20))
+
+
 def test_panels_cover_a_product_once() -> None:
     """Whatever the shape and the cores, panels are as many as the launch counts, and not too small."""
     for rows, columns, inner, cores in [(512, 512, 512, 2), (1, 9, 4, 2), (7, 1, 10**6, 64), (5000, 130, 800, 16)]:

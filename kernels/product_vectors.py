@@ -1,0 +1,198 @@
+"""Products of a large matrix with a vector: each element is read once, so memory decides, and all cores should read.
+
+Where rows are contiguous, a matrix times a vector is a dot product for each row, four at a time; a vector times a matrix is a
+sum of multiples of rows, in slabs of rows whose sums are added up afterwards. Either way memory is read in order. What is added
+up in which order follows from the shape alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.operands import has_no_gaps, packed
+
+__all__ = ["repeat", "submit", "submit_one"]
+
+#: Elements of a matrix that are multiplied for one index, and rows of a slab, at least.
+_GROUP, _SLAB = 1 << 14, 1 << 6
+#: Columns of a slab, at most: as many sums stay in the first-level cache. And those whose sums are added up for one index.
+_STRIP, _SUMS = 1 << 12, 1 << 8
+#: Elements from which on it is worth sharing; rows that are shorter, or fewer, than this are for BLAS.
+_LEAST, _SHORT, _FEW = 1 << 18, 1 << 6, 1 << 3
+_DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+#: Products by one launch; and of those by two, the one that makes parts, for an array of results or None, and the one that adds
+#: them up.
+_launches, _firsts, _seconds = aiodev.LaunchCache(2), aiodev.LaunchCache(3), aiodev.LaunchCache(1)
+_REORDERED = frozenset({"reassoc", "contract"})
+
+
+# Loops are over whole slices: an index that may be negative, as far as the compiler knows, would keep them out of vectors.
+
+
+def dot_four(p: Any, q: Any, r: Any, s: Any, y: Any) -> Any:
+    """The dot products of four rows with a vector."""
+    t0 = t1 = t2 = t3 = y.dtype.type(0)
+    for k in range(min(min(p.size, q.size), min(min(r.size, s.size), y.size))):
+        t0 += p[k] * y[k]
+        t1 += q[k] * y[k]
+        t2 += r[k] * y[k]
+        t3 += s[k] * y[k]
+    return t0, t1, t2, t3
+
+
+def dot_one(p: Any, y: Any) -> Any:
+    """That of one."""
+    total = y.dtype.type(0)
+    for k in range(min(p.size, y.size)):
+        total += p[k] * y[k]
+    return total
+
+
+def add_four(totals: Any, p: Any, q: Any, r: Any, s: Any, y: Any) -> None:
+    """Add multiples of four rows."""
+    y0, y1, y2, y3 = y[0], y[1], y[2], y[3]
+    for k in range(totals.size):
+        totals[k] += (p[k] * y0 + q[k] * y1) + (r[k] * y2 + s[k] * y3)
+
+
+def add_one(totals: Any, p: Any, factor: Any) -> None:
+    """Add a multiple of one."""
+    for k in range(totals.size):
+        totals[k] += p[k] * factor
+
+
+@aiodev.kernel(fastmath=_REORDERED)
+def multiply_rows(i: int, groups: int, group: int, step_a: int, step_b: int, a: Any, b: Any, out: Any) -> None:
+    """``group`` rows of matrices, times vectors; ``groups`` of them in a matrix."""
+    batch, first = i // groups, i % groups * group
+    x, y, z = a[batch * step_a], b[batch * step_b], out[batch]
+    last = min(first + group, x.shape[0])
+    fours = last - (last - first) % 4
+    for row in range(first, fours, 4):
+        z[row], z[row + 1], z[row + 2], z[row + 3] = dot_four(x[row], x[row + 1], x[row + 2], x[row + 3], y)
+    for row in range(fours, last):
+        z[row] = dot_one(x[row], y)
+
+
+@aiodev.kernel(fastmath=_REORDERED)
+def multiply_slabs(
+    i: int, slabs: int, strips: int, slab: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any
+) -> None:
+    """Vectors times matrices: the sums of ``slab`` multiples of rows, in some columns."""
+    batch, item = i // (slabs * strips), i % (slabs * strips)
+    x, y = a[batch * step_a], b[batch * step_b]
+    left, right = item % strips * _STRIP, min((item % strips + 1) * _STRIP, x.shape[1])
+    first, last = item // strips * slab, min((item // strips + 1) * slab, x.shape[0])
+    totals = parts[batch, item // strips, left:right]
+    for k in range(totals.size):
+        totals[k] = 0
+    fours = last - (last - first) % 4
+    for row in range(first, fours, 4):
+        p, q, r, s = x[row, left:right], x[row + 1, left:right], x[row + 2, left:right], x[row + 3, left:right]
+        add_four(totals, p, q, r, s, y[row : row + 4])
+    for row in range(fours, last):
+        add_one(totals, x[row, left:right], y[row])
+
+
+@aiodev.kernel
+def sum_slabs(i: int, strips: int, parts: Any, out: Any) -> None:
+    """The sums of all slabs, in some columns."""
+    batch, left, right = i // strips, i % strips * _SUMS, min((i % strips + 1) * _SUMS, out.shape[1])
+    totals = out[batch, left:right]
+    for k in range(totals.size):
+        totals[k] = 0
+    for slab in range(parts.shape[1]):
+        own = parts[batch, slab, left:right]
+        for k in range(totals.size):
+            totals[k] += own[k]
+
+
+class _Step(NamedTuple):
+    """A launch; the last arguments are arrays."""
+
+    kernel: aiodev.Kernel
+    indices: int
+    args: tuple[Any, ...]
+
+    def takes(self, *operands: int | None) -> tuple[int | None, ...]:
+        """What a cache of launches is told: which operands the arrays are."""
+        return *(None for _ in self.args[len(operands) :]), *operands
+
+
+def repeat(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
+    """Submit what a product of arrays of these layouts has submitted before; None where that is not known."""
+    found = _launches.repeat(None, x1, x2, out)
+    if found is None:
+        parts = _firsts.repeat(None, x1, x2, out, None)
+        if parts is not None:
+            found = _seconds.repeat((x1.ndim, x2.ndim), parts, out)
+    return found
+
+
+def submit_one(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array, *, made: bool) -> bool:
+    """Submit a large product of a matrix and a vector on the CPU, to be repeated; False, and nothing is, if it is not that.
+
+    ``made`` says whether ``out`` is new.
+    """
+    if out.device.type != "cpu" or not x1.dtype == x2.dtype == out.dtype or max(out.shape) < out.size:
+        return False
+    turned = x1.ndim == 1 or x1.shape[0] == 1
+    matrix, vector = (x2.T, x1) if turned else (x1, x2)
+    if matrix.ndim != 2 or vector.size != matrix.shape[1] or not (has_no_gaps(vector) and has_no_gaps(out)):
+        return False
+    steps = _steps(matrix[None], vector.reshape(1, vector.size), out.reshape(1, out.size))
+    if not steps:
+        return False
+    first, second = steps[0], steps[-1]
+    places = (1, 0) if turned else (0, 1)
+    if first is second:
+        _launches.launch(None, (x1, x2), out, *first, first.takes(*places, 2), made=made)
+        return True
+    parts = first.args[-1]
+    _firsts.launch(None, (x1, x2, None if made else out), parts, *first, first.takes(*places, 3), made=True)
+    _seconds.launch((x1.ndim, x2.ndim), (parts,), out, *second, second.takes(0, 1), made=made)
+    return True
+
+
+def submit(stream: aiodev.Stream, matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> bool:
+    """Submit a batch of matrices times vectors; False, and nothing is, for what is better left to BLAS.
+
+    Args:
+        stream: of the arrays' device.
+        matrix: of the shape (batch, rows, columns); a single one may stand for the batch.
+        vector: (batch, columns), the same goes for it.
+        out: (batch, rows).
+    """
+    target = out if has_no_gaps(out) else aiodev.empty(out.shape, out.dtype, out.device)
+    steps = _steps(matrix, packed(vector), target)
+    for step in steps:
+        step.kernel[step.indices, stream](*step.args)
+    if steps and target is not out:
+        out.copy_from(target)
+    return bool(steps)
+
+
+def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> list[_Step]:
+    """The launches, one or two; none for what is better left to BLAS."""
+    batch, length = out.shape
+    by_rows = has_no_gaps(matrix)
+    source = matrix if by_rows else matrix.transpose(0, 2, 1)
+    _, rows, columns = source.shape
+    if out.dtype not in _DTYPES or rows * columns < _LEAST or columns < _SHORT or not has_no_gaps(source):
+        return []
+    steps = int(matrix.shape[0] > 1), int(vector.shape[0] > 1)
+    if by_rows:
+        group = max(4, _GROUP // columns // 4 * 4)
+        groups = -(-rows // group)
+        args = groups, group, *steps, source, vector, out
+        return [_Step(multiply_rows, batch * groups, args)] if rows >= _FEW else []
+    slab = max(_SLAB, 4 * _GROUP // columns)
+    slabs, strips = -(-rows // slab), -(-columns // _STRIP)
+    whole = out.reshape(batch, 1, length)
+    parts = whole if slabs == 1 else aiodev.empty((batch, slabs, length), out.dtype, out.device)
+    first = _Step(multiply_slabs, batch * slabs * strips, (slabs, strips, slab, *steps, source, vector, parts))
+    narrow = -(-length // _SUMS)
+    return [first] if slabs == 1 else [first, _Step(sum_slabs, batch * narrow, (narrow, parts, out))]
