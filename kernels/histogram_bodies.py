@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 import aiodev
+from aiodev.kernels.reduction_elements import float_of_8, float_of_reversed_8, key_8, reversed_key_8
 from aiodev.lang import prefetch
 
 __all__ = ["ROOM"]
@@ -32,26 +33,65 @@ _AHEAD = 12 << 10
 @aiodev.kernel
 def even_edges(i, bins, lowest, highest, edges):
     """Edge ``i`` of bins of one width; around a single value, half a unit to both sides."""
-    low, high = np.float64(lowest[0]), np.float64(highest[0])
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    edges[i] = high if i == bins else low + i * ((high - low) / bins)
+    low, high = apart(np.float64(lowest[0]), np.float64(highest[0]))
+    edges[i] = edge_of(i, bins, low, high)
+
+
+def apart(low, high):
+    """The ends, or around a single value half a unit to both sides."""
+    return (low - 0.5, high + 0.5) if low == high else (low, high)
+
+
+def edge_of(i, bins, low, high):
+    """As NumPy's ``linspace`` has it."""
+    if i == bins:
+        return high
+    step = (high - low) / bins
+    return low + (i * step if step != 0.0 else i / bins * (high - low))
+
+
+def extremes(x):
+    """The least and the largest, as float64; NaN if there is one."""
+    least, largest = reversed_key_8(np.float64(x[0])), key_8(np.float64(x[0]))
+    for k in range(x.size):
+        least, largest = max(least, reversed_key_8(np.float64(x[k]))), max(largest, key_8(np.float64(x[k])))
+    return float_of_reversed_8(least, 0), float_of_8(largest, 0)
+
+
+@aiodev.kernel
+def count_few(i, bins, measured, low, high, x, edges, parts, counts):
+    """Count all in bins of one width, and make the edges: between the ends given, or else those of the elements."""
+    if measured and x.size > 0:
+        low, high = extremes(x)
+    low, high = apart(low, high)
+    for b in range(bins + 1):
+        edges[b] = edge_of(b, bins, low, high)
+    mine = parts[: bins + ROOM - _VALUES]
+    count_all(x, 0, x.size, bins, edges, mine, parts[bins + ROOM - _VALUES :])
+    inner = mine[1 : bins + 1]
+    for b in range(inner.size):
+        counts[b] = inner[b]
 
 
 @aiodev.kernel
 def count_even(i, piece, bins, x, edges, parts):
     """Count piece ``i`` in bins of one width."""
+    width = bins + ROOM
+    mine, places = parts[i * width : (i + 1) * width - _VALUES], parts[(i + 1) * width - _VALUES : (i + 1) * width]
+    count_all(x, i * piece, min((i + 1) * piece, x.size), bins, edges, mine, places)
+
+
+def count_all(x, begin, end, bins, edges, mine, places):
+    """Count elements from one on and before another; ``places`` is room."""
     first, last = edges[0], edges[bins]
     scale = bins / (last - first)
     first = first if scale > 0.0 else np.nan  # between infinite ends there is no place
     # What places and edges may be off by, four times over; infinite or NaN where the scale is, and then all are marked.
     margin = 2.0**-50 * (bins + 1 + (abs(first) + abs(last)) * scale)
-    width = bins + ROOM
-    mine, places = parts[i * width : (i + 1) * width - _VALUES], parts[(i + 1) * width - _VALUES : (i + 1) * width]
     for b in range(mine.size):
         mine[b] = 0
-    end, ahead = min((i + 1) * piece, x.size), _AHEAD // x.itemsize
-    for start in range(i * piece, end, _VALUES):
+    ahead = _AHEAD // x.itemsize
+    for start in range(begin, end, _VALUES):
         values = x[start : min(start + _VALUES, end)]
         prefetch(x[start + ahead : start + ahead + _VALUES])
         find_places(values, first, scale, margin, bins, places[: values.size])

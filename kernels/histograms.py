@@ -10,15 +10,19 @@ import numpy as np
 import aiodev
 from aiodev.kernels import histogram_bodies as bodies
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import arrays_of
+from aiodev.kernels.operands import array_of, arrays_of
 from aiodev.kernels.reductions import max as _max, min as _min, sum as _sum
 from aiodev.kernels.searching import flat
+from aiodev.kernels.teams import has_teams
 from aiodev.kernels.warming import register_sample
 
 __all__ = ["histogram"]
 
 #: Elements that are counted in bins of their own, at least; and how many bins there may be in all.
 _PIECE, _MOST_BINS = 1 << 16, 1 << 22
+#: Of one piece in bins of one width, under (how many, whether the range is that of the elements): of the elements, the ends of
+#: the range, and the array for the edges.
+_launches = aiodev.LaunchCache(4)
 
 
 def histogram(
@@ -56,13 +60,22 @@ def histogram(
         >>> counts.numpy_blocking(), edges.numpy_blocking()
         (array([1, 2, 1]), array([0., 1., 2., 3.]))
     """
-    (x,) = arrays_of("histogram", x=x) if weights is None else arrays_of("histogram", x=x, weights=weights)[:1]
+    if weights is None:
+        array_of("histogram", x)
+    else:
+        arrays_of("histogram", x=x, weights=weights)
     if x.dtype.kind == "c" or (weights is not None and weights.dtype.kind == "c"):
         raise TypeError("histogram: complex numbers have no order")
     if weights is not None and weights.shape != x.shape:
         raise ValueError(f"histogram: weights have the shape {weights.shape}, x {x.shape}")
-    even = isinstance(bins, int | np.integer)
-    edges = _even_edges(x, int(bins), range) if isinstance(bins, int | np.integer) else _given_edges(x, bins, range)
+    if even := isinstance(bins, int | np.integer):
+        bins = int(bins)
+        if weights is None and x.size <= _PIECE and not has_teams(x.device):
+            counts, edges = _count_few(x, bins, range)
+            return (_densities(counts, edges), edges) if density else (counts, edges)
+        edges = _even_edges(x, bins, range)
+    else:
+        edges = _given_edges(x, bins, range)
     stream, number = aiodev.current_stream(x.device), edges.size - 1
     pieces = max(1, min(math.ceil(x.size / _PIECE), _MOST_BINS // number))
     piece = max(1, math.ceil(x.size / pieces))
@@ -80,22 +93,43 @@ def histogram(
     if pieces > 1 or room:
         counts = aiodev.empty(number, total, x.device)
         bodies.add_parts[number, stream](pieces, number + room, first, parts, counts)
-    if not density:
-        return counts, edges
-    result = aiodev.empty(number, np.float64, x.device)
-    bodies.densities[number, stream](counts, _sum(counts).reshape(1), edges, result)
-    return result, edges
+    return (_densities(counts, edges), edges) if density else (counts, edges)
+
+
+def _count_few(x: aiodev.Array, bins: int, limits: tuple[float, float] | None) -> tuple[aiodev.Array, aiodev.Array]:
+    """By one launch, which makes the edges too."""
+    low, high = _ends(bins, limits)
+    x = astype(x, np.float32) if x.dtype == np.float16 else x
+    edges, key = aiodev.empty(bins + 1, np.float64, x.device), (bins, limits is None)
+    counts = _launches.repeat(key, x, low, high, edges, None)
+    if counts is None:
+        counts, parts = (aiodev.empty(size, np.int64, x.device) for size in (bins, bins + bodies.ROOM))
+        args, takes = (bins, limits is None, low, high, flat(x), edges, parts, counts), (None, None, 1, 2, 0, 3, -1, 4)
+        _launches.launch(key, (x, low, high, edges), counts, bodies.count_few, 1, args, takes, made=True)
+    return counts, edges
+
+
+def _densities(counts: aiodev.Array, edges: aiodev.Array) -> aiodev.Array:
+    result = aiodev.empty(counts.size, np.float64, counts.device)
+    bodies.densities[counts.size, aiodev.current_stream(counts.device)](counts, _sum(counts).reshape(1), edges, result)
+    return result
+
+
+def _ends(bins: int, limits: tuple[float, float] | None) -> tuple[float, float]:
+    """The outermost edges; those of no elements where the elements say."""
+    if bins < 1:
+        raise ValueError(f"histogram: bins={bins}; expected at least one")
+    if limits is None:
+        return 0.0, 1.0
+    low, high = float(limits[0]), float(limits[1])
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise ValueError(f"histogram: range={limits!r}; expected two finite numbers in ascending order")
+    return (low - 0.5, high + 0.5) if low == high else (low, high)
 
 
 def _even_edges(x: aiodev.Array, bins: int, limits: tuple[float, float] | None) -> aiodev.Array:
-    if bins < 1:
-        raise ValueError(f"histogram: bins={bins}; expected at least one")
+    low, high = _ends(bins, limits)
     if limits is not None or not x.size:
-        low, high = (0.0, 1.0) if limits is None else (float(limits[0]), float(limits[1]))
-        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-            raise ValueError(f"histogram: range={limits!r}; expected two finite numbers in ascending order")
-        if low == high:
-            low, high = low - 0.5, high + 0.5
         return aiodev.asarray(np.linspace(low, high, bins + 1), device=x.device)
     edges = aiodev.empty(bins + 1, np.float64, x.device)
     x = astype(x, np.float32) if x.dtype == np.float16 else x

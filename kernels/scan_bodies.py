@@ -1,4 +1,7 @@
-"""The kernels behind running totals: blocks are reduced, what comes before each is summed up, then blocks are run through."""
+"""The kernels behind running totals: blocks are reduced, what comes before each is summed up, then blocks are run through.
+
+What is short, or one block, is run through at once.
+"""
 
 # The bodies that are made here are numba's to type.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -14,13 +17,31 @@ from aiodev.kernels.scan_teams import add_scan_teams
 __all__ = ["make_scan"]
 
 
-def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel, aiodev.Kernel]:
     """Running totals.
+
+    (i, x, length, inner, identity, before, width, out) writes those of a whole row, whose elements are ``inner`` apart, to one
+    of ``width`` elements. Or, where elements lie side by side and rows are cut:
 
     (i, blocks, identity, parts) turns what the blocks of row ``i`` come to into what comes before each of them; then
     (i, blocks, x, length, parts, before, width, out) writes the totals of four blocks of a row to a row of ``width``: before
     each element, or after it and behind the others if the row is wider. There are ``(blocks + 3) // 4`` such fours in a row.
     """
+
+    def rows(i, x, length, inner, identity, before, width, out):
+        if inner <= 0:  # never; so dividing cannot raise
+            return
+        first, column = i // inner, i % inner
+        source = x[first * length * inner + column : (first + 1) * length * inner : inner]
+        target = out[first * width * inner + column : (first + 1) * width * inner : inner]
+        total = identity
+        if width > length:
+            target[0] = total
+            target = target[1:]
+        for k in range(source.size):
+            after = combine(total, load(source[k]))
+            target[k] = total if before else after
+            total = after
 
     def offsets(i, blocks, identity, parts):
         total = identity
@@ -58,6 +79,6 @@ def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[ai
                     out[start + k] = total if before else after
                     total = after
 
-    found = named_kernel(name, offsets), named_kernel(name, totals)
-    add_scan_teams(*found, load, combine, identity)
+    found = named_kernel(name, rows), named_kernel(name, offsets), named_kernel(name, totals)
+    add_scan_teams(*found[1:], load, combine, identity)
     return found

@@ -1,5 +1,6 @@
 """Running sums and products.
 
+Rows of no more than a block are run through by one index each, elements that lie apart too if there are few.
 A long row is cut into blocks of fixed length: each is summed, the sums are summed up, and then each block's totals follow
 from what comes before it. So the result does not depend on the number of threads. It is computed in ``float64``,
 ``complex128`` or 64-bit integers, as in :func:`aiodev.kernels.sum`, and rounded once.
@@ -19,8 +20,14 @@ from aiodev.kernels.reduction_bodies import BLOCK
 from aiodev.kernels.reductions import sum_plan
 from aiodev.kernels.scan_bodies import make_scan
 from aiodev.kernels.scan_teams import pieces_and_teams
+from aiodev.kernels.teams import has_teams
 
 __all__ = ["cumulative_prod", "cumulative_sum"]
+
+#: Elements whose columns are run through where they are: of more, a copy as rows is faster.
+_FEW = 1 << 12
+#: By one launch, under (name, axis, dtype and both options).
+_launches = aiodev.LaunchCache(1)
 
 
 def cumulative_sum(
@@ -78,7 +85,7 @@ def cumulative_prod(
 
 
 @functools.cache
-def _kernels(name: str, load: Any, combine: Any, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel]:
+def _kernels(name: str, load: Any, combine: Any, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel, aiodev.Kernel]:
     return make_scan(name, load, combine, identity)
 
 
@@ -92,6 +99,10 @@ def _scan(
     exclusive: bool,
     out: aiodev.Array | None,
 ) -> aiodev.Array:
+    key = name, axis, dtype, include_initial, exclusive
+    found = _launches.repeat(key, x, out)
+    if found is not None:
+        return found
     (x,) = arrays_of(name, x=x)
     if axis is None and x.ndim != 1:
         raise ValueError(f"{name}: an array of {x.ndim} dimensions needs an axis")
@@ -99,19 +110,37 @@ def _scan(
         raise ValueError(f"{name}: include_initial has the exclusive results already; ask for one of the two")
     at = checked_axis(name, 0 if axis is None else axis, x.ndim)
     plan = sum_plan(reduction, x.dtype, None if dtype is None else np.dtype(dtype))
-    length = x.shape[at]
-    width = length + include_initial
-    shape = (*x.shape[:at], width, *x.shape[at + 1 :])
-    if out is not None:
-        checked_out(name, out, shape, plan.result, x.device)
+    length, inner = x.shape[at], math.prod(x.shape[at + 1 :])
+    width = length + bool(include_initial)
+    shape = *x.shape[:at], width, *x.shape[at + 1 :]
+    if length > BLOCK or has_teams(x.device) or (inner != 1 and x.size > _FEW):
+        if out is not None:
+            checked_out(name, out, shape, plan.result, x.device)
+        return _scan_rows(name, plan, x, at, width, bool(exclusive), out)
+    result = checked_out(name, out, shape, plan.result, x.device)
+    if result.size:
+        target = result if has_no_gaps(result) else aiodev.empty_like(result)
+        numbers = length, inner, plan.identity, bool(exclusive), width
+        args, takes = (x.reshape(x.size), *numbers, target.reshape(target.size)), (0, None, None, None, None, None, 1)
+        kernel, _, _ = _kernels(name, plan.load, plan.combine, plan.identity)
+        _launches.launch(key, (x,), result, kernel, result.size // width, args, takes, made=out is None)
+        if target is not result:
+            result.copy_from(target)
+    return result
+
+
+def _scan_rows(
+    name: str, plan: Any, x: aiodev.Array, at: int, width: int, exclusive: bool, out: aiodev.Array | None
+) -> aiodev.Array:
+    """By blocks of rows along the last axis; where ``at`` is another, of a copy."""
     axes = (*(d for d in range(x.ndim) if d != at), at)
     moved = x.transpose(*axes)
-    rows = math.prod(moved.shape[:-1])
+    sizes = math.prod(moved.shape[:-1]), x.shape[at], width
     if out is not None and at == x.ndim - 1 and has_no_gaps(out):
-        _submit(name, plan, moved.reshape(x.size), (rows, length, width), exclusive, out.reshape(out.size))
+        _submit(name, plan, moved.reshape(x.size), sizes, exclusive, out.reshape(out.size))
         return out
-    totals = aiodev.empty(rows * width, plan.result, x.device)
-    _submit(name, plan, moved.reshape(x.size), (rows, length, width), exclusive, totals)
+    totals = aiodev.empty(sizes[0] * width, plan.result, x.device)
+    _submit(name, plan, moved.reshape(x.size), sizes, exclusive, totals)
     result = totals.reshape(*moved.shape[:-1], width).transpose(*(axes.index(d) for d in range(x.ndim)))
     if out is None:
         return result
@@ -124,7 +153,7 @@ def _submit(
 ) -> None:
     rows, length, width = sizes
     stream = aiodev.current_stream(x.device)
-    offsets, run = _kernels(name, plan.load, plan.combine, plan.identity)
+    _, offsets, run = _kernels(name, plan.load, plan.combine, plan.identity)
     blocks = max(1, -(-length // BLOCK))
     blocks, count = pieces_and_teams(rows, length, x.device) or (blocks, rows * ((blocks + 3) // 4))
     if blocks == 1:

@@ -15,7 +15,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels import sorting_bodies as bodies, sorting_keys as keys_of
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last, packed
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps, move_last, packed
 from aiodev.kernels.sorting_bodies import BITS, COUNTERS, LANES, WIDE_BITS, Kernels
 from aiodev.kernels.sorting_teams import BYTES, SERIAL, STATES, cut_rows
 from aiodev.kernels.teams import TEAM, has_teams
@@ -30,6 +30,8 @@ _LONG, _LONG_ALONE, _FEW = 1 << 15, 1 << 21, 8
 _WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
 #: Groups of rows: each sorts its rows one by one.
 _GROUPS = 64
+#: Of groups of rows, under (name, axis, descending).
+_launches = aiodev.LaunchCache(1)
 
 
 class _Plan(NamedTuple):
@@ -37,6 +39,14 @@ class _Plan(NamedTuple):
 
     key: DType
     kernels: Kernels
+
+
+class _Call(NamedTuple):
+    """A call that may be repeated: rows are along the last axis."""
+
+    key: tuple[Any, ...]
+    x: aiodev.Array
+    made: bool  #: no result was given
 
 
 def sort(
@@ -70,6 +80,10 @@ def sort(
         array([[9, 7, 8],
                [3, 1, 2]])
     """
+    key = "sort", axis, descending
+    found = _launches.repeat(key, x, out)
+    if found is not None:
+        return found
     (x,) = arrays_of("sort", x=x)
     at = checked_axis("sort", axis, x.ndim)
     _check_order("sort", x.dtype)
@@ -78,8 +92,8 @@ def sort(
     if x.dtype == np.float16:
         result = astype(sort(astype(x, np.float32), axis=at, descending=descending), np.float16)
     else:
-        result = _sort_rows(x, at, descending)
-    if out is None:
+        result = _sort_rows(key, x, at, descending, out)
+    if out is None or result is out:
         return result
     out.copy_from(result)
     return out
@@ -104,13 +118,17 @@ def argsort(
         >>> aiodev.kernels.argsort(x).numpy_blocking(), aiodev.kernels.argsort(x, descending=True).numpy_blocking()
         (array([1, 3, 0, 2]), array([0, 2, 3, 1]))
     """
+    key = "argsort", axis, descending
+    found = _launches.repeat(key, x, out)
+    if found is not None:
+        return found
     (x,) = arrays_of("argsort", x=x)
     at = checked_axis("argsort", axis, x.ndim)
     _check_order("argsort", x.dtype)
     if out is not None:
         checked_out("argsort", out, x.shape, np.dtype(np.int64), x.device)
-    result = _sort_places(astype(x, np.float32) if x.dtype == np.float16 else x, at, descending)
-    if out is None:
+    result = _sort_places(key, astype(x, np.float32) if x.dtype == np.float16 else x, at, descending, out)
+    if out is None or result is out:
         return result
     out.copy_from(result)
     return out
@@ -144,9 +162,10 @@ def _plan(dtype: DType, descending: bool) -> _Plan:
     return _Plan(key, bodies.make_kernels("sort", to_key, to_place_key, from_key, key.type))
 
 
-def _sort_rows(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
+def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: aiodev.Array | None) -> aiodev.Array:
+    """Sort to the array that is given, if it can be done there, or to another one, which is returned."""
     plan, moved = _plan(x.dtype, descending), move_last("sort", x, axis)
-    result = aiodev.empty(moved.shape, x.dtype, x.device)
+    result = _room_for(moved, x, x.dtype, given)
     if result.size and has_teams(x.device):
         _sort_by_teams(plan, packed(moved).reshape(x.size), result.reshape(x.size), x.shape[axis])
     elif result.size:
@@ -154,7 +173,8 @@ def _sort_rows(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
         flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
         if not work.by_blocks:
-            plan.kernels.rows[work.groups, work.stream](*work.sizes, flat, keys, other, work.counts, out)
+            call = _Call(key, x, given is None) if moved is x else None
+            work.sort_rows(plan.kernels.rows, flat, (keys, other), result, call)
         for row in work.long_rows():
             plan.kernels.encode[work.length, work.stream](flat[row], keys)
             for p in range(work.passes):
@@ -166,9 +186,9 @@ def _sort_rows(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
     return _moved_back(result, axis)
 
 
-def _sort_places(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
+def _sort_places(key: Any, x: aiodev.Array, axis: int, descending: bool, given: aiodev.Array | None) -> aiodev.Array:
     plan, moved = _plan(x.dtype, descending), move_last("argsort", x, axis)
-    result = aiodev.empty(moved.shape, np.int64, x.device)
+    result = _room_for(moved, x, np.dtype(np.int64), given)
     if result.size and has_teams(x.device):
         _sort_places_by_teams(plan, packed(moved).reshape(x.size), result.reshape(x.size), x.shape[axis])
     elif result.size:
@@ -178,9 +198,9 @@ def _sort_places(x: aiodev.Array, axis: int, descending: bool) -> aiodev.Array:
         number = np.uint32 if work.length < 1 << 32 else np.int64
         places, others = work.scratch(number), work.scratch(number)
         if not work.by_blocks:
-            plan.kernels.rows_places[work.groups, work.stream](
-                *work.sizes, flat, keys, other, places, others, work.counts, out
-            )
+            scratch = keys, other, places, others
+            call = _Call(key, x, given is None) if moved is x else None
+            work.sort_rows(plan.kernels.rows_places, flat, scratch, result, call)
         for row in work.long_rows():
             plan.kernels.encode_places[work.length, work.stream](flat[row], keys, places)
             for p in range(work.passes):
@@ -228,6 +248,13 @@ def _sort_places_by_teams(plan: _Plan, x: aiodev.Array, out: aiodev.Array, lengt
     bodies.choose_places[work.teams, stream](length, cut.block, work.passes, places, others, work.state, out)
 
 
+def _room_for(moved: aiodev.Array, x: aiodev.Array, dtype: DType, given: aiodev.Array | None) -> aiodev.Array:
+    """The array that is given, if rows lie there as they are sorted; else a new one."""
+    if given is not None and moved is x and has_no_gaps(given) and not has_teams(x.device):
+        return given
+    return aiodev.empty(moved.shape, dtype, x.device)
+
+
 def _moved_back(result: aiodev.Array, axis: int) -> aiodev.Array:
     last = result.ndim - 1
     if axis == last:
@@ -268,12 +295,28 @@ class _Work:
             self.state = aiodev.zeros(self.passes + 1, np.int64, device)
         else:
             self.counts = aiodev.empty(
-                self.groups * (LANES << bits), np.uint32 if length < 1 << 32 else np.int64, device
+                self.groups * (max(LANES, size) << bits), np.uint32 if length < 1 << 32 else np.int64, device
             )
 
     def scratch(self, dtype: Any) -> aiodev.Array:
         """Room for one long row, or for a row of each group."""
         return aiodev.empty(self.length * (1 if self.by_blocks else self.groups), dtype, self.stream.device)
+
+    def sort_rows(
+        self,
+        kernel: aiodev.Kernel,
+        x: aiodev.Array,
+        scratch: tuple[aiodev.Array, ...],
+        result: aiodev.Array,
+        call: _Call | None,
+    ) -> None:
+        """Have each group sorted, to be repeated for a call like that."""
+        args = *self.sizes, x, *scratch, self.counts, result.reshape(result.size)
+        if call is None:
+            kernel[self.groups, self.stream](*args)
+        else:
+            takes = None, None, None, None, 0, *(-1 for _ in scratch), -1, 1
+            _launches.launch(call.key, (call.x,), result, kernel, self.groups, args, takes, made=call.made)
 
     def long_rows(self) -> list[slice]:
         """Where the rows are that are sorted by blocks."""

@@ -32,6 +32,8 @@ BITS, WIDE_BITS = 8, 11
 BYTES = 1 << BITS
 #: Counters for each value of a digit: those that come again and again would wait for one.
 LANES = 4
+#: Bytes of keys from which on all digits of a row are counted in one pass: counters of different digits do not wait either.
+AT_ONCE = 4
 #: Counters of a block.
 COUNTERS = LANES * BYTES
 #: Rows up to this length are sorted by insertion.
@@ -107,6 +109,16 @@ def count_digits(source, shift, bits, counts):
         counts[np.uint64((source[k] >> shift) & (values - 1))] += 1
     for value in range(values):
         counts[value] += counts[value + values] + counts[value + 2 * values] + counts[value + 3 * values]
+
+
+def count_bytes(source, counts):
+    """How often each value of each byte occurs: of rows that are counted in one pass over them."""
+    for counter in range(counts.size):
+        counts[counter] = 0
+    for k in range(source.size):
+        key = np.uint64(source[k])
+        for byte in range(source.itemsize):
+            counts[np.uint64(byte * BYTES) + ((key >> np.uint64(byte * BITS)) & np.uint64(BYTES - 1))] += 1
 
 
 def move_keys(source, shift, bits, counts, target):
@@ -225,7 +237,8 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
             move_pairs(other[lo:hi], others[lo:hi], BITS * p, BITS, mine, keys, places)
 
     def rows(i, rows, each, length, bits, x, keys, other, counts, out):
-        counters = LANES << bits
+        counters = max(LANES, keys.itemsize) << bits
+        at_once = bits == BITS and keys.itemsize >= AT_ONCE
         mine = counts[i * counters : (i + 1) * counters]
         first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
         for row in range(i * each, min((i + 1) * each, rows)):
@@ -234,18 +247,23 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
             if length <= SHORT:
                 insert(first)
             else:
+                if at_once:
+                    count_bytes(first, mine)
                 for shift in range(0, 8 * keys.itemsize, bits):
-                    count_digits(second if swapped else first, shift, bits, mine)
-                    if not start_of_digits(bits, mine, length):
+                    own = mine[shift << (BITS - 3) :] if at_once else mine
+                    if not at_once:
+                        count_digits(second if swapped else first, shift, bits, own)
+                    if not start_of_digits(bits, own, length):
                         if swapped:
-                            move_keys(second, shift, bits, mine, first)
+                            move_keys(second, shift, bits, own, first)
                         else:
-                            move_keys(first, shift, bits, mine, second)
+                            move_keys(first, shift, bits, own, second)
                         swapped = not swapped
             decode_all(second if swapped else first, out[row * length : (row + 1) * length])
 
     def rows_places(i, rows, each, length, bits, x, keys, other, places, others, counts, out):
-        counters = LANES << bits
+        counters = max(LANES, keys.itemsize) << bits
+        at_once = bits == BITS and keys.itemsize >= AT_ONCE
         mine = counts[i * counters : (i + 1) * counters]
         first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
         here, there = places[i * length : (i + 1) * length], others[i * length : (i + 1) * length]
@@ -255,13 +273,17 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
             if length <= SHORT:
                 insert_pairs(first, here)
             else:
+                if at_once:
+                    count_bytes(first, mine)
                 for shift in range(0, 8 * keys.itemsize, bits):
-                    count_digits(second if swapped else first, shift, bits, mine)
-                    if not start_of_digits(bits, mine, length):
+                    own = mine[shift << (BITS - 3) :] if at_once else mine
+                    if not at_once:
+                        count_digits(second if swapped else first, shift, bits, own)
+                    if not start_of_digits(bits, own, length):
                         if swapped:
-                            move_pairs(second, there, shift, bits, mine, first, here)
+                            move_pairs(second, there, shift, bits, own, first, here)
                         else:
-                            move_pairs(first, here, shift, bits, mine, second, there)
+                            move_pairs(first, here, shift, bits, own, second, there)
                         swapped = not swapped
             copy(there if swapped else here, out[row * length : (row + 1) * length])
 

@@ -12,6 +12,7 @@ a kernel, lengths, views, numbers. For small arrays that costs several times wha
 3.  There may be two forms of the same content, since tables are bounded and emptied when they are full. That is found out
     again, and is never wrong.
 4.  What is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
+5.  Scratch is no launch's but the one that it was allocated for: launches of one kind may run at the same time.
 """
 
 from __future__ import annotations
@@ -32,13 +33,17 @@ from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
 from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.launch import SITE_NAMES, define, stamp
-from aiodev._kernel.signature import ARRAYS, COMPLEX, SCALAR
+from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX, SCALAR
 from aiodev._kernel.variants import Variant
+from aiodev._memory.pools import pool_of
 
 __all__ = ["LaunchCache"]
 
 _caches: weakref.WeakSet[LaunchCache] = weakref.WeakSet()
 _ADDRESS_BYTES = 8
+_pack_address = struct.Struct("<q").pack
+#: What is taken for scratch, and how the arrays in it are aligned.
+_SCRATCH, _ALIGNMENT = -1, 64
 #: Takes operands and a result, or None for one, and returns the result.
 _Repeated = Callable[..., Array | None]
 
@@ -113,8 +118,9 @@ class LaunchCache:
             shape: over what.
             args: of the kernel, all of them.
             takes: for each of them which operand it is, or their number for the result: the number itself, if need be as
-                another type; or a view of the array from its first element on. None where it is fixed. With an array that is
-                neither, such as a packed copy, it is launched, and not remembered.
+                another type; or a view of the array from its first element on. None where it is fixed. -1 for scratch, an array
+                whose contents nobody reads before or after: each launch has its own. With an array that is none of these, such
+                as a packed copy, it is launched, and not remembered.
             made: whether the result is new, as none was given.
 
         Raises:
@@ -149,9 +155,12 @@ def _form_of(operand: Any) -> Any:
 
 
 def _can_follow(operands: Sequence[Any], args: Sequence[Any], takes: Sequence[int | None]) -> bool:
-    """Whether the arrays that are taken are views of the operands, from their first elements on."""
+    """Whether the arrays that are taken are views of the operands, from their first elements on, and scratch has no gaps."""
     for arg, take in zip(args, takes, strict=True):
-        if take is not None and isinstance(arg, Array):
+        if take == _SCRATCH:
+            if arg._strides is not None:
+                return False
+        elif take is not None and isinstance(arg, Array):
             operand = operands[take]
             if operand.__class__ is not Array or arg._buffer is not operand._buffer or arg._address != operand._address:
                 return False
@@ -197,8 +206,12 @@ def _make_launch(
     signature, stamps = variant.signature, []
     numbers: list[str | int] = list(shape)
     arrays: list[str | bytes] = []
+    scratch = 0  # bytes
     for arg, kind, take in zip(args, signature.pattern, takes, strict=True):
-        if kind in ARRAYS:
+        if take == _SCRATCH:
+            arrays += [f"address(scratch.address + {constant(scratch)})", arg._pack()[_ADDRESS_BYTES:]]
+            scratch += -(-arg.nbytes // _ALIGNMENT) * _ALIGNMENT
+        elif kind in ARRAYS:
             packed = arg._packed or arg._pack()
             stamps.append((f"x{take}._buffer" if take is not None else constant(arg._buffer), kind))
             if take is None:
@@ -226,15 +239,16 @@ def _make_launch(
     block = ", ".join(piece if isinstance(piece, str) else constant(piece) for piece in pieces)
     out = operands[-1]
     form = ", ".join(map(constant, (out._shape, out._dtype, _form_of(out)))) if made else ""
-    make = _make_maker(len(operands), len(constants), form, block, tuple(stamps))
+    room = constant(scratch) if _SCRATCH in takes else ""
+    make = _make_maker(len(operands), len(constants), form, room, block, tuple(stamps))
     return make(variant.loading, variant.loading.entry, math.prod(shape), variant.device, *constants)
 
 
 @functools.lru_cache(4096)
 def _make_maker(
-    count: int, constants: int, form: str, block: str, stamps: tuple[tuple[str, str], ...]
+    count: int, constants: int, form: str, room: str, block: str, stamps: tuple[tuple[str, str], ...]
 ) -> Callable[..., _Repeated]:
-    """Makes launches whose result, block and notes in buffers are made alike; ``loading`` is kept."""
+    """Makes launches whose result, scratch, block and notes in buffers are made alike; ``loading`` is kept."""
     out = f"x{count - 1}"
     parameters = ", ".join(("loading", "entry", "size", "device", *(f"c{k}" for k in range(constants))))
     body = [
@@ -243,6 +257,7 @@ def _make_maker(
         "    if stream is None or stream.device is not device:",
         "        stream = current(device)",
         *([f"    {out} = allocate({form}, stream)"] if form else ()),
+        *([f"    scratch = pool_of(stream.timeline).allocate({room}, stream.timeline)"] if room else ()),
         f"    block = join(({block},))",
         "except Errors:",  # a number does not fit its type: the function may know what to do, or will complain
         "    return None",
@@ -258,12 +273,14 @@ def _make_maker(
     for buffer, kind in stamps:
         body.append(f"_buffer = {buffer}")
         body += stamp("_buffer", kind)
+    if room:
+        body += stamp("scratch", ARRAY)
     lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
     lines += [f"        {line}" for line in (*body, f"return {out}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
         **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate, "join": b"".join,
-        "Errors": (struct.error, OverflowError, TypeError),
+        "pool_of": pool_of, "address": _pack_address, "Errors": (struct.error, OverflowError, TypeError),
     }  # fmt: skip
     make: Callable[..., _Repeated] = define(f"<aiodev repeated launch, {count - 1} operands>", lines, names)["make"]
     return make

@@ -1,4 +1,4 @@
-"""Sorting, running sums, histograms and selection next to NumPy, numba and PyTorch, in 10⁹ elements a second."""
+"""Sorting, running sums and histograms next to NumPy, numba and PyTorch, in 10⁹ elements a second; and small ones, awaited."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 from harness import Figure, Run
-from library_peers import NUMBA, NUMPY, TORCH, Call, has_torch, rates, tensors
+from library_peers import NUMBA, NUMPY, TORCH, Call, awaited_small, has_torch, rates, tensors
 
 import aiodev
 from aiodev import kernels
@@ -95,6 +95,22 @@ def _torch(name: str, host: Any, ends: tuple[float, float]) -> Call:
     return calls[name]
 
 
+def _small(name: str, shown: str) -> Callable[[Run], Awaitable[Figure]]:
+    async def figure(run: Run) -> Figure:
+        host = np.random.default_rng(1).normal(size=1000).astype(np.float32)
+        x, out, ends = aiodev.asarray(host, device="cpu"), aiodev.empty(1000, np.float32, "cpu"), (-3.0, 3.0)
+        ours: dict[str, Call] = {
+            "sort": lambda: kernels.sort(x, out=out),
+            "cumsum": lambda: kernels.cumulative_sum(x, out=out),
+            "histogram": lambda: kernels.histogram(x, 100, range=ends),
+        }
+        more = (100, ends) if name == "histogram" else ()
+        shown_fully = f"{shown} of 1,000 elements, awaited"
+        return await awaited_small(run, shown_fully, ours[name], f"np.{name}", getattr(np, name), host, *more)
+
+    return figure
+
+
 FIGURES = {
     **{f"sort-{dtype}-1e{n}": _figure("sort", "sort", dtype, 10**n) for dtype in ("float32", "int64") for n in (6, 7)},
     "argsort-float32-1e6": _figure("argsort", "argsort, stable", "float32", 10**6),
@@ -102,4 +118,7 @@ FIGURES = {
     "cumulative-sum-1e7": _figure("cumulative_sum", "running sum", "float32", 10**7),
     "histogram-1e6": _figure("histogram", "histogram of 100 bins", "float32", 10**6),
     "histogram-1e7": _figure("histogram", "histogram of 100 bins", "float32", 10**7),
+    "sort-small": _small("sort", "sort"),
+    "cumulative-sum-small": _small("cumsum", "running sum"),
+    "histogram-small": _small("histogram", "histogram in 100 bins"),
 }

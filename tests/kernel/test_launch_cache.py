@@ -31,6 +31,15 @@ def look_up(i: int, table: Any, shift: int, x: Any, out: Any) -> None:
 
 
 @aiodev.kernel
+def reverse(i: int, x: Any, kept: Any, places: Any, out: Any) -> None:
+    for k in range(x.size):
+        kept[k] = x[k]
+        places[k] = x.size - 1 - k
+    for k in range(x.size):
+        out[k] = kept[places[k]]
+
+
+@aiodev.kernel
 def refuse(i: int, x: Any) -> None:
     if x[i] > 2:
         raise ValueError("bad row", i)
@@ -67,6 +76,7 @@ def compiled() -> None:
             await add_scaled.compile(array.dtype.type(2), array, array)
         await look_up.compile(wide, 1, on_device([0, 1], "i8"), wide)
         await refuse.compile(x)
+        await reverse.compile(x, wide, on_device([0, 1], "i2"), x)
 
     asyncio.run(compile())
 
@@ -160,6 +170,52 @@ async def test_fixed_arrays_and_keys() -> None:
     with pytest.raises(TypeError, match="unhashable"):
         assert launches.repeat([], x, out) is None
         launches.launch([], (x,), out, look_up, 3, (out, 0, x, out), (None, None, 0, 1), made=False)  # type: ignore[arg-type]
+
+
+def test_scratch_belongs_to_one_launch() -> None:
+    """Launches on streams that wait for something have theirs, also where arrays are of different types and lengths."""
+    launches, known = aiodev.LaunchCache(1), []
+
+    def reversed_(x: aiodev.Array, out: aiodev.Array | None = None) -> aiodev.Array:
+        found = launches.repeat(None, x, out)
+        known.append(found is not None)
+        if found is not None:
+            return found
+        made = out is None
+        out = aiodev.empty_like(x) if out is None else out
+        scratch = aiodev.empty(x.size, "f8", "cpu"), aiodev.empty(x.size, "i2", "cpu")
+        launches.launch(None, (x,), out, reverse, 1, (x, *scratch, out), (0, -1, -1, 1), made=made)
+        return out
+
+    for size in (3, 1001):
+        for _ in range(2):
+            assert np.array_equal(reversed_(on_device(np.arange(size))).numpy_blocking(), np.arange(size)[::-1])
+        streams = [aiodev.Stream("cpu") for _ in range(4)]
+        gates, hosts = [stream._gate() for stream in streams], [np.arange(size) + 10.0 * k for k in range(4)]
+        arrays = [on_device(host) for host in hosts]
+        found = []
+        for stream, x in zip(streams, arrays, strict=True):
+            stream.wait_stream(aiodev.current_stream("cpu"))
+            with stream:
+                found += [reversed_(x), reversed_(x, x)]
+        for gate in reversed(gates):
+            gate.open()
+        for stream, host in zip(streams, hosts, strict=True):
+            stream.synchronize_blocking()
+            for result in found[:2]:
+                assert np.array_equal(result.numpy_blocking(), host[::-1])
+            del found[:2]
+    assert known.count(True) == 2 * 6
+
+
+def test_scratch_with_gaps_is_not_remembered() -> None:
+    """But launched."""
+    launches, x, out = aiodev.LaunchCache(1), on_device([1, 2, 3]), on_device([0, 0, 0])
+    for _ in range(3):
+        args = x, aiodev.empty(6, "f8", "cpu")[::2], aiodev.empty(3, "i2", "cpu"), out
+        launches.launch(None, (x,), out, reverse, 1, args, (0, -1, -1, 1), made=False)
+    assert launches.repeat(None, x, out) is None
+    assert out.numpy_blocking().tolist() == [3, 2, 1]
 
 
 def test_results_are_new_where_none_is_given() -> None:

@@ -68,6 +68,21 @@ _CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "by a vector": (lambda x, out: kernels.matmul(x, x[0], out=out), lambda x: x @ x[0]),
     "of a vector": (lambda x, out: kernels.matmul(x[1], x, out=out), lambda x: x[1] @ x),
     "dots": (lambda x, out: kernels.vecdot(x, x, out=out), lambda x: (x * x).sum(-1)),
+    "running sums": (
+        lambda x, out: kernels.cumulative_sum(x, axis=-1, out=out),
+        lambda x: np.cumsum(x, axis=-1),
+    ),
+    "running sums down": (
+        lambda x, out: kernels.cumulative_sum(x, axis=0, out=out),
+        lambda x: np.cumsum(x, axis=0),
+    ),
+    "running sums before": (
+        lambda x, out: kernels.cumulative_sum(x, axis=-1, exclusive=True, out=out),
+        lambda x: np.cumsum(x, axis=-1) - x,
+    ),
+    "sorted": (lambda x, out: kernels.sort(x, out=out), lambda x: np.sort(x)),
+    "sorted columns": (lambda x, out: kernels.sort(x, axis=0, out=out), lambda x: np.sort(x, axis=0)),
+    "order": (lambda x, out: kernels.argsort(x, out=out), lambda x: np.argsort(x)),
     "norms": (
         lambda x, out: kernels.linalg.vector_norm(x, axis=-1, out=out),
         lambda x: np.linalg.norm(x, axis=-1),
@@ -183,3 +198,54 @@ def test_parts_of_one_type_are_of_arrays_of_several() -> None:
                 expected = numpys(host, axis=axis)
                 found = ours(x, axis=axis).numpy_blocking()
                 assert found.dtype == expected.dtype and np.array_equal(found, expected)
+
+
+def test_histograms_again_and_again() -> None:
+    """Each with its own elements, range and edges, which are the caller's to write to."""
+    rng = np.random.default_rng(6)
+    for turn in range(3):
+        for size, bins in [(1000, 10), (1000, 7), (1, 10), (0, 10), (1001, 10)]:
+            for limits in (None, (-1.0, 1.0 + turn), (0, 2)):
+                for host in (rng.normal(size=size), rng.integers(-3, 3, size)):
+                    expected, ends = np.histogram(host, bins, limits)
+                    found, edges = kernels.histogram(on_device(host), bins, range=limits)
+                    assert np.array_equal(found.numpy_blocking(), expected)
+                    assert np.allclose(edges.numpy_blocking(), ends, rtol=1e-14, atol=1e-14)
+                    assert limits is None or np.array_equal(edges.numpy_blocking(), ends)
+                    edges.copy_from(np.full(bins + 1, np.nan))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="ascending order"):
+            kernels.histogram(on_device(host), 10, range=(2, 1))
+
+
+def test_in_place_again_and_again() -> None:
+    """What may be its own output."""
+    rng = np.random.default_rng(7)
+    for _ in range(4):
+        host = rng.normal(size=(6, 50))
+        x = on_device(host)
+        assert kernels.sort(x, out=x) is x
+        assert np.array_equal(x.numpy_blocking(), np.sort(host))
+        x = on_device(host)
+        assert kernels.cumulative_sum(x, axis=1, out=x) is x
+        assert np.allclose(x.numpy_blocking(), np.cumsum(host, 1))
+
+
+def test_running_totals_of_all_kinds() -> None:
+    """Options, types and shapes in turn, rows of nothing and of one element too."""
+    rng = np.random.default_rng(8)
+    cases = [((5,), 0), ((1,), 0), ((0,), 0), ((3, 4), 0), ((3, 4), 1), ((2, 1, 3), 1), ((2, 0), 1), ((70, 70), 0)]
+    for _ in range(3):
+        for shape, axis in cases:
+            host = rng.integers(1, 4, shape)
+            x, ones = on_device(host), np.ones_like(np.take(host, [0], axis)) if host.size else None
+            for dtype in (None, "float32"):
+                totals = np.cumsum(host, axis, dtype)
+                found = kernels.cumulative_sum(x, axis=axis, dtype=dtype)
+                assert found.dtype == totals.dtype and np.array_equal(found.numpy_blocking(), totals)
+            before = kernels.cumulative_sum(x, axis=axis, exclusive=True).numpy_blocking()
+            assert np.array_equal(before, np.cumsum(host, axis) - host)
+            products = kernels.cumulative_prod(x, axis=axis, include_initial=True).numpy_blocking()
+            assert products.shape[axis] == shape[axis] + 1
+            if ones is not None:
+                assert np.array_equal(products, np.concatenate([ones, np.cumprod(host, axis)], axis))

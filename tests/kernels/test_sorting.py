@@ -79,6 +79,7 @@ def test_every_type(dtype: str) -> None:
 def test_long_rows(shape: tuple[int, ...], dtype: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By blocks, or each by one worker; all elements equal, and digits that are the same everywhere."""
     monkeypatch.setattr(sorting, "_long", lambda device: alone)
+    sorting._launches.clear()
     check(values(np.random.default_rng(1), shape, dtype), -1)
     check(np.full(shape, 3, dtype), -1)
     check(np.random.default_rng(2).integers(0, 1000, shape).astype(dtype), -1)
@@ -110,6 +111,7 @@ def test_blocks_of_any_number_give_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     expected = np.argsort(host, kind="stable")
     for long in (64, 10_000):
         monkeypatch.setattr(sorting, "_long", lambda device, long=long: long)
+        sorting._launches.clear()
         np.testing.assert_array_equal(kernels.argsort(on_device(host)).numpy_blocking(), expected)
 
 
