@@ -131,8 +131,7 @@ def _types_of(ufunc: Any, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]
         return kinds, np.empty(0, kinds[0]).real.dtype
     if ufunc is np.nextafter and np.float16 in kinds:
         raise TypeError("nextafter: float16 is computed with in single precision, which has other neighbours")
-    weak = tuple(int if kind is bool else kind for kind in kinds)
-    *inputs, result = ufunc.resolve_dtypes((*weak, None))
+    *inputs, result = ufunc.resolve_dtypes((*kinds, None))
     return inputs, result
 
 

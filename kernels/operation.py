@@ -20,6 +20,7 @@ __all__ = ["DType", "Elementwise", "Operand"]
 Operand = aiodev.Array | complex
 DType = np.dtype[Any]
 Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
+_TRUTH = np.dtype(bool)
 
 
 
@@ -157,8 +158,13 @@ class Elementwise:
 
 
 def _kind(value: Any) -> Any:
-    """What of an operand types follow from: the dtype of an array or of one of NumPy's numbers, or a number's class."""
-    return value.dtype if isinstance(value, aiodev.Array | np.generic) else type(value)
+    """What of an operand types follow from: the dtype of an array or of one of NumPy's numbers, or a number's class.
+
+    A truth value is no weak number: NumPy has one type for those.
+    """
+    if isinstance(value, aiodev.Array | np.generic):
+        return value.dtype
+    return _TRUTH if isinstance(value, bool) else type(value)
 
 
 def _cast(value: Operand, dtype: DType) -> str:

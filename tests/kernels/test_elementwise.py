@@ -140,6 +140,12 @@ def test_numbers_are_weak() -> None:
     whole = on_device(np.arange(5, dtype="i2"))
     check(kernels.add(whole, 3), np.arange(5, dtype="i2") + np.int16(3))
     check(kernels.divide(whole, 2.0), np.arange(5, dtype="i2") / 2.0)
+    mask = on_device(host > 2)  # a truth value has a type, which is the least
+    check(kernels.logical_not(mask), host <= 2)
+    check(kernels.bitwise_and(mask, True), host > 2)
+    check(kernels.maximum(mask, True), np.ones(5, bool))
+    check(kernels.where(mask, True, False), host > 2)
+    check(kernels.where(mask, array, True), np.where(host > 2, host, np.float32(1)))
 
 
 def test_division_by_zero_raises_nothing() -> None:
