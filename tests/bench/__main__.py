@@ -19,6 +19,7 @@ import kernel_launch
 import library_elementwise
 import library_linalg
 import library_reductions
+import library_sizes
 import library_sorting
 import memory
 from harness import Figure, Run, print_table, write_json, write_rst
@@ -29,6 +30,7 @@ GROUPS = {
     "kernels": (kernel_launch, kernel_compile),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
+    "sizes": (library_sizes,),
     "random": (generators,),
 }
 #: Groups whose figures are times next to the same peers, so that one picture shows all of them.

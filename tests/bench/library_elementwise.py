@@ -15,7 +15,7 @@ from library_peers import COPY, NUMBA, NUMPY, TORCH, Call, awaited_small, copyin
 import aiodev
 from aiodev import kernels
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "bandwidth"]
 
 
 @numba.njit(parallel=True)
@@ -41,7 +41,7 @@ def _fused(a: Any, x: Any, y: Any) -> Any:
     return a * x + y
 
 
-def _bandwidth(name: str, shown: str, arrays: int, elements: int) -> Callable[[Run], Awaitable[Figure]]:
+def bandwidth(name: str, shown: str, arrays: int, elements: int) -> Callable[[Run], Awaitable[Figure]]:
     """A function of ``arrays`` arrays of ``float32``, the result among them."""
 
     async def figure(run: Run) -> Figure:
@@ -74,7 +74,8 @@ def _bandwidth(name: str, shown: str, arrays: int, elements: int) -> Callable[[R
         }
         if has_torch():
             peers[TORCH] = _torch(name, hosts)
-        return await rates(run, shown, "GB/s", nbytes, ours[name], peers, note=f"{size:,} float32")
+        note = f"{size:,} float32"
+        return await rates(run, shown, "GB/s", nbytes, ours[name], peers, note, elements=elements)
 
     return figure
 
@@ -148,11 +149,11 @@ async def small_fused(run: Run) -> Figure:
 
 
 FIGURES = {
-    "add-1e6": _bandwidth("add", "sum of two arrays", 3, 10**6),
-    "add-1e7": _bandwidth("add", "sum of two arrays", 3, 10**7),
-    "saxpy-1e6": _bandwidth("saxpy", "a * x + y, fused", 3, 10**6),
-    "saxpy-1e7": _bandwidth("saxpy", "a * x + y, fused", 3, 10**7),
-    "exp-1e7": _bandwidth("exp", "exponential function", 2, 10**7),
+    "add-1e6": bandwidth("add", "sum of two arrays", 3, 10**6),
+    "add-1e7": bandwidth("add", "sum of two arrays", 3, 10**7),
+    "saxpy-1e6": bandwidth("saxpy", "a * x + y, fused", 3, 10**6),
+    "saxpy-1e7": bandwidth("saxpy", "a * x + y, fused", 3, 10**7),
+    "exp-1e7": bandwidth("exp", "exponential function", 2, 10**7),
     **{
         f"{name}-{dtype}": _per_core(name, dtype)
         for name in ("exp", "log", "sin", "tanh")

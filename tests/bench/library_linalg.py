@@ -14,7 +14,7 @@ from library_peers import NUMBA, NUMPY, TORCH, Call, awaited_small, has_torch, r
 import aiodev
 from aiodev import kernels
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "over_rows", "product"]
 
 HostArray = np.ndarray[Any, Any]
 
@@ -68,7 +68,7 @@ _ROWS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _over_rows(name: str, size: int, columns: int) -> Callable[[Run], Awaitable[Figure]]:
+def over_rows(name: str, size: int, columns: int) -> Callable[[Run], Awaitable[Figure]]:
     """Read and written once each, as far as the rate is concerned."""
 
     async def figure(run: Run) -> Figure:
@@ -83,7 +83,7 @@ def _over_rows(name: str, size: int, columns: int) -> Callable[[Run], Awaitable[
             peers[TORCH] = _torch_rows(name, host)
         note = f"{rows:,} × {columns:,} float32"
         shown = f"{name} of each row"
-        return await rates(run, shown, "GB/s", 2 * host.nbytes, lambda: ours(x, out=out), peers, note)
+        return await rates(run, shown, "GB/s", 2 * host.nbytes, lambda: ours(x, out=out), peers, note, elements=size)
 
     return figure
 
@@ -103,7 +103,7 @@ def _torch_rows(name: str, host: HostArray) -> Call:
 # Products
 
 
-def _product(shown: str, dtype: str, rows: int, inner: int, columns: int) -> Callable[[Run], Awaitable[Figure]]:
+def product(shown: str, dtype: str, rows: int, inner: int, columns: int) -> Callable[[Run], Awaitable[Figure]]:
     async def figure(run: Run) -> Figure:
         n, k, m = (max(16, length // 8) if run.smoke else length for length in (rows, inner, columns))
         generator = np.random.default_rng(3)
@@ -117,7 +117,8 @@ def _product(shown: str, dtype: str, rows: int, inner: int, columns: int) -> Cal
         note = f"{n:,} × {k:,} by {k:,} × {m:,} {dtype}"
         operations = 2 * n * k * m
         ours = lambda: kernels.matmul(x, y, out=out)  # noqa: E731
-        return await rates(run, shown, "GFLOP/s", operations, ours, peers, note, {NUMPY: 0.95, TORCH: 0.95})
+        bars = {NUMPY: 0.95, TORCH: 0.95}
+        return await rates(run, shown, "GFLOP/s", operations, ours, peers, note, bars, elements=rows * inner)
 
     return figure
 
@@ -155,15 +156,15 @@ async def matmul_small(run: Run) -> Figure:
 
 
 FIGURES = {
-    "softmax-1e6": _over_rows("softmax", 10**6, 1000),
-    "softmax-1e7": _over_rows("softmax", 10**7, 1000),
-    "softmax-long": _over_rows("softmax", 10**7, 10**6),
-    "layer-norm": _over_rows("layer_norm", 10**7, 1000),
-    "matmul-float32": _product("product of square matrices", "float32", 1024, 1024, 1024),
-    "matmul-float64": _product("product of square matrices", "float64", 1024, 1024, 1024),
-    "matmul-tall-float32": _product("product with a tall matrix", "float32", 50_000, 128, 64),
-    "matmul-tall-float64": _product("product with a tall matrix", "float64", 50_000, 128, 64),
-    "matmul-vector": _product("product with a vector", "float32", 3000, 3000, 1),
+    "softmax-1e6": over_rows("softmax", 10**6, 1000),
+    "softmax-1e7": over_rows("softmax", 10**7, 1000),
+    "softmax-long": over_rows("softmax", 10**7, 10**6),
+    "layer-norm": over_rows("layer_norm", 10**7, 1000),
+    "matmul-float32": product("product of square matrices", "float32", 1024, 1024, 1024),
+    "matmul-float64": product("product of square matrices", "float64", 1024, 1024, 1024),
+    "matmul-tall-float32": product("product with a tall matrix", "float32", 50_000, 128, 64),
+    "matmul-tall-float64": product("product with a tall matrix", "float64", 50_000, 128, 64),
+    "matmul-vector": product("product with a vector", "float32", 3000, 3000, 1),
     "softmax-small": softmax_small,
     "matmul-small": matmul_small,
 }

@@ -34,6 +34,8 @@ Call = Callable[[], object]
 HostArray = np.ndarray[Any, Any]
 #: Calls that are timed together. Ours are submitted before the stream is awaited: a rate is that of a queue with work.
 IN_A_ROW = 5
+#: Elements from which on the rate of a function is held to its peers'.
+LARGE = 10**6
 
 NUMPY, NUMBA, TORCH, COPY = "NumPy, out=", "numba prange", "PyTorch, 2 threads", "copy by two threads"
 #: Where the peers read and write as much memory, each of them, and the machine's copies, within a tenth.
@@ -111,6 +113,7 @@ async def rates(
     note: str,
     at_least: dict[str, float] | None = None,
     count: int | None = None,
+    elements: int = LARGE,
 ) -> Figure:
     """Rates of ours and of peers, in 10⁹ units of ``amount`` in a second; of copies given, in what they move.
 
@@ -119,14 +122,18 @@ async def rates(
         peers: by name; a copy is of ``amount`` bytes, read and written together.
         at_least: of each peer's rate, where it is not the usual bar.
         count: times :data:`IN_A_ROW` calls in each round, of which the best counts.
+        elements: there are bars from :data:`LARGE` on; below that a copy is no peer, since to start its thread takes longer.
     """
-    count = count or (5 if amount >= 2e7 else 25)
+    large = elements >= LARGE
+    peers = {peer: call for peer, call in peers.items() if large or peer != COPY}
+    count = (count or (5 if amount >= 2e7 else 25)) if large else 200
     cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours)}
     cases |= {peer: rate(amount, count, call) for peer, call in peers.items()}
     bars = _AT_LEAST | (at_least or {})
     async with aiodev.Stream("cpu"):
         values = await run.medians(cases, pause=PAUSE)
-    return Figure(name, unit, values, [Bar(peer, at_least=bars[peer]) for peer in peers], note=note)
+    found = [Bar(peer, at_least=bars[peer]) for peer in peers] if large else []
+    return Figure(name, unit, values, found, note=note)
 
 
 async def awaited_small(run: Run, name: str, submit: Call, called: str, call: Callable[..., Any], *args: Any) -> Figure:

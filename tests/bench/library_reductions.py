@@ -13,7 +13,7 @@ from library_peers import COPY, NUMBA, NUMPY, TORCH, Call, awaited_small, copyin
 import aiodev
 from aiodev import kernels
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "reduction"]
 
 #: Columns of a matrix.
 _COLUMNS = 1000
@@ -78,7 +78,7 @@ def _min(x, out):  # type: ignore[no-untyped-def]
 _NUMBA = {"sum": _sum, "sum-rows": _sum_rows, "sum-columns": _sum_columns, "mean": _mean, "var": _var, "min": _min}
 
 
-def _reduction(
+def reduction(
     case: str, shown: str, size: int, dtype: str = "float32", axis: int | None = None, passes: int = 1
 ) -> Callable[[Run], Awaitable[Figure]]:
     """A reduction of ``size`` elements, which it reads ``passes`` times; along an axis, of a matrix with 1000 columns."""
@@ -109,6 +109,7 @@ def _reduction(
             lambda: ours(x, axis=axis, out=out),
             peers,
             note=f"{' × '.join(f'{n:,}' for n in host.shape)} {dtype}",
+            elements=size,
         )
 
     return figure
@@ -141,15 +142,15 @@ def _small(name: str) -> Callable[[Run], Awaitable[Figure]]:
 
 
 FIGURES = {
-    "sum-1e6": _reduction("sum", "sum", 10**6),
-    "sum-1e7": _reduction("sum", "sum", 10**7),
-    "sum-float64": _reduction("sum", "sum", 10**7, "float64"),
-    "sum-rows": _reduction("sum-rows", "sum of each row", 10**7, axis=1),
-    "sum-columns": _reduction("sum-columns", "sum of each column", 10**7, axis=0),
-    "mean": _reduction("mean", "mean", 10**7),
-    "var": _reduction("var", "variance", 10**7, passes=2),
-    "min": _reduction("min", "least element", 10**7),
-    "argmax": _reduction("argmax", "place of the largest", 10**7),
+    "sum-1e6": reduction("sum", "sum", 10**6),
+    "sum-1e7": reduction("sum", "sum", 10**7),
+    "sum-float64": reduction("sum", "sum", 10**7, "float64"),
+    "sum-rows": reduction("sum-rows", "sum of each row", 10**7, axis=1),
+    "sum-columns": reduction("sum-columns", "sum of each column", 10**7, axis=0),
+    "mean": reduction("mean", "mean", 10**7),
+    "var": reduction("var", "variance", 10**7, passes=2),
+    "min": reduction("min", "least element", 10**7),
+    "argmax": reduction("argmax", "place of the largest", 10**7),
     "sum-small": _small("sum"),
     "min-small": _small("min"),
 }

@@ -13,7 +13,7 @@ from library_peers import NUMBA, NUMPY, TORCH, Call, awaited_small, has_torch, r
 import aiodev
 from aiodev import kernels
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "figure_of"]
 
 
 @numba.njit(parallel=True)
@@ -55,7 +55,7 @@ def _count(x, low, high, parts):  # type: ignore[no-untyped-def]
                 parts[piece, min(int((value - low) / (high - low) * bins), bins - 1)] += 1
 
 
-def _figure(name: str, shown: str, dtype: str, elements: int) -> Callable[[Run], Awaitable[Figure]]:
+def figure_of(name: str, shown: str, dtype: str, elements: int) -> Callable[[Run], Awaitable[Figure]]:
     async def figure(run: Run) -> Figure:
         size = run.scale(elements)
         host = (np.random.default_rng(1).normal(size=size) * 1e6).astype(dtype)
@@ -77,7 +77,8 @@ def _figure(name: str, shown: str, dtype: str, elements: int) -> Callable[[Run],
         if has_torch():
             peers[name][TORCH] = _torch(name, host, ends)
         note, count = f"{size:,} {dtype}", 2 if elements > 10**6 else 7
-        return await rates(run, shown, "G elements/s", size, ours[name], peers[name], note=note, count=count)
+        calls = ours[name], peers[name]
+        return await rates(run, shown, "G elements/s", size, *calls, note, count=count, elements=elements)
 
     return figure
 
@@ -112,12 +113,12 @@ def _small(name: str, shown: str) -> Callable[[Run], Awaitable[Figure]]:
 
 
 FIGURES = {
-    **{f"sort-{dtype}-1e{n}": _figure("sort", "sort", dtype, 10**n) for dtype in ("float32", "int64") for n in (6, 7)},
-    "argsort-float32-1e6": _figure("argsort", "argsort, stable", "float32", 10**6),
-    "cumulative-sum-1e6": _figure("cumulative_sum", "running sum", "float32", 10**6),
-    "cumulative-sum-1e7": _figure("cumulative_sum", "running sum", "float32", 10**7),
-    "histogram-1e6": _figure("histogram", "histogram of 100 bins", "float32", 10**6),
-    "histogram-1e7": _figure("histogram", "histogram of 100 bins", "float32", 10**7),
+    **{f"sort-{dtype}-1e{n}": figure_of("sort", "sort", dtype, 10**n) for dtype in ("float32", "int64") for n in (6, 7)},
+    "argsort-float32-1e6": figure_of("argsort", "argsort, stable", "float32", 10**6),
+    "cumulative-sum-1e6": figure_of("cumulative_sum", "running sum", "float32", 10**6),
+    "cumulative-sum-1e7": figure_of("cumulative_sum", "running sum", "float32", 10**7),
+    "histogram-1e6": figure_of("histogram", "histogram of 100 bins", "float32", 10**6),
+    "histogram-1e7": figure_of("histogram", "histogram of 100 bins", "float32", 10**7),
     "sort-small": _small("sort", "sort"),
     "cumulative-sum-small": _small("cumsum", "running sum"),
     "histogram-small": _small("histogram", "histogram in 100 bins"),
