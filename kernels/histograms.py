@@ -23,6 +23,8 @@ _PIECE, _MOST_BINS = 1 << 16, 1 << 22
 #: Of one piece in bins of one width, under (how many, whether the range is that of the elements): of the elements, the ends of
 #: the range, and the array for the edges.
 _launches = aiodev.LaunchCache(4)
+_repeat = _launches.repeat
+_UNIT = 0.0, 1.0
 
 
 def histogram(
@@ -61,6 +63,10 @@ def histogram(
         (array([1, 2, 1]), array([0., 1., 2., 3.]))
     """
     if weights is None:
+        if not density and bins.__class__ is int and x.__class__ is aiodev.Array:
+            found = _repeat_few(x, bins, range)
+            if found is not None:
+                return found
         array_of("histogram", x)
     else:
         arrays_of("histogram", x=x, weights=weights)
@@ -96,12 +102,24 @@ def histogram(
     return (_densities(counts, edges), edges) if density else (counts, edges)
 
 
+def _repeat_few(
+    x: aiodev.Array, bins: int, limits: tuple[float, float] | None
+) -> tuple[aiodev.Array, aiodev.Array] | None:
+    """What :func:`_count_few` gives, if such a call was made before and this one has ends of whom nothing needs to be said."""
+    low, high = _UNIT if limits is None else limits
+    if bins < 1 or not 0 < high - low < math.inf:
+        return None
+    edges = aiodev.empty(bins + 1, np.float64, x.device)
+    counts = _repeat((bins, limits is None), x, low, high, edges, None)
+    return None if counts is None else (counts, edges)
+
+
 def _count_few(x: aiodev.Array, bins: int, limits: tuple[float, float] | None) -> tuple[aiodev.Array, aiodev.Array]:
     """By one launch, which makes the edges too."""
     low, high = _ends(bins, limits)
     x = astype(x, np.float32) if x.dtype == np.float16 else x
     edges, key = aiodev.empty(bins + 1, np.float64, x.device), (bins, limits is None)
-    counts = _launches.repeat(key, x, low, high, edges, None)
+    counts = _repeat(key, x, low, high, edges, None)
     if counts is None:
         counts, parts = (aiodev.empty(size, np.int64, x.device) for size in (bins, bins + bodies.ROOM))
         args, takes = (bins, limits is None, low, high, flat(x), edges, parts, counts), (None, None, 1, 2, 0, 3, -1, 4)
@@ -120,7 +138,7 @@ def _ends(bins: int, limits: tuple[float, float] | None) -> tuple[float, float]:
     if bins < 1:
         raise ValueError(f"histogram: bins={bins}; expected at least one")
     if limits is None:
-        return 0.0, 1.0
+        return _UNIT
     low, high = float(limits[0]), float(limits[1])
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ValueError(f"histogram: range={limits!r}; expected two finite numbers in ascending order")

@@ -112,13 +112,42 @@ def count_digits(source, shift, bits, counts):
 
 
 def count_bytes(source, counts):
-    """How often each value of each byte occurs: of rows that are counted in one pass over them."""
+    """How often each value of each byte occurs, of a row that is counted in one pass; four or eight bytes."""
     for counter in range(counts.size):
         counts[counter] = 0
     for k in range(source.size):
         key = np.uint64(source[k])
-        for byte in range(source.itemsize):
-            counts[np.uint64(byte * BYTES) + ((key >> np.uint64(byte * BITS)) & np.uint64(BYTES - 1))] += 1
+        count_byte(key, 0, counts)
+        count_byte(key, 1, counts)
+        count_byte(key, 2, counts)
+        count_byte(key, 3, counts)
+        if source.itemsize > 4:
+            count_byte(key, 4, counts)
+            count_byte(key, 5, counts)
+            count_byte(key, 6, counts)
+            count_byte(key, 7, counts)
+
+
+def count_byte(key, byte, counts):
+    """One more of such a byte."""
+    counts[np.uint64(byte * BYTES) + ((key >> np.uint64(byte * BITS)) & np.uint64(BYTES - 1))] += 1
+
+
+def start_of_bytes(key, counts, n):
+    """Turn counts into where each value of each byte begins; which bytes are all as those of ``key``, as bits."""
+    alike = 0
+    for byte in range(counts.size // BYTES):
+        if counts[np.uint64(byte * BYTES) + ((np.uint64(key) >> np.uint64(byte * BITS)) & np.uint64(BYTES - 1))] == n:
+            alike |= 1 << byte
+    for lo in range(0, counts.size, 4 * BYTES):
+        a, b = counts[lo : lo + BYTES], counts[lo + BYTES : lo + 2 * BYTES]
+        c, d = counts[lo + 2 * BYTES : lo + 3 * BYTES], counts[lo + 3 * BYTES : lo + 4 * BYTES]
+        before_a = before_b = before_c = before_d = counts.dtype.type(0)
+        for value in range(BYTES):
+            in_a, in_b, in_c, in_d = a[value], b[value], c[value], d[value]
+            a[value], b[value], c[value], d[value] = before_a, before_b, before_c, before_d
+            before_a, before_b, before_c, before_d = before_a + in_a, before_b + in_b, before_c + in_c, before_d + in_d
+    return alike
 
 
 def move_keys(source, shift, bits, counts, target):
@@ -247,13 +276,17 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
             if length <= SHORT:
                 insert(first)
             else:
+                alike = 0
                 if at_once:
                     count_bytes(first, mine)
+                    alike = start_of_bytes(first[0], mine, length)
                 for shift in range(0, 8 * keys.itemsize, bits):
                     own = mine[shift << (BITS - 3) :] if at_once else mine
+                    skipped = alike >> (shift >> 3) & 1
                     if not at_once:
                         count_digits(second if swapped else first, shift, bits, own)
-                    if not start_of_digits(bits, own, length):
+                        skipped = start_of_digits(bits, own, length)
+                    if not skipped:
                         if swapped:
                             move_keys(second, shift, bits, own, first)
                         else:
@@ -273,13 +306,17 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
             if length <= SHORT:
                 insert_pairs(first, here)
             else:
+                alike = 0
                 if at_once:
                     count_bytes(first, mine)
+                    alike = start_of_bytes(first[0], mine, length)
                 for shift in range(0, 8 * keys.itemsize, bits):
                     own = mine[shift << (BITS - 3) :] if at_once else mine
+                    skipped = alike >> (shift >> 3) & 1
                     if not at_once:
                         count_digits(second if swapped else first, shift, bits, own)
-                    if not start_of_digits(bits, own, length):
+                        skipped = start_of_digits(bits, own, length)
+                    if not skipped:
                         if swapped:
                             move_pairs(second, there, shift, bits, own, first, here)
                         else:

@@ -24,17 +24,19 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from aiodev._array.array import Array, Key, allocate
+from aiodev._array.array import Array, Key, make_array
 from aiodev._array.dtypes import DType
 from aiodev._core import context
 from aiodev._core.completion import Completion
 from aiodev._core.current import current_stream
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
+from aiodev._core.timeline import Timeline
 from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.launch import SITE_NAMES, define, stamp
 from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX, SCALAR
 from aiodev._kernel.variants import Variant
+from aiodev._memory.buffer import Buffer
 from aiodev._memory.pools import pool_of
 
 __all__ = ["LaunchCache"]
@@ -42,8 +44,9 @@ __all__ = ["LaunchCache"]
 _caches: weakref.WeakSet[LaunchCache] = weakref.WeakSet()
 _ADDRESS_BYTES = 8
 _pack_address = struct.Struct("<q").pack
-#: What is taken for scratch, and how the arrays in it are aligned.
-_SCRATCH, _ALIGNMENT = -1, 64
+#: What is taken for scratch, how the arrays in it are aligned, and up to how many bytes it lies behind a new result: an
+#: allocation takes as long as the rest.
+_SCRATCH, _ALIGNMENT, _BEHIND = -1, 64, 1 << 12
 #: Takes operands and a result, or None for one, and returns the result.
 _Repeated = Callable[..., Array | None]
 
@@ -206,11 +209,13 @@ def _make_launch(
     signature, stamps = variant.signature, []
     numbers: list[str | int] = list(shape)
     arrays: list[str | bytes] = []
-    scratch = 0  # bytes
+    out, room = operands[-1], sum(map(_aligned, _scratch_of(args, takes)))
+    behind = made and room <= _BEHIND
+    scratch = _aligned(out.nbytes) if behind else 0
     for arg, kind, take in zip(args, signature.pattern, takes, strict=True):
         if take == _SCRATCH:
             arrays += [f"address(scratch.address + {constant(scratch)})", arg._pack()[_ADDRESS_BYTES:]]
-            scratch += -(-arg.nbytes // _ALIGNMENT) * _ALIGNMENT
+            scratch += _aligned(arg.nbytes)
         elif kind in ARRAYS:
             packed = arg._packed or arg._pack()
             stamps.append((f"x{take}._buffer" if take is not None else constant(arg._buffer), kind))
@@ -237,18 +242,29 @@ def _make_launch(
         else:
             pieces.append(piece)
     block = ", ".join(piece if isinstance(piece, str) else constant(piece) for piece in pieces)
-    out = operands[-1]
-    form = ", ".join(map(constant, (out._shape, out._dtype, _form_of(out)))) if made else ""
-    room = constant(scratch) if _SCRATCH in takes else ""
-    make = _make_maker(len(operands), len(constants), form, room, block, tuple(stamps))
+    form = ""
+    if made:
+        nbytes = scratch if room and behind else out.nbytes
+        form = ", ".join(map(constant, (nbytes, out._shape, out._dtype, _form_of(out))))
+    own = constant(room) if room and not behind else ""
+    make = _make_maker(len(operands), len(constants), form, _SCRATCH in takes, own, block, tuple(stamps))
     return make(variant.loading, variant.loading.entry, math.prod(shape), variant.device, *constants)
 
 
 @functools.lru_cache(4096)
 def _make_maker(
-    count: int, constants: int, form: str, room: str, block: str, stamps: tuple[tuple[str, str], ...]
+    count: int,
+    constants: int,
+    form: str,
+    has_scratch: bool,
+    own: str,
+    block: str,
+    stamps: tuple[tuple[str, str], ...],
 ) -> Callable[..., _Repeated]:
-    """Makes launches whose result, scratch, block and notes in buffers are made alike; ``loading`` is kept."""
+    """Makes launches whose result, scratch, block and notes in buffers are made alike; ``loading`` is kept.
+
+    Scratch is of as many bytes as ``own`` says, or is in the buffer of the result.
+    """
     out = f"x{count - 1}"
     parameters = ", ".join(("loading", "entry", "size", "device", *(f"c{k}" for k in range(constants))))
     body = [
@@ -257,7 +273,7 @@ def _make_maker(
         "    if stream is None or stream.device is not device:",
         "        stream = current(device)",
         *([f"    {out} = allocate({form}, stream)"] if form else ()),
-        *([f"    scratch = pool_of(stream.timeline).allocate({room}, stream.timeline)"] if room else ()),
+        *([f"    scratch = {f'allocate_scratch({own}, stream.timeline)' if own else f'{out}._buffer'}"] if has_scratch else ()),
         f"    block = join(({block},))",
         "except Errors:",  # a number does not fit its type: the function may know what to do, or will complain
         "    return None",
@@ -273,23 +289,38 @@ def _make_maker(
     for buffer, kind in stamps:
         body.append(f"_buffer = {buffer}")
         body += stamp("_buffer", kind)
-    if room:
+    if own:
         body += stamp("scratch", ARRAY)
     lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
     lines += [f"        {line}" for line in (*body, f"return {out}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
         **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate, "join": b"".join,
-        "pool_of": pool_of, "address": _pack_address, "Errors": (struct.error, OverflowError, TypeError),
+        "allocate_scratch": _allocate_scratch, "address": _pack_address, "Errors": (struct.error, OverflowError, TypeError),
     }  # fmt: skip
     make: Callable[..., _Repeated] = define(f"<aiodev repeated launch, {count - 1} operands>", lines, names)["make"]
     return make
 
 
-def _allocate(shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:
-    array = allocate(shape, dtype, stream)
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _scratch_of(args: Sequence[Any], takes: Sequence[int | None]) -> list[int]:
+    """The bytes of each array that is scratch."""
+    return [arg.nbytes for arg, take in zip(args, takes, strict=True) if take == _SCRATCH]
+
+
+def _allocate(nbytes: int, shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:
+    timeline = stream.timeline
+    buffer = pool_of(timeline).allocate(nbytes, timeline)
+    array = make_array(buffer, buffer.address, shape, dtype, None, True)
     array._form = form
     return array
+
+
+def _allocate_scratch(nbytes: int, timeline: Timeline) -> Buffer:
+    return pool_of(timeline).allocate(nbytes, timeline)
 
 
 def _forget_after_fork() -> None:
