@@ -2,6 +2,12 @@
 
 Each function submits to the current stream of its arrays' device and waits for nothing. It allocates its result, or writes to
 ``out=`` and returns that. The folder uses what any program may use of aiodev, and no more.
+
+``out`` may be an operand of the result's shape in elementwise functions, as in ``exp(x, out=x)``, and the array itself in
+running totals, sorts, softmax and normalisations: what is written at a place follows from what was read there, or its row was
+read before.
+Everywhere else, and with any other view of the same memory, such as ``x.T`` or ``x[1:]``, it must not overlap what is read:
+elements may be written before they are read. Nothing checks that.
 """
 
 from __future__ import annotations

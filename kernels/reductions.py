@@ -4,6 +4,8 @@ What is summed is summed in ``float64`` (``complex128``) or in 64-bit integers, 
 result does not depend on the number of threads. A sum of n ``float32`` has the one rounding of its result beside what follows
 for ``float64``: an error of at most (16384 + n / 16384) · 2⁻⁵³ times the sum of the absolute values, and some tens of times
 less where loops are in vectors.
+
+``out``, where one is given, must not overlap what is reduced.
 """
 
 from __future__ import annotations
