@@ -25,6 +25,8 @@ __all__ = ["Axis", "find_place", "measure_spread", "reduce", "repeat"]
 Axis = int | tuple[int, ...] | None
 #: Rows from which on each is reduced by one index, however long.
 _MANY_ROWS = 256
+#: Blocks of a row up to which it is reduced whole: a second launch takes as long as they do, and the order is the same.
+_FEW_BLOCKS = 8
 #: Elements whose columns are reduced by one index each: in vectors they would be faster, by less than a second launch takes.
 _FEW = 1 << 12
 _PLACE = np.dtype(np.int64)
@@ -63,7 +65,7 @@ def _shares(way: _Way, teams: bool) -> _Shares:
         strips = strips_of(inner)
         columns = outer * strips if slabs == 1 else 0
         return _Shares(blocks, teams_for(outer, length), teams_for(outer, blocks), slabs, strips, columns)
-    blocks = 1 if length <= 2 * BLOCK or outer >= _MANY_ROWS else -(-length // BLOCK)
+    blocks = 1 if length <= _FEW_BLOCKS * BLOCK or outer >= _MANY_ROWS else -(-length // BLOCK)
     columns = outer * inner if outer * length * inner <= _FEW else 0
     return _Shares(blocks, outer, outer, max(1, -(-length // ROWS)), -(-inner // COLUMNS), columns)
 

@@ -74,13 +74,24 @@ def test_axes(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "argmax", "var", "all"])
-@pytest.mark.parametrize("shape", [(70_001,), (2, 40_000), (300, 40), (300, 700), (1000, 3)])
+@pytest.mark.parametrize("shape", [(70_001,), (200_001,), (2, 140_000), (300, 40), (300, 700), (1000, 3)])
 def test_long_and_wide(name: str, shape: tuple[int, ...]) -> None:
     """Blocks of rows, strips of columns, and their edges."""
     host = numbers(shape, "f4")
     x = on_device(host)
     for axis in range(len(shape)):
         check(name, getattr(kernels, name)(x, axis=axis), expected_of(name, host, axis))
+
+
+@pytest.mark.parametrize("name", ["sum", "min"])
+def test_what_a_cache_keeps_a_part_of(name: str) -> None:
+    """Elements of which others are asked for ahead: of all, and of rows that begin anywhere."""
+    host = numbers((7, 1_000_003), "f4")
+    x = on_device(host)
+    for axis in (None, 1):
+        check(name, getattr(kernels, name)(x, axis=axis), expected_of(name, host, axis))
+    rows = host.reshape(-1)[:7_000_000].reshape(7000, 1000)
+    check(name, getattr(kernels, name)(on_device(rows), axis=1), expected_of(name, rows, 1))
 
 
 @settings(max_examples=60, deadline=None)
