@@ -1,4 +1,4 @@
-"""A worker that helps leaves the core of the one that it helps."""
+"""A worker leaves the core of the thread that it works for."""
 
 from __future__ import annotations
 
@@ -17,13 +17,28 @@ pytestmark = pytest.mark.skipif(not cores.MOVES, reason="a thread cannot tell it
 
 
 @njit
-def _move(worker: int, queue: int, here: bool) -> tuple[int, int]:
+def _step_aside(queue: int, worker: int, here: bool) -> tuple[int, int]:
     """Join a range that was opened on this thread's core, or on none; the cores before and after."""
     before = sched_getcpu()
     if here:
-        cores.note_core(queue)
-    cores.step_aside(worker, queue)
+        cores.note_core(queue, worker)
+    cores.step_aside(queue, worker)
     return before, sched_getcpu()
+
+
+@njit
+def _send_away(queue: int, worker: int) -> tuple[int, bool, int]:
+    """Be the worker that woke this thread, on its core, and have it sent away; the cores before and after."""
+    cores.introduce(worker)
+    before = sched_getcpu()
+    cores.note_core(queue, worker)
+    sent = cores.send_away(queue)
+    return before, sent, sched_getcpu()
+
+
+@njit
+def _may_move(worker: int) -> bool:
+    return cores.may_move(worker)
 
 
 @pytest.fixture
@@ -35,42 +50,70 @@ def allowed() -> Iterator[set[int]]:
 
 
 def _structures() -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros(layout.WORKER_BYTES // 8, np.int64), np.full(layout.QUEUE_BYTES // 8, -1, np.int64)
+    queue = np.zeros(layout.QUEUE_BYTES // 8, np.int64)
+    queue[layout.Q_CORE // 8] = -1
+    return queue, np.zeros(layout.WORKER_BYTES // 8, np.int64)
 
 
-def test_it_moves_and_stays_free_to_be_moved(allowed: set[int]) -> None:
+def _addresses(*structures: np.ndarray) -> tuple[int, ...]:
+    return tuple(words.ctypes.data for words in structures)
+
+
+def test_a_helper_moves_and_stays_free_to_be_moved(allowed: set[int]) -> None:
     """It goes to another core of its set, which is as it was; from another core than the range's it does not move."""
     if len(allowed) < 2:
         pytest.skip("one core")
     moved = 0
     for _ in range(10):  # the system may move it back at once
-        worker, queue = _structures()
-        before, after = _move(worker.ctypes.data, queue.ctypes.data, True)
+        queue, worker = _structures()
+        before, after = _step_aside(*_addresses(queue, worker), True)
         moved += before != after
         assert after in allowed
         assert os.sched_getaffinity(0) == allowed
     assert moved >= 5
-    worker, queue = _structures()
-    _move(worker.ctypes.data, queue.ctypes.data, False)
-    assert worker[layout.W_MOVED // 8] == 0
+    queue, worker = _structures()
+    _step_aside(*_addresses(queue, worker), False)
+    assert worker[layout.W_STAY // 8] == 0
 
 
-def test_it_does_not_move_twice_within_a_moment(allowed: set[int]) -> None:
+def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int]) -> None:
+    """Once; then it has to wake somebody again. Its set stays as it was."""
+    if len(allowed) < 2:
+        pytest.skip("one core")
+    moved = 0
+    for _ in range(10):
+        queue, worker = _structures()
+        before, sent, after = _send_away(*_addresses(queue, worker))
+        moved += before != after
+        assert sent or before != after  # the system moved it before we could
+        assert not sent or queue[layout.Q_WORKER // 8] == 0
+        assert os.sched_getaffinity(0) == allowed
+    assert moved >= 5
+
+
+def test_moves_that_do_not_last_become_seldom() -> None:
     """Where all cores are taken, moving does not help, and costs."""
-    worker, queue = _structures()
-    _move(worker.ctypes.data, queue.ctypes.data, True)
-    first = worker[layout.W_MOVED // 8]
-    assert first > 0
-    worker[layout.W_MOVED // 8] = later = first + 10**12
-    _move(worker.ctypes.data, queue.ctypes.data, True)
-    assert worker[layout.W_MOVED // 8] == later
+    _, worker = _structures()
+    (address,) = _addresses(worker)
+    stay, stayed = layout.W_STAY // 8, layout.W_STAYED // 8
+    for k in range(12):
+        assert _may_move(address)
+        assert worker[stayed] == min(cores.SHORTEST << k, cores.LONGEST)
+        assert not _may_move(address)
+        worker[stay] -= worker[stayed]  # as if so much time had passed, and no more
+    assert _may_move(address)
+    worker[stay] = 1  # long ago: that one lasted
+    assert _may_move(address)
+    assert worker[stayed] == cores.SHORTEST
 
 
-def test_with_one_core_it_stays(allowed: set[int]) -> None:
+def test_with_one_core_a_worker_stays(allowed: set[int]) -> None:
     """A set of one core is left alone."""
     only = {min(allowed)}
     os.sched_setaffinity(0, only)
-    worker, queue = _structures()
-    before, after = _move(worker.ctypes.data, queue.ctypes.data, True)
+    queue, worker = _structures()
+    before, after = _step_aside(*_addresses(queue, worker), True)
     assert {before, after} == only
+    before, sent, after = _send_away(*_addresses(*_structures()))
+    assert {before, after} == only and not sent
     assert os.sched_getaffinity(0) == only

@@ -32,7 +32,8 @@ Q_NEXT: Final = 192  #: next queue on the ready list
 Q_DEVICE: Final = 200  #: the device whose workers run it
 Q_PRIORITY: Final = 208  #: 0 high, 1 normal, 2 low
 Q_HELPERS: Final = 216  #: the device whose workers may join its ranges
-Q_RANGE_CORE: Final = 224  #: where the worker that opened the range ran
+Q_WORKER: Final = 224  #: the worker that last woke a waiting thread, or opened a range; or 0
+Q_CORE: Final = 232  #: where it ran then
 
 Q_CURSOR: Final = 256  #: address of the next record to run; what only its worker touches is on this line
 Q_FAILED: Final = 264  #: value of the operation that opened the present fault, or 0
@@ -81,11 +82,11 @@ W_SPIN_CAP: Final = 16
 W_PENALTY: Final = 24  #: idle periods left in which not to spin, since the core was taken
 W_SCRATCH: Final = 32  #: two words for an entry's result and excinfo
 W_IDLE: Final = 48  #: when we ran out of work and began to look around, or 0
-W_MOVED: Final = 56  #: when it last moved to another core
+W_STAY: Final = 56  #: until when it is not to move to another core, ns
 W_SEMAPHORE: Final = 64
-W_CORES: Final = 128  #: a set of cores
-CORES_BYTES: Final = 128
-WORKER_BYTES: Final = W_CORES + CORES_BYTES
+W_STAYED: Final = 96  #: for how long it was not to, the last time
+W_THREAD: Final = 104  #: the system's number of its thread
+WORKER_BYTES: Final = 128
 
 # Wait node: one waiter of one queue.
 N_TARGET: Final = 0

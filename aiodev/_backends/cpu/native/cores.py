@@ -1,68 +1,121 @@
-"""Cores: a worker that helps leaves the core of the one that it helps.
+"""Cores: a worker is not left on the core of the thread that it works for.
 
-Linux wakes a thread on the core of its waker if no other is idle at that moment, as when the event loop is just about to
-park. There it would take turns with the worker that it is to help, at half the speed of both, and be left alone for tens of
-milliseconds while another core idles. So it moves. Which core it moves to is the system's choice, and it stays free to be
-moved: workers are bound to no core, for the sake of other processes that have as many.
+Linux wakes a thread on the core of its waker if it sees no other that is idle, and in a virtual machine it may take a core that
+sleeps for one that is taken. There a worker takes turns with the event loop that waits for it: while the loop spins the
+worker cannot run, and once the loop parks, the worker's wake-up draws it to the same core again. Or it takes turns with a
+worker that it is to help. They are left like that for tens of milliseconds, at a half or a quarter of their speed,
+while another core idles.
+
+So a worker that is to help moves away, and a thread that is about to spin for a worker on its own core sends that away
+first. To which core is the system's choice, and a worker stays free to be moved: it is bound to no core, for the sake of
+other processes that have as many. Where that does not last, since the other cores are taken, it is tried ever more seldom.
 """
 
 from __future__ import annotations
 
 import sys
 
-from aiodev._backends.cpu.layout import CORES_BYTES, Q_RANGE_CORE, W_CORES, W_MOVED, WORD
+from aiodev._backends.cpu.layout import Q_CORE, Q_WORKER, W_STAY, W_STAYED, W_THREAD, WORD
 from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.intrinsics import (
+    compare_exchange,
     get,
+    gettid,
+    load,
     now,
+    on_stack,
     put,
     sched_getaffinity,
     sched_getcpu,
     sched_setaffinity,
 )
 
-#: Where a worker can tell its core, and choose.
+#: Where threads can tell their core, and move.
 MOVES = sys.platform == "linux"
-#: Moves of a worker are at least this long apart (ns): where all cores are taken, none helps.
-MOVE_EVERY = 1_000_000
+#: Moves of a worker are at least this long apart (ns), and at most this long where they come again and again.
+SHORTEST, LONGEST = 1_000_000, 256_000_000
+#: A move that lasted: this many times as long as moves were apart.
+LASTED = 4
+#: Bytes of a set of cores.
+SET = 128
 
 if MOVES:
 
     @inner
-    def note_core(queue):
-        """Note where the worker that opens a range runs."""
-        put(queue + Q_RANGE_CORE, sched_getcpu())
+    def introduce(worker):
+        """Note which thread is the worker's: this one."""
+        put(worker + W_THREAD, gettid())
 
     @inner
-    def step_aside(worker, queue):
-        """Leave the core of the worker that opened the range, unless we may not or have just done so."""
+    def note_core(queue, worker):
+        """Note which worker has the queue, and where it runs: it is this thread."""
+        put(queue + Q_CORE, sched_getcpu())
+        put(queue + Q_WORKER, worker)
+
+    @inner
+    def step_aside(queue, worker):
+        """Have this worker leave the core of the one that has the queue, unless it is too soon."""
         core = sched_getcpu()
-        if core < 0 or core >= 8 * CORES_BYTES or core != get(queue + Q_RANGE_CORE):
-            return
-        time = now()
-        if time - get(worker + W_MOVED) < MOVE_EVERY:
-            return
-        put(worker + W_MOVED, time)
-        cores = worker + W_CORES
-        if sched_getaffinity(0, CORES_BYTES, cores) != 0:
-            return
+        if core == get(queue + Q_CORE) and may_move(worker):
+            move(0, core)
+
+    @inner
+    def send_away(queue):
+        """Have the worker that has the queue leave this thread's core, if it was there, unless too soon; whether it does."""
+        worker = get(queue + Q_WORKER)
+        if worker == 0:
+            return False
+        core = sched_getcpu()
+        if core != get(queue + Q_CORE) or not may_move(worker):
+            return False
+        put(queue + Q_WORKER, 0)
+        return move(get(worker + W_THREAD), core)
+
+    @inner
+    def may_move(worker):
+        """Whether a worker may be moved now; it is taken to be then."""
+        time, until, stayed = now(), load(worker + W_STAY), get(worker + W_STAYED)
+        if time < until:
+            return False
+        stays = min(2 * stayed, LONGEST) if time - until < LASTED * stayed else SHORTEST
+        if not compare_exchange(worker + W_STAY, until, time + stays):
+            return False
+        put(worker + W_STAYED, stays)
+        return True
+
+    @inner
+    def move(thread, core):
+        """Have a thread, 0 for this one, leave a core; False if it may use no other."""
+        cores = on_stack(SET)
+        if core < 0 or core >= 8 * SET or sched_getaffinity(thread, SET, cores) != 0:
+            return False
         others = 0
         word, bit = cores + WORD * (core >> 6), 1 << (core & 63)
         put(word, get(word) & ~bit)
-        for place in range(cores, cores + CORES_BYTES, WORD):
+        for place in range(cores, cores + SET, WORD):
             others |= get(place)
-        if others != 0:
-            sched_setaffinity(0, CORES_BYTES, cores)
+        if others == 0:
+            return False
+        sched_setaffinity(thread, SET, cores)
         put(word, get(word) | bit)
-        if others != 0:
-            sched_setaffinity(0, CORES_BYTES, cores)
+        sched_setaffinity(thread, SET, cores)
+        return True
 
 else:
 
     @inner
-    def note_core(queue):
-        """Nothing: a worker cannot tell."""
+    def introduce(worker):
+        """Nothing: a thread cannot tell its core."""
 
     @inner
-    def step_aside(worker, queue):
+    def note_core(queue, worker):
         """Nothing."""
+
+    @inner
+    def step_aside(queue, worker):
+        """Nothing."""
+
+    @inner
+    def send_away(queue):
+        """Nothing."""
+        return False

@@ -15,7 +15,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, errors
 from numba.extending import NativeValue, intrinsic, models, register_model, unbox
 
 _WORD = ir.IntType(64)
@@ -46,6 +46,19 @@ def put(typing_context, address, value):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.void(_i64, _i64), generate
+
+
+@intrinsic
+def on_stack(typing_context, nbytes):  # type: ignore[no-untyped-def]
+    """The address of ``nbytes`` bytes, a constant, that last until the function returns."""
+    if not isinstance(nbytes, types.IntegerLiteral):
+        raise errors.RequireLiteralValue("the size of what is on the stack must be a constant")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        room = cgutils.alloca_once(builder, ir.ArrayType(_WORD, nbytes.literal_value // 8))
+        return builder.ptrtoint(room, _WORD)
+
+    return _i64(nbytes), generate
 
 
 @intrinsic
@@ -256,6 +269,7 @@ sem_wait = types.ExternalFunction("sem_wait", types.int32(types.int64))
 sem_post = types.ExternalFunction("sem_post", types.int32(types.int64))
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 sched_getcpu = types.ExternalFunction("sched_getcpu", types.int32())
+gettid = types.ExternalFunction("gettid", types.int32())
 sched_getaffinity = types.ExternalFunction("sched_getaffinity", types.int32(types.int32, types.int64, types.int64))
 sched_setaffinity = types.ExternalFunction("sched_setaffinity", types.int32(types.int32, types.int64, types.int64))
 malloc = types.ExternalFunction("malloc", types.int64(types.int64))

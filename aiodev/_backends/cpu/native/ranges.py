@@ -82,7 +82,7 @@ def run_kernel(device, worker, queue, record):
         run_piece(worker, queue, record, start, size)
         note_cost(entry, (now() - begin) * 1000 // (size - start))
         return True
-    open_range(queue, start, size, most)
+    open_range(queue, worker, start, size, most)
     return join_range(device, worker, queue)
 
 
@@ -119,14 +119,14 @@ def run_piece(worker, queue, record, lo, hi):
 
 
 @inner
-def open_range(queue, start, size, piece):
+def open_range(queue, worker, start, size, piece):
     """Let helpers join: put [start, size) on the open list, with ourselves inside."""
     device = get(queue + Q_HELPERS)
     priority = get(queue + Q_PRIORITY)
     put(queue + Q_RANGE_SIZE, size)
     put(queue + Q_RANGE_CHUNK, piece)
     store(queue + Q_RANGE_NEXT, start)
-    note_core(queue)
+    note_core(queue, worker)
     lock(device + D_LOCK)
     put(queue + Q_RANGE_MEMBERS, 1)
     put(queue + Q_RANGE_LINKED, 1)

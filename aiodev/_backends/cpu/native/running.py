@@ -42,7 +42,7 @@ from aiodev._backends.cpu.layout import (
     W_NEXT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
-from aiodev._backends.cpu.native.cores import step_aside
+from aiodev._backends.cpu.native.cores import introduce, step_aside
 from aiodev._backends.cpu.native.faults import covering_fault, open_fault
 from aiodev._backends.cpu.native.intrinsics import (
     exchange,
@@ -80,7 +80,7 @@ def finish(device, worker, queue, record, value):
         excinfo = get(queue + Q_RANGE_EXCINFO)
         open_fault(queue, value, KIND_KERNEL, excinfo, get(record + R_C), get(record + R_A), status)
     put(queue + Q_CURSOR, record + get(record + R_BYTES))
-    complete(queue, value)
+    complete(queue, value, worker)
     owed = get(queue + Q_OWED) + 1
     put(queue + Q_OWED, owed)
     if owed < get(queue + Q_KNOWN):
@@ -192,13 +192,14 @@ def drain(device, worker, queue):
 @exported(types.void(int64, int64), nogil=True)
 def work(device, worker):
     """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
+    introduce(worker)
     while True:
         found = find_work(device, worker)
         if found == 0:
             break
         queue = found & ~1
         if found & 1:
-            step_aside(worker, queue)
+            step_aside(queue, worker)
             if not join_range(device, worker, queue):
                 continue
             if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):

@@ -23,6 +23,7 @@ from aiodev._backends.cpu.layout import (
     WORD,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.cores import note_core, send_away
 from aiodev._backends.cpu.native.intrinsics import (
     c_write,
     compare_exchange,
@@ -38,6 +39,9 @@ from aiodev._backends.cpu.native.intrinsics import (
     store_fence,
 )
 from aiodev._backends.cpu.native.scheduling import make_ready
+
+#: How long (ns) to wait at least for a worker that has been sent to another core.
+ARRIVAL = 60_000
 
 
 @inner
@@ -75,7 +79,7 @@ def arm_node(queue, node, value):
 
 
 @inner
-def fire(queue, completed):
+def fire(queue, completed, worker):
     """Release every waiter whose target is reached."""
     store_fence(queue + Q_TARGET, NEVER)
     node = load(queue + Q_WAITERS)
@@ -88,6 +92,7 @@ def fire(queue, completed):
         elif compare_exchange(node + N_TARGET, target, NEVER):
             owner = get(node + N_OWNER)
             if owner & 1:
+                note_core(queue, worker)
                 notify(owner - 1, node)
             else:
                 make_ready(owner)
@@ -110,15 +115,17 @@ def notify(waker, node):
 
 
 @inner
-def complete(queue, value):
+def complete(queue, value, worker):
     store_fence(queue + Q_COMPLETED, value)
     if load_fence(queue + Q_TARGET) <= value:
-        fire(queue, value)
+        fire(queue, value, worker)
 
 
 @exported(types.boolean(int64, int64, int64), nogil=True)
 def spin(queue, value, duration):
     """Wait for ``value`` for at most ``duration`` ns, without the GIL; whether it was reached."""
+    if send_away(queue):
+        duration = max(duration, ARRIVAL)
     until = now() + duration
     while True:
         for _ in range(16):
