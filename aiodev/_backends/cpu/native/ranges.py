@@ -45,7 +45,7 @@ from aiodev._backends.cpu.native.intrinsics import (
 from aiodev._backends.cpu.native.scheduling import announce, lock, outranked, unlink_range, unlock, wake_worker
 
 #: A kernel that is expected to take less than this (ps) runs in one call, on one worker.
-SERIAL_BELOW = 20_000_000
+SERIAL_BELOW = 8_000_000
 #: No piece of a range takes much longer than this (ps), so that more urgent work need not wait.
 PIECE = 50_000_000
 #: No piece is smaller than this part of that: a claim takes a cache line from another core.
