@@ -118,6 +118,11 @@ class DebugAllocator(CachingAllocator):
             assert block.bin is not None
             block.bin.free.append(block)
 
+    def settle(self) -> None:
+        """See :class:`CachingAllocator`; what is put aside is looked at, too."""
+        self.sweep()
+        super().settle()
+
     def _check(self, block: Block) -> None:
         nbytes = self._requested[block]
         start = block.address + GUARD

@@ -91,6 +91,19 @@ def test_memory_is_not_touched_while_work_uses_it(pool: DebugAllocator, caplog: 
     assert not caplog.records
 
 
+def test_settling_looks_at_what_is_put_aside(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    """A snapshot settles first: what nobody uses is not shown as in use."""
+    buffer = pool.allocate(64, line())
+    ctypes.memset(buffer.address + 64, 0, 1)
+    block = buffer.block
+    buffer._stamp(line(), line().submitted)
+    del buffer
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        pool.settle()
+    assert "beyond the end" in caplog.text
+    assert not block.pending() and block in block.bin.free
+
+
 def test_large_and_small_pieces_are_joined_and_given_back(
     pool: DebugAllocator, caplog: pytest.LogCaptureFixture
 ) -> None:
