@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -29,7 +30,6 @@ def _step_aside(queue: int, worker: int, here: bool) -> tuple[int, int]:
 @njit
 def _send_away(queue: int, worker: int) -> tuple[int, bool, int]:
     """Be the worker that woke this thread, on its core, and have it sent away; the cores before and after."""
-    cores.introduce(worker)
     before = sched_getcpu()
     cores.note_core(queue, worker)
     sent = cores.send_away(queue)
@@ -52,7 +52,9 @@ def allowed() -> Iterator[set[int]]:
 def _structures() -> tuple[np.ndarray, np.ndarray]:
     queue = np.zeros(layout.QUEUE_BYTES // 8, np.int64)
     queue[layout.Q_CORE // 8] = -1
-    return queue, np.zeros(layout.WORKER_BYTES // 8, np.int64)
+    worker = np.zeros(layout.WORKER_BYTES // 8, np.int64)
+    worker[layout.W_THREAD // 8] = threading.get_native_id()
+    return queue, worker
 
 
 def _addresses(*structures: np.ndarray) -> tuple[int, ...]:

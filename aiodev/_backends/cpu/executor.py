@@ -41,8 +41,10 @@ NICE = 5
 
 def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
     """A worker's thread."""
+    thread = threading.get_native_id()
+    words_at(worker, layout.WORKER_BYTES // 8)[layout.W_THREAD // 8] = thread
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
     work(device, worker)
 
 

@@ -20,7 +20,6 @@ from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.intrinsics import (
     compare_exchange,
     get,
-    gettid,
     load,
     now,
     on_stack,
@@ -40,11 +39,6 @@ LASTED = 4
 SET = 128
 
 if MOVES:
-
-    @inner
-    def introduce(worker):
-        """Note which thread is the worker's: this one."""
-        put(worker + W_THREAD, gettid())
 
     @inner
     def note_core(queue, worker):
@@ -104,12 +98,8 @@ if MOVES:
 else:
 
     @inner
-    def introduce(worker):
-        """Nothing: a thread cannot tell its core."""
-
-    @inner
     def note_core(queue, worker):
-        """Nothing."""
+        """Nothing: a thread cannot tell its core."""
 
     @inner
     def step_aside(queue, worker):

@@ -42,7 +42,7 @@ from aiodev._backends.cpu.layout import (
     W_NEXT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
-from aiodev._backends.cpu.native.cores import introduce, step_aside
+from aiodev._backends.cpu.native.cores import step_aside
 from aiodev._backends.cpu.native.faults import covering_fault, open_fault
 from aiodev._backends.cpu.native.intrinsics import (
     exchange,
@@ -192,7 +192,6 @@ def drain(device, worker, queue):
 @exported(types.void(int64, int64), nogil=True)
 def work(device, worker):
     """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
-    introduce(worker)
     while True:
         found = find_work(device, worker)
         if found == 0:
