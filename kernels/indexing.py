@@ -17,6 +17,8 @@ __all__ = ["put", "scatter_add", "take", "take_along_axis"]
 Operand = aiodev.Array | complex
 
 _MODES = {"raise": bodies.RAISE, "wrap": bodies.WRAP, "clip": bodies.CLIP}
+#: Taking by one launch, under (name, axis, mode).
+_launches = aiodev.LaunchCache(2)
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
 #: Elements that are added side by side, at least: fewer are not worth going through all indices again.
@@ -55,6 +57,10 @@ def take(
                [1, 2],
                [5, 6]])
     """
+    key, operands = ("take", axis, mode), (x, indices)
+    found = _launches.repeat(key, x, indices, out)
+    if found is not None:
+        return found
     x, indices, at = _prepare("take", x, indices, axis)
     shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
     result = checked_out("take", out, shape, x.dtype, x.device)
@@ -64,14 +70,18 @@ def take(
     flat = indices.reshape(indices.size)
     source, target = _middle(x, at), result if has_no_gaps(result) else aiodev.empty_like(result)
     outer, _, inner = source.shape
-    stream, code = aiodev.current_stream(result.device), _mode("take", mode)
+    code = _mode("take", mode)
+    numbers: tuple[int, ...]
     if outer == inner == 1:
-        bodies.take_elements[flat.size, stream](code, source[0, :, 0], flat, target.reshape(flat.size))
+        kernel, count, numbers = bodies.take_elements, flat.size, (code,)
+        arrays = source[0, :, 0], flat, target.reshape(flat.size)
     else:
         blocks = -(-inner // bodies.BLOCK)
         group = max(1, _PIECE // inner)
-        seen = target.reshape(outer, flat.size, inner)
-        bodies.take_items[-(-outer * flat.size // group) * blocks, stream](group, blocks, code, source, flat, seen)
+        kernel, count, numbers = bodies.take_items, -(-outer * flat.size // group) * blocks, (group, blocks, code)
+        arrays = source, flat, target.reshape(outer, flat.size, inner)
+    takes = *(None for _ in numbers), 0, 1, 2
+    _launches.launch(key, operands, result, kernel, count, (*numbers, *arrays), takes, made=out is None)
     if target is not result:
         result.copy_from(target)
     return result
@@ -101,6 +111,10 @@ def take_along_axis(
         array([[3],
                [6]])
     """
+    key, operands = ("take_along_axis", axis, mode), (x, indices)
+    found = _launches.repeat(key, x, indices, out)
+    if found is not None:
+        return found
     x, indices, at = _prepare("take_along_axis", x, indices, axis)
     if x.ndim != indices.ndim:
         raise ValueError(f"take_along_axis: x has {x.ndim} dimensions, indices {indices.ndim}; expected as many")
@@ -113,12 +127,13 @@ def take_along_axis(
     source = _middle(repeated(x, (*shape[:at], x.shape[at], *shape[at + 1 :])), at)
     where = _middle(repeated(indices, shape), at)
     target = result if has_no_gaps(result) else aiodev.empty_like(result)
-    seen, code = _middle(target, at), _mode("take_along_axis", mode)
-    stream = aiodev.current_stream(result.device)
+    seen, code, kernel = _middle(target, at), _mode("take_along_axis", mode), bodies.take_along_middle
+    lengths: tuple[int, ...] = seen.shape
+    arrays = source, where, seen
     if seen.shape[2] == 1:
-        bodies.take_along_last[seen.shape[:2], stream](code, source[..., 0], where[..., 0], seen[..., 0])
-    else:
-        bodies.take_along_middle[seen.shape, stream](code, source, where, seen)
+        kernel, lengths = bodies.take_along_last, seen.shape[:2]
+        arrays = source[..., 0], where[..., 0], seen[..., 0]
+    _launches.launch(key, operands, result, kernel, lengths, (code, *arrays), (None, 0, 1, 2), made=out is None)
     if target is not result:
         result.copy_from(target)
     return result

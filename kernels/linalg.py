@@ -10,12 +10,15 @@ import numpy as np
 import aiodev
 from aiodev.kernels import norms
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps
+from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
+from aiodev.kernels.teams import has_teams
 
 __all__ = ["matmul", "matrix_norm", "matrix_transpose", "norm", "tensordot", "vecdot", "vector_norm"]
 
 Axes = int | tuple[int, ...] | None
+#: Norms of vectors of one block, under (axis, keepdims, order).
+_launches = aiodev.LaunchCache(1)
 
 
 def norm(
@@ -79,7 +82,11 @@ def vector_norm(
         >>> aiodev.kernels.linalg.vector_norm(x, axis=1, ord=1).numpy_blocking()
         array([ 7., 12.])
     """
-    (x,) = arrays_of("vector_norm", x=x)
+    key = axis, keepdims, ord, type(ord)
+    known = _launches.repeat(key, x, out)
+    if known is not None:
+        return known
+    array_of("vector_norm", x)
     if x.dtype.kind in "biu":
         x = astype(x, np.float64)
     given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
@@ -96,14 +103,17 @@ def vector_norm(
     dtype = np.empty(0, x.dtype).real.dtype
     result = checked_out("vector_norm", out, shown, dtype, x.device)
     if rows:
-        stream = aiodev.current_stream(result.device)
         blocks, first, second = norms.shares_of(rows, length, x.device)
-        parts = aiodev.empty((rows, blocks), dtype, x.device)
         power = dtype.type(ord)
         flat = x.transpose(*kept, *axes).reshape(rows, length)
-        norms.norm_blocks[first, stream](blocks, mode, power, flat, parts)
         found = result.reshape(rows) if has_no_gaps(result) else aiodev.empty(rows, dtype, x.device)
-        norms.norm_rows[second, stream](mode, power, parts, found)
+        if blocks == 1 and not has_teams(x.device):
+            args, takes = (mode, power, flat, found), (None, None, 0, 1)
+            _launches.launch(key, (x,), result, norms.norm_short, rows, args, takes, made=out is None)
+        else:
+            stream, parts = aiodev.current_stream(result.device), aiodev.empty((rows, blocks), dtype, x.device)
+            norms.norm_blocks[first, stream](blocks, mode, power, flat, parts)
+            norms.norm_rows[second, stream](mode, power, parts, found)
         if not has_no_gaps(result):
             result.copy_from(found.reshape(shown))
     return result

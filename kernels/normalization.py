@@ -18,6 +18,8 @@ __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
 _PIECE = 1 << 13
 #: Columns that are worked on side by side, at least: what a processor fetches at once, and some of its vectors.
 _WIDTH = 64
+#: Elements of a matrix whose columns are normalised where they are: copies would take longer.
+_FEW = 1 << 12
 #: By one launch: of an array and two arrays of factors or None, under (name, axis, and for norms eps).
 _launches = aiodev.LaunchCache(3)
 _repeat = _launches.repeat
@@ -172,7 +174,8 @@ def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, lo
     else:
         shape = x.size // (length * inner), length, inner
         moved = _Moved(result)
-        _softmax_columns(packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
+        call = _Call(key, (given, None, None), result, out is None)
+        _softmax_columns(call, packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
     moved.finish()
     return result
 
@@ -188,13 +191,13 @@ def _softmax_blocks(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None
     bodies.softmax_of_blocks[rows * blocks, stream](blocks, logarithm, x, out, tops, whole)
 
 
-def _softmax_columns(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
-    stream = aiodev.current_stream(out.device)
+def _softmax_columns(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
     outer, length, inner = x.shape
     width = min(inner, max(_WIDTH, _PIECE // length))
     chunks = -(-inner // width)
     tops, sums = (aiodev.empty((outer, inner), dtype, x.device) for dtype in (x.dtype, np.float64))
-    bodies.softmax_columns[outer * chunks, stream](chunks, width, logarithm, x, out, tops, sums)
+    args, takes = (chunks, width, logarithm, x, out, tops, sums), (None, None, None, 0, 3, -1, -1)
+    call.launch(bodies.softmax_columns, outer * chunks, args, takes)
 
 
 # Rows
@@ -214,7 +217,8 @@ def _over_rows(
     source, target, moved = _rows(x, at, call.out)
     rows, length = source.shape
     group = max(1, _PIECE // length)
-    args, takes = (group, number, source, *factors, target), (None, None, *range(1 + len(factors)), 3)
+    taken = (place if call.operands[place] is not None else None for place in range(1, 1 + len(factors)))
+    args, takes = (group, number, source, *factors, target), (None, None, 0, *taken, 3)
     call.launch(kernel, -(-rows // group), args, takes)
     moved.finish()
 
@@ -224,9 +228,11 @@ class _Moved:
 
     __slots__ = ("packed", "wanted")
 
-    def __init__(self, wanted: aiodev.Array) -> None:
+    def __init__(self, wanted: aiodev.Array, used: aiodev.Array | None = None) -> None:
         self.wanted = wanted
-        self.packed = wanted if has_no_gaps(wanted) else aiodev.empty_like(wanted)
+        if used is None:
+            used = wanted if has_no_gaps(wanted) else aiodev.empty_like(wanted)
+        self.packed = used
 
     def finish(self) -> None:
         """Have the wanted one filled."""
@@ -235,7 +241,9 @@ class _Moved:
 
 
 def _rows(x: aiodev.Array, at: int, out: aiodev.Array) -> tuple[aiodev.Array, aiodev.Array, _Moved]:
-    """An array and its result as matrices without gaps, whose rows run along the axis ``at``."""
+    """An array and its result as matrices without gaps, whose rows run along the axis ``at``; a few columns as they are."""
+    if at == 0 and x.ndim == 2 and x.size <= _FEW:
+        return x.T, out.T, _Moved(out, out)
     if at != x.ndim - 1:
         order = [*(a for a in range(x.ndim) if a != at), at]
         x, out = x.transpose(*order), out.transpose(*order)

@@ -21,7 +21,19 @@ from aiodev.kernels.teams import (
 )
 from aiodev.lang import team_array, team_barrier, team_rank
 
-__all__ = ["BLOCK", "COUNT", "MAXIMUM", "MINIMUM", "POWER", "SQUARES", "SUM", "norm_blocks", "norm_rows", "shares_of"]
+__all__ = [
+    "BLOCK",
+    "COUNT",
+    "MAXIMUM",
+    "MINIMUM",
+    "POWER",
+    "SQUARES",
+    "SUM",
+    "norm_blocks",
+    "norm_rows",
+    "norm_short",
+    "shares_of",
+]
 
 #: Elements that are summed in one go.
 BLOCK = 4096
@@ -72,13 +84,9 @@ def size_of(key: Any, is_least: bool) -> Any:
     return np.uint64(_INFINITY - key if is_least else key).view(np.float64)
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"})
-def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) -> None:
-    """What one block of a row gives."""
-    row, block = i // blocks, i % blocks
-    values = x[row, block * BLOCK : min(x.shape[1], (block + 1) * BLOCK)]
-    zero = total = out.dtype.type(0)
-    largest = np.uint64(0)
+def gathered(values: Any, mode: int, power: Any, zero: Any, one: Any) -> Any:
+    """What is gathered of some elements, not yet of the result's type."""
+    total, largest = zero, np.uint64(0)
     if mode == SUM:
         total = add_sizes(values, zero)
     elif mode == SQUARES:
@@ -86,10 +94,32 @@ def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) ->
     elif mode == POWER:
         total = add_powers(values, power, zero)
     elif mode == COUNT:
-        total = add_ones(values, out.dtype.type(1), zero)
+        total = add_ones(values, one, zero)
     else:
         largest = largest_key(values, mode == MINIMUM, largest)
-    out[row, block] = size_of(largest, mode == MINIMUM) if mode in (MAXIMUM, MINIMUM) else total
+    return size_of(largest, mode == MINIMUM) if mode in (MAXIMUM, MINIMUM) else total
+
+
+def finished(total: Any, mode: int, power: Any) -> Any:
+    """The norm."""
+    if mode == SQUARES:
+        return math.sqrt(total)
+    return total ** (1 / power) if mode == POWER else total
+
+
+@aiodev.kernel(fastmath={"reassoc", "contract"})
+def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) -> None:
+    """What one block of a row gives."""
+    row, block = i // blocks, i % blocks
+    values = x[row, block * BLOCK : min(x.shape[1], (block + 1) * BLOCK)]
+    out[row, block] = gathered(values, mode, power, out.dtype.type(0), out.dtype.type(1))
+
+
+@aiodev.kernel(fastmath={"reassoc", "contract"})
+def norm_short(i: int, mode: int, power: Any, x: Any, out: Any) -> None:
+    """The norm of a row that is one block; not by teams."""
+    total = gathered(x[i], mode, power, out.dtype.type(0), out.dtype.type(1))
+    out[i] = finished(out.dtype.type(total), mode, power)
 
 
 @aiodev.kernel
@@ -104,11 +134,7 @@ def norm_rows(i: int, mode: int, power: Any, parts: Any, out: Any) -> None:
             total = value if value < total or value != value else total
         else:
             total += value
-    if mode == SQUARES:
-        total = math.sqrt(total)
-    elif mode == POWER:
-        total = total ** (1 / power)
-    out[i] = total
+    out[i] = finished(total, mode, power)
 
 
 def combined(mode: int, a: Any, b: Any) -> Any:

@@ -83,6 +83,7 @@ class Spread(NamedTuple):
     rows: aiodev.Kernel  #: (i, x, length, identity, number, out): rows to results, the mean and then the distances
     blocks: aiodev.Kernel  #: (i, blocks, x, length, means, parts): blocks of rows to parts
     columns: aiodev.Kernel  #: (i, slabs, strips, x, length, inner, means, parts): slabs of rows, side by side, to parts
+    whole_columns: aiodev.Kernel  #: (i, x, length, inner, identity, number, out): columns to results, one each; not by teams
 
 
 class Places(NamedTuple):
@@ -95,6 +96,7 @@ class Places(NamedTuple):
         aiodev.Kernel
     )  #: (i, slabs, strips, x, length, inner, parts, places): slabs of rows, side by side, to parts
     strips: aiodev.Kernel  #: (i, strips, parts, places, slabs, inner, out): parts of columns to places
+    whole_columns: aiodev.Kernel  #: (i, x, length, inner, out): columns to places, one each; not by teams
 
 
 def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity: Any) -> Kernels:
@@ -235,7 +237,15 @@ def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
                 difference = load(row[j]) - mean[j]
                 totals[j] += difference.real * difference.real + difference.imag * difference.imag
 
-    found = Spread(*(named_kernel(name, body) for body in (rows, blocks, columns)))
+    def whole_columns(i, x, length, inner, identity, number, out):
+        if inner <= 0:  # never; so dividing cannot raise
+            return
+        start, end = i // inner * length * inner + i % inner, (i // inner + 1) * length * inner
+        column = x[start:end:inner]
+        mean = np.divide(total_of(column, identity), np.float64(length))
+        store(out, i, finish(squares_of(column, mean), number))
+
+    found = Spread(*(named_kernel(name, body) for body in (rows, blocks, columns, whole_columns)))
     teams.add_spread_teams(found, load, finish, identity)
     return found
 
@@ -317,7 +327,19 @@ def make_places(name: str, load: Plain, key: Any) -> Places:
         for j in range(best.size):
             results[j] = place[j]
 
-    found = Places(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips)))
+    def whole_columns(i, x, length, inner, out):
+        if inner <= 0:  # never; so dividing cannot raise
+            return
+        start, end = i // inner * length * inner + i % inner, (i // inner + 1) * length * inner
+        column = x[start:end:inner]
+        best, place = load(column[0]), 0
+        for k in range(column.size):
+            value = load(column[k])
+            if value > best:
+                best, place = value, k
+        store(out, i, place)
+
+    found = Places(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips, whole_columns)))
     teams.add_place_teams(found, load, key)
     return found
 

@@ -229,11 +229,15 @@ def measure_spread(
     launch = _Launch(name, x, way, plan.result, out)
     flat, stream, kernels = launch.x, launch.stream, plan.kernels
     _, outer, length, inner, _ = way
-    shares = _shares(way, has_teams(x.device))
+    teams = has_teams(x.device)
+    shares = _shares(way, teams)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     freedom = float(max(length - correction, 0))
     if inner == 1 and blocks == 1:
         launch.submit(key, kernels.rows, shares.rows, length, plan.mean.identity, freedom)
+        return launch.finish()
+    if inner > 1 and shares.columns and not teams:
+        launch.submit(key, kernels.whole_columns, shares.columns, length, inner, plan.mean.identity, freedom)
         return launch.finish()
     means = aiodev.empty(outer * inner, plan.mean.result, x.device)
     _combine(plan.mean, flat, way, means, stream)
@@ -265,9 +269,12 @@ def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out
     launch = _Launch(name, x, way, _PLACE, out)
     flat, stream = launch.x, launch.stream
     _, outer, length, inner, _ = way
-    shares = _shares(way, has_teams(x.device))
+    teams = has_teams(x.device)
+    shares = _shares(way, teams)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
-    if inner > 1:
+    if inner > 1 and shares.columns and not teams:
+        launch.submit(key, kernels.whole_columns, shares.columns, length, inner)
+    elif inner > 1:
         parts, places = (aiodev.empty(outer * slabs * inner, dtype, x.device) for dtype in (plan.key, _PLACE))
         kernels.columns[outer * slabs * strips, stream](slabs, strips, flat, length, inner, parts, places)
         kernels.strips[outer * strips, stream](strips, parts, places, slabs, inner, launch.out)

@@ -170,7 +170,7 @@ def add_spread_teams(kernels: Any, load: Plain, finish: Plain, identity: Any) ->
         if lane == 0 and column < inner:
             parts[(outer * slabs + slab) * inner + column] = total
 
-    _add(kernels, (rows, blocks, columns))
+    _add(kernels[:3], (rows, blocks, columns))
 
 
 def add_place_teams(kernels: Any, load: Plain, key: Any) -> None:
@@ -256,7 +256,7 @@ def add_place_teams(kernels: Any, load: Plain, key: Any) -> None:
         if lane == 0 and column < inner:
             out[outer * inner + column] = place
 
-    _add(kernels, (rows, blocks, parts, columns, strips))
+    _add(kernels[:5], (rows, blocks, parts, columns, strips))
 
 
 def _add(kernels: tuple[aiodev.Kernel, ...], bodies: tuple[Plain, ...]) -> None:

@@ -62,6 +62,16 @@ _CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda x, out: kernels.var(x, axis=-1, correction=1, out=out),
         lambda x: x.var(axis=-1, ddof=1),
     ),
+    "places in columns": (lambda x, out: kernels.argmin(x, axis=0, out=out), lambda x: x.argmin(axis=0)),
+    "var of columns": (lambda x, out: kernels.var(x, axis=0, out=out), lambda x: x.var(axis=0)),
+    "norms of columns": (
+        lambda x, out: kernels.linalg.vector_norm(x, axis=0, ord=1, out=out),
+        lambda x: np.linalg.norm(x, axis=0, ord=1),
+    ),
+    "layer norm of columns": (
+        lambda x, out: kernels.layer_norm(x, axis=0, eps=0.5, out=out),
+        lambda x: (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 0.5),
+    ),
     "softmax": (lambda x, out: kernels.softmax(x, out=out), lambda x: _softmax(x, -1)),
     "softmax of columns": (lambda x, out: kernels.softmax(x, axis=0, out=out), lambda x: _softmax(x, 0)),
     "square": (lambda x, out: kernels.matmul(x, x, out=out), lambda x: x @ x),
@@ -216,6 +226,49 @@ def test_histograms_again_and_again() -> None:
     for _ in range(3):
         with pytest.raises(ValueError, match="ascending order"):
             kernels.histogram(on_device(host), 10, range=(2, 1))
+
+
+def test_taking_again_and_again() -> None:
+    """Elements, slices, and elements along an axis; by other indices each time, which may be out of bounds."""
+    rng = np.random.default_rng(9)
+    for turn in range(4):
+        host = rng.normal(size=(6, 5))
+        x, line = on_device(host), on_device(host.reshape(-1))
+        for count in (7, 1):
+            places = rng.integers(-5, 5, count)
+            where, out = on_device(places), aiodev.empty((6, count), "f8", "cpu")
+            assert np.array_equal(kernels.take(line, where).numpy_blocking(), host.reshape(-1)[places])
+            assert np.array_equal(kernels.take(x, where, axis=0).numpy_blocking(), host.take(places, 0))
+            assert kernels.take(x, where, axis=1, mode="wrap", out=out) is out
+            assert np.array_equal(out.numpy_blocking(), host.take(places, 1, mode="wrap"))
+            assert np.array_equal(kernels.take(x.T, where, axis=0).numpy_blocking(), host.T.take(places, 0))
+        order = np.argsort(host, axis=turn % 2)
+        found = kernels.take_along_axis(x, on_device(order), axis=turn % 2)
+        assert np.array_equal(found.numpy_blocking(), np.sort(host, axis=turn % 2))
+        row = np.sort(host[0])
+        assert np.array_equal(kernels.searchsorted(on_device(row), x).numpy_blocking(), np.searchsorted(row, host))
+        outside = on_device(np.array([0, 30]))
+        stream = aiodev.Stream("cpu")
+        stream.wait_stream(aiodev.current_stream("cpu"))
+        with stream:
+            kernels.take(line, outside)
+        with pytest.raises(aiodev.KernelError, match="out of bounds"):
+            stream.synchronize_blocking()
+        with pytest.raises(TypeError, match="integers as indices"):
+            kernels.take(line, line)
+
+
+def test_factors_that_are_not_given_are_none() -> None:
+    """A weight without a bias, of arrays with gaps too."""
+    rng = np.random.default_rng(10)
+    for _ in range(4):
+        host, weight = rng.normal(size=(3, 4)), rng.normal(size=4)
+        normal = (host - host.mean(-1, keepdims=True)) / np.sqrt(host.var(-1, keepdims=True) + 1e-5)
+        for factor in (on_device(weight), on_device(np.repeat(weight, 2))[::2]):
+            found = kernels.layer_norm(on_device(host), factor)
+            np.testing.assert_allclose(found.numpy_blocking(), normal * weight, rtol=1e-5)
+            found = kernels.layer_norm(on_device(host), None, factor)
+            np.testing.assert_allclose(found.numpy_blocking(), normal + weight, rtol=1e-5)
 
 
 def test_in_place_again_and_again() -> None:
