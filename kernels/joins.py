@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, packed
+from aiodev.kernels.moves import fixed, join, move, repeat_join, repeat_move
+from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, packed
 from aiodev.kernels.views import Axes, broadcast_to, expand_dims
 
 __all__ = ["concat", "pad", "repeat", "roll", "stack", "tile"]
 
+HostArray = np.ndarray[Any, Any]
 _MODES = {"constant": 0, "edge": 1, "reflect": 2, "symmetric": 3, "wrap": 4}
 
 
@@ -31,7 +34,11 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
         >>> aiodev.kernels.concat([x, x]).numpy_blocking()
         array([0, 1, 2, 0, 1, 2])
     """
-    found = _several("concat", arrays)
+    key = "concat", axis
+    known = repeat_join(key, arrays, out)
+    if known is not None:
+        return known
+    given = found = _several("concat", arrays)
     if axis is None:
         found, axis = [x.reshape(x.size) for x in found], 0
     first = found[0]
@@ -45,6 +52,8 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
             )
     shape = (*first.shape[:at], sum(x.shape[at] for x in found), *first.shape[at + 1 :])
     result = checked_out("concat", out, shape, np.result_type(*(x.dtype for x in found)), first.device)
+    if join(key, given, result, out is None, lambda parts: np.concatenate(parts, key[1])):
+        return result
     begin = 0
     for x in found:
         end = begin + x.shape[at]
@@ -67,10 +76,20 @@ def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array
                [1, 1],
                [2, 2]])
     """
+    key = "stack", axis
+    known = repeat_join(key, arrays, out)
+    if known is not None:
+        return known
     found = _several("stack", arrays)
     if any(x.shape != found[0].shape for x in found):
         raise ValueError(f"stack: expected one shape, got {', '.join(str(x.shape) for x in found)}")
-    return concat([expand_dims(x, axis=axis) for x in found], axis=axis, out=out)
+    views = [expand_dims(x, axis=axis) for x in found]
+    shape = list(views[0].shape)
+    shape[axis] = len(views)
+    result = checked_out("stack", out, tuple(shape), np.result_type(*(x.dtype for x in found)), found[0].device)
+    if join(key, found, result, out is None, lambda parts: np.stack(parts, axis)):
+        return result
+    return concat(views, axis=axis, out=result)
 
 
 def roll(
@@ -91,9 +110,15 @@ def roll(
         >>> aiodev.kernels.roll(x, 1).numpy_blocking()
         array([2, 0, 1])
     """
-    (x,) = arrays_of("roll", x=x)
+    key = "roll", fixed(shift), fixed(axis)
+    known = repeat_move(key, x, 0, out)
+    if known is not None:
+        return known
+    array_of("roll", x)
     if axis is None:
         result = checked_out("roll", out, x.shape, x.dtype, x.device)
+        if move(key, x, 0, result, out is None, lambda places: np.roll(places, shift)):
+            return result
         rolled = roll(x.reshape(x.size), shift if isinstance(shift, int) else sum(shift), axis=0)
         result.copy_from(rolled.reshape(x.shape))
         return result
@@ -105,7 +130,7 @@ def roll(
     for a, s in zip(axes, shifts, strict=True):
         total[checked_axis("roll", a, x.ndim)] += s
     result = checked_out("roll", out, x.shape, x.dtype, x.device)
-    if x.size:
+    if x.size and not move(key, x, 0, result, out is None, lambda places: np.roll(places, shifts, axes)):
         for parts in product(*(_halves(n, s % n) for n, s in zip(x.shape, total, strict=True))):
             result[tuple(to for to, _ in parts)].copy_from(x[tuple(fro for _, fro in parts)])
     return result
@@ -128,12 +153,17 @@ def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiod
         >>> aiodev.kernels.repeat(x, 2).numpy_blocking()
         array([0, 0, 1, 1, 2, 2])
     """
-    (x,) = arrays_of("repeat", x=x)
+    key = "repeat", repeats, axis
+    known = repeat_move(key, x, 0, None)
+    if known is not None:
+        return known
+    array_of("repeat", x)
     seen = x.reshape(x.size) if axis is None else x
     at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
     lengths = (*seen.shape[: at + 1], repeats, *seen.shape[at + 1 :])
     wide = broadcast_to(expand_dims(seen, axis=at + 1), lengths)
-    return _copied(wide).reshape(*seen.shape[:at], seen.shape[at] * repeats, *seen.shape[at + 1 :])
+    shape = *seen.shape[:at], seen.shape[at] * repeats, *seen.shape[at + 1 :]
+    return _copied(key, x, wide, shape, lambda places: np.repeat(places, repeats, axis))
 
 
 def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
@@ -145,19 +175,31 @@ def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
         >>> aiodev.kernels.tile(x, 2).numpy_blocking()
         array([0, 1, 2, 0, 1, 2])
     """
-    (x,) = arrays_of("tile", x=x)
+    key = "tile", fixed(repetitions)
+    known = repeat_move(key, x, 0, None)
+    if known is not None:
+        return known
+    array_of("tile", x)
     times = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     times = (1,) * (x.ndim - len(times)) + times
     seen = x[(None,) * (len(times) - x.ndim)]
     lengths = [n for pair in zip(times, seen.shape, strict=True) for n in pair]
     wide = broadcast_to(seen[tuple(i for _ in times for i in (None, slice(None)))], lengths)
-    return _copied(wide).reshape([t * n for t, n in zip(times, seen.shape, strict=True)])
+    shape = tuple(t * n for t, n in zip(times, seen.shape, strict=True))
+    return _copied(key, x, wide, shape, lambda places: np.tile(places, times))
 
 
-def _copied(x: aiodev.Array) -> aiodev.Array:
-    result = aiodev.empty_like(x)
-    if x.size:
-        result.copy_from(x)
+def _copied(
+    key: tuple[Any, ...],
+    x: aiodev.Array,
+    wide: aiodev.Array,
+    shape: tuple[int, ...],
+    places: Callable[[HostArray], HostArray],
+) -> aiodev.Array:
+    """The elements of a view of ``x`` in another shape; ``places`` are those of the elements in it."""
+    result = aiodev.empty(shape, x.dtype, x.device)
+    if result.size and not move(key, x, 0, result, True, places):
+        result.reshape(wide.shape).copy_from(wide)
     return result
 
 
@@ -222,7 +264,11 @@ def pad(
         >>> aiodev.kernels.pad(x, (1, 2), "edge").numpy_blocking()
         array([0, 0, 1, 2, 2, 2])
     """
-    (x,) = arrays_of("pad", x=x)
+    key = "pad", fixed(width), mode
+    known = repeat_move(key, x, constant_values, out)
+    if known is not None:
+        return known
+    array_of("pad", x)
     if mode not in _MODES:
         raise ValueError(f"pad: mode={mode!r}: expected one of {', '.join(map(repr, _MODES))}")
     widths = _widths(width, x.ndim)
@@ -233,6 +279,10 @@ def pad(
     for axis, (n, pair) in enumerate(zip(x.shape, widths, strict=True)):
         if not n and any(pair) and mode != "constant":
             raise ValueError(f"pad: mode={mode!r}: axis {axis} has no elements to repeat")
+    options: dict[str, Any] = {"constant_values": -1} if mode == "constant" else {}
+    extended: Any = functools.partial(np.pad, pad_width=widths, mode=mode, **options)
+    if move(key, x, constant_values, result, out is None, extended):
+        return result
     target = packed(result)
     middle = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
     if x.size:

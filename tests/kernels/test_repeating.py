@@ -302,3 +302,43 @@ def test_running_totals_of_all_kinds() -> None:
             assert products.shape[axis] == shape[axis] + 1
             if ones is not None:
                 assert np.array_equal(products, np.concatenate([ones, np.cumprod(host, axis)], axis))
+
+
+def test_moving_elements_again_and_again() -> None:
+    """Arrays joined, rolled, repeated, extended, each call by what it is asked for; a zero to fill with keeps its sign."""
+    rng = np.random.default_rng(11)
+    for turn in range(4):
+        host, whole = rng.normal(size=(4, 5)), rng.integers(0, 9, (4, 5))
+        x, y = on_device(host), on_device(whole)
+        fill = [0.0, -0.0, np.nan, 7][turn]
+        filled = np.pad(host, 1, constant_values=fill)
+        joined, frame = aiodev.empty((8, 5), "f8", "cpu"), aiodev.zeros((9, 6), "f8", "cpu")
+        pairs: list[tuple[aiodev.Array, HostArray]] = [
+            (kernels.concat([x, y]), np.concatenate([host, whole])),
+            (kernels.concat([y, x]), np.concatenate([whole, host])),
+            (kernels.concat([x, x], out=joined), np.concatenate([host, host])),
+            (kernels.concat([x, x], out=frame[1:, 1:]), np.concatenate([host, host])),
+            (kernels.concat([x, y, x], axis=1), np.concatenate([host, whole, host], 1)),
+            (kernels.concat((x, y), axis=None), np.concatenate([host, whole], None)),
+            (kernels.concat(array for array in (x, y)), np.concatenate([host, whole])),  # type: ignore[arg-type]
+            (kernels.concat([x] * 5), np.concatenate([host] * 5)),
+            (kernels.stack([x, y], axis=-1), np.stack([host, whole], -1)),
+            (kernels.stack([x.T, x.T]), np.stack([host.T, host.T])),
+            (kernels.roll(x, 3 + turn % 2), np.roll(host, 3 + turn % 2)),
+            (kernels.roll(x, [1, 2], axis=[0, 1]), np.roll(host, (1, 2), (0, 1))),
+            (kernels.roll(x, 1, axis=1), np.roll(host, 1, 1)),
+            (kernels.repeat(x, 3), np.repeat(host, 3)),
+            (kernels.repeat(x[0], 3), np.repeat(host[0], 3)),
+            (kernels.tile(x, (2, 1, 3)), np.tile(host, (2, 1, 3))),
+            (kernels.pad(y, [(1, 2), (0, 3)], "reflect"), np.pad(whole, [(1, 2), (0, 3)], "reflect")),
+            (kernels.pad(x, 1, constant_values=fill), filled),
+        ]
+        for found, expected in pairs:
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found.numpy_blocking(), expected)
+        assert np.array_equal(np.signbit(pairs[-1][0].numpy_blocking()), np.signbit(filled))
+        assert pairs[2][0] is joined and not frame[0].numpy_blocking().any()
+        with pytest.raises(ValueError, match="only axis 1 may differ"):
+            kernels.concat([x, x.T], axis=1)
+        with pytest.raises(ValueError, match="mode='mean'"):
+            kernels.pad(x, 1, "mean")

@@ -1,0 +1,114 @@
+"""Few elements, put elsewhere: results that consist of elements of the arguments, by one launch.
+
+The launch goes by a table on the device of where each element of the result comes from. NumPy makes it, of the places in the
+arguments, when the launch is not known yet; so such a result is what NumPy's is. A table takes half as much memory as the
+result, so it is for few elements, for which copies piece by piece would cost Python tens of µs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.operands import has_no_gaps
+
+__all__ = ["fixed", "join", "move", "repeat_join", "repeat_move"]
+
+#: Elements of a result, and arrays that are joined.
+_FEW, _MOST_JOINED = 1 << 12, 4
+#: Launches with tables: no more than that many are kept alive.
+_MOST = 256
+#: Of an array and a number to fill with, under what the function was asked for; and of arrays, of which the last stands for
+#: those that are missing.
+_moves, _joins = aiodev.LaunchCache(2, _MOST), aiodev.LaunchCache(_MOST_JOINED, _MOST)
+#: ``repeat_move(key, x, value, out)``
+repeat_move = _moves.repeat
+HostArray = np.ndarray[Any, Any]
+
+
+@aiodev.kernel
+def take_or_fill(i: int, value: Any, places: Any, x: Any, out: Any) -> None:
+    """An element from its place, or the value if that is -1."""
+    place = places[i]
+    out[i] = x[place] if place >= 0 else value
+
+
+@aiodev.kernel
+def take_from_four(i: int, one: int, two: int, three: int, places: Any, a: Any, b: Any, c: Any, d: Any, out: Any) -> None:
+    """An element of four arrays whose places are numbered one after the other; so many are in one, two and three of them."""
+    place = places[i]
+    if place < one:
+        out[i] = a[place]
+    elif place < two:
+        out[i] = b[place - one]
+    elif place < three:
+        out[i] = c[place - two]
+    else:
+        out[i] = d[place - three]
+
+
+def fixed(value: Any) -> Any:
+    """The same, or if it is a sequence one that can be part of a key."""
+    if value.__class__ is int:
+        return value
+    if isinstance(value, np.ndarray):
+        return fixed(value.tolist())
+    return tuple(map(fixed, value)) if isinstance(value, list | tuple) else value
+
+
+def _are_few(size: int, *arrays: aiodev.Array) -> bool:
+    """Whether a result of ``size`` elements is made here of arrays, or written to them."""
+    return 0 < size <= _FEW and all(x.dtype != np.float16 and x.ndim > 0 for x in arrays)
+
+
+def move(
+    key: Any, x: aiodev.Array, value: Any, result: aiodev.Array, made: bool, places: Callable[[HostArray], HostArray]
+) -> bool:
+    """Fill the result; ``places`` makes of the places in ``x`` those for the result. False where it cannot be done here."""
+    if not _are_few(result.size, x) or not has_no_gaps(result):
+        return False
+    table = _table(places(np.arange(x.size, dtype=np.int32).reshape(x.shape)), result)
+    args = x.dtype.type(value), table, x.reshape(x.size), result.reshape(result.size)
+    _moves.launch(key, (x, value), result, take_or_fill, result.size, args, (1, None, 0, 2), made=made)
+    return True
+
+
+def repeat_join(key: Any, arrays: Sequence[aiodev.Array], out: aiodev.Array | None) -> aiodev.Array | None:
+    """What :func:`join` does, where it is known."""
+    if isinstance(arrays, list | tuple) and 0 < len(arrays) <= _MOST_JOINED:
+        return _joins.repeat((key, len(arrays)), *_four(arrays), out)
+    return None
+
+
+def join(
+    key: Any,
+    arrays: Sequence[aiodev.Array],
+    result: aiodev.Array,
+    made: bool,
+    places: Callable[[list[HostArray]], HostArray],
+) -> bool:
+    """The same of several arrays, if they are of one type."""
+    if len(arrays) > _MOST_JOINED or any(x.dtype != result.dtype for x in arrays):
+        return False
+    if not _are_few(result.size, *arrays) or not has_no_gaps(result):
+        return False
+    four, parts, ends = _four(arrays), [], [0]
+    for x in arrays:
+        parts.append(np.arange(ends[-1], ends[-1] + x.size, dtype=np.int32).reshape(x.shape))
+        ends.append(ends[-1] + x.size)
+    counts = (ends[1:] + ends[-1:] * _MOST_JOINED)[: _MOST_JOINED - 1]
+    args = *counts, _table(places(parts), result), *(x.reshape(x.size) for x in four), result.reshape(result.size)
+    takes = None, None, None, None, *range(_MOST_JOINED + 1)
+    _joins.launch((key, len(arrays)), four, result, take_from_four, result.size, args, takes, made=made)
+    return True
+
+
+def _four(arrays: Sequence[aiodev.Array]) -> tuple[aiodev.Array, ...]:
+    return *arrays, *(arrays[-1],) * (_MOST_JOINED - len(arrays))
+
+
+def _table(places: HostArray, result: aiodev.Array) -> aiodev.Array:
+    return aiodev.asarray(np.ascontiguousarray(places.reshape(-1)), device=result.device)
