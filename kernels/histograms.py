@@ -175,6 +175,7 @@ def _sample_histogram(dtype: Any) -> None:
     for bins in (2, [0.0, 1.0, 2.0]):
         histogram(x, bins)
         histogram(x, bins, weights=x, density=True)
+    histogram(aiodev.ones(_PIECE + 1, dtype=dtype), 2)
 
 
 register_sample("histogram", _sample_histogram)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from aiodev.kernels.reductions import sum_plan
 from aiodev.kernels.scan_bodies import make_scan
 from aiodev.kernels.scan_teams import pieces_and_teams
 from aiodev.kernels.teams import has_teams
+from aiodev.kernels.warming import register_sample
 
 __all__ = ["cumulative_prod", "cumulative_sum"]
 
@@ -163,3 +165,12 @@ def _submit(
         plan.kernels.blocks[rows * blocks, stream](blocks, x, length, plan.identity, parts)
         offsets[rows, stream](blocks, plan.identity, parts)
     run[count, stream](blocks, x, length, parts, exclusive, width, totals)
+
+
+def _sample_scan(function: Callable[..., aiodev.Array], length: int, dtype: Any) -> None:
+    function(aiodev.ones(length, dtype=dtype))
+
+
+for _function in (cumulative_sum, cumulative_prod):
+    for _length in (4, BLOCK + 1):  # at once, and by blocks
+        register_sample(_function.__name__, functools.partial(_sample_scan, _function, _length))
