@@ -11,6 +11,7 @@ import aiodev
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import checked_out, has_no_gaps
 from aiodev.kernels.reduction_elements import add
+from aiodev.kernels.steps import Step, StepCache
 from aiodev.kernels.teams import (
     TEAM_BITS,
     has_teams,
@@ -23,13 +24,16 @@ from aiodev.kernels.teams import (
     teams_for,
 )
 
-__all__ = ["dot"]
+__all__ = ["dot", "repeat_dot"]
 
 #: Products that are summed in one go. It bounds the error of single precision, and is some µs of work.
 BLOCK = 4096
 _gather = make_gather(add)
-#: Of vectors that are summed in one go, under (name, whether the first is conjugated).
-_launches = aiodev.LaunchCache(2)
+#: Elements of a vector up to which it is summed by one index, and vectors from which on each is, however long: a second launch
+#: takes as long as they do.
+_SHORT, _MANY = 1 << 17, 1 << 8
+#: Under (name, whether the first is conjugated).
+_known = StepCache()
 
 
 def sum_products(x1: Any, x2: Any, total: Any) -> Any:
@@ -44,6 +48,28 @@ def sum_conjugate_products(x1: Any, x2: Any, total: Any) -> Any:
     for k in range(min(x1.size, x2.size)):
         total += np.conj(x1[k]) * x2[k]
     return total
+
+
+@aiodev.kernel(fastmath={"reassoc", "contract"})
+def dot_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
+    """The dot product of a row, block after block."""
+    a, b = x1[i], x2[i]
+    total = out.dtype.type(0)
+    for lo in range(0, a.size, BLOCK):
+        hi = min(a.size, lo + BLOCK)
+        total += sum_products(a[lo:hi], b[lo:hi], out.dtype.type(0))
+    out[i, 0] = total
+
+
+@aiodev.kernel(fastmath={"reassoc", "contract"})
+def dot_conjugate_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
+    """The same, of the conjugate of the first."""
+    a, b = x1[i], x2[i]
+    total = out.dtype.type(0)
+    for lo in range(0, a.size, BLOCK):
+        hi = min(a.size, lo + BLOCK)
+        total += sum_conjugate_products(a[lo:hi], b[lo:hi], out.dtype.type(0))
+    out[i, 0] = total
 
 
 @aiodev.kernel(fastmath={"reassoc", "contract"})
@@ -121,9 +147,16 @@ on_teams(dot_conjugate_blocks, dot_conjugate_blocks_teams)
 on_teams(sum_blocks, sum_blocks_teams)
 
 
+def repeat_dot(
+    x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjugate: bool, name: str
+) -> aiodev.Array | None:
+    """Submit what has been submitted before for arrays of these layouts; None where that is not known."""
+    return _known.repeat((name, conjugate), x1, x2, out)
+
+
 def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjugate: bool, name: str) -> aiodev.Array:
     """Dot products along the last dimension; the others broadcast."""
-    found = _launches.repeat((name, conjugate), x1, x2, out)
+    found = repeat_dot(x1, x2, out, conjugate=conjugate, name=name)
     if found is not None:
         return found
     if x1.shape[-1] != x2.shape[-1]:
@@ -139,23 +172,30 @@ def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjuga
         return result
     length, rows = x1.shape[-1], math.prod(shape)
     left, right = (_rows(x, (*shape, length), dtype) for x in (x1, x2))
-    teams = has_teams(result.device)
-    blocks = pieces_of(rows, length) if teams else max(1, -(-length // BLOCK))
-    count = teams_for(rows, length) if teams and blocks == 1 else rows * blocks
-    kernel = dot_conjugate_blocks if conjugate and dtype.kind == "c" else dot_blocks
-    if blocks == 1 and has_no_gaps(result):
-        args, takes = (1, left, right, result.reshape(rows, 1)), (None, 0, 1, 2)
-        _launches.launch((name, conjugate), (x1, x2), result, kernel, count, args, takes, made=out is None)
+    target = result if has_no_gaps(result) else aiodev.empty(shape, dtype, result.device)
+    steps = _steps(left, right, target.reshape(rows, 1), conjugate=conjugate and dtype.kind == "c")
+    if target is result:
+        _known.submit((name, conjugate), (x1, x2), result, steps, (0, 1), made=out is None)
         return result
-    stream = aiodev.current_stream(result.device)
-    sums = aiodev.empty((rows, blocks), dtype, result.device)
-    kernel[count, stream](blocks, left, right, sums)
-    if blocks > 1:
-        whole = aiodev.empty((rows, 1), dtype, result.device)
-        sum_blocks[teams_for(rows, blocks) if teams else rows, stream](sums, whole)
-        sums = whole
-    result.copy_from(sums.reshape(shape))
+    for step in steps:
+        step.submit(aiodev.current_stream(result.device))
+    result.copy_from(target)
     return result
+
+
+def _steps(left: aiodev.Array, right: aiodev.Array, out: aiodev.Array, *, conjugate: bool) -> list[Step]:
+    """The launches, one or two."""
+    rows, length = left.shape
+    whole, blockwise = (dot_conjugate_rows, dot_conjugate_blocks) if conjugate else (dot_rows, dot_blocks)
+    teams = has_teams(out.device)
+    blocks = pieces_of(rows, length) if teams else -(-length // BLOCK)
+    if teams and blocks == 1:
+        return [Step(blockwise, teams_for(rows, length), (1, left, right, out))]
+    if not teams and (length <= _SHORT or rows >= _MANY):
+        return [Step(whole, rows, (left, right, out))]
+    sums = aiodev.empty((rows, blocks), out.dtype, out.device)
+    combining = teams_for(rows, blocks) if teams else rows
+    return [Step(blockwise, rows * blocks, (blocks, left, right, sums)), Step(sum_blocks, combining, (sums, out))]
 
 
 def _rows(x: aiodev.Array, shape: tuple[int, ...], dtype: Any) -> aiodev.Array:

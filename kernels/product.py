@@ -14,7 +14,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels import blas, cublas, product_vectors
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.dots import dot
+from aiodev.kernels.dots import dot, repeat_dot
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last
 from aiodev.kernels.product_bodies import (
     multiply_elements,
@@ -110,6 +110,9 @@ def vecdot(x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev
         >>> aiodev.kernels.vecdot(x, x).numpy_blocking()
         array([ 5., 25.])
     """
+    found = repeat_dot(x1, x2, out, conjugate=True, name="vecdot") if axis == -1 else None
+    if found is not None:
+        return found
     left, right = (move_last("vecdot", x, axis) for x in arrays_of("vecdot", x1=x1, x2=x2))
     return dot(left, right, out, conjugate=True, name="vecdot")
 

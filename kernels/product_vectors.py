@@ -1,18 +1,19 @@
 """Products of a large matrix with a vector: each element is read once, so memory decides, and all cores should read.
 
-Where rows are contiguous, a matrix times a vector is a dot product for each row, four at a time; a vector times a matrix is a
-sum of multiples of rows, in slabs of rows whose sums are added up afterwards. Either way memory is read in order. What is added
-up in which order follows from the shape alone.
+Where rows are contiguous, a matrix times a vector is a dot product for each row, four at a time, or of few rows one for each
+block of columns. A vector times a matrix is a sum of multiples of rows, in slabs of rows. Parts are added up afterwards. So
+memory is read in order, and what is added up in which order follows from the shape alone.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import aiodev
 from aiodev.kernels.operands import has_no_gaps, packed
+from aiodev.kernels.steps import Step, StepCache
 
 __all__ = ["repeat", "submit", "submit_one"]
 
@@ -20,12 +21,12 @@ __all__ = ["repeat", "submit", "submit_one"]
 _GROUP, _SLAB = 1 << 14, 1 << 6
 #: Columns of a slab, at most: as many sums stay in the first-level cache. And those whose sums are added up for one index.
 _STRIP, _SUMS = 1 << 12, 1 << 8
-#: Elements from which on it is worth sharing; rows that are shorter, or fewer, than this are for BLAS.
-_LEAST, _SHORT, _FEW = 1 << 18, 1 << 6, 1 << 3
+#: Elements from which on it is worth sharing; rows that are shorter than this are for BLAS.
+_LEAST, _SHORT = 1 << 18, 1 << 6
+#: Where there are fewer rows than this they are divided into blocks of so many columns.
+_FEW, _BLOCK = 1 << 6, 1 << 12
 _DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
-#: Products by one launch; and of those by two, the one that makes parts, for an array of results or None, and the one that adds
-#: them up.
-_launches, _firsts, _seconds = aiodev.LaunchCache(2), aiodev.LaunchCache(3), aiodev.LaunchCache(1)
+_known = StepCache()
 _REORDERED = frozenset({"reassoc", "contract"})
 
 
@@ -78,6 +79,16 @@ def multiply_rows(i: int, groups: int, group: int, step_a: int, step_b: int, a: 
 
 
 @aiodev.kernel(fastmath=_REORDERED)
+def multiply_blocks(i: int, blocks: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any) -> None:
+    """Some columns of few rows of matrices, times vectors."""
+    batch, block = i // blocks, i % blocks
+    x, y = a[batch * step_a], b[batch * step_b]
+    left, right = block * _BLOCK, min((block + 1) * _BLOCK, x.shape[1])
+    for row in range(x.shape[0]):
+        parts[batch, block, row] = dot_one(x[row, left:right], y[left:right])
+
+
+@aiodev.kernel(fastmath=_REORDERED)
 def multiply_slabs(
     i: int, slabs: int, strips: int, slab: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any
 ) -> None:
@@ -110,26 +121,9 @@ def sum_slabs(i: int, strips: int, parts: Any, out: Any) -> None:
             totals[k] += own[k]
 
 
-class _Step(NamedTuple):
-    """A launch; the last arguments are arrays."""
-
-    kernel: aiodev.Kernel
-    indices: int
-    args: tuple[Any, ...]
-
-    def takes(self, *operands: int | None) -> tuple[int | None, ...]:
-        """What a cache of launches is told: which operands the arrays are."""
-        return *(None for _ in self.args[len(operands) :]), *operands
-
-
 def repeat(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
     """Submit what a product of arrays of these layouts has submitted before; None where that is not known."""
-    found = _launches.repeat(None, x1, x2, out)
-    if found is None:
-        parts = _firsts.repeat(None, x1, x2, out, None)
-        if parts is not None:
-            found = _seconds.repeat((x1.ndim, x2.ndim), parts, out)
-    return found
+    return _known.repeat(None, x1, x2, out)
 
 
 def submit_one(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array, *, made: bool) -> bool:
@@ -146,14 +140,7 @@ def submit_one(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array, *, made: b
     steps = _steps(matrix[None], vector.reshape(1, vector.size), out.reshape(1, out.size))
     if not steps:
         return False
-    first, second = steps[0], steps[-1]
-    places = (1, 0) if turned else (0, 1)
-    if first is second:
-        _launches.launch(None, (x1, x2), out, *first, first.takes(*places, 2), made=made)
-        return True
-    parts = first.args[-1]
-    _firsts.launch(None, (x1, x2, None if made else out), parts, *first, first.takes(*places, 3), made=True)
-    _seconds.launch((x1.ndim, x2.ndim), (parts,), out, *second, second.takes(0, 1), made=made)
+    _known.submit(None, (x1, x2), out, steps, (1, 0) if turned else (0, 1), made=made)
     return True
 
 
@@ -169,13 +156,13 @@ def submit(stream: aiodev.Stream, matrix: aiodev.Array, vector: aiodev.Array, ou
     target = out if has_no_gaps(out) else aiodev.empty(out.shape, out.dtype, out.device)
     steps = _steps(matrix, packed(vector), target)
     for step in steps:
-        step.kernel[step.indices, stream](*step.args)
+        step.submit(stream)
     if steps and target is not out:
         out.copy_from(target)
     return bool(steps)
 
 
-def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> list[_Step]:
+def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> list[Step]:
     """The launches, one or two; none for what is better left to BLAS."""
     batch, length = out.shape
     by_rows = has_no_gaps(matrix)
@@ -183,16 +170,25 @@ def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> lis
     _, rows, columns = source.shape
     if out.dtype not in _DTYPES or rows * columns < _LEAST or columns < _SHORT or not has_no_gaps(source):
         return []
-    steps = int(matrix.shape[0] > 1), int(vector.shape[0] > 1)
+    arrays, steps = (source, vector), (int(matrix.shape[0] > 1), int(vector.shape[0] > 1))
+    if by_rows and rows < _FEW:
+        blocks = -(-columns // _BLOCK)
+        parts = aiodev.empty((batch, blocks, length), out.dtype, out.device)
+        return [Step(multiply_blocks, batch * blocks, (blocks, *steps, *arrays, parts)), _sum_of(parts, out)]
     if by_rows:
         group = max(4, _GROUP // columns // 4 * 4)
         groups = -(-rows // group)
-        args = groups, group, *steps, source, vector, out
-        return [_Step(multiply_rows, batch * groups, args)] if rows >= _FEW else []
+        return [Step(multiply_rows, batch * groups, (groups, group, *steps, *arrays, out))]
     slab = max(_SLAB, 4 * _GROUP // columns)
     slabs, strips = -(-rows // slab), -(-columns // _STRIP)
     whole = out.reshape(batch, 1, length)
     parts = whole if slabs == 1 else aiodev.empty((batch, slabs, length), out.dtype, out.device)
-    first = _Step(multiply_slabs, batch * slabs * strips, (slabs, strips, slab, *steps, source, vector, parts))
-    narrow = -(-length // _SUMS)
-    return [first] if slabs == 1 else [first, _Step(sum_slabs, batch * narrow, (narrow, parts, out))]
+    first = Step(multiply_slabs, batch * slabs * strips, (slabs, strips, slab, *steps, *arrays, parts))
+    return [first] if slabs == 1 else [first, _sum_of(parts, out)]
+
+
+def _sum_of(parts: aiodev.Array, out: aiodev.Array) -> Step:
+    """The launch that adds up parts."""
+    batch, length = out.shape
+    strips = -(-length // _SUMS)
+    return Step(sum_slabs, batch * strips, (strips, parts, out))
