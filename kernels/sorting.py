@@ -1,7 +1,8 @@
 """Sorting along an axis, stable, in the order of NumPy: NaN after everything else.
 
-Numbers are sorted digit by digit (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bytes of an element and,
-but for that, is the same for all data. It takes the memory of the keys twice, and that of the places where those are wanted.
+Numbers are sorted digit by digit (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bits by which they differ.
+Few long rows are split into buckets first, which all cores sort (:mod:`aiodev.kernels.sorting_splits`). It takes the memory of
+the keys twice, and that of the places where those are wanted.
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels import sorting_bodies as bodies, sorting_keys as keys_of
+from aiodev.kernels import (
+    sorting_bodies as bodies,
+    sorting_keys as keys_of,
+    sorting_splits as splits,
+    sorting_teams as teams,
+)
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps, move_last, packed
-from aiodev.kernels.sorting_bodies import BITS, COUNTERS, LANES, WIDE_BITS, Kernels
-from aiodev.kernels.sorting_teams import BYTES, SERIAL, STATES, cut_rows
+from aiodev.kernels.sorting_bodies import BITS, LANES, WIDE_BITS, Kernels
 from aiodev.kernels.teams import TEAM, has_teams
 
 __all__ = ["argsort", "sort"]
 
 DType = np.dtype[Any]
-#: The longest row that is sorted by one worker, at least, and times the cores. Several, which sort a row if there are few, wait
-#: for each other three times a pass; it takes many of them, or a long row, to make up for that.
-_LONG, _LONG_ALONE, _FEW = 1 << 15, 1 << 21, 8
+#: The longest row that is sorted by one worker, and how many of them there are at least.
+_LONG, _FEW = 1 << 17, 8
 #: Rows for which more counters are worth it: they have more keys than that, and their keys are in the caches.
 _WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
 #: Groups of rows: each sorts its rows one by one.
@@ -35,9 +39,14 @@ _launches = aiodev.LaunchCache(1)
 
 
 class _Plan(NamedTuple):
-    """How to sort one dtype."""
+    """How to sort one dtype.
+
+    Attributes:
+        functions: from elements to keys, to keys of which those of equal elements are equal, and from keys to elements.
+    """
 
     key: DType
+    functions: tuple[Any, Any, Any]
     kernels: Kernels
 
 
@@ -159,67 +168,77 @@ def _plan(dtype: DType, descending: bool) -> _Plan:
     if descending:
         to_key, to_place_key = keys_of.reversed_to(to_key, key.type), keys_of.reversed_to(to_place_key, key.type)
         from_key = keys_of.reversed_from(from_key, key.type)
-    return _Plan(key, bodies.make_kernels("sort", to_key, to_place_key, from_key, key.type))
+    functions = to_key, to_place_key, from_key
+    return _Plan(key, functions, bodies.make_kernels("sort", *functions, key.type))
+
+
+@functools.cache
+def _splits(dtype: DType, descending: bool) -> splits.SplitKernels:
+    plan = _plan(dtype, descending)
+    return splits.make_split_kernels("sort", *plan.functions, plan.key.type)
+
+
+@functools.cache
+def _teams(dtype: DType, descending: bool) -> teams.TeamKernels:
+    plan = _plan(dtype, descending)
+    return teams.make_team_kernels("sort", *plan.functions, plan.key.type)
 
 
 def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: aiodev.Array | None) -> aiodev.Array:
     """Sort to the array that is given, if it can be done there, or to another one, which is returned."""
     plan, moved = _plan(x.dtype, descending), move_last("sort", x, axis)
     result = _room_for(moved, x, x.dtype, given)
-    if result.size and has_teams(x.device):
-        _sort_by_teams(plan, packed(moved).reshape(x.size), result.reshape(x.size), x.shape[axis])
-    elif result.size:
-        work = _Work(plan, x.shape[axis], x.size // x.shape[axis], x.device)
-        flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+    if not result.size:
+        return _moved_back(result, axis)
+    length, rows = x.shape[axis], x.size // x.shape[axis]
+    flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+    if has_teams(x.device):
+        _sort_by_teams(plan, _teams(x.dtype, descending), flat, out, length)
+    elif length > _LONG and rows < _FEW:
+        split = _SplitWork(_splits(x.dtype, descending), plan.key, length, x.device)
+        for row in range(0, x.size, length):
+            split.sort(flat[row : row + length], out[row : row + length])
+    else:
+        work = _Work(plan, length, rows, x.device)
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
-        if not work.by_blocks:
-            call = _Call(key, x, given is None) if moved is x else None
-            work.sort_rows(plan.kernels.rows, flat, (keys, other), result, call)
-        for row in work.long_rows():
-            plan.kernels.encode[work.length, work.stream](flat[row], keys)
-            for p in range(work.passes):
-                work.count(p, keys, other)
-                plan.kernels.move[work.blocks, work.stream](*work.block_of(p), keys, other, work.state, work.counts)
-            plan.kernels.decode[work.blocks, work.stream](
-                *work.block_of(work.passes), keys, other, work.state, out[row]
-            )
+        call = _Call(key, x, given is None) if moved is x else None
+        work.sort_rows(plan.kernels.rows, flat, (keys, other), result, call)
     return _moved_back(result, axis)
 
 
 def _sort_places(key: Any, x: aiodev.Array, axis: int, descending: bool, given: aiodev.Array | None) -> aiodev.Array:
     plan, moved = _plan(x.dtype, descending), move_last("argsort", x, axis)
     result = _room_for(moved, x, np.dtype(np.int64), given)
-    if result.size and has_teams(x.device):
-        _sort_places_by_teams(plan, packed(moved).reshape(x.size), result.reshape(x.size), x.shape[axis])
-    elif result.size:
-        work = _Work(plan, x.shape[axis], x.size // x.shape[axis], x.device)
-        flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+    if not result.size:
+        return _moved_back(result, axis)
+    length, rows = x.shape[axis], x.size // x.shape[axis]
+    flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+    if has_teams(x.device):
+        _sort_places_by_teams(plan, _teams(x.dtype, descending), flat, out, length)
+    elif length > _LONG and rows < _FEW:
+        split = _SplitWork(_splits(x.dtype, descending), plan.key, length, x.device)
+        for row in range(0, x.size, length):
+            split.sort_places(flat[row : row + length], out[row : row + length])
+    else:
+        work = _Work(plan, length, rows, x.device)
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
-        number = np.uint32 if work.length < 1 << 32 else np.int64
-        places, others = work.scratch(number), work.scratch(number)
-        if not work.by_blocks:
-            scratch = keys, other, places, others
-            call = _Call(key, x, given is None) if moved is x else None
-            work.sort_rows(plan.kernels.rows_places, flat, scratch, result, call)
-        for row in work.long_rows():
-            plan.kernels.encode_places[work.length, work.stream](flat[row], keys, places)
-            for p in range(work.passes):
-                work.count(p, keys, other)
-                plan.kernels.move_places[work.blocks, work.stream](
-                    *work.block_of(p), keys, other, places, others, work.state, work.counts
-                )
-            bodies.choose_places[work.blocks, work.stream](
-                *work.block_of(work.passes), places, others, work.state, out[row]
-            )
+        places, others = work.scratch(_number(length)), work.scratch(_number(length))
+        call = _Call(key, x, given is None) if moved is x else None
+        work.sort_rows(plan.kernels.rows_places, flat, (keys, other, places, others), result, call)
     return _moved_back(result, axis)
 
 
-def _sort_by_teams(plan: _Plan, x: aiodev.Array, out: aiodev.Array, length: int) -> None:
-    work = _TeamWork(plan, length, x.size // length, x.device)
-    cut, stream, kernels = work.cut, work.stream, plan.kernels
+def _number(length: int) -> Any:
+    """The type of places in a row."""
+    return np.uint32 if length < 1 << 32 else np.int64
+
+
+def _sort_by_teams(plan: _Plan, kernels: teams.TeamKernels, x: aiodev.Array, out: aiodev.Array, length: int) -> None:
+    work = _TeamWork(plan, kernels, length, x.size // length, x.device)
+    cut, stream = work.cut, work.stream
     if not cut.blocks:
         sizes = work.rows, cut.each, length, BITS
-        kernels.rows[-(-work.rows // cut.each), stream](*sizes, x, x, x, x, out)
+        plan.kernels.rows[-(-work.rows // cut.each), stream](*sizes, x, x, x, x, out)
         return
     keys, other = (aiodev.empty(x.size, plan.key, x.device) for _ in range(2))
     kernels.encode[x.size, stream](x, keys)
@@ -229,23 +248,24 @@ def _sort_by_teams(plan: _Plan, x: aiodev.Array, out: aiodev.Array, length: int)
     kernels.decode[work.teams, stream](length, cut.block, work.passes, keys, other, work.state, out)
 
 
-def _sort_places_by_teams(plan: _Plan, x: aiodev.Array, out: aiodev.Array, length: int) -> None:
-    work = _TeamWork(plan, length, x.size // length, x.device)
-    cut, stream, kernels = work.cut, work.stream, plan.kernels
+def _sort_places_by_teams(
+    plan: _Plan, kernels: teams.TeamKernels, x: aiodev.Array, out: aiodev.Array, length: int
+) -> None:
+    work = _TeamWork(plan, kernels, length, x.size // length, x.device)
+    cut, stream = work.cut, work.stream
     if not cut.blocks:
         sizes = work.rows, cut.each, length, BITS
-        kernels.rows_places[-(-work.rows // cut.each), stream](*sizes, x, x, x, x, x, x, out)
+        plan.kernels.rows_places[-(-work.rows // cut.each), stream](*sizes, x, x, x, x, x, x, out)
         return
     keys, other = (aiodev.empty(x.size, plan.key, x.device) for _ in range(2))
-    number = np.uint32 if length < 1 << 32 else np.int64
-    places, others = (aiodev.empty(x.size, number, x.device) for _ in range(2))
+    places, others = (aiodev.empty(x.size, _number(length), x.device) for _ in range(2))
     kernels.encode_places[x.size, stream](x, keys, places)
     for p in range(work.passes):
         work.count(p, keys, other)
         kernels.move_places[work.teams, stream](
             length, cut.block, p, keys, other, places, others, work.state, work.counts
         )
-    bodies.choose_places[work.teams, stream](length, cut.block, work.passes, places, others, work.state, out)
+    teams.choose_places[work.teams, stream](length, cut.block, work.passes, places, others, work.state, out)
 
 
 def _room_for(moved: aiodev.Array, x: aiodev.Array, dtype: DType, given: aiodev.Array | None) -> aiodev.Array:
@@ -263,44 +283,30 @@ def _moved_back(result: aiodev.Array, axis: int) -> aiodev.Array:
 
 
 @functools.cache
-def _long(device: aiodev.Device) -> int:
-    """Elements above which several workers sort a row."""
-    return max(_LONG, _LONG_ALONE // aiodev.get_device_properties(device).multi_processor_count)
+def _cores(device: aiodev.Device) -> int:
+    return aiodev.get_device_properties(device).multi_processor_count
 
 
 class _Work:
-    """How rows are shared out, and the memory that it takes.
+    """How rows are shared out that are sorted whole, and the memory that it takes.
 
     Attributes:
-        by_blocks: one row after the other, several workers on each; else groups of rows, each sorted whole.
-        counts: of each byte, for each block or group.
-        state: see :class:`~aiodev.kernels.sorting_bodies.Kernels`; of rows that are sorted by blocks.
+        counts: of each value of a digit, for each group.
     """
 
     def __init__(self, plan: _Plan, length: int, rows: int, device: aiodev.Device) -> None:
         self.stream = aiodev.current_stream(device)
-        self.length, self.rows = length, rows
-        self.by_blocks = length > _long(device) and rows < _FEW
-        self.passes = -(-8 * plan.key.itemsize // BITS)
-        self._plan = plan
         each = math.ceil(rows / _GROUPS)
         self.groups = math.ceil(rows / each)
         size = plan.key.itemsize
         bits = WIDE_BITS if size >= 4 and length >= _WIDE and length * size <= _WIDE_BYTES else BITS
         self.sizes = rows, each, length, bits
-        self._block = min(max(1 << 14, length // 16), 1 << 17)
-        self.blocks = math.ceil(length / self._block)
-        if self.by_blocks:
-            self.counts = aiodev.empty(self.blocks * COUNTERS, np.int64, device)
-            self.state = aiodev.zeros(self.passes + 1, np.int64, device)
-        else:
-            self.counts = aiodev.empty(
-                self.groups * (max(LANES, size) << bits), np.uint32 if length < 1 << 32 else np.int64, device
-            )
+        self.counts = aiodev.empty(self.groups * (LANES << bits), _number(length), device)
+        self._length = length
 
     def scratch(self, dtype: Any) -> aiodev.Array:
-        """Room for one long row, or for a row of each group."""
-        return aiodev.empty(self.length * (1 if self.by_blocks else self.groups), dtype, self.stream.device)
+        """Room for a row of each group."""
+        return aiodev.empty(self._length * self.groups, dtype, self.stream.device)
 
     def sort_rows(
         self,
@@ -318,18 +324,58 @@ class _Work:
             takes = None, None, None, None, 0, *(-1 for _ in scratch), -1, 1
             _launches.launch(call.key, (call.x,), result, kernel, self.groups, args, takes, made=call.made)
 
-    def long_rows(self) -> list[slice]:
-        """Where the rows are that are sorted by blocks."""
-        return [slice(k * self.length, (k + 1) * self.length) for k in range(self.rows)] if self.by_blocks else []
 
-    def block_of(self, p: int) -> tuple[int, int, int]:
-        """What kernels that work on blocks begin with."""
-        return self.length, self._block, p
+class _SplitWork:
+    """The same of long rows, one after the other, each split into buckets; see :mod:`aiodev.kernels.sorting_splits`."""
 
-    def count(self, p: int, keys: aiodev.Array, other: aiodev.Array) -> None:
-        """Find out where pass ``p`` moves the keys of each block."""
-        self._plan.kernels.count[self.blocks, self.stream](*self.block_of(p), keys, other, self.state, self.counts)
-        bodies.sum_up[1, self.stream](self.length, self.blocks, p, self.state, self.counts)
+    def __init__(self, kernels: splits.SplitKernels, key: DType, length: int, device: aiodev.Device) -> None:
+        self._kernels, self._length, self._device = kernels, length, device
+        self._stream = aiodev.current_stream(device)
+        self._cut = cut = splits.cut_row(length, _cores(device))
+        word, number = splits.word_of(key), _number(length)
+        self._keys, self._other = self._room(key), self._room(key)
+        self._number = number
+        self._choice = tuple(
+            aiodev.empty(size, dtype, device)
+            for size, dtype in ((cut.sample, key), (3, word), (splits.DIGITS, np.uint32))
+        )
+        self._offsets = aiodev.empty(cut.blocks * splits.CHUNK, word, device)
+        self._found = self._room(np.uint16)
+        self._counts = aiodev.empty(cut.blocks * cut.buckets, number, device)
+        self._starts = aiodev.empty(cut.buckets + 1, np.int64, device)
+        self._counters = aiodev.empty(cut.groups * splits.COUNTERS, number, device)
+
+    def _room(self, dtype: Any) -> aiodev.Array:
+        return aiodev.empty(self._length, dtype, self._device)
+
+    def _find_buckets(self, x: aiodev.Array) -> tuple[int, int, int]:
+        """Choose buckets, and find out where each block's keys of each go; what splitting begins with."""
+        cut, stream = self._cut, self._stream
+        sizes = self._length, cut.block, cut.buckets
+        sample, limits, table = self._choice
+        self._kernels.choose[1, stream](self._length, cut.buckets, x, sample, limits, table)
+        self._kernels.count[cut.blocks, stream](*sizes, x, limits, table, self._offsets, self._found, self._counts)
+        splits.sum_up_buckets[1, stream](cut.blocks, cut.buckets, self._counts, self._starts)
+        return sizes
+
+    def sort(self, x: aiodev.Array, out: aiodev.Array) -> None:
+        """Sort one row."""
+        cut, stream = self._cut, self._stream
+        sizes = self._find_buckets(x)
+        self._kernels.split[cut.blocks, stream](*sizes, x, self._found, self._counts, self._keys)
+        self._kernels.finish[cut.groups, stream](
+            cut.each, cut.buckets, self._starts, self._keys, self._other, self._counters, out
+        )
+
+    def sort_places(self, x: aiodev.Array, out: aiodev.Array) -> None:
+        """Find the places of one row in order."""
+        cut, stream = self._cut, self._stream
+        sizes = self._find_buckets(x)
+        places, others = self._room(self._number), self._room(self._number)
+        self._kernels.split_places[cut.blocks, stream](*sizes, x, self._found, self._counts, self._keys, places)
+        self._kernels.finish_places[cut.groups, stream](
+            cut.each, cut.buckets, self._starts, self._keys, self._other, places, others, self._counters, out
+        )
 
 
 class _TeamWork:
@@ -341,20 +387,20 @@ class _TeamWork:
         counts: for each row and byte, of each block, and of all.
     """
 
-    def __init__(self, plan: _Plan, length: int, rows: int, device: aiodev.Device) -> None:
+    def __init__(self, plan: _Plan, kernels: teams.TeamKernels, length: int, rows: int, device: aiodev.Device) -> None:
         self.stream = aiodev.current_stream(device)
         self.length, self.rows = length, rows
         self.passes = -(-8 * plan.key.itemsize // BITS)
-        self.cut = cut_rows(rows, length)
-        self._plan = plan
+        self.cut = teams.cut_rows(rows, length)
+        self._kernels = kernels
         if self.cut.blocks:
             self.teams = rows * self.cut.blocks
-            self.sums = rows * BYTES if self.cut.blocks > SERIAL else -(-rows * BYTES // TEAM)
-            self.counts = aiodev.empty(rows * BYTES * (self.cut.blocks + 1), np.int64, device)
-            self.state = aiodev.zeros(rows * STATES, np.int64, device)
+            self.sums = rows * teams.BYTES if self.cut.blocks > teams.SERIAL else -(-rows * teams.BYTES // TEAM)
+            self.counts = aiodev.empty(rows * teams.BYTES * (self.cut.blocks + 1), np.int64, device)
+            self.state = aiodev.zeros(rows * teams.STATES, np.int64, device)
 
     def count(self, p: int, keys: aiodev.Array, other: aiodev.Array) -> None:
         """Find out where pass ``p`` moves the keys of each block."""
         sizes = self.length, self.cut.block, p
-        self._plan.kernels.count[self.teams, self.stream](*sizes, keys, other, self.state, self.counts)
-        bodies.sum_up[self.sums, self.stream](self.length, self.cut.blocks, p, self.state, self.counts)
+        self._kernels.count[self.teams, self.stream](*sizes, keys, other, self.state, self.counts)
+        teams.sum_up[self.sums, self.stream](self.length, self.cut.blocks, p, self.state, self.counts)

@@ -1,4 +1,4 @@
-"""Radix sort as teams run it on CUDA: the bodies that go with those of :mod:`aiodev.kernels.sorting_bodies`.
+"""Radix sort as teams run it on CUDA: bodies for the kernels of :mod:`aiodev.kernels.sorting_bodies`, and kernels of its own.
 
 *Tiles* are sorted within the team's memory, four bits at a time: each thread counts how often each value occurs among its few
 neighbouring keys, the counts of all threads are summed up in the order of the values, and each key's number, not the key, is
@@ -27,7 +27,20 @@ from aiodev.kernels.reduction_elements import add
 from aiodev.kernels.teams import TEAM, make_running, on_teams
 from aiodev.lang import atomic_add, team_array, team_barrier, team_rank
 
-__all__ = ["BYTES", "SERIAL", "STATES", "TILE", "Cut", "add_shared_teams", "add_sorting_teams", "cut_rows"]
+__all__ = [
+    "BYTES",
+    "SERIAL",
+    "STATES",
+    "TILE",
+    "Cut",
+    "TeamKernels",
+    "choose_places",
+    "cut_rows",
+    "make_team_kernels",
+    "make_team_rows",
+    "named",
+    "sum_up",
+]
 
 BYTES = 256
 #: States of a row: one before each pass, and one after the last.
@@ -56,6 +69,23 @@ Plain = Callable[..., Any]
 _running = make_running(add)
 
 
+class TeamKernels(NamedTuple):
+    """Those for one type of element, of all rows, in blocks.
+
+    ``keys`` and ``other`` take turns, as do ``places`` and ``others``.
+
+    ``state[row * STATES + p]`` counts the passes before pass ``p`` that have moved keys: an odd number puts them in
+    ``other``.
+    """
+
+    encode: aiodev.Kernel  #: (i, x, keys)
+    encode_places: aiodev.Kernel  #: (i, x, keys, places)
+    decode: aiodev.Kernel  #: (i, n, block, p, keys, other, state, out)
+    count: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
+    move: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
+    move_places: aiodev.Kernel  #: (i, n, block, p, keys, other, places, others, state, counts)
+
+
 class Cut(NamedTuple):
     """How rows of one length are shared out."""
 
@@ -71,6 +101,19 @@ def cut_rows(rows: int, length: int) -> Cut:
     tiles = -(-length // TILE)
     block = -(-tiles // min(tiles, -(-_TEAMS // rows))) * TILE
     return Cut(0, block, -(-length // block))
+
+
+def named(name: str, body: Plain) -> aiodev.Kernel:
+    """A kernel of that name, under which errors name it."""
+    body.__name__ = body.__qualname__ = name
+    return aiodev.kernel(body)
+
+
+def by_teams(name: str, body: Plain) -> aiodev.Kernel:
+    """A kernel that is for teams only."""
+    kernel = named(name, body)
+    on_teams(kernel, body)
+    return kernel
 
 
 def bits_of(key, shift, mask):
@@ -143,7 +186,8 @@ def count_block(source, lo, hi, shift, row, number, blocks, counts):
         byte += TEAM
 
 
-def sum_up_teams(i, n, blocks, p, state, counts):
+@aiodev.kernel
+def sum_up(i, n, blocks, p, state, counts):
     """For a byte of a row: what comes before each block, and behind them how many there are.
 
     A thread does so by itself where there are few blocks, else a team; bytes are numbered through all rows.
@@ -226,7 +270,8 @@ def pass_bases(tile, order, count, shift, starts, base):
     team_barrier()
 
 
-def choose_places_teams(i, n, block, p, places, others, state, out):
+@aiodev.kernel
+def choose_places(i, n, block, p, places, others, state, out):
     """The places after the last pass; as they were if no pass moved anything."""
     row, _, lo, hi, _ = block_of(i, n, block)
     k, moves = lo + team_rank(), state[row * STATES + p]
@@ -236,10 +281,8 @@ def choose_places_teams(i, n, block, p, places, others, state, out):
         k += TEAM
 
 
-def add_shared_teams(sum_up: aiodev.Kernel, choose_places: aiodev.Kernel) -> None:
-    """The bodies for the kernels that all types share."""
-    on_teams(sum_up, sum_up_teams)
-    on_teams(choose_places, choose_places_teams)
+on_teams(sum_up, sum_up.py_func)
+on_teams(choose_places, choose_places.py_func)
 
 
 def make_rows(to_key: Plain, pick: Plain, key: Any) -> Plain:
@@ -289,13 +332,25 @@ def make_rows(to_key: Plain, pick: Plain, key: Any) -> Plain:
     return sort_rows
 
 
-def add_sorting_teams(kernels: Any, to_key: Plain, to_place_key: Plain, from_key: Plain, key: Any) -> None:
-    """The bodies for the kernels of one type of element, whose keys are of type ``key``.
-
-    ``state[row * STATES + p]`` counts the passes before pass ``p`` that have moved keys: an odd number puts them in ``other``.
-    """
+def make_team_rows(to_key: Plain, to_place_key: Plain, from_key: Plain, key: Any) -> tuple[Plain, Plain]:
+    """The bodies that sort rows whole, and their places; keys are of type ``key``."""
     sort_rows = make_rows(to_key, lambda key, number: from_key(key), key)
     sort_places = make_rows(to_place_key, lambda key, number: number, key)
+
+    def rows(i, rows, each, length, bits, x, keys, other, counts, out):
+        sort_rows(i, rows, each, length, x, out)
+
+    def rows_places(i, rows, each, length, bits, x, keys, other, places, others, counts, out):
+        sort_places(i, rows, each, length, x, out)
+
+    return rows, rows_places
+
+
+def make_team_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain, key: Any) -> TeamKernels:
+    """The kernels that sort long rows; keys are of type ``key``."""
+
+    def encode(i, x, keys):
+        keys[i] = to_key(x[i])
 
     def encode_places(i, x, keys, places):
         keys[i] = to_place_key(x[i])
@@ -362,14 +417,5 @@ def add_sorting_teams(kernels: Any, to_key: Plain, to_place_key: Plain, from_key
             pass_bases(tile, order, size, shift, starts, base)
             done += TILE
 
-    def rows(i, rows, each, length, bits, x, keys, other, counts, out):
-        sort_rows(i, rows, each, length, x, out)
-
-    def rows_places(i, rows, each, length, bits, x, keys, other, places, others, counts, out):
-        sort_places(i, rows, each, length, x, out)
-
-    kernels.encode_places.implementation("cuda")(encode_places)
-    for name, body in (("decode", decode), ("count", count), ("move", move), ("move_places", move_places)):
-        on_teams(getattr(kernels, name), body)
-    on_teams(kernels.rows, rows)
-    on_teams(kernels.rows_places, rows_places)
+    others = (by_teams(name, body) for body in (decode, count, move, move_places))
+    return TeamKernels(named(name, encode), named(name, encode_places), *others)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 __all__ = ["prefetch"]
 
 
-def prefetch(x: Any) -> None:
+def prefetch(x: Any, at: SupportsIndex | None = None) -> None:
     """Have the elements of a one-dimensional array, usually a slice of a larger one, brought to the nearest cache.
+
+    Args:
+        x: the array.
+        at: fetch only the element there, and its neighbours on the same cache line; it may be beyond the end. For a loop
+            that is about to write at many places in turn.
 
     A processor looks ahead by itself where a loop reads memory in order, but not far: a core that asks for what it will read
     some 16 KiB later can read half as fast again. Ask for a few KiB at a time, between loops: a loop that asks is not turned

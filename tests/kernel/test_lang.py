@@ -131,12 +131,13 @@ def test_rsqrt_and_popcount() -> None:
 
 
 def test_prefetching_changes_nothing_and_may_ask_for_what_is_not_there() -> None:
-    """Slices are cut off at an array's end, strides are those of the array; several dimensions are refused."""
+    """Slices are cut off at an array's end, a place may be beyond it; strides are kept; several dimensions are refused."""
 
     def apply(i: int, x: Any, few: Any, out: Any) -> None:
         lang.prefetch(x[i * 100 : i * 100 + 300])
         lang.prefetch(x[100 * x.size :])
         lang.prefetch(few[:, 1])
+        lang.prefetch(x, i + 1000)
         out[i] = x[i]
 
     x, few, out = np.arange(200, dtype="f4"), np.zeros((7, 3), "u1"), np.zeros(200, "f4")
@@ -149,6 +150,12 @@ def test_prefetching_changes_nothing_and_may_ask_for_what_is_not_there() -> None
 
     with pytest.raises(CompileError, match="prefetch: expected a one-dimensional array"):
         run(refused, 1, few)
+
+    def refused_place(i: int, x: Any) -> None:
+        lang.prefetch(x, 1.5)  # type: ignore[arg-type]
+
+    with pytest.raises(CompileError, match="prefetch: expected an integer for the place"):
+        run(refused_place, 1, x)
 
 
 def test_import_needs_no_compiler() -> None:

@@ -78,11 +78,37 @@ def test_every_type(dtype: str) -> None:
 @pytest.mark.parametrize("alone", [1 << 15, 1 << 20], ids=["shared", "alone"])
 def test_long_rows(shape: tuple[int, ...], dtype: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By blocks, or each by one worker; all elements equal, and digits that are the same everywhere."""
-    monkeypatch.setattr(sorting, "_long", lambda device: alone)
+    monkeypatch.setattr(sorting, "_LONG", alone)
     sorting._launches.clear()
     check(values(np.random.default_rng(1), shape, dtype), -1)
     check(np.full(shape, 3, dtype), -1)
     check(np.random.default_rng(2).integers(0, 1000, shape).astype(dtype), -1)
+
+
+def skewed(dtype: str, n: int) -> dict[str, Any]:
+    """Rows of which a sample says little, or whose buckets differ a lot."""
+    rng = np.random.default_rng(6)
+    top = 30 if dtype == "f4" else 62
+    few, many = rng.integers(0, 3, n), rng.integers(0, 1 << 20, n)
+    rows = {
+        "one far away": np.where(np.arange(n) == n // 3, 1 << top, many),
+        "two clusters": (few > 0) * (1 << top) + many,
+        "digits in the middle alike": (few << (top - 2)) + many % 1000,
+        "all powers": 2.0 ** rng.uniform(0, top, n) * rng.choice([-1, 1], n),
+        "one other": np.where(np.arange(n) == n // 2, -1, 0),
+        "descending": -np.arange(n),
+    }
+    return {name: row.astype(dtype) for name, row in rows.items()}
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8"])
+@pytest.mark.parametrize("alone", [1 << 12, 1 << 20], ids=["shared", "alone"])
+def test_skewed_rows(dtype: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the sample says of them, and however many keys only their lower bits tell apart."""
+    monkeypatch.setattr(sorting, "_LONG", alone)
+    sorting._launches.clear()
+    for row in skewed(dtype, 50_000).values():
+        check(row, -1)
 
 
 def test_negative_zero_comes_first_and_keeps_its_place() -> None:
@@ -110,7 +136,7 @@ def test_blocks_of_any_number_give_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     host = np.random.default_rng(5).integers(0, 50, 5000)
     expected = np.argsort(host, kind="stable")
     for long in (64, 10_000):
-        monkeypatch.setattr(sorting, "_long", lambda device, long=long: long)
+        monkeypatch.setattr(sorting, "_LONG", long)
         sorting._launches.clear()
         np.testing.assert_array_equal(kernels.argsort(on_device(host)).numpy_blocking(), expected)
 

@@ -28,23 +28,32 @@ def _fetch_line(typing_context, x, k):  # type: ignore[no-untyped-def]
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         view = make_array(x)(context, builder, args[0])
-        place = cgutils.get_item_pointer(context, builder, x, view, [args[1]], wraparound=False)
+        (step,) = cgutils.unpack_tuple(builder, view.strides, 1)
+        place = builder.add(builder.ptrtoint(view.data, _WORD), builder.mul(args[1], step))  # may be outside
         pointer = ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [pointer, _INT, _INT, _INT])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.bitcast(place, pointer), *(ir.Constant(_INT, word) for word in _HOW)])
+        builder.call(function, [builder.inttoptr(place, pointer), *(ir.Constant(_INT, word) for word in _HOW)])
         return context.get_dummy_value()
 
     return types.none(x, types.int64), generate
 
 
-def _choose(x: Any) -> Any:
+def _choose(x: Any, at: Any = None) -> Any:
     if not isinstance(x, types.Array) or x.ndim != 1:
         raise TypingError(f"prefetch: expected a one-dimensional array, got {x}")
+    if isinstance(at, types.Integer):
+
+        def one(x: Any, at: Any = None) -> None:
+            _fetch_line(x, at)
+
+        return one
+    if not (at is None or isinstance(at, types.NoneType | types.Omitted)):
+        raise TypingError(f"prefetch: expected an integer for the place, got {at}")
     size = x.dtype.bitwidth // 8 if hasattr(x.dtype, "bitwidth") else 1
     step = max(1, _LINE // size) if x.layout == "C" else 1
 
-    def code(x: Any) -> None:
+    def code(x: Any, at: Any = None) -> None:
         for k in range(0, x.size, step):
             _fetch_line(x, k)
 

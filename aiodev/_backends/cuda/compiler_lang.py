@@ -165,7 +165,7 @@ def install() -> None:
     overload(lang.fma)(lambda a, b, c: lambda a, b, c: _fma(a, b, c))
     overload(lang.rsqrt)(lambda x: lambda x: _rsqrt(x))
     overload(lang.popcount)(lambda x: lambda x: _popcount(x))
-    overload(lang.prefetch)(lambda x: lambda x: None)
+    overload(lang.prefetch)(lambda x, at=None: lambda x, at=None: None)
     for name in elementary.__all__:
         overload(getattr(lang, name))(_plain_overload(getattr(lang, name)))
     overload(lang.pow)(_plain_pow)
