@@ -1,8 +1,8 @@
 """Few elements, put elsewhere: results that consist of elements of the arguments, by one launch.
 
-The launch goes by a table on the device of where each element of the result comes from. NumPy makes it, of the places in the
-arguments, when the launch is not known yet; so such a result is what NumPy's is. A table takes half as much memory as the
-result, so it is for few elements, for which copies piece by piece would cost Python tens of µs.
+The launch goes by a table of where each element of the result comes from. NumPy makes it, of the places in the arguments, when
+the launch is not known yet; so such a result is what NumPy's is. A table takes half as much memory as the result, so it is for
+few elements, for which copies piece by piece would cost Python tens of µs; and for devices that reach NumPy's memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import has_no_gaps
+from aiodev.kernels.operands import HostArray, has_no_gaps, shared
 
 __all__ = ["fixed", "join", "move", "repeat_join", "repeat_move"]
 
@@ -26,7 +26,6 @@ _MOST = 256
 _moves, _joins = aiodev.LaunchCache(2, _MOST), aiodev.LaunchCache(_MOST_JOINED, _MOST)
 #: ``repeat_move(key, x, value, out)``
 repeat_move = _moves.repeat
-HostArray = np.ndarray[Any, Any]
 
 
 @aiodev.kernel
@@ -71,6 +70,8 @@ def move(
     if not _are_few(result.size, x) or not has_no_gaps(result):
         return False
     table = _table(places(np.arange(x.size, dtype=np.int32).reshape(x.shape)), result)
+    if table is None:
+        return False
     args = x.dtype.type(value), table, x.reshape(x.size), result.reshape(result.size)
     _moves.launch(key, (x, value), result, take_or_fill, result.size, args, (1, None, 0, 2), made=made)
     return True
@@ -100,7 +101,10 @@ def join(
         parts.append(np.arange(ends[-1], ends[-1] + x.size, dtype=np.int32).reshape(x.shape))
         ends.append(ends[-1] + x.size)
     counts = (ends[1:] + ends[-1:] * _MOST_JOINED)[: _MOST_JOINED - 1]
-    args = *counts, _table(places(parts), result), *(x.reshape(x.size) for x in four), result.reshape(result.size)
+    table = _table(places(parts), result)
+    if table is None:
+        return False
+    args = *counts, table, *(x.reshape(x.size) for x in four), result.reshape(result.size)
     takes = None, None, None, None, *range(_MOST_JOINED + 1)
     _joins.launch((key, len(arrays)), four, result, take_from_four, result.size, args, takes, made=made)
     return True
@@ -110,5 +114,5 @@ def _four(arrays: Sequence[aiodev.Array]) -> tuple[aiodev.Array, ...]:
     return *arrays, *(arrays[-1],) * (_MOST_JOINED - len(arrays))
 
 
-def _table(places: HostArray, result: aiodev.Array) -> aiodev.Array:
-    return aiodev.asarray(np.ascontiguousarray(places.reshape(-1)), device=result.device)
+def _table(places: HostArray, result: aiodev.Array) -> aiodev.Array | None:
+    return shared(np.ascontiguousarray(places.reshape(-1)), result.device)

@@ -10,7 +10,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels import normalization_bodies as bodies
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, packed
+from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, packed, shared
 
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
 
@@ -107,9 +107,10 @@ def layer_norm(
     if all(factor is None for factor in factors):
         _over_rows(call, bodies.layer_norm_rows, x, at, number)
     else:
-        weight = factors[0] if factors[0] is not None else aiodev.ones(length, x.dtype, x.device)
-        bias = factors[1] if factors[1] is not None else aiodev.zeros(length, x.dtype, x.device)
-        _over_rows(call, bodies.layer_norm_scaled_rows, x, at, number, weight, bias)
+        pairs = [
+            _filled(1 - k, length, x, 1 + k) if factor is None else (factor, 1 + k) for k, factor in enumerate(factors)
+        ]
+        _over_rows(call, bodies.layer_norm_scaled_rows, x, at, number, *pairs)
     return result
 
 
@@ -144,7 +145,7 @@ def rms_norm(
     if factors is None:
         _over_rows(call, bodies.rms_norm_rows, x, at, number)
     else:
-        _over_rows(call, bodies.rms_norm_scaled_rows, x, at, number, factors)
+        _over_rows(call, bodies.rms_norm_scaled_rows, x, at, number, (factors, 1))
     return result
 
 
@@ -209,16 +210,19 @@ def _over_rows(
     x: aiodev.Array,
     at: int,
     number: Any,
-    *factors: aiodev.Array,
+    *factors: tuple[aiodev.Array, int | None],
 ) -> None:
-    """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not."""
+    """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not.
+
+    Of each factor it is said which operand it is, None for one that may be kept.
+    """
     if not x.size:
         return
     source, target, moved = _rows(x, at, call.out)
     rows, length = source.shape
     group = max(1, _PIECE // length)
-    taken = (place if call.operands[place] is not None else None for place in range(1, 1 + len(factors)))
-    args, takes = (group, number, source, *factors, target), (None, None, 0, *taken, 3)
+    args = group, number, source, *(factor for factor, _ in factors), target
+    takes = None, None, 0, *(take for _, take in factors), 3
     call.launch(kernel, -(-rows // group), args, takes)
     moved.finish()
 
@@ -266,6 +270,12 @@ def _axis_length(name: str, x: aiodev.Array, axis: int) -> tuple[int, int]:
         raise ValueError(f"{name}: expected at least 1 dimension, got a single number")
     at = checked_axis(name, axis, x.ndim)
     return at, x.shape[at]
+
+
+def _filled(value: int, length: int, x: aiodev.Array, place: int) -> tuple[aiodev.Array, int | None]:
+    """For the factor that is not given as operand ``place``."""
+    found = shared(np.full(length, value, x.dtype), x.device)
+    return (aiodev.full(length, value, x.dtype, x.device), place) if found is None else (found, None)
 
 
 def _factors(name: str, argument: str, value: Any, x: aiodev.Array, length: int) -> aiodev.Array | None:

@@ -10,9 +10,10 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["array_of", "arrays_of", "checked_axis", "checked_out", "has_no_gaps", "move_last", "packed", "repeated"]
+__all__ = ["array_of", "arrays_of", "checked_axis", "checked_out", "has_no_gaps", "move_last", "packed", "repeated", "shared"]
 
 DType = np.dtype[Any]
+HostArray = np.ndarray[Any, Any]
 
 
 def array_of(function: str, x: Any) -> None:
@@ -41,6 +42,18 @@ def arrays_of(function: str, **values: Any) -> tuple[aiodev.Array, ...]:
         if value.device != device:
             raise aiodev.LaunchError(function, name, f"an array on {device}", str(value.device))
     return tuple(values.values())
+
+
+def shared(host: HostArray, device: aiodev.Device) -> aiodev.Array | None:
+    """NumPy's array, which nobody writes to, as one of a device that reaches it; None for another device.
+
+    It is there at once, whatever streams do or have failed at. So a launch that is remembered may keep it: one with an array
+    that work on some stream fills would run on others without waiting for that.
+    """
+    try:
+        return aiodev.asarray(host, device=device, copy=False)
+    except ValueError:
+        return None
 
 
 def checked_axis(function: str, axis: Any, ndim: int) -> int:

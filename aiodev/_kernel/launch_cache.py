@@ -121,9 +121,10 @@ class LaunchCache:
             shape: over what.
             args: of the kernel, all of them.
             takes: for each of them which operand it is, or their number for the result: the number itself, if need be as
-                another type; or a view of the array from its first element on. None where it is fixed. -1 for scratch, an array
-                whose contents nobody reads before or after: each launch has its own. With an array that is none of these, such
-                as a packed copy, it is launched, and not remembered.
+                another type; or a view of the array from its first element on. None where it is fixed; a fixed array must be
+                filled already, since launches that repeat it, on other streams too, do not wait for what fills it. -1 for
+                scratch, an array whose contents nobody reads before or after: each launch has its own. With an array that is
+                none of these, such as a packed copy, it is launched, and not remembered.
             made: whether the result is new, as none was given.
 
         Raises:

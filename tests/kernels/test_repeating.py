@@ -304,6 +304,28 @@ def test_running_totals_of_all_kinds() -> None:
                 assert np.array_equal(products, np.concatenate([ones, np.cumprod(host, axis)], axis))
 
 
+def test_what_is_kept_waits_for_no_stream() -> None:
+    """Tables and factors of launches that were met on a stream which is busy are there for all others."""
+    host = np.random.default_rng(12).normal(size=(3, 4))
+    x, weight = on_device(host), on_device(np.arange(4.0))
+    kernels.roll(x, 2).numpy_blocking()  # compiled
+    kernels.layer_norm(x, on_device(np.arange(4.0)), weight).numpy_blocking()
+    busy, other = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    gate = busy._gate()
+    with busy:
+        for _ in range(3):
+            kernels.roll(x, 5)
+            kernels.layer_norm(x, weight, eps=0.25)
+    with other:
+        rolled, normal = kernels.roll(x, 5), kernels.layer_norm(x, weight, eps=0.25)
+        other.synchronize_blocking()
+        assert np.array_equal(rolled.numpy_blocking(), np.roll(host, 5))
+        expected = (host - host.mean(-1, keepdims=True)) / np.sqrt(host.var(-1, keepdims=True) + 0.25) * np.arange(4)
+        np.testing.assert_allclose(normal.numpy_blocking(), expected, rtol=1e-12)
+    gate.open()
+    busy.synchronize_blocking()
+
+
 def test_moving_elements_again_and_again() -> None:
     """Arrays joined, rolled, repeated, extended, each call by what it is asked for; a zero to fill with keeps its sign."""
     rng = np.random.default_rng(11)
