@@ -23,6 +23,7 @@ from aiodev.kernels.product_bodies import (
     multiply_plain,
     multiply_tiles,
 )
+from aiodev.kernels.warming import register_sample
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 
@@ -350,6 +351,24 @@ def _panel(rows: int, columns: int, inner: int, cores: int) -> tuple[int, int]:
 @functools.cache
 def _cores(device: aiodev.Device) -> int:
     return aiodev.get_device_properties(device).multi_processor_count
+
+
+def _sample_product(dtype: Any) -> None:
+    x = aiodev.ones((4, 4), dtype=dtype)
+    matmul(x, x)
+    for shape in ((512, 512), (4, 1 << 16)):  # of which products with vectors are shared
+        x = aiodev.ones(shape, dtype=dtype)
+        matmul(x, x[0])
+        matmul(x[:, 0], x)
+
+
+def _sample_dot(dtype: Any) -> None:
+    for length in (4, 1 << 18):
+        vecdot(*(aiodev.ones(length, dtype=dtype) for _ in range(2)))
+
+
+register_sample("matmul", _sample_product)
+register_sample("vecdot", _sample_dot)
 
 
 def _forget() -> None:
