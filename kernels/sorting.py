@@ -28,8 +28,8 @@ from aiodev.kernels.teams import TEAM, has_teams
 __all__ = ["argsort", "sort"]
 
 DType = np.dtype[Any]
-#: The longest row that is sorted by one worker, and how many of them there are at least.
-_LONG, _FEW = 1 << 17, 8
+#: Bytes of the longest row that is sorted by one worker, however few there are, and from how many rows on each is.
+_LONG_BYTES, _FEW = 1 << 19, 8
 #: Rows for which more counters are worth it: they have more keys than that, and their keys are in the caches.
 _WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
 #: Groups of rows: each sorts its rows one by one.
@@ -194,7 +194,7 @@ def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: ai
     flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
     if has_teams(x.device):
         _sort_by_teams(plan, _teams(x.dtype, descending), flat, out, length)
-    elif length > _LONG and rows < _FEW:
+    elif length * x.itemsize > _LONG_BYTES and rows < _FEW:
         split = _SplitWork(_splits(x.dtype, descending), plan.key, length, x.device)
         for row in range(0, x.size, length):
             split.sort(flat[row : row + length], out[row : row + length])
@@ -215,7 +215,7 @@ def _sort_places(key: Any, x: aiodev.Array, axis: int, descending: bool, given: 
     flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
     if has_teams(x.device):
         _sort_places_by_teams(plan, _teams(x.dtype, descending), flat, out, length)
-    elif length > _LONG and rows < _FEW:
+    elif length * x.itemsize > _LONG_BYTES and rows < _FEW:
         split = _SplitWork(_splits(x.dtype, descending), plan.key, length, x.device)
         for row in range(0, x.size, length):
             split.sort_places(flat[row : row + length], out[row : row + length])

@@ -50,9 +50,9 @@ __all__ = [
 ]
 
 #: Keys of a bucket, about; buckets, at least and at most, and for each core; and keys of the sample for each bucket.
-KEYS, FEWEST, MOST, FOR_EACH_CORE, SAMPLED = 1 << 15, 64, 1 << 11, 16, 32
+KEYS, FEWEST, MOST, FOR_EACH_CORE, SAMPLED = 20_000, 32, 1 << 11, 16, 32
 #: Keys of a block, at least and at most, and blocks for each core.
-SHORTEST, LONGEST, BLOCKS = 1 << 14, 1 << 20, 8
+SHORTEST, LONGEST, BLOCKS = 1 << 12, 1 << 20, 8
 #: Groups of buckets for each core.
 GROUPS = 32
 #: Neighbours that are sampled together: they are in one cache line.
