@@ -38,7 +38,12 @@ def _send_away(queue: int, worker: int) -> tuple[int, bool, int]:
 
 @njit
 def _may_move(worker: int) -> bool:
-    return cores.may_move(worker)
+    may = cores.may_move(worker)
+    if may:
+        if cores.may_move(worker):
+            raise AssertionError("it is being moved: the set that another one read would be what it gets back")
+        cores.has_moved(worker)
+    return may
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     sched_getaffinity,
     sched_getcpu,
     sched_setaffinity,
+    store,
 )
 
 #: Where threads can tell their core, and move.
@@ -35,6 +36,8 @@ MOVES = sys.platform == "linux"
 SHORTEST, LONGEST = 1_000_000, 256_000_000
 #: A move that lasted: this many times as long as moves were apart.
 LASTED = 4
+#: Until when a worker is not to be moved that is being moved.
+MOVING = 1 << 62
 #: Bytes of a set of cores.
 SET = 128
 
@@ -52,6 +55,7 @@ if MOVES:
         core = sched_getcpu()
         if core == get(queue + Q_CORE) and may_move(worker):
             move(0, core)
+            has_moved(worker)
 
     @inner
     def send_away(queue):
@@ -63,19 +67,26 @@ if MOVES:
         if core != get(queue + Q_CORE) or not may_move(worker):
             return False
         put(queue + Q_WORKER, 0)
-        return move(get(worker + W_THREAD), core)
+        sent = move(get(worker + W_THREAD), core)
+        has_moved(worker)
+        return sent
 
     @inner
     def may_move(worker):
-        """Whether a worker may be moved now; it is taken to be then."""
+        """Whether a worker may be moved now. If so, nobody else may before ``has_moved``: its set is another one meanwhile."""
         time, until, stayed = now(), load(worker + W_STAY), get(worker + W_STAYED)
         if time < until:
             return False
         stays = min(2 * stayed, LONGEST) if time - until < LASTED * stayed else SHORTEST
-        if not compare_exchange(worker + W_STAY, until, time + stays):
+        if not compare_exchange(worker + W_STAY, until, MOVING):
             return False
         put(worker + W_STAYED, stays)
         return True
+
+    @inner
+    def has_moved(worker):
+        """Note until when a worker is not to be moved again."""
+        store(worker + W_STAY, now() + get(worker + W_STAYED))
 
     @inner
     def move(thread, core):
