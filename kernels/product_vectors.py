@@ -23,7 +23,7 @@ _GROUP, _SLAB = 1 << 14, 1 << 6
 _STRIP, _SUMS = 1 << 12, 1 << 8
 #: Elements from which on it is worth sharing; rows that are shorter than this are for BLAS.
 _LEAST, _SHORT = 1 << 18, 1 << 6
-#: Where there are fewer rows than this they are divided into blocks of so many columns.
+#: Where there are fewer rows than this each block of so many columns is an index's work. Else blocks only bound the errors.
 _FEW, _BLOCK = 1 << 6, 1 << 12
 _DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 _known = StepCache()
@@ -67,15 +67,29 @@ def add_one(totals: Any, p: Any, factor: Any) -> None:
 
 @aiodev.kernel(fastmath=_REORDERED)
 def multiply_rows(i: int, groups: int, group: int, step_a: int, step_b: int, a: Any, b: Any, out: Any) -> None:
-    """``group`` rows of matrices, times vectors; ``groups`` of them in a matrix."""
+    """``group`` rows of matrices, times vectors, block after block; ``groups`` of them in a matrix."""
     batch, first = i // groups, i % groups * group
     x, y, z = a[batch * step_a], b[batch * step_b], out[batch]
     last = min(first + group, x.shape[0])
     fours = last - (last - first) % 4
     for row in range(first, fours, 4):
-        z[row], z[row + 1], z[row + 2], z[row + 3] = dot_four(x[row], x[row + 1], x[row + 2], x[row + 3], y)
+        t0 = t1 = t2 = t3 = out.dtype.type(0)
+        for left in range(0, y.size, _BLOCK):
+            right = min(left + _BLOCK, y.size)
+            p, q = x[row, left:right], x[row + 1, left:right]
+            r, s = x[row + 2, left:right], x[row + 3, left:right]
+            s0, s1, s2, s3 = dot_four(p, q, r, s, y[left:right])
+            t0 += s0
+            t1 += s1
+            t2 += s2
+            t3 += s3
+        z[row], z[row + 1], z[row + 2], z[row + 3] = t0, t1, t2, t3
     for row in range(fours, last):
-        z[row] = dot_one(x[row], y)
+        total = out.dtype.type(0)
+        for left in range(0, y.size, _BLOCK):
+            right = min(left + _BLOCK, y.size)
+            total += dot_one(x[row, left:right], y[left:right])
+        z[row] = total
 
 
 @aiodev.kernel(fastmath=_REORDERED)
