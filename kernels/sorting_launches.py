@@ -1,0 +1,141 @@
+"""What is launched to sort long rows, in buckets and by teams, and the memory that it takes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels import sorting_splits as splits, sorting_teams as teams
+from aiodev.kernels.sorting_bodies import BITS
+from aiodev.kernels.sorting_plans import Plan, place_type
+from aiodev.kernels.teams import TEAM
+
+__all__ = ["SplitWork", "sort_by_teams", "sort_places_by_teams"]
+
+DType = np.dtype[Any]
+
+
+@functools.cache
+def _cores(device: aiodev.Device) -> int:
+    return aiodev.get_device_properties(device).multi_processor_count
+
+
+class SplitWork:
+    """Long rows of one length, one after the other, each split into buckets; see :mod:`aiodev.kernels.sorting_splits`."""
+
+    def __init__(self, kernels: splits.SplitKernels, key: DType, length: int, device: aiodev.Device) -> None:
+        self._kernels, self._length, self._device = kernels, length, device
+        self._stream = aiodev.current_stream(device)
+        self._cut = cut = splits.cut_row(length, _cores(device))
+        word, number = splits.word_of(key), place_type(length)
+        self._keys, self._other = self._room(key), self._room(key)
+        self._number = number
+        self._choice = tuple(
+            aiodev.empty(size, dtype, device)
+            for size, dtype in ((cut.sample, key), (3, word), (splits.DIGITS, np.uint32))
+        )
+        self._offsets = aiodev.empty(cut.blocks * splits.CHUNK, word, device)
+        self._found = self._room(np.uint16)
+        self._counts = aiodev.empty(cut.blocks * cut.buckets, number, device)
+        self._starts = aiodev.empty(cut.buckets + 1, np.int64, device)
+        self._counters = aiodev.empty(cut.groups * splits.COUNTERS, number, device)
+
+    def _room(self, dtype: Any) -> aiodev.Array:
+        return aiodev.empty(self._length, dtype, self._device)
+
+    def _find_buckets(self, x: aiodev.Array) -> tuple[int, int, int]:
+        """Choose buckets, and find out where each block's keys of each go; what splitting begins with."""
+        cut, stream = self._cut, self._stream
+        sizes = self._length, cut.block, cut.buckets
+        sample, limits, table = self._choice
+        self._kernels.choose[1, stream](self._length, cut.buckets, x, sample, limits, table)
+        self._kernels.count[cut.blocks, stream](*sizes, x, limits, table, self._offsets, self._found, self._counts)
+        splits.sum_up_buckets[1, stream](cut.blocks, cut.buckets, self._counts, self._starts)
+        return sizes
+
+    def sort(self, x: aiodev.Array, out: aiodev.Array) -> None:
+        """Sort one row."""
+        cut, stream = self._cut, self._stream
+        sizes = self._find_buckets(x)
+        self._kernels.split[cut.blocks, stream](*sizes, x, self._found, self._counts, self._keys)
+        self._kernels.finish[cut.groups, stream](
+            cut.each, cut.buckets, self._starts, self._keys, self._other, self._counters, out
+        )
+
+    def sort_places(self, x: aiodev.Array, out: aiodev.Array) -> None:
+        """Find the places of one row in order."""
+        cut, stream = self._cut, self._stream
+        sizes = self._find_buckets(x)
+        places, others = self._room(self._number), self._room(self._number)
+        self._kernels.split_places[cut.blocks, stream](*sizes, x, self._found, self._counts, self._keys, places)
+        self._kernels.finish_places[cut.groups, stream](
+            cut.each, cut.buckets, self._starts, self._keys, self._other, places, others, self._counters, out
+        )
+
+
+class _TeamWork:
+    """Where teams sort: all rows at once, each whole or in blocks; see :mod:`aiodev.kernels.sorting_teams`.
+
+    Attributes:
+        teams: as many as there are blocks, of all rows.
+        sums: how many sum up the counts.
+        counts: for each row and byte, of each block, and of all.
+    """
+
+    def __init__(self, plan: Plan, kernels: teams.TeamKernels, length: int, rows: int, device: aiodev.Device) -> None:
+        self.stream = aiodev.current_stream(device)
+        self.length, self.rows = length, rows
+        self.passes = -(-8 * plan.key.itemsize // BITS)
+        self.cut = teams.cut_rows(rows, length)
+        self._kernels = kernels
+        if self.cut.blocks:
+            self.teams = rows * self.cut.blocks
+            self.sums = rows * teams.BYTES if self.cut.blocks > teams.SERIAL else -(-rows * teams.BYTES // TEAM)
+            self.counts = aiodev.empty(rows * teams.BYTES * (self.cut.blocks + 1), np.int64, device)
+            self.state = aiodev.zeros(rows * teams.STATES, np.int64, device)
+
+    def count(self, p: int, keys: aiodev.Array, other: aiodev.Array) -> None:
+        """Find out where pass ``p`` moves the keys of each block."""
+        sizes = self.length, self.cut.block, p
+        self._kernels.count[self.teams, self.stream](*sizes, keys, other, self.state, self.counts)
+        teams.sum_up[self.sums, self.stream](self.length, self.cut.blocks, p, self.state, self.counts)
+
+
+def sort_by_teams(plan: Plan, kernels: teams.TeamKernels, x: aiodev.Array, out: aiodev.Array, length: int) -> None:
+    """Sort rows of that length."""
+    work = _TeamWork(plan, kernels, length, x.size // length, x.device)
+    cut, stream = work.cut, work.stream
+    if not cut.blocks:
+        sizes = work.rows, cut.each, length, BITS
+        plan.kernels.rows[-(-work.rows // cut.each), stream](*sizes, x, x, x, x, out)
+        return
+    keys, other = (aiodev.empty(x.size, plan.key, x.device) for _ in range(2))
+    kernels.encode[x.size, stream](x, keys)
+    for p in range(work.passes):
+        work.count(p, keys, other)
+        kernels.move[work.teams, stream](length, cut.block, p, keys, other, work.state, work.counts)
+    kernels.decode[work.teams, stream](length, cut.block, work.passes, keys, other, work.state, out)
+
+
+def sort_places_by_teams(
+    plan: Plan, kernels: teams.TeamKernels, x: aiodev.Array, out: aiodev.Array, length: int
+) -> None:
+    """Find the places of rows of that length in order."""
+    work = _TeamWork(plan, kernels, length, x.size // length, x.device)
+    cut, stream = work.cut, work.stream
+    if not cut.blocks:
+        sizes = work.rows, cut.each, length, BITS
+        plan.kernels.rows_places[-(-work.rows // cut.each), stream](*sizes, x, x, x, x, x, x, out)
+        return
+    keys, other = (aiodev.empty(x.size, plan.key, x.device) for _ in range(2))
+    places, others = (aiodev.empty(x.size, place_type(length), x.device) for _ in range(2))
+    kernels.encode_places[x.size, stream](x, keys, places)
+    for p in range(work.passes):
+        work.count(p, keys, other)
+        kernels.move_places[work.teams, stream](
+            length, cut.block, p, keys, other, places, others, work.state, work.counts
+        )
+    teams.choose_places[work.teams, stream](length, cut.block, work.passes, places, others, work.state, out)
