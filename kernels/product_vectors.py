@@ -52,11 +52,14 @@ def dot_one(p: Any, y: Any) -> Any:
     return total
 
 
-def add_four(totals: Any, p: Any, q: Any, r: Any, s: Any, y: Any) -> None:
-    """Add multiples of four rows."""
-    y0, y1, y2, y3 = y[0], y[1], y[2], y[3]
+def add_eight(totals: Any, x: Any, left: int, right: int, y: Any) -> None:
+    """Add multiples of some columns of eight rows."""
+    a, b, c, d = x[0, left:right], x[1, left:right], x[2, left:right], x[3, left:right]
+    e, f, g, h = x[4, left:right], x[5, left:right], x[6, left:right], x[7, left:right]
+    y0, y1, y2, y3, y4, y5, y6, y7 = y[0], y[1], y[2], y[3], y[4], y[5], y[6], y[7]
     for k in range(totals.size):
-        totals[k] += (p[k] * y0 + q[k] * y1) + (r[k] * y2 + s[k] * y3)
+        first = (a[k] * y0 + b[k] * y1) + (c[k] * y2 + d[k] * y3)
+        totals[k] += first + ((e[k] * y4 + f[k] * y5) + (g[k] * y6 + h[k] * y7))
 
 
 def add_one(totals: Any, p: Any, factor: Any) -> None:
@@ -114,11 +117,10 @@ def multiply_slabs(
     totals = parts[batch, item // strips, left:right]
     for k in range(totals.size):
         totals[k] = 0
-    fours = last - (last - first) % 4
-    for row in range(first, fours, 4):
-        p, q, r, s = x[row, left:right], x[row + 1, left:right], x[row + 2, left:right], x[row + 3, left:right]
-        add_four(totals, p, q, r, s, y[row : row + 4])
-    for row in range(fours, last):
+    eights = last - (last - first) % 8
+    for row in range(first, eights, 8):
+        add_eight(totals, x[row : row + 8], left, right, y[row : row + 8])
+    for row in range(eights, last):
         add_one(totals, x[row, left:right], y[row])
 
 

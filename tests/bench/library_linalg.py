@@ -165,6 +165,7 @@ FIGURES = {
     "matmul-tall-float32": product("product with a tall matrix", "float32", 50_000, 128, 64),
     "matmul-tall-float64": product("product with a tall matrix", "float64", 50_000, 128, 64),
     "matmul-vector": product("product with a vector", "float32", 3000, 3000, 1),
+    "vector-matmul": product("product of a vector and a matrix", "float32", 1, 3000, 3000),
     "softmax-small": softmax_small,
     "matmul-small": matmul_small,
 }
