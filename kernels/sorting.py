@@ -27,6 +27,8 @@ DType = np.dtype[Any]
 _LONG_BYTES, _FEW = 1 << 19, 8
 #: Rows for which more counters are worth it: they have more keys than that, and their keys are in the caches.
 _WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
+#: Elements of a matrix whose columns are sorted without a copy that has them as rows.
+_FEW_ELEMENTS = 1 << 12
 #: Groups of rows: each sorts its rows one by one.
 _GROUPS = 64
 #: Of groups of rows, under (name, axis, descending).
@@ -34,7 +36,7 @@ _launches = aiodev.LaunchCache(1)
 
 
 class _Call(NamedTuple):
-    """A call that may be repeated: rows are along the last axis."""
+    """A call that may be repeated: its arrays are used as they are."""
 
     key: tuple[Any, ...]
     x: aiodev.Array
@@ -134,6 +136,12 @@ def _check_order(function: str, dtype: DType) -> None:
 def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: aiodev.Array | None) -> aiodev.Array:
     """Sort to the array that is given, if it can be done there, or to another one, which is returned."""
     plan, moved = plan_for(x.dtype, descending), move_last("sort", x, axis)
+    if _are_few_columns(x, axis):
+        result = aiodev.empty(x.shape, x.dtype, x.device) if given is None else given
+        work = _Work(plan, len(x), x.shape[1], x.device)
+        scratch = work.scratch(plan.key), work.scratch(plan.key)
+        work.sort_rows(plan.kernels.rows, x.T, scratch, result.T, result, _Call(key, x, given is None))
+        return result
     result = _room_for(moved, x, x.dtype, given)
     if not result.size:
         return _moved_back(result, axis)
@@ -149,12 +157,19 @@ def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: ai
         work = _Work(plan, length, rows, x.device)
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
         call = _Call(key, x, given is None) if moved is x else None
-        work.sort_rows(plan.kernels.rows, flat, (keys, other), result, call)
+        lines = flat.reshape(rows, length), out.reshape(rows, length)
+        work.sort_rows(plan.kernels.rows, lines[0], (keys, other), lines[1], result, call)
     return _moved_back(result, axis)
 
 
 def _sort_places(key: Any, x: aiodev.Array, axis: int, descending: bool, given: aiodev.Array | None) -> aiodev.Array:
     plan, moved = plan_for(x.dtype, descending), move_last("argsort", x, axis)
+    if _are_few_columns(x, axis):
+        result = aiodev.empty(x.shape, np.int64, x.device) if given is None else given
+        work = _Work(plan, len(x), x.shape[1], x.device)
+        scratch = *(work.scratch(plan.key) for _ in range(2)), *(work.scratch(place_type(len(x))) for _ in range(2))
+        work.sort_rows(plan.kernels.rows_places, x.T, scratch, result.T, result, _Call(key, x, given is None))
+        return result
     result = _room_for(moved, x, np.dtype(np.int64), given)
     if not result.size:
         return _moved_back(result, axis)
@@ -171,8 +186,14 @@ def _sort_places(key: Any, x: aiodev.Array, axis: int, descending: bool, given: 
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
         places, others = work.scratch(place_type(length)), work.scratch(place_type(length))
         call = _Call(key, x, given is None) if moved is x else None
-        work.sort_rows(plan.kernels.rows_places, flat, (keys, other, places, others), result, call)
+        lines = flat.reshape(rows, length), out.reshape(rows, length)
+        work.sort_rows(plan.kernels.rows_places, lines[0], (keys, other, places, others), lines[1], result, call)
     return _moved_back(result, axis)
+
+
+def _are_few_columns(x: aiodev.Array, axis: int) -> bool:
+    """Whether they are sorted where they are."""
+    return x.ndim == 2 and axis == 0 and 0 < x.size <= _FEW_ELEMENTS and not has_teams(x.device)
 
 
 def _room_for(moved: aiodev.Array, x: aiodev.Array, dtype: DType, given: aiodev.Array | None) -> aiodev.Array:
@@ -215,11 +236,12 @@ class _Work:
         kernel: aiodev.Kernel,
         x: aiodev.Array,
         scratch: tuple[aiodev.Array, ...],
+        out: aiodev.Array,
         result: aiodev.Array,
         call: _Call | None,
     ) -> None:
-        """Have each group sorted, to be repeated for a call like that."""
-        args = *self.sizes, x, *scratch, self.counts, result.reshape(result.size)
+        """Have each group of a matrix's rows sorted, to be repeated for a call like that; ``out`` is ``result`` as a matrix."""
+        args = *self.sizes, x, *scratch, self.counts, out
         if call is None:
             kernel[self.groups, self.stream](*args)
         else:

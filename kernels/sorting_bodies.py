@@ -328,9 +328,9 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
         mine = counts[i * counters : (i + 1) * counters]
         first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
         for row in range(i * each, min((i + 1) * each, rows)):
-            encode_all(x[row * length : (row + 1) * length], first)
+            encode_all(x[row], first)
             swapped = sort_by_bytes(first, second, mine) if at_once else sort_keys(first, second, bits, UNEVEN, mine)
-            decode_all(second if swapped else first, out[row * length : (row + 1) * length])
+            decode_all(second if swapped else first, out[row])
 
     def rows_places(i, rows, each, length, bits, x, keys, other, places, others, counts, out):
         counters = LANES << bits
@@ -339,12 +339,12 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
         first, second = keys[i * length : (i + 1) * length], other[i * length : (i + 1) * length]
         here, there = places[i * length : (i + 1) * length], others[i * length : (i + 1) * length]
         for row in range(i * each, min((i + 1) * each, rows)):
-            encode_all_places(x[row * length : (row + 1) * length], first, here)
+            encode_all_places(x[row], first, here)
             if at_once:
                 swapped = sort_pairs_by_bytes(first, second, here, there, mine)
             else:
                 swapped = sort_pairs(first, second, here, there, bits, UNEVEN, mine)
-            copy(there if swapped else here, out[row * length : (row + 1) * length])
+            copy(there if swapped else here, out[row])
 
     found = Kernels(named(name, rows), named(name, rows_places))
     for kernel, body in zip(found, make_team_rows(to_key, to_place_key, from_key, key), strict=True):
