@@ -67,7 +67,7 @@ CHUNK = 1 << 10
 #: Bytes ahead of what is written next in a bucket, which are to be in the cache by then.
 AHEAD = 192
 PLACES_AHEAD = AHEAD // 4
-#: An entry of the table: what is added in the lower half, and a shift.
+#: The halves of an entry of the table.
 HALF, LOW = np.uint64(16), np.uint64(0xFFFF)
 
 Plain = Callable[..., Any]
@@ -100,13 +100,15 @@ def word_of(key: Any) -> Any:
 class SplitKernels(NamedTuple):
     """Those for one type of element. All arrays are flat; a block is ``block`` elements of ``n``.
 
-    ``limits`` are the least and the greatest key of the sample, and by how much keys are shifted to become digits.
+    ``limits`` are the least and the greatest key of the sample, and by how much keys are shifted to become digits. ``table``
+    has for each digit by how much keys with that are shifted, in the upper half, and what is added then, modulo 2¹⁶, to get
+    their bucket. ``found`` keeps the bucket of each element, and ``room`` is for a chunk of each block.
     """
 
     choose: aiodev.Kernel  #: (i, n, buckets, x, sample, limits, table): one index
-    count: aiodev.Kernel  # type: ignore[assignment]  #: (i, n, block, buckets, x, limits, table, counts)
-    split: aiodev.Kernel  #: (i, n, block, buckets, x, limits, table, counts, keys)
-    split_places: aiodev.Kernel  #: (i, n, block, buckets, x, limits, table, counts, keys, places)
+    count: aiodev.Kernel  # type: ignore[assignment]  #: (i, n, block, buckets, x, limits, table, room, found, counts)
+    split: aiodev.Kernel  #: (i, n, block, buckets, x, found, counts, keys)
+    split_places: aiodev.Kernel  #: (i, n, block, buckets, x, found, counts, keys, places)
     finish: aiodev.Kernel  #: (i, each, buckets, starts, keys, other, counts, out): groups of ``each`` buckets
     finish_places: aiodev.Kernel  #: (i, each, buckets, starts, keys, other, places, others, counts, out)
 
