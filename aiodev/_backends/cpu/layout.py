@@ -34,6 +34,7 @@ Q_PRIORITY: Final = 208  #: 0 high, 1 normal, 2 low
 Q_HELPERS: Final = 216  #: the device whose workers may join its ranges
 Q_WORKER: Final = 224  #: the worker that last woke a waiting thread, or opened a range; or 0
 Q_CORE: Final = 232  #: where it ran then
+Q_NOTED: Final = 240  #: when that was
 
 Q_CURSOR: Final = 256  #: address of the next record to run; what only its worker touches is on this line
 Q_FAILED: Final = 264  #: value of the operation that opened the present fault, or 0

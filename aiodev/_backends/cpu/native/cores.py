@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 
-from aiodev._backends.cpu.layout import Q_CORE, Q_WORKER, W_STAY, W_STAYED, W_THREAD, WORD
+from aiodev._backends.cpu.layout import Q_CORE, Q_NOTED, Q_WORKER, W_STAY, W_STAYED, W_THREAD, WORD
 from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.intrinsics import (
     compare_exchange,
@@ -38,6 +38,8 @@ SHORTEST, LONGEST = 1_000_000, 256_000_000
 LASTED = 4
 #: Until when a worker is not to be moved that is being moved.
 MOVING = 1 << 62
+#: How long it counts that a worker was on this core (ns): after a pause it wakes up there sooner than on a core that sleeps.
+RECENT = 500_000
 #: Bytes of a set of cores.
 SET = 128
 
@@ -48,6 +50,7 @@ if MOVES:
         """Note which worker has the queue, and where it runs: it is this thread."""
         put(queue + Q_CORE, sched_getcpu())
         put(queue + Q_WORKER, worker)
+        put(queue + Q_NOTED, now())
 
     @inner
     def step_aside(queue, worker):
@@ -64,7 +67,8 @@ if MOVES:
         if worker == 0:
             return False
         core = sched_getcpu()
-        if core != get(queue + Q_CORE) or not may_move(worker):
+        recent = now() - get(queue + Q_NOTED) < RECENT
+        if core != get(queue + Q_CORE) or not recent or not may_move(worker):
             return False
         put(queue + Q_WORKER, 0)
         sent = move(get(worker + W_THREAD), core)
