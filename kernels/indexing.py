@@ -17,7 +17,7 @@ __all__ = ["put", "scatter_add", "take", "take_along_axis"]
 Operand = aiodev.Array | complex
 
 _MODES = {"raise": bodies.RAISE, "wrap": bodies.WRAP, "clip": bodies.CLIP}
-#: Taking by one launch, under (name, axis, mode).
+#: Taking by one launch, under (name, axis, its type, mode).
 _launches = aiodev.LaunchCache(2)
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
@@ -57,7 +57,7 @@ def take(
                [1, 2],
                [5, 6]])
     """
-    key, operands = ("take", axis, mode), (x, indices)
+    key, operands = ("take", axis, axis.__class__, mode), (x, indices)
     found = _launches.repeat(key, x, indices, out)
     if found is not None:
         return found
@@ -111,7 +111,7 @@ def take_along_axis(
         array([[3],
                [6]])
     """
-    key, operands = ("take_along_axis", axis, mode), (x, indices)
+    key, operands = ("take_along_axis", axis, axis.__class__, mode), (x, indices)
     found = _launches.repeat(key, x, indices, out)
     if found is not None:
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -34,7 +35,7 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
         >>> aiodev.kernels.concat([x, x]).numpy_blocking()
         array([0, 1, 2, 0, 1, 2])
     """
-    key = "concat", axis
+    key = "concat", axis, axis.__class__
     known = repeat_join(key, arrays, out)
     if known is not None:
         return known
@@ -76,7 +77,7 @@ def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array
                [1, 1],
                [2, 2]])
     """
-    key = "stack", axis
+    key = "stack", axis, axis.__class__
     known = repeat_join(key, arrays, out)
     if known is not None:
         return known
@@ -115,15 +116,16 @@ def roll(
     if known is not None:
         return known
     array_of("roll", x)
+    shifts = _integers("roll: shift", shift)
     if axis is None:
         result = checked_out("roll", out, x.shape, x.dtype, x.device)
         if move(key, x, 0, result, out is None, lambda places: np.roll(places, shift)):
             return result
-        rolled = roll(x.reshape(x.size), shift if isinstance(shift, int) else sum(shift), axis=0)
+        rolled = roll(x.reshape(x.size), sum(shifts), axis=0)
         result.copy_from(rolled.reshape(x.shape))
         return result
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    axes = _integers("roll: axis", axis)
+    shifts = shifts if np.ndim(shift) else shifts * len(axes)
     if len(shifts) != len(axes):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     total = [0] * x.ndim
@@ -153,7 +155,7 @@ def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiod
         >>> aiodev.kernels.repeat(x, 2).numpy_blocking()
         array([0, 0, 1, 1, 2, 2])
     """
-    key = "repeat", repeats, axis
+    key = "repeat", fixed(repeats), axis, axis.__class__
     known = repeat_move(key, x, 0, None)
     if known is not None:
         return known
@@ -180,7 +182,7 @@ def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
     if known is not None:
         return known
     array_of("tile", x)
-    times = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    times = _integers("tile: repetitions", repetitions)
     times = (1,) * (x.ndim - len(times)) + times
     seen = x[(None,) * (len(times) - x.ndim)]
     lengths = [n for pair in zip(times, seen.shape, strict=True) for n in pair]
@@ -201,6 +203,18 @@ def _copied(
     if result.size and not move(key, x, 0, result, True, places):
         result.reshape(wide.shape).copy_from(wide)
     return result
+
+
+def _integers(name: str, value: Any) -> tuple[int, ...]:
+    """One or several.
+
+    Raises:
+        TypeError: something else is among them.
+    """
+    try:
+        return tuple(map(operator.index, value if np.ndim(value) else (value,)))
+    except TypeError:
+        raise TypeError(f"{name} {value!r}: expected an integer, or a sequence of integers") from None
 
 
 def _several(name: str, arrays: Sequence[aiodev.Array]) -> list[aiodev.Array]:

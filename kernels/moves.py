@@ -50,12 +50,12 @@ def take_from_four(i: int, one: int, two: int, three: int, places: Any, a: Any, 
 
 
 def fixed(value: Any) -> Any:
-    """The same, or if it is a sequence one that can be part of a key."""
-    if value.__class__ is int:
+    """What can be part of a key, and equals that of another integer, or sequence of such, only if they are the same."""
+    if value.__class__ is int or value is None:
         return value
     if isinstance(value, np.ndarray):
         return fixed(value.tolist())
-    return tuple(map(fixed, value)) if isinstance(value, list | tuple) else value
+    return tuple(map(fixed, value)) if isinstance(value, list | tuple) else (value.__class__, value)
 
 
 def _are_few(size: int, *arrays: aiodev.Array) -> bool:

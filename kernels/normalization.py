@@ -20,7 +20,7 @@ _PIECE = 1 << 13
 _WIDTH = 64
 #: Elements of a matrix whose columns are normalised where they are: copies would take longer.
 _FEW = 1 << 12
-#: By one launch: of an array and two arrays of factors or None, under (name, axis, and for norms eps).
+#: By one launch: of an array and two arrays of factors or None, under (name, axis, its type, and for norms eps).
 _launches = aiodev.LaunchCache(3)
 _repeat = _launches.repeat
 
@@ -53,7 +53,7 @@ def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = No
         >>> aiodev.kernels.softmax(aiodev.asarray([0.0, 0.0, 1000.0, 1000.0], device="cpu")).numpy_blocking()
         array([0. , 0. , 0.5, 0.5])
     """
-    return _softmax(("softmax", axis), x, out, logarithm=False)
+    return _softmax(("softmax", axis, axis.__class__), x, out, logarithm=False)
 
 
 def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -65,7 +65,7 @@ def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None 
         >>> aiodev.kernels.log_softmax(x).numpy_blocking()
         array([-1000.,     0.])
     """
-    return _softmax(("log_softmax", axis), x, out, logarithm=True)
+    return _softmax(("log_softmax", axis, axis.__class__), x, out, logarithm=True)
 
 
 def layer_norm(
@@ -93,7 +93,7 @@ def layer_norm(
         >>> aiodev.kernels.layer_norm(aiodev.asarray([1.0, 2.0, 3.0], device="cpu"), eps=0).numpy_blocking().round(3)
         array([-1.225,  0.   ,  1.225])
     """
-    key = "layer_norm", axis, eps
+    key = "layer_norm", axis, axis.__class__, eps
     found = _repeat(key, x, weight, bias, out)
     if found is not None:
         return found
@@ -131,7 +131,7 @@ def rms_norm(
         >>> aiodev.kernels.rms_norm(x, eps=0).numpy_blocking().round(3)
         array([ 0.849, -1.131,  1.414,  0.   ])
     """
-    key = "rms_norm", axis, eps
+    key = "rms_norm", axis, axis.__class__, eps
     found = _repeat(key, x, weight, None, out)
     if found is not None:
         return found
@@ -156,7 +156,7 @@ def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, lo
     found = _repeat(key, x, None, None, out)
     if found is not None:
         return found
-    (name, axis), given = key, x
+    (name, axis, _), given = key, x
     x = _real(name, x)
     at, length = _axis_length(name, x, axis)
     result = checked_out(name, out, x.shape, x.dtype, x.device)

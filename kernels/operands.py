@@ -10,7 +10,18 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["array_of", "arrays_of", "checked_axis", "checked_out", "has_no_gaps", "move_last", "packed", "repeated", "shared"]
+__all__ = [
+    "array_of",
+    "arrays_of",
+    "check_whole",
+    "checked_axis",
+    "checked_out",
+    "has_no_gaps",
+    "move_last",
+    "packed",
+    "repeated",
+    "shared",
+]
 
 DType = np.dtype[Any]
 HostArray = np.ndarray[Any, Any]
@@ -61,11 +72,29 @@ def checked_axis(function: str, axis: Any, ndim: int) -> int:
 
     Raises:
         ValueError: there is none like it.
+        TypeError: it is no integer.
     """
-    found = operator.index(axis)
+    found = _index(function, axis)
     if not -ndim <= found < ndim:
         raise ValueError(f"{function}: axis {axis} is out of bounds for an array of {ndim} dimensions")
     return found % ndim
+
+
+def check_whole(function: str, axis: Any) -> None:
+    """See that an axis, or each of several, is an integer, before it is looked up: 1.0 would be found where 1 is.
+
+    Raises:
+        TypeError: one is something else.
+    """
+    for own in axis if isinstance(axis, tuple) else (axis,):
+        _index(function, own)
+
+
+def _index(function: str, axis: Any) -> int:
+    try:
+        return operator.index(axis)
+    except TypeError:
+        raise TypeError(f"{function}: axis {axis!r}: expected an integer, got {type(axis).__name__}") from None
 
 
 def move_last(function: str, x: aiodev.Array, axis: Any) -> aiodev.Array:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import array_of, checked_axis, checked_out, has_no_gaps
+from aiodev.kernels.operands import array_of, check_whole, checked_axis, checked_out, has_no_gaps
 from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, ROWS
 from aiodev.kernels.reduction_plans import Plan, place_plan, spread_plan
 from aiodev.kernels.teams import has_teams, pieces_of, slabs_of, strips_of, teams_for
@@ -108,7 +108,13 @@ class _Step(NamedTuple):
 
 
 def repeat(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
-    """Submit what a reduction of arrays of these layouts has submitted before; None where that is not known."""
+    """Submit what a reduction of arrays of these layouts has submitted before; None where that is not known.
+
+    ``key`` is the name, the axis, and whatever else decides.
+    """
+    axis = key[1]
+    if axis.__class__ is not int and axis is not None:
+        check_whole(key[0], axis)
     found = _launches.repeat(key, x, out)
     if found is None:
         parts = _firsts.repeat(key, x, out, None)

@@ -101,7 +101,7 @@ def _scan(
     exclusive: bool,
     out: aiodev.Array | None,
 ) -> aiodev.Array:
-    key = name, axis, dtype, include_initial, exclusive
+    key = name, axis, axis.__class__, dtype, include_initial, exclusive
     found = _launches.repeat(key, x, out)
     if found is not None:
         return found

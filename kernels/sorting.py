@@ -31,7 +31,7 @@ _WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
 _FEW_ELEMENTS = 1 << 12
 #: Groups of rows: each sorts its rows one by one.
 _GROUPS = 64
-#: Of groups of rows, under (name, axis, descending).
+#: Of groups of rows, under (name, axis, its type, descending).
 _launches = aiodev.LaunchCache(1)
 
 
@@ -74,7 +74,7 @@ def sort(
         array([[9, 7, 8],
                [3, 1, 2]])
     """
-    key = "sort", axis, descending
+    key = "sort", axis, axis.__class__, descending
     found = _launches.repeat(key, x, out)
     if found is not None:
         return found
@@ -112,7 +112,7 @@ def argsort(
         >>> aiodev.kernels.argsort(x).numpy_blocking(), aiodev.kernels.argsort(x, descending=True).numpy_blocking()
         (array([1, 3, 0, 2]), array([0, 2, 3, 1]))
     """
-    key = "argsort", axis, descending
+    key = "argsort", axis, axis.__class__, descending
     found = _launches.repeat(key, x, out)
     if found is not None:
         return found

@@ -65,7 +65,8 @@ class LaunchCache:
     Attributes:
         repeat: ``repeat(key, *operands, out)``, a plain function; submits to the current stream of the operands' device and
             returns ``out``, or a new array where ``out`` is None. None where it does not know what to submit. ``key``:
-            whatever else decides, such as an axis.
+            whatever else decides, such as an axis. What equals it is the same to the cache, as 1.0 and True are to 1; where
+            that matters, the type is another part of the key.
 
     Example:
         >>> import aiodev

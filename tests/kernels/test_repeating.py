@@ -364,3 +364,44 @@ def test_moving_elements_again_and_again() -> None:
             kernels.concat([x, x.T], axis=1)
         with pytest.raises(ValueError, match="mode='mean'"):
             kernels.pad(x, 1, "mean")
+
+
+_PLACES = on_device([0, 1])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, n: kernels.sum(x, axis=n),
+        lambda x, n: kernels.max(x, axis=(n, 0)),
+        lambda x, n: kernels.cumulative_sum(x, axis=n),
+        lambda x, n: kernels.softmax(x, axis=n),
+        lambda x, n: kernels.sort(x, axis=n),
+        lambda x, n: kernels.take(x, _PLACES, axis=n),
+        lambda x, n: kernels.stack([x, x], axis=n),
+        lambda x, n: kernels.repeat(x, n),
+        lambda x, n: kernels.roll(x, n),
+        lambda x, n: kernels.roll(x, (n, 2), axis=(0, 1)),
+        lambda x, n: kernels.linalg.vector_norm(x, axis=n),
+    ],
+)
+def test_what_equals_an_integer_is_none(call: Callable[[aiodev.Array, Any], aiodev.Array]) -> None:
+    """1.0 is refused by a function that was called with 1 before, too; NumPy's integers and those of Python do the same."""
+    x = on_device(np.arange(12.0).reshape(3, 4))
+    results = [call(x, n).numpy_blocking() for n in (1, 1, 1, np.int64(1), np.int64(1), True)]
+    assert all(np.array_equal(result, results[0]) for result in results)
+    with pytest.raises(TypeError):
+        call(x, 1.0)
+
+
+def test_what_is_true_keeps_dimensions() -> None:
+    """Numbers that equal each other say the same of ``keepdims`` and ``correction``; a dtype has several names."""
+    host = np.arange(12.0).reshape(3, 4)
+    x = on_device(host)
+    for keepdims in (1, True, 1.0, 0, False) * 2:
+        assert kernels.sum(x, axis=1, keepdims=keepdims).shape == ((3, 1) if keepdims else (3,))
+    for correction in (1, True, 1.0, 0, 0.5) * 2:
+        expected = ((host - host.mean()) ** 2).sum() / (12 - correction)
+        assert np.allclose(kernels.var(x, correction=correction).numpy_blocking(), expected)
+    for dtype in ("f4", np.float32, np.dtype("f4"), "f8", float, None) * 2:
+        assert kernels.sum(x, axis=0, dtype=dtype).dtype == np.dtype(dtype)
