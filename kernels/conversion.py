@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,12 +21,16 @@ def _types_of_where(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
     return [np.dtype(bool), result, result], result
 
 
+def _types_of_clip(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+    """The common type of what is limited and its bounds."""
+    result = functools.reduce(lambda one, other: np.maximum.resolve_dtypes((one, other, None))[2], kinds)
+    return [result] * len(kinds), result
+
+
 _where = Elementwise("where", "{x1} if {condition} else {x2}", ("condition", "x1", "x2"), _types_of_where)
-_clip = Elementwise(
-    "clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), lambda kinds: ([kinds[0]] * 3, kinds[0])
-)
-_clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), lambda kinds: ([kinds[0]] * 2, kinds[0]))
-_clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), lambda kinds: ([kinds[0]] * 2, kinds[0]))
+_clip = Elementwise("clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), _types_of_clip)
+_clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), _types_of_clip)
+_clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), _types_of_clip)
 _conversions: dict[DType, Elementwise] = {}
 
 
@@ -49,13 +54,22 @@ def clip(
     *,
     out: aiodev.Array | None = None,
 ) -> aiodev.Array:
-    """Elements of ``x``, at least ``min`` and at most ``max``, in the dtype of ``x``; NaN stays. A bound may be None.
+    """Elements of ``x``, at least ``min`` and at most ``max``; NaN stays. A bound may be None.
+
+    Types are promoted as NumPy does: bounds of the dtype of ``x``, and Python numbers of its kind, leave it as it is; integers
+    with fractional bounds become floats. Where ``min`` is above ``max``, that is the result.
+
+    Raises:
+        OverflowError: a Python integer is beyond the dtype of ``x``.
+        TypeError: ``out`` is of a lower kind than the result.
 
     Example:
         >>> import aiodev, aiodev.kernels
         >>> x = aiodev.asarray([-1.0, 0.5, 2.0], device="cpu")
         >>> aiodev.kernels.clip(x, 0, 1).numpy_blocking()
         array([0. , 0.5, 1. ])
+        >>> aiodev.kernels.clip(aiodev.asarray([0, 1, 4], device="cpu"), 0.5, 2.5).numpy_blocking()
+        array([0.5, 1. , 2.5])
     """
     if min is not None and max is not None:
         return _clip((x, min, max), out)

@@ -198,6 +198,27 @@ def test_where_clip_and_astype() -> None:
         kernels.astype(kernels.astype(array, "c8"), "f4")
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(1, 3), (0.5, 2.5), (3.0, 1), (np.float32(0.5), None), (None, np.int8(2)), (np.full(5, 1000), None), (np.full(5, 1.5), 3)],
+)
+@pytest.mark.parametrize("dtype", ["i1", "f4", "?"])
+def test_bounds_are_promoted_as_numpy_does(dtype: str, low: Any, high: Any) -> None:
+    """Fractions and numbers beyond the dtype are not cut silently."""
+    host = np.arange(5).astype(dtype)
+    bounds = [on_device(bound) if isinstance(bound, np.ndarray) else bound for bound in (low, high)]
+    check(kernels.clip(on_device(host), *bounds), np.clip(host, low, high))
+
+
+def test_bounds_that_do_not_fit_are_refused() -> None:
+    """Neither they nor the result are cut."""
+    x = on_device(np.arange(5, dtype="i1"))
+    with pytest.raises(OverflowError):
+        kernels.clip(x, 0, 1000)
+    with pytest.raises(TypeError, match="out"):
+        kernels.clip(x, 0.5, 2.5, out=x)
+
+
 def test_rounding_leaves_integers_alone() -> None:
     """As the array API has it: the same dtype."""
     host = np.array([1, -2, 3], "i4")
