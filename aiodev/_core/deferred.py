@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend import COUNTER_WORDS, SUBMITTED
+from aiodev._core.errors import fresh
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
@@ -60,7 +61,7 @@ class Deferred:
                 return self.counters[SUBMITTED]
         timeline = self._timeline
         if timeline.lost is not None:
-            raise timeline.lost
+            raise fresh(timeline.lost)
         return operation(timeline.entry.backend, timeline.queue)  # type: ignore[no-any-return]
 
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:

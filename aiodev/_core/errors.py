@@ -24,6 +24,7 @@ Messages are built here, from attributes, in one order: what was asked, what was
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 __all__ = [
@@ -55,6 +56,28 @@ class AiodevError(Exception):
         ...     type(error).__name__
         'InvalidDeviceError'
     """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__.copy())
+
+
+def _rebuilt(kind: type[AiodevError], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> AiodevError:
+    error = Exception.__new__(kind, *arguments)  # the __new__ of their other bases, as MemoryError, refuses
+    error.__dict__.update(attributes)
+    return error
+
+
+def fresh(error: BaseException) -> BaseException:
+    """What to raise of an error that is kept: a copy if it is one of ours, else the same.
+
+    Raising adds the frames of who waits to the traceback, and they hold whatever is in their variables, such as arrays. That
+    must not last as long as what keeps the error does, nor grow with every waiter.
+    """
+    if not isinstance(error, AiodevError):
+        return error
+    found = copy.copy(error).with_traceback(error.__traceback__)
+    found.__cause__, found.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return found
 
 
 class BackendError(AiodevError):
@@ -247,9 +270,6 @@ class KernelError(AiodevError):
             text += f"; launched at {self.submitted_at}"
         return text
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.kernel, self.detail), self.__dict__.copy()
-
 
 class CompileError(KernelError):
     """A kernel does not compile; ``log`` is the compiler's message.
@@ -268,9 +288,6 @@ class CompileError(KernelError):
     def __init__(self, kernel: str, log: str, *, location: str | None = None) -> None:
         super().__init__(kernel, f"does not compile: {log.strip()}", location=location)
         self.log = log
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.kernel, self.log), self.__dict__.copy()
 
 
 class LaunchError(KernelError, TypeError):
@@ -294,9 +311,6 @@ class LaunchError(KernelError, TypeError):
         self.expected = expected
         self.found = found
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.kernel, self.argument, self.expected, self.found), self.__dict__.copy()
-
 
 class DependencyError(KernelError):
     """An operation that did not run, since one that it is ordered after failed; that failure is the cause.
@@ -319,9 +333,6 @@ class DependencyError(KernelError):
             "did not run, because an operation that it is ordered after failed",
             submitted_at=submitted_at,
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.kernel,), self.__dict__.copy()
 
 
 class ClosedError(AiodevError):

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from aiodev._core.backend import FAULTS, SUBMITTED, Fault
-from aiodev._core.errors import DependencyError
+from aiodev._core.errors import DependencyError, fresh
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
@@ -24,13 +24,14 @@ class KnownFault:
     a timeline that depends on this one, so that it need not be reported.
     """
 
-    __slots__ = ("cause", "error", "first", "last", "retrieved", "told")
+    __slots__ = ("_traceback", "cause", "error", "first", "last", "retrieved", "told")
 
     def __init__(self, fault: Fault, error: BaseException) -> None:
         self.first = fault.first
         self.last = fault.last
         self.cause: KnownFault | None = None
         self.error = error
+        self._traceback = error.__traceback__
         self.told = False
         self.retrieved = False
 
@@ -44,6 +45,10 @@ class KnownFault:
         origin = root_cause(fault.error)
         for explained in chain:
             explained.error.__cause__ = origin
+
+    def to_raise(self) -> BaseException:
+        """The failure for a waiter. What a called function raised is raised itself, without the frames of earlier waiters."""
+        return fresh(self.error).with_traceback(self._traceback)
 
     def covers(self, value: int) -> bool:
         """Whether operation ``value`` failed or did not run because of this."""

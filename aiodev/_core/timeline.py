@@ -32,6 +32,7 @@ from aiodev._core import faults
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend
 from aiodev._core.config import settings
 from aiodev._core.deferred import Deferred, DeferredGate
+from aiodev._core.errors import fresh
 from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.finalizing import until_exit
 from aiodev._core.gate import Gate
@@ -257,7 +258,7 @@ class Timeline:
 
     def _enqueue_wait(self, other: Timeline, value: int) -> int:
         if other.lost is not None:
-            raise other.lost
+            raise fresh(other.lost)
         if self.entry is other.entry:
             operations = self.operations
             if isinstance(operations, Deferred):
@@ -299,23 +300,23 @@ class Timeline:
     def check(self, value: int) -> None:
         """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
         if self.lost is not None:
-            raise self.lost
+            raise fresh(self.lost)
         fault = self.fault_of(value)
         if fault is None:
             return
         faults.tell(self, fault)
         if value == fault.first:
-            raise fault.error
+            raise fault.to_raise()
         raise dependency_error(f"an operation of {self.label}", root_cause(fault.error))
 
     def check_all(self, value: int) -> None:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""
         if self.lost is not None:
-            raise self.lost
+            raise fresh(self.lost)
         for fault in self.all_faults():
             if fault.first <= value and not fault.told:
                 faults.tell(self, fault)
-                raise fault.error
+                raise fault.to_raise()
 
     def lose(self, error: BaseException) -> None:
         """Make every wait, now and later, raise ``error`` (invariant 5)."""
@@ -407,6 +408,6 @@ class Lost:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def refuse(*args: object) -> Any:
-            raise self._error
+            raise fresh(self._error)
 
         return refuse

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiodev._core.backend import FAULTS
 from aiodev._core.completion import Completion
+from aiodev._core.errors import fresh
 from aiodev._core.reactor import current_reactor, wait, wait_blocking
 from aiodev._kernel.service import Loading
 
@@ -50,7 +51,7 @@ class Loaded:
         if not loading.ready and loading.error is None:
             yield from current_reactor().start(self)
         if loading.error is not None:
-            raise loading.error
+            raise fresh(loading.error)
 
     def start_soon(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call back when the outcome is known: to a reactor this is like a backend that starts."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+import traceback
+import weakref
 from collections.abc import Iterator
 
 import anyio
@@ -296,3 +298,37 @@ async def test_a_failure_that_somebody_knows_of_is_not_reported(reports: Reports
     for stream in (first, second, third):
         await stream.aclose()
     assert reports.errors == []
+
+
+
+# What is kept of failures
+
+
+async def _wait_with_a_variable(stream: Stream) -> weakref.ref[Latch]:
+    """Wait for what failed; what comes back is to something that only a variable here held."""
+    variable = Latch(stream)
+    with pytest.raises(DependencyError) as caught:
+        await stream.call(int)
+    assert caught.value.__traceback__ is not None and isinstance(caught.value.__cause__, OSError)
+    return weakref.ref(variable)
+
+
+async def test_a_failure_that_is_kept_holds_nothing_of_its_waiters() -> None:
+    """A stream remembers its failures for other waiters, and not what was raised to one, whose traceback holds its frames."""
+    one, other = Stream("cpu"), Stream("cpu")
+    failed = one.call(fail)
+    other.wait(failed)
+    references = [await _wait_with_a_variable(stream) for stream in (other, one)]
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
+async def test_tracebacks_do_not_grow() -> None:
+    """What a called function raised is raised itself at each waiter, and does not gather the frames of all."""
+    failed = Stream("cpu").call(fail)
+    lengths = []
+    for _ in range(3):
+        with pytest.raises(OSError) as caught:
+            await failed
+        lengths.append(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(set(lengths)) == 1
