@@ -3,7 +3,7 @@
 An entry that fails leaves the address of numba's excinfo, ``{char *pickle; int32 size; void *arguments; void *unwrap; int32
 count}``. A static one is a constant of the library: its pickle is (class, arguments, location). A dynamic one (its
 arguments were computed) is on the heap; ``unwrap`` turns ``arguments`` into a tuple *and frees them*, so it may be
-called once; what it gave is remembered by address, and the struct is never freed, so that its address stays its own.
+called once, and the struct then says so. The struct itself is never freed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from llvmlite import ir
 from numba import cloudpickle
 from numba.core import callconv, lowering
 
+from aiodev._backends.cpu.compiler_interpreted import described
 from aiodev._core.errors import KernelError
 
 __all__ = ["LocatedLower", "decode_error", "install_error_model"]
@@ -39,20 +40,20 @@ class _ExcInfo(ctypes.Structure):
 
 _Unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)
 _lock = threading.Lock()
-_unwrapped: dict[int, tuple[Any, ...]] = {}
 
 
 def decode_error(excinfo: int, kernel: str, location: str | None = None) -> KernelError:
     """The error for an entry that failed with the excinfo at that address; its cause is what the body raised.
 
-    ``location`` is used when the failure does not say where it was. May be called again for the same failure.
+    ``location`` is used when the failure does not say where it was. What the body computed for the exception is told once:
+    another error for the same failure is without it.
     """
     if not excinfo:
         return KernelError(kernel, "failed without saying why", location=location)
     info = _ExcInfo.from_address(excinfo)
     kind, arguments, where = cloudpickle.loads(ctypes.string_at(info.pickle, info.size))
     if info.count > 0:
-        arguments = _dynamic(excinfo, info, arguments)
+        arguments = _dynamic(info, arguments)
     cause = _instantiate(kind, arguments or ())
     if where is not None:
         location = f"{where[1]}:{where[2]}"
@@ -62,15 +63,14 @@ def decode_error(excinfo: int, kernel: str, location: str | None = None) -> Kern
     return error
 
 
-def _dynamic(address: int, info: _ExcInfo, static: tuple[Any, ...]) -> tuple[Any, ...]:
+def _dynamic(info: _ExcInfo, static: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a dynamic exception: the static ones, with numba's placeholders filled in order."""
     with _lock:
-        arguments = _unwrapped.get(address)
-        if arguments is None:
-            values = iter(_Unwrap(info.unwrap)(info.arguments))
-            arguments = tuple(next(values) if isinstance(item, ir.Value) else item for item in static)
-            _unwrapped[address] = arguments
-        return arguments
+        unwrap, info.unwrap = info.unwrap, None
+    if unwrap is None:
+        return tuple(item for item in static if not isinstance(item, ir.Value))
+    values = iter(_Unwrap(unwrap)(info.arguments))
+    return described(tuple(next(values) if isinstance(item, ir.Value) else item for item in static))
 
 
 def _instantiate(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:

@@ -18,7 +18,7 @@ import numpy
 from aiodev._backends.cpu.compiler_source import WORD, Argument
 from aiodev._core.errors import KernelError
 
-__all__ = ["interpreted_entry"]
+__all__ = ["described", "interpreted_entry"]
 
 
 def interpreted_entry(
@@ -50,9 +50,25 @@ def _located(name: str, error: Exception, body: CodeType) -> KernelError:
         if traceback.tb_frame.f_code.co_filename == body.co_filename:
             line = traceback.tb_lineno
         traceback = traceback.tb_next
+    error.args = described(error.args)
     text = str(error)
     kind = type(error).__name__
     return KernelError(name, f"{kind}: {text}" if text else kind, location=f"{body.co_filename}:{line}")
+
+
+def described(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an exception that a body raised, with what arrays are instead of the arrays.
+
+    Those are views of memory that nothing keeps alive once the launch is over.
+    """
+    return tuple(
+        described(value)
+        if type(value) is tuple
+        else f"<{value.dtype} array of shape {value.shape}>"
+        if isinstance(value, numpy.ndarray)
+        else value
+        for value in arguments
+    )
 
 
 def _indices(flat: int, shape: tuple[int, ...]) -> list[int]:
