@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -20,6 +21,8 @@ from typing import Any
 import anyio
 import hypothesis  # noqa: F401  # before a backend freezes the collector's objects, of which trio's plugin would warn
 import pytest
+
+from aiodev._backends.cpu import codecache
 
 #: Seconds after which an async test on every loop fails instead of hanging.
 DEADLINE = 60
@@ -39,6 +42,19 @@ def anyio_backend(request: pytest.FixtureRequest) -> Loop:
     if importlib.util.find_spec(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
     return LOOPS[request.param]
+
+
+@pytest.fixture
+def cache_without_kernels(tmp_path: Path) -> Path:
+    """A disk cache that has no kernels, for processes that are to compile theirs.
+
+    It has the native executor's code, as this process has: to compile that as well takes each process five seconds.
+    """
+    cache, native = tmp_path / "cache", Path(codecache.native_directory())
+    cache.mkdir()
+    if codecache.native_is_cached():
+        shutil.copytree(native, cache / native.name)
+    return cache
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import subprocess
 import sys
@@ -218,10 +219,10 @@ assert x.numpy_blocking().tolist() == [2] * 4
 
 
 @pytest.mark.parametrize("executor", ["native", "python"])
-def test_in_a_forked_child_it_says_that_its_stream_is_the_parents(executor: str, tmp_path: Path) -> None:
+def test_in_a_forked_child_it_says_that_its_stream_is_the_parents(executor: str) -> None:
     """As any submission to that stream does; in the parent it goes on working."""
     root = str(Path(aiodev.__file__).parents[1])
-    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(tmp_path), "AIODEV_EXECUTOR": executor}
+    environment = {**os.environ, "PYTHONPATH": root, "AIODEV_EXECUTOR": executor}
     command = [sys.executable, "-c", FORKING]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -363,14 +363,14 @@ asyncio.run(main())
 """
 
 
-def test_a_new_process_finds_everything(tmp_path: Path) -> None:
+def test_a_new_process_finds_everything(tmp_path: Path, cache_without_kernels: Path) -> None:
     """Kernels of ``__main__`` and closures too; another constant is another kernel, and nothing else is compiled again."""
 
     def run(scale: float) -> str:
         program = tmp_path / "program.py"
         program.write_text(PROGRAM.format(helpers=str(Path(__file__).parent), scale=scale))
         root = str(Path(aiodev.__file__).parents[1])
-        environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(tmp_path / "cache"), "PATH": ""}
+        environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(cache_without_kernels), "PATH": ""}
         done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -408,10 +408,10 @@ assert workers and all(worker.poll() is None for worker in workers)
 
 
 @pytest.mark.parametrize("executor", ["native", "python"])
-def test_a_forked_child_starts_afresh(executor: str, tmp_path: Path) -> None:
+def test_a_forked_child_starts_afresh(executor: str, cache_without_kernels: Path) -> None:
     """Its launches work, and its end does not touch the parent's workers."""
     program = FORKING.format(helpers=str(Path(__file__).parent))
     root = str(Path(aiodev.__file__).parents[1])
-    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(tmp_path), "AIODEV_EXECUTOR": executor}
+    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(cache_without_kernels), "AIODEV_EXECUTOR": executor}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

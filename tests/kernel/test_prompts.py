@@ -36,9 +36,10 @@ exec(compile(cell, filename, "exec"))
 
 
 @pytest.mark.parametrize("place", ["prompt", "notebook"])
-def test_kernels_of_a_prompt(place: str, tmp_path: Path) -> None:
+def test_kernels_of_a_prompt(place: str, tmp_path: Path, cache_without_kernels: Path) -> None:
     """A worker compiles them; a second session finds them in the cache."""
-    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1]), "AIODEV_CACHE_DIR": str(tmp_path), "PATH": ""}
+    root, cache = str(Path(aiodev.__file__).parents[1]), str(cache_without_kernels)
+    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": cache, "PATH": ""}
     command, program = [sys.executable, "-iq"], PROMPT
     if place == "notebook":
         command, program = [sys.executable, "-c", NOTEBOOK.format(cell=PROMPT)], ""

@@ -29,9 +29,9 @@ for constant in map(float, sys.argv[1:]):
 """
 
 
-def test_kernels_of_one_name_from_two_processes(tmp_path: Path) -> None:
+def test_kernels_of_one_name_from_two_processes(cache_without_kernels: Path) -> None:
     """Each was compiled by a process of its own, under the same names; a third one loads both."""
-    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1]), "AIODEV_CACHE_DIR": str(tmp_path)}
+    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1]), "AIODEV_CACHE_DIR": str(cache_without_kernels)}
 
     def run(*constants: str) -> list[str]:
         command = [sys.executable, "-c", PROGRAM, *constants]

@@ -77,9 +77,10 @@ print(found["kernels_compiled"], found["kernels_loaded"])
 """
 
 
-def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+def test_a_second_process_compiles_nothing(cache_without_kernels: Path) -> None:
     """It finds everything in the disk cache."""
-    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1]), "AIODEV_CACHE_DIR": str(tmp_path), "PATH": ""}
+    root, cache = str(Path(aiodev.__file__).parents[1]), str(cache_without_kernels)
+    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": cache, "PATH": ""}
 
     def run() -> list[int]:
         command = [sys.executable, "-c", PROGRAM]
