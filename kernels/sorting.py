@@ -1,8 +1,9 @@
 """Sorting along an axis, stable, in the order of NumPy: NaN after everything else.
 
-Numbers are sorted digit by digit (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bits by which they differ.
-Few long rows are split into buckets first, which all cores sort (:mod:`aiodev.kernels.sorting_splits`). It takes the memory of
-the keys twice, and that of the places where those are wanted.
+Numbers are sorted digit by digit (:mod:`aiodev.kernels.sorting_bodies`), so the time grows with the bits by which they differ;
+short rows in vectors, where it does not matter where elements come from (:mod:`aiodev.kernels.sorting_short`). Few long rows
+are split into buckets first, which all cores sort (:mod:`aiodev.kernels.sorting_splits`). Those that are not short take the
+memory of the keys twice, and that of the places where those are wanted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no
 from aiodev.kernels.sorting_bodies import BITS, LANES, WIDE_BITS
 from aiodev.kernels.sorting_launches import SplitWork, sort_by_teams, sort_places_by_teams
 from aiodev.kernels.sorting_plans import Plan, place_type, plan_for, split_kernels, team_kernels
+from aiodev.kernels.sorting_short import is_short
 from aiodev.kernels.teams import has_teams
 
 __all__ = ["argsort", "sort"]
@@ -154,10 +156,14 @@ def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: ai
         for row in range(0, x.size, length):
             split.sort(flat[row : row + length], out[row : row + length])
     else:
-        work = _Work(plan, length, rows, x.device)
-        keys, other = work.scratch(plan.key), work.scratch(plan.key)
         call = _Call(key, x, given is None) if moved is x else None
         lines = flat.reshape(rows, length), out.reshape(rows, length)
+        if is_short(x.dtype, length):
+            each, groups = _share(rows)
+            _launch(plan.short, groups, (rows, each, length, *lines), (None, None, None, 0, 1), result, call)
+            return _moved_back(result, axis)
+        work = _Work(plan, length, rows, x.device)
+        keys, other = work.scratch(plan.key), work.scratch(plan.key)
         work.sort_rows(plan.kernels.rows, lines[0], (keys, other), lines[1], result, call)
     return _moved_back(result, axis)
 
@@ -210,6 +216,27 @@ def _moved_back(result: aiodev.Array, axis: int) -> aiodev.Array:
     return result.transpose(*range(axis), last, *range(axis, last))
 
 
+def _share(rows: int) -> tuple[int, int]:
+    """How many rows a group has, and how many groups there are."""
+    each = math.ceil(rows / _GROUPS)
+    return each, math.ceil(rows / each)
+
+
+def _launch(
+    kernel: aiodev.Kernel,
+    groups: int,
+    args: tuple[Any, ...],
+    takes: tuple[int | None, ...],
+    result: aiodev.Array,
+    call: _Call | None,
+) -> None:
+    """Launch over groups, to be repeated for a call like that."""
+    if call is None:
+        kernel[groups, aiodev.current_stream(result.device)](*args)
+    else:
+        _launches.launch(call.key, (call.x,), result, kernel, groups, args, takes, made=call.made)
+
+
 class _Work:
     """How rows are shared out that are sorted whole, and the memory that it takes.
 
@@ -218,9 +245,8 @@ class _Work:
     """
 
     def __init__(self, plan: Plan, length: int, rows: int, device: aiodev.Device) -> None:
-        self.stream = aiodev.current_stream(device)
-        each = math.ceil(rows / _GROUPS)
-        self.groups = math.ceil(rows / each)
+        self._device = device
+        each, self.groups = _share(rows)
         size = plan.key.itemsize
         bits = WIDE_BITS if size >= 4 and length >= _WIDE and length * size <= _WIDE_BYTES else BITS
         self.sizes = rows, each, length, bits
@@ -229,7 +255,7 @@ class _Work:
 
     def scratch(self, dtype: Any) -> aiodev.Array:
         """Room for a row of each group."""
-        return aiodev.empty(self._length * self.groups, dtype, self.stream.device)
+        return aiodev.empty(self._length * self.groups, dtype, self._device)
 
     def sort_rows(
         self,
@@ -241,9 +267,5 @@ class _Work:
         call: _Call | None,
     ) -> None:
         """Have each group of a matrix's rows sorted, to be repeated for a call like that; ``out`` is ``result`` as a matrix."""
-        args = *self.sizes, x, *scratch, self.counts, out
-        if call is None:
-            kernel[self.groups, self.stream](*args)
-        else:
-            takes = None, None, None, None, 0, *(-1 for _ in scratch), -1, 1
-            _launches.launch(call.key, (call.x,), result, kernel, self.groups, args, takes, made=call.made)
+        takes = None, None, None, None, 0, *(-1 for _ in scratch), -1, 1
+        _launch(kernel, self.groups, (*self.sizes, x, *scratch, self.counts, out), takes, result, call)

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import aiodev
 from aiodev.kernels import (
     sorting_bodies as bodies,
     sorting_keys as keys_of,
+    sorting_short as short,
     sorting_splits as splits,
     sorting_teams as teams,
 )
@@ -29,6 +31,7 @@ class Plan(NamedTuple):
     key: DType
     functions: tuple[Any, Any, Any]
     kernels: bodies.Kernels  #: that sort rows whole
+    short: aiodev.Kernel  #: that sorts short rows
 
 
 @functools.cache
@@ -53,7 +56,8 @@ def plan_for(dtype: DType, descending: bool) -> Plan:
         to_key, to_place_key = keys_of.reversed_to(to_key, key.type), keys_of.reversed_to(to_place_key, key.type)
         from_key = keys_of.reversed_from(from_key, key.type)
     functions = to_key, to_place_key, from_key
-    return Plan(key, functions, bodies.make_kernels("sort", *functions, key.type))
+    by_network = short.make_short("sort", to_key, from_key, key.type)
+    return Plan(key, functions, bodies.make_kernels("sort", *functions, key.type), by_network)
 
 
 @functools.cache

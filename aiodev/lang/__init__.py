@@ -31,6 +31,7 @@ from aiodev.lang.elementary import (
 from aiodev.lang.hints import prefetch
 from aiodev.lang.native import call_native
 from aiodev.lang.numeric import atan2, fma, popcount, pow, rsqrt
+from aiodev.lang.sorting import sort
 from aiodev.lang.team import team_array, team_barrier, team_rank, team_size
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "rsqrt",
     "sin",
     "sinh",
+    "sort",
     "tan",
     "tanh",
     "team_array",

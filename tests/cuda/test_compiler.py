@@ -21,7 +21,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip insta
 from numba.cuda import codegen
 from numba.cuda.cudadrv import nvvm
 
-from aiodev._backends.cuda import compiler, compiler_target, image  # they import numba-cuda
+from aiodev._backends.cuda import compiler, compiler_sorting, compiler_target, image  # they import numba-cuda
 
 SM_90 = (9, 0)
 real = nvvm.compile_ir
@@ -188,6 +188,26 @@ def numeric(i: int, x: Any, out: Any) -> None:
 def test_numeric_functions(code: str) -> None:
     """What :mod:`aiodev.lang` has, and ``math``, is there."""
     assert compiled(numeric, f"A1{code}C", f"A1{code}C").cubin
+
+
+def sort_sixteen(i: int, x: Any) -> None:
+    lang.sort(x[16 * i : 16 * i + 16])
+
+
+@pytest.mark.parametrize("code", ["f4", "u8"])
+def test_sorting(code: str) -> None:
+    """Each thread its own few."""
+    assert compiled(sort_sixteen, f"A1{code}C").cubin
+
+
+def test_heap_is_sorted() -> None:
+    """NaN is last."""
+    rng = np.random.default_rng(1)
+    for size in range(50):
+        x = rng.choice(np.array([-np.inf, -1, 0, 1, 2, np.nan]), size)
+        expected = np.sort(x)
+        compiler_sorting.sort_heap(x)
+        np.testing.assert_array_equal(x, expected)
 
 
 @pytest.mark.parametrize(

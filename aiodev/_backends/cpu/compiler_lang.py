@@ -19,6 +19,7 @@ from aiodev import lang
 from aiodev._backends.cpu.compiler_elementary import install_elementary
 from aiodev._backends.cpu.compiler_native import install_native
 from aiodev._backends.cpu.compiler_prefetch import install_prefetch
+from aiodev._backends.cpu.compiler_sorting import install_sorting
 
 __all__ = ["install"]
 
@@ -178,6 +179,7 @@ def install() -> None:
     install_elementary()
     install_native()
     install_prefetch()
+    install_sorting()
 
 
 def _update_overload(code: Any) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from numba.cuda.extending import intrinsic, overload
 from numba.cuda.np.arrayobj import make_array
 
 from aiodev import lang
-from aiodev._backends.cuda import compiler_team, compiler_ufuncs
+from aiodev._backends.cuda import compiler_sorting, compiler_team, compiler_ufuncs
 from aiodev.lang import elementary
 
 __all__ = ["install"]
@@ -157,6 +157,7 @@ def install() -> None:
     _installed.append(True)
     compiler_ufuncs.install()
     compiler_team.install()
+    compiler_sorting.install()
     for function, code in ((lang.atomic_add, _add), (lang.atomic_min, _min), (lang.atomic_max, _max)):
         overload(function)(_update_overload(code))
     overload(lang.atomic_cas)(

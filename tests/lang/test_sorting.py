@@ -1,0 +1,84 @@
+"""``sort`` within a kernel, against NumPy's: any length, any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import aiodev
+from aiodev import lang
+from aiodev._backends.cpu import compiler
+
+LENGTHS = st.one_of(st.integers(0, 300), st.sampled_from([511, 512, 513, 1000, 1024, 1025, 2047, 3000, 4097, 8192]))
+
+
+@aiodev.kernel
+def sort_parts(i: int, step: int, size: int, x: Any) -> None:
+    """Sort ``size`` elements from every ``step`` on."""
+    lang.sort(x[i * step : i * step + size])
+
+
+def numbers(rng: np.random.Generator, size: int, dtype: str) -> Any:
+    """All bits at random, or few of them: NaN and both zeros among them."""
+    info = np.iinfo(f"i{dtype[1]}")
+    given = rng.integers(info.min, info.max, size, info.dtype, endpoint=True)
+    if dtype[0] == "f" and rng.random() < 0.5:
+        return rng.choice(np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.5, -1.5, 5e-324], dtype), size)
+    return (given % 3 if rng.random() < 0.3 else given).view(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "u8"])
+@given(LENGTHS, st.integers(1, 3), st.integers(0, 2**32 - 1), st.sampled_from(["any", "up", "down"]))
+@settings(deadline=None, max_examples=40)
+def test_parts_are_sorted_and_nothing_else_is_touched(dtype: str, size: int, parts: int, seed: int, order: str) -> None:
+    """Whatever is behind a part stays as it was."""
+    rng = np.random.default_rng(seed)
+    host = numbers(rng, parts * (size + 3), dtype).reshape(parts, size + 3)
+    if order != "any":
+        host = np.sort(host)[:, :: 1 if order == "up" else -1].copy()
+    x = aiodev.asarray(host.reshape(-1), device="cpu")
+    sort_parts[parts](size + 3, size, x).synchronize_blocking()
+    found = x.numpy_blocking().reshape(host.shape)
+    np.testing.assert_array_equal(found[:, :size], np.sort(host[:, :size]))
+    np.testing.assert_array_equal(found[:, size:], host[:, size:])
+
+
+def test_plain_function_does_the_same() -> None:
+    """Where a body is read or debugged."""
+    x = np.array([2.0, np.nan, -1.0])
+    lang.sort(x[:2])
+    np.testing.assert_array_equal(x, [2.0, np.nan, -1.0])
+    lang.sort(x)
+    np.testing.assert_array_equal(x, [-1.0, 2.0, np.nan])
+
+
+@pytest.mark.skipif(compiler.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
+def test_what_is_refused() -> None:
+    """More than fits; columns, and numbers of other sizes."""
+    x = aiodev.zeros((1 << 14) + 1, dtype="i4", device="cpu")
+    with pytest.raises(aiodev.KernelError, match="sort: more than 64 KiB"):
+        sort_parts[1](0, x.size, x).synchronize_blocking()
+    sort_parts[1](0, x.size - 1, x).synchronize_blocking()
+
+    @aiodev.kernel
+    def sort_columns(i: int, x: Any) -> None:
+        lang.sort(x[:, i])
+
+    with pytest.raises(aiodev.CompileError, match="sort: expected a one-dimensional array without gaps"):
+        sort_columns[1](x[:4].reshape(2, 2)).synchronize_blocking()
+    with pytest.raises(aiodev.CompileError, match="sort: expected numbers of four or eight bytes, got int16"):
+        sort_parts[1](0, 4, aiodev.zeros(4, dtype="i2", device="cpu")).synchronize_blocking()
+
+
+def test_network_sorts_sixteen_keys() -> None:
+    """It does if it sorts all zeros and ones (Knuth, 5.3.4, theorem Z)."""
+    from aiodev._backends.cpu import compiler_sorting
+
+    keys = [np.arange(1 << 16) >> k & 1 for k in range(16)]
+    for level in compiler_sorting.NETWORK:
+        for a, b in level:
+            keys[a], keys[b] = np.minimum(keys[a], keys[b]), np.maximum(keys[a], keys[b])
+    assert all((a <= b).all() for a, b in zip(keys[:-1], keys[1:], strict=True))
