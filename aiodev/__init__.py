@@ -14,7 +14,7 @@ from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault,
 from aiodev._core.completion import Completion, as_completed
 from aiodev._core.current import current_stream, default_stream, set_stream, stream, synchronize, synchronize_blocking
 from aiodev._core.device import Device
-from aiodev._core.errors import *  # noqa: F403
+from aiodev._core.errors import *  # noqa: F403  # all errors are public
 from aiodev._core.errors import __all__ as _errors
 from aiodev._core.event import Event
 from aiodev._core.group import StreamGroup

@@ -65,7 +65,7 @@ class _Device:
                 raise RuntimeError(f"{path}: cublasCreate returned {status}")
             for place, name in ((_SET_STREAM, "cublasSetStream_v2"), (_PRODUCT, "cublasGemmStridedBatchedEx_64")):
                 cells[place] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, products have to do without
             self.failed = True
             warnings.warn(f"matrix products on CUDA will do without cuBLAS: {error}", RuntimeWarning, stacklevel=2)
             raise

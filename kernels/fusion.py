@@ -71,7 +71,7 @@ class Fused:
         try:
             with np.errstate(all="ignore"):
                 found = self.py_func(*ones)
-        except Exception as error:
+        except Exception as error:  # the user's function may raise anything
             raise TypeError(
                 f"{self.name}: cannot tell the result's dtype, since the function fails for ones: "
                 f"{type(error).__name__}: {error}; give fused(function, dtype=…)"

@@ -56,8 +56,8 @@ def sort(
 ) -> aiodev.Array:
     """The elements along ``axis`` in ascending order.
 
-    NaN comes after everything else, -0.0 before 0.0; ``descending`` turns all of that round. Submits to the current stream;
-    writes to ``out`` if given, which may be ``x``.
+    NaN comes after everything else, -0.0 before 0.0 (NumPy leaves zeros in their order); ``descending`` turns all of that
+    round. Submits to the current stream; writes to ``out`` if given, which may be ``x``.
 
     Args:
         stable: it always is.

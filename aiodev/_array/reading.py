@@ -60,7 +60,7 @@ async def read(array: Array) -> HostArray:
     reading = _Reading(array)
     try:
         await reading.completion
-    except Exception:
+    except Exception:  # whatever it is, what made the contents may have failed before
         reading.raise_cause()
         raise
     return reading.finish()
@@ -76,7 +76,7 @@ def read_blocking(array: Array, timeout: float | None) -> HostArray:
         reading.completion.synchronize_blocking(timeout)
     except TimeoutError:
         raise
-    except Exception:
+    except Exception:  # whatever it is, what made the contents may have failed before
         reading.raise_cause()
         raise
     return reading.finish()

@@ -63,7 +63,7 @@ class Bridge:
         try:
             self._outcome.result = await awaitable
             finished = True
-        except Exception as error:
+        except Exception as error:  # whatever the awaitable raises is the stream's failure
             self._gate.open(error)
         finally:
             self._gate.open(None if finished else _unfinished("was cancelled"))

@@ -76,7 +76,7 @@ class BackendEntry:
             return self._factory()
         except BackendUnavailableError:
             raise
-        except Exception as error:
+        except Exception as error:  # a stranger's backend may raise anything
             raise BackendUnavailableError(self.name, f"{type(error).__name__}: {error}") from error
 
     @property
@@ -101,7 +101,7 @@ class BackendEntry:
                 reason = "it has no devices"
         except BackendUnavailableError as error:
             reason = error.reason
-        except Exception as error:
+        except Exception as error:  # a stranger's backend may raise anything
             reason = f"{type(error).__name__}: {error}"
         return reason
 
@@ -189,7 +189,7 @@ class BackendEntry:
             if not self._running:
                 self._start_backend()
             self._replay()
-        except BaseException as failure:
+        except BaseException as failure:  # it belongs to those who wait for the start
             error = failure
             attempt.set_exception(failure)
         else:
@@ -197,14 +197,14 @@ class BackendEntry:
         while (callback := self._next_callback()) is not None:
             try:
                 callback(error)
-            except Exception:
+            except Exception:  # the other callbacks still have to be called
                 logger.exception("backend %r: a callback of its start failed", self.name)
 
     def _start_backend(self) -> None:
         self.check_available()
         try:
             self.backend.start()
-        except BaseException as error:
+        except BaseException as error:  # in whatever way it failed, the instance is of no more use
             self._backend = None  # an instance is started once
             if isinstance(error, BackendUnavailableError):
                 raise
@@ -220,7 +220,7 @@ class BackendEntry:
                 fn, site = self._queued.popleft()
             try:
                 fn()
-            except Exception as error:
+            except Exception as error:  # a stranger's backend may raise anything
                 where = sites.describe(site)
                 error.add_note(f"this call was queued at {where}, until backend {self.name!r} had started")
                 raise

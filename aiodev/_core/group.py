@@ -66,7 +66,7 @@ class StreamGroup:
         for stream in self._streams:
             try:
                 stream.timeline.check_all(stream.timeline.submitted)
-            except BaseException as failure:
+            except BaseException as failure:  # what a called function raised may be anything
                 failures.append(failure)
         self._streams.clear()
         if not failures:

@@ -102,6 +102,6 @@ class Call:
     def _call(self) -> BaseException | None:
         try:
             self.outcome.result = self._context.run(self._function, *self._arguments)
-        except BaseException as error:
+        except BaseException as error:  # it belongs to the waiter, not to this thread
             return error
         return None

@@ -210,7 +210,7 @@ class Registry:
         for entry in list(self._entries.values()):
             try:
                 entry.stop()
-            except Exception:
+            except Exception:  # the others still have to stop
                 logger.exception("backend %r did not stop", entry.name)
 
     def settle(self) -> None:

@@ -35,7 +35,7 @@ class _Job:
     def run(self) -> None:
         try:
             self.callback()
-        except Exception:
+        except Exception:  # the thread goes on for everybody else
             logger.exception("a callback of the watcher failed")
 
 

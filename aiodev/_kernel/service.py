@@ -87,7 +87,7 @@ class Loading:
         for callback in callbacks:
             try:
                 callback(error)
-            except Exception:
+            except Exception:  # the other callbacks still have to be called
                 logger.exception("%s: a callback of its compilation failed", self.spec.name)
 
 
@@ -134,7 +134,7 @@ class Service:
                 failure.__cause__ = error
                 loading.finish(failure)
             del loading, step
-            time.sleep(PAUSE)
+            time.sleep(PAUSE)  # the loop's thread gets the GIL
 
     def _prepare(self, loading: Loading) -> None:
         """Load what is in the cache; send what is not to a worker, or compile here what cannot be sent."""
@@ -151,7 +151,7 @@ class Service:
         directory = settings.cache_dir
         if is_compiled(directory, backend.name, key):
             totals.kernels_loaded += 1
-            time.sleep(PAUSE)
+            time.sleep(PAUSE)  # the loop's thread gets the GIL
             self._finish(loading)
             return
         waiting = self._compiling.setdefault((backend.name, key), [])

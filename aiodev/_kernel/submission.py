@@ -73,7 +73,7 @@ def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, sit
     gate = stream._gate()
     try:
         value = stream._launch(loading.entry, size, block, site)
-    except BaseException:
+    except BaseException:  # Ctrl-C too: a gate that nobody opens holds the stream for ever
         gate.open()
         raise
     loading.when_done(gate.open)

@@ -59,7 +59,7 @@ def _serve(job: Job) -> BaseException | None:
     except AiodevError as error:
         error.__cause__ = error.__context__ = None
         return error
-    except Exception:
+    except Exception:  # whatever it is, the parent must hear of it
         return CompileError(spec.name, traceback.format_exc())
     return None
 

@@ -63,7 +63,7 @@ class Admission:
             self._waiting.append(waiter)
         try:
             await waiter.event.wait()
-        except BaseException:
+        except BaseException:  # a cancellation, as a rule
             with self._lock:
                 if not waiter.granted:
                     self._waiting.remove(waiter)

@@ -39,7 +39,7 @@ class Chosen:
         self.owner = owner
 
 
-chosen: ContextVar[Chosen] = ContextVar("aiodev.memory", default=Chosen({}, None, None))  # noqa: B039
+chosen: ContextVar[Chosen] = ContextVar("aiodev.memory", default=Chosen({}, None, None))  # noqa: B039  # nothing changes it
 #: How many pools there are: most programs have none, and an allocation then looks no further.
 private_pools = 0
 

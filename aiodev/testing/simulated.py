@@ -251,7 +251,7 @@ class SimulatedBackend(HostBackend):
     def before(self, index: int) -> None:
         """Called on the worker's thread before each operation of device ``index``."""
         if self.latency:
-            time.sleep(self.latency)
+            time.sleep(self.latency)  # it is what is simulated
         with self._lock:
             if index in self._lost:
                 raise DeviceLostError(f"{self.name}:{index}", self._lost[index])

@@ -90,7 +90,7 @@ class Batcher:
             return
         try:
             probabilities = await self._wait(self._network.submit(np.stack([image for image, _ in batch])))
-        except Exception as error:
+        except Exception as error:  # whatever it is, those who asked must hear of it
             for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)

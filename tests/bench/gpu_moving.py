@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -227,8 +228,8 @@ async def random_bits(run: Run) -> Figure:
     size = _size(run)
     out = aiodev.ones(size, "f4", DEVICE)
     generator = aiodev.Generator(DEVICE).manual_seed(1)
-    uniform = lambda: kernels.random.random((size,), generator=generator, out=out)  # noqa: E731
-    normal = lambda: kernels.random.standard_normal((size,), generator=generator, out=out)  # noqa: E731
+    uniform = functools.partial(kernels.random.random, (size,), generator=generator, out=out)
+    normal = functools.partial(kernels.random.standard_normal, (size,), generator=generator, out=out)
     cases: dict[str, Case] = {}
     await join(cases, "aiodev", lambda: lambda: throughput(uniform, 4 * size))
     await join(cases, "aiodev, normal", lambda: lambda: throughput(normal, 4 * size))

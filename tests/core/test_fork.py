@@ -27,7 +27,7 @@ def in_child(run):
         try:
             run()
             status = 0
-        except BaseException:
+        except BaseException:  # the child must end here, in whatever way
             sys.excepthook(*sys.exc_info())
         finally:
             sys.stderr.flush()

@@ -46,7 +46,7 @@ async def test_tasks_that_never_wait_let_others_run() -> None:
         group.start_soon(greedy, streams[1])
         group.start_soon(idle)
         while beats < 50:
-            await anyio.sleep(0.001)
+            await anyio.sleep(0.001)  # a timer is what must not starve
             beats += 1
         stop = True
     assert beats == 50
@@ -273,7 +273,7 @@ def test_a_recycled_descriptor_wakes_its_next_owner() -> None:
         async def wait() -> None:
             await asyncio.sleep(0)  # the reactor has nothing to wait for when the stale wake-up arrives
             current_reactor()
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # through the selector, where the stale wake-up would arrive
             held = Latch(stream)
             later = asyncio.ensure_future(_result(stream.call(int, 1)))
             await asyncio.sleep(0)

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE))  # for the helper module, here and in the processes that tests start
 
-import standin  # noqa: E402
+import standin  # noqa: E402  # found through the line above
 
 Run = Callable[..., str]
 

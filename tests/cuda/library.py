@@ -111,7 +111,7 @@ def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...], **named: int) -> bool:
     """Whether it took the arguments."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # only whether it takes them is asked
         function(*arguments, **named)
         return True
     return False

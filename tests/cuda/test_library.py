@@ -35,7 +35,7 @@ for function, spec in recorded[share::shares]:
         continue
     try:
         compiler.compile_image(spec, (9, 0))
-    except Exception as error:
+    except Exception as error:  # all that fail are to be listed
         failures.append(f"{function} launches {spec.name}{spec.arguments}: {str(error)[-400:]}")
 print(len(recorded), "kernels of", len(found), "functions;", len(refused), "took no arguments")
 print("\\n".join(failures))

@@ -121,7 +121,7 @@ async def main():
         driver.latency(3600)
         y = aiodev.zeros(1 << 20, dtype="u1")
     waiting = asyncio.ensure_future(aiodev.synchronize("cuda:0"))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # until the loop is idle and all threads wait
     assert not waiting.done()
     begin = asyncio.get_running_loop().time()
     driver.lose()

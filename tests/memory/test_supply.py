@@ -318,7 +318,7 @@ def test_many_threads_allocate_and_free_without_drift() -> None:
                     if k % 16 == 0:
                         stream.copy(held[-1][:1], bytearray(1))
                 stream.synchronize_blocking()
-        except BaseException as error:
+        except BaseException as error:  # told to the test's own thread
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]

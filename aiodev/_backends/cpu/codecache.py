@@ -49,7 +49,7 @@ def function_cache(function: Callable[..., Any], key: str, directory: str) -> An
     """A cache for a numba dispatcher's ``_cache``: entries under ``directory`` that are valid for ``key``."""
     from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
-    class Locator(_CacheLocator):  # type: ignore[misc]
+    class Locator(_CacheLocator):
         def get_cache_path(self) -> str:
             return directory
 

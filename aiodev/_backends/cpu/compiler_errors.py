@@ -80,7 +80,7 @@ def _instantiate(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseE
         return error
 
 
-class _ErrorModel(callconv.NumpyErrorModel):  # type: ignore[misc]
+class _ErrorModel(callconv.NumpyErrorModel):
     """Integer division and remainder by zero raise, as they must; ``/`` and floating remainders follow IEEE, as arrays do.
 
     Raising for those too would keep every loop with a division in it from being vectorised.
@@ -103,7 +103,7 @@ class _Place(threading.local):
 _place = _Place()
 
 
-class _LocatedCallConv(callconv.CPUCallConv):  # type: ignore[misc]
+class _LocatedCallConv(callconv.CPUCallConv):
     """Numba's calling convention; exceptions of its own making (an index, a zero division) say their line as well."""
 
     def set_static_user_exc(
@@ -114,7 +114,7 @@ class _LocatedCallConv(callconv.CPUCallConv):  # type: ignore[misc]
         super().set_static_user_exc(builder, exc, exc_args=exc_args, loc=loc, func_name=func_name)
 
 
-class LocatedLower(lowering.Lower):  # type: ignore[misc]
+class LocatedLower(lowering.Lower):
     """Numba's lowering, with :class:`_LocatedCallConv`."""
 
     def __init__(self, context: Any, library: Any, fndesc: Any, func_ir: Any, metadata: Any = None) -> None:

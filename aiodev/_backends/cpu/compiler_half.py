@@ -24,7 +24,7 @@ _END, _NORMAL, _MAGIC = 0x47800000, 0x38800000, 0x3F000000
 _REBIAS = (127 - 15) << 23
 
 
-class _FloatModel(FloatModel):  # type: ignore[misc]
+class _FloatModel(FloatModel):
     """Numba's model of floats, with float16."""
 
     def __init__(self, manager: Any, kind: Any) -> None:

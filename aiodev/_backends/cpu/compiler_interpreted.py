@@ -36,7 +36,7 @@ def interpreted_entry(
             with numpy.errstate(all="ignore"):  # compiled code does not warn either
                 for flat in range(lo, hi):
                     function(*_indices(flat, shape), *values)
-        except Exception as error:
+        except Exception as error:  # a body may raise anything
             raise _located(name, error, function.__code__) from error
 
     return entry

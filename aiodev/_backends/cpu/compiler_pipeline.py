@@ -21,7 +21,7 @@ from aiodev._backends.cpu.compiler_errors import ERROR_MODEL, LocatedLower, inst
 __all__ = ["EntryCompiler", "entry_flags"]
 
 
-class _ModuleLibrary(codegen.CPUCodeLibrary):  # type: ignore[misc]
+class _ModuleLibrary(codegen.CPUCodeLibrary):
     """A library that ends with its optimised module, ready to be linked into its callers'."""
 
     def _finalize_final_module(self) -> None:
@@ -31,7 +31,7 @@ class _ModuleLibrary(codegen.CPUCodeLibrary):  # type: ignore[misc]
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _LocatedLowering(BaseNativeLowering):  # type: ignore[misc]
+class _LocatedLowering(BaseNativeLowering):
     """Native lowering whose exceptions all say their line, into a :class:`_ModuleLibrary`."""
 
     _name = "aiodev_native_lowering"
@@ -58,7 +58,7 @@ class _LocatedLowering(BaseNativeLowering):  # type: ignore[misc]
         return True
 
 
-class EntryCompiler(CompilerBase):  # type: ignore[misc]
+class EntryCompiler(CompilerBase):
     """numba's nopython pipeline with :class:`_LocatedLowering` in place of its own lowering."""
 
     def define_pipelines(self) -> list[Any]:

@@ -51,7 +51,7 @@ class HostMemory:
         self._take(size)
         try:
             mapping, address = _map(size)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: what was not mapped must not count
             self._give(size)
             raise
         with self._lock:
@@ -82,7 +82,7 @@ class HostMemory:
         self._take(nbytes)
         try:
             _system("mprotect", address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: what was not mapped must not count
             self._give(nbytes)
             raise
         with contextlib.suppress(MemoryError):  # built without huge pages: the memory is as good, only slower

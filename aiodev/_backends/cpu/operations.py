@@ -183,7 +183,7 @@ class Range:
             self._lock.release()
             try:
                 self.function(self.arguments, lo, hi)
-            except BaseException as error:
+            except BaseException as error:  # it belongs to the waiter, not to this thread
                 self.fail(error)
             finally:
                 self._lock.acquire()

@@ -249,11 +249,11 @@ class CUDABackend(Backend):
 
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
         """See the ABC."""
-        return self.executor.launch(queue, entry, size, arguments, site)  # type: ignore[no-any-return]
+        return self.executor.launch(queue, entry, size, arguments, site)
 
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
         """See the ABC."""
-        return self.executor.copy(queue, dst, src, nbytes)  # type: ignore[no-any-return]
+        return self.executor.copy(queue, dst, src, nbytes)
 
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
         """See the ABC."""
@@ -261,7 +261,7 @@ class CUDABackend(Backend):
 
     def wait(self, queue: int, other: int, value: int) -> int:
         """See the ABC."""
-        return self.executor.wait(queue, other, value)  # type: ignore[no-any-return]
+        return self.executor.wait(queue, other, value)
 
     def gate(self, queue: int) -> tuple[int, int]:
         """See the ABC."""
@@ -273,7 +273,7 @@ class CUDABackend(Backend):
 
     def stamp(self, queue: int, cell: int) -> int:
         """See the ABC."""
-        return self.executor.stamp(queue, cell)  # type: ignore[no-any-return]
+        return self.executor.stamp(queue, cell)
 
     def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
         """See the ABC."""
@@ -285,7 +285,7 @@ class CUDABackend(Backend):
 
     def call_native(self, queue: int, block: bytes) -> int:
         """See the ABC."""
-        return self.executor.call_native(queue, block)  # type: ignore[no-any-return]
+        return self.executor.call_native(queue, block)
 
     def attach_thread(self, index: int) -> None:
         """See the ABC."""
@@ -293,7 +293,7 @@ class CUDABackend(Backend):
 
     def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
         """See the ABC."""
-        return self.executor.foreign_wait(stream, queue, value)  # type: ignore[no-any-return]
+        return self.executor.foreign_wait(stream, queue, value)
 
     def wait_foreign(self, queue: int, stream: int) -> int:
         """See the ABC."""
@@ -301,7 +301,7 @@ class CUDABackend(Backend):
 
     def spin(self, queue: int, value: int, duration: int) -> bool:
         """See the ABC."""
-        return self.executor.spin(queue, value, duration)  # type: ignore[no-any-return]
+        return self.executor.spin(queue, value, duration)
 
     def create_waker(self, descriptor: int) -> int:
         """See the ABC."""
@@ -313,7 +313,7 @@ class CUDABackend(Backend):
 
     def arm(self, queue: int, value: int, waker: int) -> bool:
         """See the ABC."""
-        return self.executor.arm(queue, value, waker)  # type: ignore[no-any-return]
+        return self.executor.arm(queue, value, waker)
 
     def faults(self, queue: int) -> list[Fault]:
         """See the ABC."""

@@ -24,7 +24,7 @@ from numba.cuda.typing.templates import _OverloadFunctionTemplate
 __all__ = ["compiling_for", "exceptions"]
 
 
-class _Exceptions(callconv._MinimalCallHelper):  # type: ignore[misc]
+class _Exceptions(callconv._MinimalCallHelper):
     """Every exception of every function, each under a status of its own.
 
     One for the process, since a function that two kernels call is compiled once.
@@ -40,7 +40,7 @@ class _Exceptions(callconv._MinimalCallHelper):  # type: ignore[misc]
         return int(super()._add_exception(*entry))
 
 
-class _ErrorModel(callconv.ErrorModel):  # type: ignore[misc]
+class _ErrorModel(callconv.ErrorModel):
     """Integer division and remainder by zero raise, as they must; ``/`` and floating remainders follow IEEE, as arrays do."""
 
     raise_on_fp_zero_division = False

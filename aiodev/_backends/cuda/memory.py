@@ -106,7 +106,7 @@ class DeviceMemory:
                     self._map_granule(end, doing)
                     end += self.granularity
                 self.driver.call("cuMemSetAccess", address, nbytes, self._access, 1, doing=doing)
-            except BaseException:
+            except BaseException:  # Ctrl-C too: nothing may stay mapped that nobody knows of
                 with suppress(MemoryError, DriverError):  # the first failure is what counts
                     self._unmap(address, end - address, doing)
                 raise

@@ -28,7 +28,7 @@ def _pointer(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 
 @intrinsic
-def get(typing_context, address):  # type: ignore[no-untyped-def]
+def get(typing_context, address):
     """The word at ``address``; no order."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -38,7 +38,7 @@ def get(typing_context, address):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def put(typing_context, address, value):  # type: ignore[no-untyped-def]
+def put(typing_context, address, value):
     """Write the word at ``address``; no order."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -49,7 +49,7 @@ def put(typing_context, address, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def on_stack(typing_context, nbytes):  # type: ignore[no-untyped-def]
+def on_stack(typing_context, nbytes):
     """The address of ``nbytes`` bytes, a constant, that last until the function returns."""
     if not isinstance(nbytes, types.IntegerLiteral):
         raise errors.RequireLiteralValue("the size of what is on the stack must be a constant")
@@ -62,7 +62,7 @@ def on_stack(typing_context, nbytes):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def load(typing_context, address):  # type: ignore[no-untyped-def]
+def load(typing_context, address):
     """The word at ``address``; what its writer wrote before is visible."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -72,7 +72,7 @@ def load(typing_context, address):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def store(typing_context, address, value):  # type: ignore[no-untyped-def]
+def store(typing_context, address, value):
     """Write the word at ``address``; who loads it sees all that was written before."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -83,7 +83,7 @@ def store(typing_context, address, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def store_fence(typing_context, address, value):  # type: ignore[no-untyped-def]
+def store_fence(typing_context, address, value):
     """Write the word at ``address`` before any later load: one half of a store-then-load handshake."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -94,7 +94,7 @@ def store_fence(typing_context, address, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def load_fence(typing_context, address):  # type: ignore[no-untyped-def]
+def load_fence(typing_context, address):
     """The word at ``address``, after any earlier ``store_fence``: the other half."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -104,7 +104,7 @@ def load_fence(typing_context, address):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def exchange(typing_context, address, value):  # type: ignore[no-untyped-def]
+def exchange(typing_context, address, value):
     """Write the word at ``address`` and return what was there."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -114,7 +114,7 @@ def exchange(typing_context, address, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def fetch_add(typing_context, address, value):  # type: ignore[no-untyped-def]
+def fetch_add(typing_context, address, value):
     """Add to the word at ``address`` and return what was there."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -124,7 +124,7 @@ def fetch_add(typing_context, address, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def fetch_min(typing_context, address, value):  # type: ignore[no-untyped-def]
+def fetch_min(typing_context, address, value):
     """Lower the word at ``address`` to ``value`` if it is higher, and return what was there."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -134,7 +134,7 @@ def fetch_min(typing_context, address, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def compare_exchange(typing_context, address, expected, value):  # type: ignore[no-untyped-def]
+def compare_exchange(typing_context, address, expected, value):
     """Write ``value`` at ``address`` if ``expected`` is there; whether it was."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -145,7 +145,7 @@ def compare_exchange(typing_context, address, expected, value):  # type: ignore[
 
 
 @intrinsic
-def pause(typing_context):  # type: ignore[no-untyped-def]
+def pause(typing_context):
     """Tell the core that this is a spin loop."""
     name = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}.get(platform.machine())
 
@@ -159,7 +159,7 @@ def pause(typing_context):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def call_entry(typing_context, code, scratch, arguments, lo, hi):  # type: ignore[no-untyped-def]
+def call_entry(typing_context, code, scratch, arguments, lo, hi):
     """Call a kernel entry by its address; returns its status.
 
     An entry is the native symbol of an ``njit`` function, ``int32 f(int64 *result, void **excinfo, int64 arguments,
@@ -178,7 +178,7 @@ def call_entry(typing_context, code, scratch, arguments, lo, hi):  # type: ignor
 
 
 @intrinsic
-def now(typing_context):  # type: ignore[no-untyped-def]
+def now(typing_context):
     """The time in ns of ``CLOCK_MONOTONIC``, which is what ``time.perf_counter_ns`` reads."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -194,7 +194,7 @@ def now(typing_context):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def copy_memory(typing_context, dst, src, nbytes):  # type: ignore[no-untyped-def]
+def copy_memory(typing_context, dst, src, nbytes):
     """``memcpy`` between two addresses."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -211,7 +211,7 @@ def copy_memory(typing_context, dst, src, nbytes):  # type: ignore[no-untyped-de
     return types.void(_i64, _i64, _i64), generate
 
 
-class BytesType(types.Type):  # type: ignore[misc]
+class BytesType(types.Type):
     """A ``bytes`` argument as (address of its data, length), with no buffer protocol and no copy."""
 
     def __init__(self) -> None:
@@ -222,7 +222,7 @@ bytes_type = BytesType()
 
 
 @register_model(BytesType)
-class _BytesModel(models.StructModel):  # type: ignore[misc]
+class _BytesModel(models.StructModel):
     def __init__(self, data_model_manager: Any, fe_type: Any) -> None:
         members = [("address", types.int64), ("nbytes", types.int64)]
         super().__init__(data_model_manager, fe_type, members)
@@ -245,7 +245,7 @@ def _unbox_bytes(typ: Any, obj: Any, c: Any) -> NativeValue:
 
 
 @intrinsic
-def bytes_address(typing_context, value):  # type: ignore[no-untyped-def]
+def bytes_address(typing_context, value):
     """Address of the first byte."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -255,7 +255,7 @@ def bytes_address(typing_context, value):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def bytes_length(typing_context, value):  # type: ignore[no-untyped-def]
+def bytes_length(typing_context, value):
     """Number of bytes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

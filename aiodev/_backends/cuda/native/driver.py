@@ -16,7 +16,7 @@ _WORD = ir.IntType(64)
 
 
 @intrinsic
-def call(typing_context, function, *arguments):  # type: ignore[no-untyped-def]
+def call(typing_context, function, *arguments):
     """Call ``CUresult function(arguments…)`` by its address; each argument goes as a word, as C's ABI allows."""
     given = tuple(arguments[0].types) if isinstance(arguments[0], types.BaseTuple) else arguments
 
@@ -32,7 +32,7 @@ def call(typing_context, function, *arguments):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def word_here(typing_context):  # type: ignore[no-untyped-def]
+def word_here(typing_context):
     """Address of a word on the stack of the calling function."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
