@@ -19,8 +19,7 @@ from aiodev._core.errors import __all__ as _errors
 from aiodev._core.event import Event
 from aiodev._core.group import StreamGroup
 from aiodev._core.guard import device, device_of, init
-from aiodev._core.registry import (
-    DeviceLike,
+from aiodev._core.queries import (
     available_backends,
     current_device,
     device_count,
@@ -34,6 +33,7 @@ from aiodev._core.registry import (
     register_backend,
     set_device,
 )
+from aiodev._core.registry import DeviceLike
 from aiodev._core.sites import register_library
 from aiodev._core.stream import Stream
 from aiodev._generator.defaults import (
