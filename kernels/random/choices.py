@@ -15,6 +15,8 @@ from aiodev.kernels.random.drawing import Shape, Sourced, prepare
 from aiodev.kernels.random.functions import negative_log_64
 from aiodev.kernels.random.permutations import permute, source, take_rows
 from aiodev.kernels.random.philox import HALF, block, double_word
+from aiodev.kernels.sorting import argsort
+from aiodev.kernels.teams import has_teams
 
 __all__ = ["choice"]
 
@@ -22,6 +24,8 @@ _ZERO, _ONE, _TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 #: A sample of less than this part of the population is drawn without making the population.
 _SPARSE = 16
+#: One of less than this part, by weight, is found by one worker that goes through the population once.
+_FEW = 64
 
 
 @aiodev.kernel
@@ -117,6 +121,14 @@ def first_arrivals(i: Any, times: Any, out: Any) -> None:
     for last in range(size - 1, 0, -1):
         out[0], out[last] = out[last], out[0]
         _sift(out, last, times)
+
+
+@aiodev.kernel
+def take_arrivals(i: Any, times: Any, order: Any, out: Any) -> None:
+    """The same, of all in their order."""
+    if times[order[i]] == math.inf:
+        raise ValueError("fewer elements have a weight than were to be chosen")
+    out[i] = order[i]
 
 
 _draw_sample = Sourced("choice", _sample, _replayed_sample)
@@ -225,4 +237,8 @@ def _choose_by_weight(p: Weights, generator: aiodev.Generator, out: aiodev.Array
     population = weights.size
     times = aiodev.empty(population, np.float64, out.device)
     _draw_races.submit(-(-population // 2), generator, 2 * population, weights, times)
-    first_arrivals[1, aiodev.current_stream(out.device)](times, out)
+    stream = aiodev.current_stream(out.device)
+    if out.size * _FEW < population and not has_teams(out.device):
+        first_arrivals[1, stream](times, out)
+    else:
+        take_arrivals[out.size, stream](times, argsort(times), out)

@@ -12,6 +12,7 @@ from scipy import stats
 
 import aiodev
 from aiodev.kernels import random
+from aiodev.kernels.random import choices
 from aiodev.kernels.random.permutations import permute
 
 #: A test at a fixed seed fails if what it saw is less likely than this; so it is no matter of luck from run to run.
@@ -147,6 +148,18 @@ def test_weighted_choices_without_replacement_go_by_what_is_left() -> None:
     off = ~np.eye(4, dtype=bool)
     assert counts.diagonal().sum() == 0
     check_counts(counts[off], expected[off])
+
+
+@pytest.mark.parametrize("count", [1, 10, 200, 700])
+def test_weighted_choices_of_few_and_of_many_are_the_same(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker goes through the population for few of it, and it is sorted for many."""
+    weights = np.where(np.arange(1000) % 4 == 0, 0, np.arange(1000.0))
+    found = []
+    for few in (0, 1 << 20):
+        monkeypatch.setattr(choices, "_FEW", few)
+        found.append(random.choice(1000, count, False, weights, generator=generator()).numpy_blocking())
+    np.testing.assert_array_equal(*found)
+    assert len(set(found[0].tolist())) == count and weights[found[0]].all()
 
 
 # Categories
