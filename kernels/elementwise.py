@@ -6,6 +6,7 @@ integers 0; nothing raises.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -111,6 +112,7 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
 #: These give the argument back for dtypes of these kinds, as the array API has it.
 _KEPT = {"ceil": "biu", "conj": "iuf", "floor": "biu", "real": "biuf", "round": "biu", "trunc": "biu"}
 _FLOAT = np.dtype(float)
+_COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
 
 
 class Unary(Protocol):
@@ -156,14 +158,25 @@ def _unary(name: str) -> Unary:
 def _binary(name: str) -> Binary:
     expression, ufunc = _BINARY[name]
     operation = Elementwise(name, expression, ("x1", "x2"), lambda kinds: _types_of(ufunc, kinds))
-    repeat = operation.repeat
+    repeat, compares = operation.repeat, name in _COMPARISONS
 
     def function(x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
         found = repeat(None, x1, x2, out)
-        return operation.find_out((x1, x2), out) if found is None else found
+        if found is not None:
+            return found
+        return operation.find_out((_comparable(x1, x2), _comparable(x2, x1)) if compares else (x1, x2), out)
 
     _name(function, name)
     return function
+
+
+def _comparable(x: Operand, other: Operand) -> Operand:
+    """The operand; of an integer that is beyond the integers it is compared with an infinity, which compares with them alike."""
+    if type(x) is int and isinstance(other, aiodev.Array) and other.dtype.kind in "iu":
+        limits = np.iinfo(other.dtype)
+        if not limits.min <= x <= limits.max:
+            return math.copysign(math.inf, x)
+    return x
 
 
 def _name(function: Any, name: str) -> None:

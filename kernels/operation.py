@@ -109,8 +109,8 @@ class Elementwise:
         if 0 in shape:
             return out
         numbered = [
-            value if isinstance(value, aiodev.Array) else kind.type(value)
-            for value, kind in zip(values, inputs, strict=True)
+            value if isinstance(value, aiodev.Array) else self._number(name, value, dtype)
+            for name, value, dtype in zip(self.operands, values, inputs, strict=True)
         ]
         if alike and len(shape) == 1 != shape[0]:
             kernel, args = self._line((*kinds, out.dtype), values, inputs), [*numbered, out]
@@ -120,6 +120,12 @@ class Elementwise:
             takes = *self._takes, *(None for _ in rest)
             self._launches.launch(None, values, out, kernel, over, (*args, *rest), takes, made=made)
         return out
+
+    def _number(self, name: str, value: Any, dtype: DType) -> Any:
+        try:
+            return dtype.type(value)
+        except OverflowError:
+            raise OverflowError(f"{self.name}: argument {name}: {value} is out of bounds for {dtype}") from None
 
     def _line(self, kinds: tuple[Any, ...], values: Sequence[Operand], inputs: Sequence[DType]) -> aiodev.Kernel:
         """The kernel for arrays of one dimension and the same length, of which there may be as many as there are lengths."""

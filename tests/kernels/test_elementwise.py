@@ -219,6 +219,20 @@ def test_bounds_that_do_not_fit_are_refused() -> None:
         kernels.clip(x, 0.5, 2.5, out=x)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u8"])
+def test_integers_beyond_the_dtype(dtype: str) -> None:
+    """They can be compared with, as in NumPy, and not computed with; which is said every time."""
+    host = np.array([0, 1, 127], dtype)
+    x = on_device(host)
+    for number in (2, -129, 1 << 64, 2, -(1 << 70)):
+        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
+            check(getattr(kernels, name)(x, number), getattr(np, name)(host, number))
+            check(getattr(kernels, name)(number, x), getattr(np, name)(number, host))
+        if number != 2:
+            with pytest.raises(OverflowError, match=f"add: argument x2: {number} is out of bounds for"):
+                kernels.add(x, number)
+
+
 def test_rounding_leaves_integers_alone() -> None:
     """As the array API has it: the same dtype."""
     host = np.array([1, -2, 3], "i4")
