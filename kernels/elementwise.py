@@ -131,9 +131,9 @@ def _types_of(ufunc: Any, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]
     """What a NumPy function takes and gives for these types."""
     if ufunc in (np.real, np.imag):
         return kinds, np.empty(0, kinds[0]).real.dtype
-    if ufunc is np.nextafter and np.float16 in kinds:
-        raise TypeError("nextafter: float16 is computed with in single precision, which has other neighbours")
     *inputs, result = ufunc.resolve_dtypes((*kinds, None))
+    if ufunc is np.nextafter and result == np.float16:
+        raise TypeError("nextafter: float16 is computed with in single precision, which has other neighbours")
     return inputs, result
 
 
@@ -171,7 +171,7 @@ def _binary(name: str) -> Binary:
 
 
 def _comparable(x: Operand, other: Operand) -> Operand:
-    """The operand; of an integer that is beyond the integers it is compared with an infinity, which compares with them alike."""
+    """The operand; for an integer beyond the integers that it is compared with an infinity, which compares with them alike."""
     if type(x) is int and isinstance(other, aiodev.Array) and other.dtype.kind in "iu":
         limits = np.iinfo(other.dtype)
         if not limits.min <= x <= limits.max:

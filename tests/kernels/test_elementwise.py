@@ -94,7 +94,7 @@ def test_binary_types(name: str, dtype: str) -> None:
     x1, x2 = np.array([1, 2, 3, 1], dtype), np.array([2, 1, 2, 1], dtype)
     try:
         expected = BINARY[name][1](x1, x2)
-        if (name, dtype) == ("nextafter", "f2"):
+        if name == "nextafter" and expected.dtype == np.float16:
             raise TypeError("float16 is computed with in single precision")
     except TypeError:
         with pytest.raises(TypeError):
@@ -249,6 +249,8 @@ def test_wrong_arguments_name_themselves() -> None:
         kernels.add(1, 2)
     with pytest.raises(TypeError, match="x1"):
         kernels.add("a", array)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="nextafter: float16"):
+        kernels.nextafter(aiodev.ones(3, "i1", "cpu"), 2)
     with pytest.raises(ValueError, match="out"):
         kernels.add(array, 1, out=aiodev.empty(4, device="cpu"))
     with pytest.raises(TypeError, match="out"):
