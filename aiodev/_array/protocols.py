@@ -16,7 +16,7 @@ from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
 from aiodev._core.device import Device
 from aiodev._core.finalizing import until_exit
-from aiodev._core.reactor import wait_blocking
+from aiodev._core.reactor import wait_all_blocking
 from aiodev._core.stream import Stream
 
 if TYPE_CHECKING:
@@ -29,10 +29,9 @@ LEGACY = 1
 _DEVICE_TYPES = {"cpu": dlpack.CPU, "cuda": dlpack.CUDA}
 
 
-def wait_for_uses(buffer: Buffer, timeout: float | None = None) -> None:
+def wait_for_uses(buffer: Buffer) -> None:
     """Block until nothing uses the memory, and raise what went wrong with its contents."""
-    for timeline, value in buffer.pending():
-        wait_blocking(timeline, value, timeout)
+    wait_all_blocking(buffer.pending(), None)
     buffer.check()
 
 

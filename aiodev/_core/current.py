@@ -9,7 +9,7 @@ from aiodev._core import context
 from aiodev._core.completion import Reached
 from aiodev._core.device import Device
 from aiodev._core.event import Event
-from aiodev._core.reactor import wait_blocking
+from aiodev._core.reactor import wait_all_blocking
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.stream import Stream, forget_slots_after_fork
 from aiodev._core.timeline import Timeline, living_timelines, lose_all
@@ -139,8 +139,7 @@ def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None
         True
     """
     points = _points_of(device)
-    for timeline, value in points:
-        wait_blocking(timeline, value, timeout)
+    wait_all_blocking(points, timeout)
     for timeline, value in points:
         timeline.check_all(value)
 

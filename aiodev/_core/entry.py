@@ -154,7 +154,7 @@ class BackendEntry:
             attempt = self._join()
         if attempt is not None:
             try:
-                attempt.result(timeout)
+                attempt.result(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
             except TimeoutError:
                 if attempt.done():  # the start itself ran into a timeout
                     raise

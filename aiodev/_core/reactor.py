@@ -13,11 +13,12 @@ a closed loop's reactor is recycled when the next one is made; what it waited fo
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend import COMPLETED, FAULTS
@@ -297,6 +298,10 @@ def spin(timeline: Timeline, value: int) -> bool:
     return False
 
 
+#: Seconds that are as good as for ever: what poll takes at most.
+_LONGEST = 2e6
+
+
 class _ParkingPlace:
     """Where a thread waits; kept from one blocking wait to the next."""
 
@@ -312,31 +317,47 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
     Raises:
         TimeoutError: ``timeout`` seconds have passed.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    if timeline.deferred or not timeline.reached(value):
+        wait_all_blocking([(timeline, value)], timeout)
+
+
+def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
+    """The same for several points, (timeline, value); ``timeout`` is for all of them together."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    if math.isnan(deadline):
+        raise ValueError(f"timeout={timeout}: expected a number of seconds, or None for no limit")
+    for timeline, value in points:
+        try:
+            _wait_until(deadline, timeline, value)
+        except _Late:
+            raise TimeoutError(f"{timeline!r}: operation {value} was not done within {timeout} s") from None
+
+
+class _Late(Exception):
+    """The deadline has passed."""
+
+
+def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
     if timeline.deferred:
         started = threading.Event()
         timeline.entry.start_soon(lambda error: started.set())
-        if not started.wait(timeout):
-            raise TimeoutError(_late(timeline, value, timeout))
+        if not started.wait(min(deadline - time.monotonic(), threading.TIMEOUT_MAX)):
+            raise _Late
     if timeline.reached(value) or spin(timeline, value):
         return
     if _thread.parking is None:
         _thread.parking = _ParkingPlace()
     waits, poll = _thread.parking.waits, _thread.parking.poll
     while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
+        left = deadline - time.monotonic()
+        if left <= 0:
             waits.discard(timeline, value, "blocked")
-            raise TimeoutError(_late(timeline, value, timeout))
+            raise _Late
         try:
-            poll.poll(None if left is None else left * 1000)
+            poll.poll(None if left > _LONGEST else left * 1000)
         finally:
             waits.discard(timeline, value, "blocked")
         waits.collect()
-
-
-def _late(timeline: Timeline, value: int, timeout: float | None) -> str:
-    return f"{timeline!r}: operation {value} was not done within {timeout} s"
 
 
 def forget_reactors_after_fork() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import aiodev
 from aiodev import ClosedError, Stream, StreamFullError
+from aiodev._core import reactor
 from aiodev.testing import Latch, SimulatedBackend
 
 pytestmark = pytest.mark.anyio
@@ -239,6 +240,33 @@ def test_blocking_twins_time_out() -> None:
                     wait(timeout=timeout)
     assert done.synchronize_blocking(timeout=30) == 5
     stream.synchronize_blocking(timeout=30)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e12, 30])
+def test_a_timeout_may_be_as_long_as_one_likes(timeout: float) -> None:
+    """Also where something has to be waited for."""
+    stream = Stream("cpu")
+    latch = Latch(stream)
+    done = stream.call(int, 5)
+    threading.Timer(0.01, latch.release).start()
+    assert done.synchronize_blocking(timeout=timeout) == 5
+    aiodev.synchronize_blocking("cpu", timeout=timeout)
+
+
+def test_a_timeout_is_a_number() -> None:
+    """NaN would be neither short nor long."""
+    stream = Stream("cpu")
+    with Latch(stream), pytest.raises(ValueError, match="timeout=nan"):
+        stream.call(int).synchronize_blocking(timeout=float("nan"))
+
+
+def test_a_timeout_is_for_all_streams_of_a_device_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, and not for each again."""
+    streams = [Stream("cpu") for _ in range(5)]
+    deadlines: list[float] = []
+    monkeypatch.setattr(reactor, "_wait_until", lambda deadline, timeline, value: deadlines.append(deadline))
+    aiodev.synchronize_blocking("cpu", timeout=10)
+    assert len(deadlines) >= len(streams) and len(set(deadlines)) == 1
 
 
 async def test_a_devices_synchronize_covers_all_its_streams() -> None:
