@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import inspect
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -93,10 +94,23 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     return run
 
 
-#: Set in the process that compiles ahead.
+#: Set in the process that compiles ahead: whom for.
 AHEAD = "AIODEV_TESTS_COMPILE_AHEAD"
 LIBRARY = Path(__file__).parent / "kernels"
 _ahead: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose hypothesis' seed, so that what is compiled ahead is what will be drawn here."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.randrange(1 << 32))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Compile ahead from the end, so that both processes never compile the same, but where they meet."""
+    if AHEAD in os.environ:
+        items.reverse()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -108,13 +122,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     library = sum(LIBRARY in item.path.parents for item in session.items)
     if AHEAD in os.environ or library < 300 or len(session.items) - library < 1000 or (os.cpu_count() or 1) < 2:
         return
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(LIBRARY)]
+    seed = f"--hypothesis-seed={session.config.option.hypothesis_seed}"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, str(LIBRARY)]
     _ahead.append(
         subprocess.Popen(
-            command, env={**os.environ, AHEAD: "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=session.config.rootpath, start_new_session=True,
+            command, env={**os.environ, AHEAD: str(os.getpid())}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            cwd=session.config.rootpath,
         )
     )  # fmt: skip
+
+
+def pytest_runtest_setup() -> None:
+    """Do not outlive whom it is for, should that have been killed."""
+    if AHEAD in os.environ and os.getppid() != int(os.environ[AHEAD]):
+        pytest.exit("nobody waits for what is compiled ahead")
 
 
 def pytest_sessionfinish() -> None:
