@@ -49,6 +49,23 @@ class Part(NamedTuple):
     offset: int  #: bytes from the other's first element
 
 
+def integers(name: str, value: Any) -> tuple[int, ...]:
+    """One integer or several, as ints.
+
+    Raises:
+        TypeError: it is something else, or one of them is.
+    """
+    try:
+        if not isinstance(value, tuple | list):
+            try:
+                return (operator.index(value),)
+            except TypeError:  # another kind of sequence, then
+                pass
+        return tuple(map(operator.index, value))
+    except TypeError:
+        raise TypeError(f"{name} {value!r}: expected an integer, or a sequence of integers") from None
+
+
 def parse_shape(shape: Any) -> Shape:
     """A shape as a tuple of ints; an int is a shape of one dimension.
 
@@ -56,17 +73,13 @@ def parse_shape(shape: Any) -> Shape:
         TypeError: it is neither an integer nor a sequence of them.
         ValueError: a length is negative.
     """
-    found: Shape
     if type(shape) is tuple:
         for length in shape:
             if type(length) is not int or length < 0:
                 break
         else:
             return shape
-    try:
-        found = (operator.index(shape),)
-    except TypeError:
-        found = tuple(operator.index(length) for length in shape)
+    found = integers("shape", shape)
     if found and min(found) < 0:
         raise ValueError(f"shape {found}: a length cannot be negative")
     return found
@@ -208,12 +221,13 @@ def resolve_shape(shape: tuple[Any, ...], size: int) -> Shape:
     """The shape that ``reshape(*shape)`` means for ``size`` elements; one length may be -1.
 
     Raises:
+        TypeError: a length is no integer.
         ValueError: the shape does not have that many elements.
     """
     if shape == (size,) and shape[0].__class__ is int:
         return shape
     lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
-    found = [operator.index(length) for length in lengths]
+    found = list(integers("shape", lengths))
     if found.count(-1) == 1:
         known = math.prod(length for length in found if length != -1)
         found[found.index(-1)] = size // known if known else -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import inspect
 import itertools
+import operator
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -109,10 +110,10 @@ class Stream(NativeStream):
                 raise ValueError(f"external={external!r}: another library's stream has its priority and slot already")
             entry.ensure_started()  # the driver runs already
         self.device = resolved
-        self.priority = max(-1, min(1, int(priority)))
-        if maxsize < 0:
+        self.priority = max(-1, min(1, operator.index(priority)))
+        self.maxsize = operator.index(maxsize)
+        if self.maxsize < 0:
             raise ValueError(f"maxsize={maxsize}: a number of operations, or 0 for any number")
-        self.maxsize = maxsize
         slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = False
@@ -204,7 +205,12 @@ class Stream(NativeStream):
 
         ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged. Calls of different streams
         run concurrently. ``fn`` may block; it must not wait for its own stream.
+
+        Raises:
+            TypeError: ``fn`` makes a coroutine, which nobody would run; :meth:`wait_future` has the stream wait for one.
         """
+        if inspect.iscoroutinefunction(fn):
+            raise TypeError(f"call: {fn!r} makes coroutines; stream.wait_future(fn(*args)) waits for one")
         self._check_room()
         call = Call(self.timeline, fn, args)
         return self._result(call.submit(), call.outcome)
@@ -249,19 +255,28 @@ class Stream(NativeStream):
 
     def wait_event(self, event: Event) -> None:
         """Order what is submitted from now on after the event's present record. Nothing blocks."""
-        record = event._record
+        try:
+            record = event._record
+        except AttributeError:
+            raise _mistaken("wait_event", "an Event", event) from None
         if record is not None:
             self.timeline.join(record[0], record[1], record[2])
 
     def wait_stream(self, stream: Stream) -> None:
         """Order what is submitted from now on after all that ``stream`` has been given so far."""
-        timeline = stream.timeline
-        clock = timeline.frontier[1]  # before the point itself, as in Event.record
+        try:
+            timeline = stream.timeline
+            clock = timeline.frontier[1]  # before the point itself, as in Event.record
+        except AttributeError:
+            raise _mistaken("wait_stream", "a Stream", stream) from None
         self.timeline.join(timeline, timeline.submitted, clock)
 
     def wait(self, completion: Completion) -> None:
         """Order what is submitted from now on after ``completion``."""
-        timeline, value = completion
+        try:
+            timeline, value = completion
+        except (TypeError, ValueError):
+            raise _mistaken("wait", "a Completion", completion) from None
         self.timeline.join(timeline, value, timeline.clock_at(value))
 
     def record_event(self, event: Event | None = None) -> Event:
@@ -355,6 +370,10 @@ class Stream(NativeStream):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         context.pop(self)
+
+
+def _mistaken(method: str, expected: str, found: object) -> TypeError:
+    return TypeError(f"{method}: expected {expected}, got {found!r}; there are wait, wait_event, wait_stream and wait_future")
 
 
 def _weakly(stream: Stream) -> Callable[[], None]:

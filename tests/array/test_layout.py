@@ -170,3 +170,13 @@ def test_what_is_no_shape_raises(shape: Any) -> None:
     """A shape is an int or a sequence of ints, none negative."""
     with pytest.raises((TypeError, ValueError)):
         layout.parse_shape(shape)
+
+
+@pytest.mark.parametrize("wrong", [2.0, None, "3", (2, 2.0), [None]])
+def test_lengths_are_integers(wrong: object) -> None:
+    """Of new arrays and of those that are reshaped; the message says what was asked for."""
+    for ask in (layout.parse_shape, lambda shape: layout.resolve_shape((shape,), 4)):
+        with pytest.raises(TypeError, match="^shape .*: expected an integer, or a sequence of integers"):
+            ask(wrong)
+    assert layout.parse_shape(np.array([2, 3])) == layout.parse_shape([np.int64(2), 3]) == (2, 3)
+    assert layout.parse_shape(np.int64(3)) == layout.parse_shape(range(3, 4)) == (3,)

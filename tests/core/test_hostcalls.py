@@ -146,6 +146,18 @@ async def test_a_function_behind_a_failure_does_not_run() -> None:
     assert isinstance(caught.value.__cause__, ValueError) and seen == []
 
 
+async def test_a_function_that_makes_a_coroutine_is_refused() -> None:
+    """Nobody would run the coroutine; the message says what does."""
+
+    async def work() -> int:
+        return 3
+
+    stream = Stream("cpu")
+    with pytest.raises(TypeError, match="wait_future"):
+        stream.call(work)
+    assert stream.empty()
+
+
 async def test_a_call_lets_go_of_what_it_used() -> None:
     """Function and arguments are free once it has run, though its completion is still held."""
 

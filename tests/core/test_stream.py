@@ -70,6 +70,26 @@ def test_a_negative_bound_is_refused() -> None:
         Stream("cpu", maxsize=-1)
 
 
+def test_numbers_are_whole() -> None:
+    """A bound and a priority are not cut."""
+    for wrong in ({"maxsize": 1.5}, {"priority": 0.5}):
+        with pytest.raises(TypeError, match="float"):
+            Stream("cpu", **wrong)  # type: ignore[arg-type]
+
+
+def test_what_a_stream_can_wait_for_is_not_mixed_up() -> None:
+    """The method names what it expected and what there is."""
+    stream, other = Stream("cpu"), Stream("cpu")
+    event = other.record_event()
+    for wait, wrong, name in (
+        (stream.wait, event, "a Completion"),
+        (stream.wait_event, other, "an Event"),
+        (stream.wait_stream, event, "a Stream"),
+    ):
+        with pytest.raises(TypeError, match=rf"expected {name}, got <aiodev\."):
+            wait(wrong)  # type: ignore[operator]
+
+
 def test_streams_are_found_by_their_id() -> None:
     """``from_id`` gives the same object, for as long as it lives, on the device that is named."""
     stream = Stream("cpu")
