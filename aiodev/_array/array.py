@@ -269,7 +269,8 @@ class Array(Protocols):
     def copy_from(self, src: Any) -> Completion:
         """Fill this array with ``src``: an array of any device, or of the host (NumPy), of the same shape and dtype.
 
-        Submits to the current stream of this device. A host array must not change until the completion is done.
+        Submits to the current stream of this device. A host array must not change until the completion is done. The source may
+        be another view of the same memory, as in ``x.copy_from(x.T)``.
 
         Raises:
             ValueError: shapes or dtypes differ, or this array is read-only.

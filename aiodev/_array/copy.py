@@ -6,6 +6,7 @@ few pieces            one copy operation for each piece without gaps
 gaps, shared memory   one strided kernel over both, host arrays too
 gaps, on the device   a strided kernel to or from a packed array on the device, and one copy operation
 gaps, on the host     a thread packs or unpacks a host array in stream order, and one copy operation
+memory in common      by way of a packed copy of the source: no operation reads what it has written
 ====================  =====================================================================================
 
 Host arrays are held until the copy is done, and read or written in stream order. Page-locked memory goes straight to a device;
@@ -23,6 +24,7 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
+from aiodev._array.layout import Layout
 from aiodev._array.protocols import Unwaited
 from aiodev._core.completion import Completion
 from aiodev._core.stream import Stream
@@ -61,10 +63,23 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion:
     source = src if isinstance(src, Array) else np.asarray(src)
     _check(stream, dst, source)
     if _has_no_gaps(dst) and _has_no_gaps(source) and dst.size:
-        value = stream._copy(_address(dst), _address(source), dst.nbytes)
-        _note_use(stream.timeline, value, dst, source)
-        return Completion(stream.timeline, value)
+        to, fro = _address(dst), _address(source)
+        if not 0 < abs(to - fro) < dst.nbytes:
+            value = stream._copy(to, fro, dst.nbytes)
+            _note_use(stream.timeline, value, dst, source)
+            return Completion(stream.timeline, value)
+    if _overlap(dst, source):
+        apart = allocate(source.shape, source.dtype, stream)
+        copy_arrays(stream, apart, source)
+        return copy_arrays(stream, dst, apart)
     return _copy_pieces(stream, dst, source)
+
+
+def _overlap(dst: Side, src: Side) -> bool:
+    """Whether the memory of both, from first to last element, has bytes in common; not of an array and itself."""
+    to, fro = _address(dst), _address(src)
+    (first, last), (begin, end) = (layout.extent(Layout(side.shape, side.strides), side.itemsize) for side in (dst, src))
+    return to + first < fro + end and fro + begin < to + last and (to, dst.strides) != (fro, src.strides)
 
 
 def _has_no_gaps(side: Side) -> bool:

@@ -87,6 +87,47 @@ def test_copies_of_random_views(data: st.DataObject) -> None:
     assert array.numpy_blocking().tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize(
+    ("to", "fro"),
+    [
+        (np.s_[1:], np.s_[:-1]),
+        (np.s_[:-1], np.s_[1:]),
+        (np.s_[::-1], np.s_[:]),
+        (np.s_[1:, 1:], np.s_[:-1, :-1]),
+        (np.s_[:-1, 1:], np.s_[1:, :-1]),
+        (np.s_[:, ::2], np.s_[:, 1::2]),
+        (np.s_[:], np.s_[:]),
+        (np.s_[2:5], np.s_[0]),
+    ],
+    ids=str,
+)
+def test_copies_within_an_array(device: str, to: Any, fro: Any) -> None:
+    """Elements that are read are those from before the copy, as in NumPy."""
+    host = np.arange(100 * 100.0).reshape(100, 100)
+    array = aiodev.asarray(host, device=device)
+    expected = host.copy()
+    expected[to] = host[fro]
+    src = array[fro]
+    array[to].copy_from(src if src.ndim == 2 else aiodev.broadcast_to(src, (3, 100)))
+    assert np.array_equal(array.numpy_blocking(), expected)
+
+
+def test_an_array_becomes_its_transpose(device: str) -> None:
+    """In place."""
+    host = np.arange(100 * 100.0).reshape(100, 100)
+    array = aiodev.asarray(host, device=device)
+    array.copy_from(array.T)
+    assert np.array_equal(array.numpy_blocking(), host.T)
+
+
+def test_a_large_array_moves_by_one() -> None:
+    """Several workers share such a copy."""
+    host = np.arange(3_000_000, dtype="u4")
+    array = aiodev.asarray(host, device="cpu")
+    array[1:].copy_from(array[:-1])
+    assert np.array_equal(array.numpy_blocking()[1:], host[:-1])
+
+
 def test_five_dimensions_with_gaps_in_each() -> None:
     """More than a kernel has: the outer ones are taken one by one."""
     host = np.arange(4**5 * 2**5).reshape((8,) * 5)[(slice(None, None, 2),) * 5]
