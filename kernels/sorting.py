@@ -8,6 +8,7 @@ memory of the keys twice, and that of the places where those are wanted.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -19,13 +20,14 @@ from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no
 from aiodev.kernels.sorting_bodies import BITS, LANES, WIDE_BITS
 from aiodev.kernels.sorting_launches import SplitWork, sort_by_teams, sort_places_by_teams
 from aiodev.kernels.sorting_plans import Plan, place_type, plan_for, split_kernels, team_kernels
-from aiodev.kernels.sorting_short import is_short
+from aiodev.kernels.sorting_short import LEAST, longest
 from aiodev.kernels.teams import has_teams
+from aiodev.kernels.warming import register_sample
 
 __all__ = ["argsort", "sort"]
 
 DType = np.dtype[Any]
-#: Bytes of the longest row that is sorted by one worker, however few there are, and from how many rows on each is.
+#: Bytes of the longest row that one worker sorts by radix sort, however few there are; and from how many rows on each is.
 _LONG_BYTES, _FEW = 1 << 19, 8
 #: Rows for which more counters are worth it: they have more keys than that, and their keys are in the caches.
 _WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
@@ -149,16 +151,17 @@ def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: ai
         return _moved_back(result, axis)
     length, rows = x.shape[axis], x.size // x.shape[axis]
     flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+    most = longest(x.dtype)
     if has_teams(x.device):
         sort_by_teams(plan, team_kernels(x.dtype, descending), flat, out, length)
-    elif length * x.itemsize > _LONG_BYTES and rows < _FEW:
-        split = SplitWork(split_kernels(x.dtype, descending), plan.key, length, x.device)
+    elif length > (most or _LONG_BYTES // x.itemsize) and rows < _FEW:
+        split = SplitWork(split_kernels(x.dtype, descending), plan.key, length, x.device, with_places=False)
         for row in range(0, x.size, length):
             split.sort(flat[row : row + length], out[row : row + length])
     else:
         call = _Call(key, x, given is None) if moved is x else None
         lines = flat.reshape(rows, length), out.reshape(rows, length)
-        if is_short(x.dtype, length):
+        if LEAST <= length <= most:
             each, groups = _share(rows)
             _launch(plan.short, groups, (rows, each, length, *lines), (None, None, None, 0, 1), result, call)
             return _moved_back(result, axis)
@@ -184,7 +187,7 @@ def _sort_places(key: Any, x: aiodev.Array, axis: int, descending: bool, given: 
     if has_teams(x.device):
         sort_places_by_teams(plan, team_kernels(x.dtype, descending), flat, out, length)
     elif length * x.itemsize > _LONG_BYTES and rows < _FEW:
-        split = SplitWork(split_kernels(x.dtype, descending), plan.key, length, x.device)
+        split = SplitWork(split_kernels(x.dtype, descending), plan.key, length, x.device, with_places=True)
         for row in range(0, x.size, length):
             split.sort_places(flat[row : row + length], out[row : row + length])
     else:
@@ -269,3 +272,11 @@ class _Work:
         """Have each group of a matrix's rows sorted, to be repeated for a call like that; ``out`` is ``result`` as a matrix."""
         takes = None, None, None, None, 0, *(-1 for _ in scratch), -1, 1
         _launch(kernel, self.groups, (*self.sizes, x, *scratch, self.counts, out), takes, result, call)
+
+
+def _sample_sort(length: int, dtype: Any) -> None:
+    sort(aiodev.ones(length, dtype=dtype))
+
+
+for _length in (LEAST - 1, LEAST):  # digit by digit, and in vectors
+    register_sample("sort", functools.partial(_sample_sort, _length))

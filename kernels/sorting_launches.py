@@ -26,10 +26,13 @@ def _cores(device: aiodev.Device) -> int:
 class SplitWork:
     """Long rows of one length, one after the other, each split into buckets; see :mod:`aiodev.kernels.sorting_splits`."""
 
-    def __init__(self, kernels: splits.SplitKernels, key: DType, length: int, device: aiodev.Device) -> None:
+    def __init__(
+        self, kernels: splits.SplitKernels, key: DType, length: int, device: aiodev.Device, *, with_places: bool
+    ) -> None:
         self._kernels, self._length, self._device = kernels, length, device
         self._stream = aiodev.current_stream(device)
-        self._cut = cut = splits.cut_row(length, _cores(device))
+        size = splits.RADIX if with_places else splits.NETWORK.get(key.itemsize, splits.RADIX)
+        self._cut = cut = splits.cut_row(length, _cores(device), *size)
         word, number = splits.word_of(key), place_type(length)
         self._keys, self._other = self._room(key), self._room(key)
         self._number = number

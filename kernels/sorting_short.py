@@ -23,15 +23,15 @@ import aiodev
 from aiodev.kernels.sorting_teams import named
 from aiodev.lang import sort
 
-__all__ = ["is_short", "make_short"]
+__all__ = ["LEAST", "longest", "make_short"]
 
-#: Elements of a row at least, and at most, by their bytes: measured.
-_LEAST, _MOST = 32, {4: 1 << 14, 8: 1 << 12}
+#: Elements of a row at least, and at most by their bytes: where it takes as long as radix sort does.
+LEAST, _MOST = 32, {4: 1 << 15, 8: 1 << 14}
 
 
-def is_short(dtype: np.dtype[Any], length: int) -> bool:
-    """Whether rows are sorted by this."""
-    return _LEAST <= length <= _MOST.get(dtype.itemsize, 0)
+def longest(dtype: np.dtype[Any]) -> int:
+    """Elements of the longest row that is sorted by this: 0 for types that are not."""
+    return _MOST.get(dtype.itemsize, 0)
 
 
 def make_short(name: str, to_key: Callable[..., Any], from_key: Callable[..., Any], key: Any) -> aiodev.Kernel:

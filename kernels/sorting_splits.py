@@ -5,8 +5,9 @@ the whole row, which no cache near a core holds.
 
 **Solution.** A sample tells which keys go to which bucket, of which there are some hundreds. The row is cut into blocks; these
 are counted side by side, one index sums up where each block's keys of each bucket go, and they are moved there side by side, in
-order. Then each bucket is in its place, and is sorted by radix sort (:mod:`aiodev.kernels.sorting_bodies`) where its core's
-caches hold it, in as few passes as the span of its keys asks for.
+order. Then each bucket is in its place, and is sorted where its core's caches hold it: by a network of vectors if it is short
+and places are not wanted (:mod:`aiodev.kernels.sorting_short`), else by radix sort (:mod:`aiodev.kernels.sorting_bodies`), in
+as few passes as the span of its keys asks for.
 
 **Invariants.**
 
@@ -34,8 +35,9 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.sorting_bodies import EVEN, LANES, copy, sort_keys, sort_pairs
+from aiodev.kernels.sorting_short import longest
 from aiodev.kernels.sorting_teams import named
-from aiodev.lang import prefetch
+from aiodev.lang import prefetch, sort
 
 __all__ = [
     "CHUNK",
@@ -49,8 +51,10 @@ __all__ = [
     "word_of",
 ]
 
-#: Keys of a bucket, about; buckets, at least and at most, and for each core; and keys of the sample for each bucket.
-KEYS, FEWEST, MOST, FOR_EACH_CORE, SAMPLED = 20_000, 32, 1 << 11, 16, 32
+#: Keys of a bucket, about, and buckets at most: by the bytes of keys, where a network sorts them; and for radix sort.
+NETWORK, RADIX = {4: (4_000, 1 << 11), 8: (4_000, 1 << 9)}, (20_000, 1 << 11)
+#: Buckets at least, and for each core; and keys of the sample for each bucket.
+FEWEST, FOR_EACH_CORE, SAMPLED = 32, 16, 32
 #: Keys of a block, at least and at most, and blocks for each core.
 SHORTEST, LONGEST, BLOCKS = 1 << 12, 1 << 20, 8
 #: Groups of buckets for each core.
@@ -84,9 +88,9 @@ class Cut(NamedTuple):
     groups: int
 
 
-def cut_row(length: int, cores: int) -> Cut:
-    """The shares of a row."""
-    wanted = 1 << max(max(FEWEST, FOR_EACH_CORE * cores) - 1, min(MOST, length // KEYS) - 1).bit_length()
+def cut_row(length: int, cores: int, keys: int, most: int) -> Cut:
+    """The shares of a row, with about so many keys in a bucket, and so many buckets at most."""
+    wanted = 1 << max(max(FEWEST, FOR_EACH_CORE * cores) - 1, min(most, length // keys) - 1).bit_length()
     block = min(max(SHORTEST, -(-length // (BLOCKS * cores))), LONGEST)
     each = -(-2 * wanted // (GROUPS * cores))
     return Cut(SAMPLED * wanted, 2 * wanted, block, -(-length // block), each, -(-2 * wanted // each))
@@ -166,7 +170,7 @@ def make_split_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: 
 
     ``to_place_key`` is for sorting places: elements that are equal have equal keys.
     """
-    word = word_of(key)
+    word, most = word_of(key), longest(np.dtype(key))
     ahead = AHEAD // np.dtype(key).itemsize
 
     def choose(i, n, buckets, x, sample, limits, table):
@@ -230,6 +234,17 @@ def make_split_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: 
         for k in range(source.size):
             target[k] = from_key(source[k])
 
+    def sort_by_network(keys, other, counts):
+        if keys.size > most:
+            return sort_keys(keys, other, BITS, EVEN, counts)
+        sort(keys)
+        return False
+
+    def sort_by_radix(keys, other, counts):
+        return sort_keys(keys, other, BITS, EVEN, counts)
+
+    sort_bucket = sort_by_network if most else sort_by_radix
+
     def finish(i, each, buckets, starts, keys, other, counts, out):
         mine = counts[i * COUNTERS : (i + 1) * COUNTERS]
         room = starts[i * each]
@@ -237,7 +252,7 @@ def make_split_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: 
             lo, hi = starts[bucket], starts[bucket + 1]
             if lo < hi:
                 here, there = keys[lo:hi], other[room : room + hi - lo]
-                swapped = sort_keys(here, there, BITS, EVEN, mine)
+                swapped = sort_bucket(here, there, mine)
                 decode_all(there if swapped else here, out[lo:hi])
 
     def finish_places(i, each, buckets, starts, keys, other, places, others, counts, out):

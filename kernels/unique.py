@@ -18,6 +18,7 @@ from aiodev.kernels.indexing import take
 from aiodev.kernels.operands import arrays_of
 from aiodev.kernels.searching import Selection, flat
 from aiodev.kernels.sorting import argsort, sort
+from aiodev.kernels.sorting_short import LEAST
 from aiodev.kernels.warming import register_sample
 
 __all__ = [
@@ -198,6 +199,7 @@ def _sample_unique(dtype: Any) -> None:
     x = aiodev.ones(4, dtype=dtype)
     order = argsort(x)
     ordered = sort(take(x, order))
+    sort(aiodev.ones(LEAST, dtype))
     selection = Selection(_firsts(ordered))
     inverse = aiodev.empty(4, np.int64)
     bodies.number_pieces[1, selection.stream](selection.mask, selection.starts, order, inverse)

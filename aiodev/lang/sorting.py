@@ -17,7 +17,7 @@ def sort(x: Any) -> None:
     than for a hundred.
 
     Args:
-        x: floats or integers of four or eight bytes, without gaps; on the CPU at most 64 KiB of them.
+        x: floats or integers of four or eight bytes, without gaps; on the CPU at most 128 KiB of them.
 
     Raises:
         ValueError: there are more.

@@ -12,7 +12,9 @@ import aiodev
 from aiodev import lang
 from aiodev._backends.cpu import compiler
 
-LENGTHS = st.one_of(st.integers(0, 300), st.sampled_from([511, 512, 513, 1000, 1024, 1025, 2047, 3000, 4097, 8192]))
+LENGTHS = st.one_of(
+    st.integers(0, 300), st.sampled_from([511, 512, 513, 1000, 1024, 1025, 2047, 3000, 3100, 5000, 8192, 12000, 16384])
+)
 
 
 @aiodev.kernel
@@ -58,8 +60,8 @@ def test_plain_function_does_the_same() -> None:
 @pytest.mark.skipif(compiler.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
 def test_what_is_refused() -> None:
     """More than fits; columns, and numbers of other sizes."""
-    x = aiodev.zeros((1 << 14) + 1, dtype="i4", device="cpu")
-    with pytest.raises(aiodev.KernelError, match="sort: more than 64 KiB"):
+    x = aiodev.zeros((1 << 15) + 1, dtype="i4", device="cpu")
+    with pytest.raises(aiodev.KernelError, match="sort: more than 128 KiB"):
         sort_parts[1](0, x.size, x).synchronize_blocking()
     sort_parts[1](0, x.size - 1, x).synchronize_blocking()
 
@@ -73,12 +75,13 @@ def test_what_is_refused() -> None:
         sort_parts[1](0, 4, aiodev.zeros(4, dtype="i2", device="cpu")).synchronize_blocking()
 
 
-def test_network_sorts_sixteen_keys() -> None:
-    """It does if it sorts all zeros and ones (Knuth, 5.3.4, theorem Z)."""
-    from aiodev._backends.cpu import compiler_sorting
+@pytest.mark.parametrize("count", [12, 16])
+def test_networks_sort(count: int) -> None:
+    """They do if they sort all zeros and ones (Knuth, 5.3.4, theorem Z)."""
+    from aiodev._backends.cpu import compiler_sorting_steps
 
-    keys = [np.arange(1 << 16) >> k & 1 for k in range(16)]
-    for level in compiler_sorting.NETWORK:
+    keys = [np.arange(1 << count) >> k & 1 for k in range(count)]
+    for level in compiler_sorting_steps.NETWORKS[count]:
         for a, b in level:
             keys[a], keys[b] = np.minimum(keys[a], keys[b]), np.maximum(keys[a], keys[b])
     assert all((a <= b).all() for a, b in zip(keys[:-1], keys[1:], strict=True))
