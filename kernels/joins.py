@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.moves import fixed, join, move, repeat_join, repeat_move
-from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, packed
+from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, packed, whole_numbers
 from aiodev.kernels.views import Axes, broadcast_to, expand_dims
 
 __all__ = ["concat", "pad", "repeat", "roll", "stack", "tile"]
@@ -116,7 +115,7 @@ def roll(
     if known is not None:
         return known
     array_of("roll", x)
-    shifts = _integers("roll: shift", shift)
+    shifts = whole_numbers("roll: shift", shift)
     if axis is None:
         result = checked_out("roll", out, x.shape, x.dtype, x.device)
         if move(key, x, 0, result, out is None, lambda places: np.roll(places, shift)):
@@ -124,7 +123,7 @@ def roll(
         rolled = roll(x.reshape(x.size), sum(shifts), axis=0)
         result.copy_from(rolled.reshape(x.shape))
         return result
-    axes = _integers("roll: axis", axis)
+    axes = whole_numbers("roll: axis", axis)
     shifts = shifts if np.ndim(shift) else shifts * len(axes)
     if len(shifts) != len(axes):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
@@ -182,7 +181,7 @@ def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
     if known is not None:
         return known
     array_of("tile", x)
-    times = _integers("tile: repetitions", repetitions)
+    times = whole_numbers("tile: repetitions", repetitions)
     times = (1,) * (x.ndim - len(times)) + times
     seen = x[(None,) * (len(times) - x.ndim)]
     lengths = [n for pair in zip(times, seen.shape, strict=True) for n in pair]
@@ -203,18 +202,6 @@ def _copied(
     if result.size and not move(key, x, 0, result, True, places):
         result.reshape(wide.shape).copy_from(wide)
     return result
-
-
-def _integers(name: str, value: Any) -> tuple[int, ...]:
-    """One or several.
-
-    Raises:
-        TypeError: something else is among them.
-    """
-    try:
-        return tuple(map(operator.index, value if np.ndim(value) else (value,)))
-    except TypeError:
-        raise TypeError(f"{name} {value!r}: expected an integer, or a sequence of integers") from None
 
 
 def _several(name: str, arrays: Sequence[aiodev.Array]) -> list[aiodev.Array]:

@@ -21,6 +21,7 @@ __all__ = [
     "packed",
     "repeated",
     "shared",
+    "whole_numbers",
 ]
 
 DType = np.dtype[Any]
@@ -95,6 +96,18 @@ def _index(function: str, axis: Any) -> int:
         return operator.index(axis)
     except TypeError:
         raise TypeError(f"{function}: axis {axis!r}: expected an integer, got {type(axis).__name__}") from None
+
+
+def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
+    """One integer or several, as ints.
+
+    Raises:
+        TypeError: something else is among them.
+    """
+    try:
+        return tuple(map(operator.index, value if isinstance(value, tuple | list) or np.ndim(value) else (value,)))
+    except TypeError:
+        raise TypeError(f"{name} {value!r}: expected an integer, or a sequence of integers") from None
 
 
 def move_last(function: str, x: aiodev.Array, axis: Any) -> aiodev.Array:

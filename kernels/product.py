@@ -15,7 +15,7 @@ import aiodev
 from aiodev.kernels import blas, cublas, product_vectors
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.dots import dot, repeat_dot
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last
+from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last, whole_numbers
 from aiodev.kernels.product_bodies import (
     multiply_elements,
     multiply_once,
@@ -134,13 +134,15 @@ def tensordot(
                [12., 12., 12., 12., 12.]])
     """
     x1, x2 = arrays_of("tensordot", x1=x1, x2=x2)
-    if isinstance(axes, int):
+    if hasattr(axes, "__index__"):
+        (axes,) = whole_numbers("tensordot: axes", axes)
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
             raise ValueError(f"tensordot: axes={axes}: the shapes are {x1.shape} and {x2.shape}")
         first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
         first, second = (
-            [checked_axis("tensordot", a, x.ndim) for a in own] for x, own in zip((x1, x2), axes, strict=True)
+            [checked_axis("tensordot", a, x.ndim) for a in whole_numbers("tensordot: axes", own)]
+            for x, own in zip((x1, x2), axes, strict=True)
         )
         if len(set(first)) != len(first) or len(set(second)) != len(second):
             raise ValueError(f"tensordot: axes {axes!r} name one axis twice")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import arrays_of, checked_axis
+from aiodev.kernels.operands import arrays_of, checked_axis, whole_numbers
 
 __all__ = ["broadcast_arrays", "broadcast_to", "expand_dims", "flip", "moveaxis", "permute_dims", "reshape", "squeeze"]
 
@@ -22,10 +22,10 @@ def checked_axes(name: str, axes: Axes, ndim: int) -> list[int]:
     Raises:
         ValueError: one is not there, or there twice.
     """
-    given = (axes,) if isinstance(axes, int) else axes
+    given = whole_numbers(f"{name}: axes", axes)
     found = [checked_axis(name, axis, ndim) for axis in given]
     if len(set(found)) != len(found):
-        raise ValueError(f"{name}: axes {tuple(given)} name one twice")
+        raise ValueError(f"{name}: axes {given} name one twice")
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
+from aiodev.kernels.operands import whole_numbers
 from aiodev.kernels.random.drawing import Shape, Sourced, prepare
 from aiodev.kernels.random.philox import block, double_word
 from aiodev.lang import atomic_add
@@ -175,7 +176,7 @@ def multinomial(
     draws = operator.index(n)
     if draws < 0:
         raise ValueError(f"multinomial: n: expected 0 or more, got {draws}")
-    lengths = () if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    lengths = () if shape is None else whole_numbers("multinomial: shape", shape)
     categories = pvals.size if isinstance(pvals, aiodev.Array) else len(pvals)
     if device is None and generator is not None:
         device = generator.device

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
+from aiodev.kernels.operands import whole_numbers
 from aiodev.kernels.random.bounded import bounded_again_64, integers, multiply_64
 from aiodev.kernels.random.categories import MOST_ON_HOST, Weights, draw_categories, table_of
 from aiodev.kernels.random.drawing import Shape, Sourced, prepare
@@ -177,7 +178,7 @@ def choice(
     if shape is None and out is not None:
         lengths = out.shape[: out.ndim - (0 if rows is None else rows.ndim - 1)]
     else:
-        lengths = () if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+        lengths = () if shape is None else whole_numbers("choice: shape", shape)
     count = math.prod(lengths)
     _check("choice", population, count, replace, p)
     if rows is None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.operands import whole_numbers
 from aiodev.kernels.random.philox import block
 
 __all__ = ["Fill", "Sourced", "Target", "blocks_of", "is_packed", "prepare"]
@@ -87,7 +88,7 @@ def prepare(
 def _check_out(name: str, out: Any, shape: Shape | None, dtype: Any, device: aiodev.DeviceLike | None) -> aiodev.Array:
     if not isinstance(out, aiodev.Array):
         raise TypeError(f"{name}: out: expected an aiodev.Array, got {type(out).__name__}")
-    if shape is not None and out.shape != ((shape,) if isinstance(shape, int) else tuple(shape)):
+    if shape is not None and out.shape != whole_numbers(f"{name}: shape", shape):
         raise ValueError(f"{name}: out: expected the shape {shape}, got {out.shape}; leave out the one or the other")
     if dtype is not None and out.dtype != np.dtype(dtype):
         raise TypeError(f"{name}: out: expected {np.dtype(dtype)}, got {out.dtype}; leave out the one or the other")

@@ -155,3 +155,25 @@ def test_wrong_arguments_name_themselves() -> None:
         kernels.roll(x, (1, 2), axis=0)
     with pytest.raises(ValueError, match="axis 3"):
         kernels.flip(x, axis=3)
+
+
+def test_numpys_integers_are_integers() -> None:
+    """Wherever one integer or several may stand."""
+    host, one = np.arange(12.0).reshape(1, 3, 4), np.int64(1)
+    x = on_device(host)
+    for found, expected in (
+        (kernels.roll(x, one), np.roll(host, 1)),
+        (kernels.roll(x, np.array([1, 2]), axis=(one, 2)), np.roll(host, (1, 2), axis=(1, 2))),
+        (kernels.tile(x, np.int64(2)), np.tile(host, 2)),
+        (kernels.flip(x, axis=one), np.flip(host, 1)),
+        (kernels.moveaxis(x, one, np.int64(0)), np.moveaxis(host, 1, 0)),
+        (kernels.tensordot(x, x, axes=(one, 1)), np.tensordot(host, host, axes=(1, 1))),
+        (kernels.tensordot(x, x.T, axes=one), np.tensordot(host, host.T, axes=1)),
+    ):
+        assert np.array_equal(found.numpy_blocking(), expected)
+    assert kernels.squeeze(x, axis=np.int64(0)).shape == (3, 4)
+    assert kernels.random.choice(5, np.int64(3), device="cpu").shape == (3,)
+    assert kernels.random.multinomial(5, [0.5, 0.5], [2, one], device="cpu").shape == (2, 1, 2)
+    for wrong in (lambda: kernels.flip(x, axis=1.0), lambda: kernels.random.choice(5, 2.0, device="cpu")):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="expected an integer"):
+            wrong()
