@@ -56,7 +56,7 @@ _UNARY: dict[str, tuple[str | dict[str, str], Any]] = {
     "real": ("{x}.real", np.real),
     "reciprocal": ({"": "np.reciprocal({x})", "u": "unsigned_inverse({x})"}, np.reciprocal),
     "round": ("np.rint({x})", np.rint),
-    "sign": ("np.sign({x})", np.sign),
+    "sign": ({"": "np.sign({x})", "u": "{x} != 0", "f": "np.sign({x}) if {x} != 0 else abs({x})"}, np.sign),
     "signbit": ("np.signbit({x})", np.signbit),
     "sin": ("lang.sin({x})", np.sin),
     "sinh": ("lang.sinh({x})", np.sinh),

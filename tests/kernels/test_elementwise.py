@@ -233,6 +233,15 @@ def test_integers_beyond_the_dtype(dtype: str) -> None:
                 kernels.add(x, number)
 
 
+def test_signs_of_zeros_and_of_large_unsigned_integers() -> None:
+    """Zero has none, whatever its sign bit; the upper half of unsigned integers is positive."""
+    for dtype in ("u1", "u8"):
+        host = np.array([0, 1, np.iinfo(dtype).max], dtype)
+        check(kernels.sign(on_device(host)), np.sign(host))
+    found = kernels.sign(on_device(np.array([-0.0, 0.0, -2.5, np.nan], "f4"))).numpy_blocking()
+    assert found.tobytes() == np.array([0.0, 0.0, -1.0, np.nan], "f4").tobytes()
+
+
 def test_rounding_leaves_integers_alone() -> None:
     """As the array API has it: the same dtype."""
     host = np.array([1, -2, 3], "i4")
