@@ -242,6 +242,21 @@ def test_signs_of_zeros_and_of_large_unsigned_integers() -> None:
     assert found.tobytes() == np.array([0.0, 0.0, -1.0, np.nan], "f4").tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.parametrize("name", ["expm1", "tanh"])
+def test_complex_numbers_of_all_sizes(name: str, dtype: str) -> None:
+    """Each part is accurate for very small ones, and nothing overflows on the way to a result that does not."""
+    sizes = np.random.default_rng(1).uniform(-30, 2, (2, 500))
+    parts = 10**sizes * np.random.default_rng(2).choice([-1, 1], (2, 500))
+    host = np.append(parts[0] + 1j * parts[1], [400 + 1j, -800 - 3j, 0]).astype(dtype)
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(host.astype("c16")).astype(dtype)
+    found = getattr(kernels, name)(on_device(host)).numpy_blocking()
+    assert found.dtype == dtype
+    for part in ("real", "imag"):
+        np.testing.assert_allclose(getattr(found, part), getattr(expected, part), 1e-14 if dtype == "c16" else 1e-6, 1e-290)
+
+
 def test_rounding_leaves_integers_alone() -> None:
     """As the array API has it: the same dtype."""
     host = np.array([1, -2, 3], "i4")

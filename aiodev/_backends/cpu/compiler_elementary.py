@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.extending import intrinsic, overload
 
 from aiodev import lang
 from aiodev._backends.cpu import (
     compiler_area,
+    compiler_complex,
     compiler_exp,
     compiler_hyperbolic,
     compiler_inverse,
@@ -99,9 +101,16 @@ def _overload(function: Any, code: Any) -> Callable[..., Any]:
     def real(x: Any) -> Any:
         return code(x)
 
+    ours: Any = compiler_complex.FUNCTIONS.get(function.__name__)
+
+    def narrow(x: Any) -> Any:
+        return np.complex64(ours(x))
+
     def choose(x: Any) -> Any:  # with the annotations of what it gives: numba compares signatures
         if isinstance(x, _REAL):
             return real
-        return function if isinstance(x, types.Complex) else None  # NumPy's
+        if not isinstance(x, types.Complex):
+            return None
+        return function if ours is None else narrow if x is types.complex64 else ours  # the first is NumPy's
 
     return choose
