@@ -5,8 +5,8 @@ sign of zero are where they belong, and the order may be turned round. :func:`ai
 they become elements again. Equal keys are equal elements, so nobody can tell that this does not keep their order; places have
 to be kept in order, and are found by radix sort.
 
-A network's work grows with the square of the logarithm of a row's length, and it takes as long for a row of ten as for one of a
-hundred. So the shortest rows and the long ones are sorted by radix sort too.
+A network's work grows with the square of the logarithm of a row's length, and it takes as long for a row of two as for one of
+sixty. So the shortest rows and the long ones are sorted by radix sort too.
 """
 
 # The body that is made here is numba's to type.
@@ -26,7 +26,7 @@ from aiodev.lang import sort
 __all__ = ["LEAST", "longest", "make_short"]
 
 #: Elements of a row at least, and at most by their bytes: where it takes as long as radix sort does.
-LEAST, _MOST = 32, {4: 1 << 15, 8: 1 << 14}
+LEAST, _MOST = 16, {4: 1 << 15, 8: 1 << 14}
 
 
 def longest(dtype: np.dtype[Any]) -> int:

@@ -13,8 +13,8 @@ def sort(x: Any) -> None:
     """Sort a one-dimensional array of numbers, usually a slice of a larger one, in ascending order, NaN last.
 
     For few numbers of which each index of a kernel has its own, as for medians of windows; :func:`aiodev.kernels.sort` is for
-    arrays. On the CPU this is a network of vectors, which takes as long whatever the order was, and hardly less for ten numbers
-    than for a hundred.
+    arrays. On the CPU this is a network of vectors, which takes as long whatever the order was, and as long for two numbers
+    as for sixty.
 
     Args:
         x: floats or integers of four or eight bytes, without gaps; on the CPU at most 128 KiB of them.

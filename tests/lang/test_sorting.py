@@ -32,7 +32,7 @@ def numbers(rng: np.random.Generator, size: int, dtype: str) -> Any:
     return (given % 3 if rng.random() < 0.3 else given).view(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8", "u8"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
 @given(LENGTHS, st.integers(1, 3), st.integers(0, 2**32 - 1), st.sampled_from(["any", "up", "down"]))
 @settings(deadline=None, max_examples=40)
 def test_parts_are_sorted_and_nothing_else_is_touched(dtype: str, size: int, parts: int, seed: int, order: str) -> None:
@@ -75,7 +75,7 @@ def test_what_is_refused() -> None:
         sort_parts[1](0, 4, aiodev.zeros(4, dtype="i2", device="cpu")).synchronize_blocking()
 
 
-@pytest.mark.parametrize("count", [12, 16])
+@pytest.mark.parametrize("count", [4, 12, 16])
 def test_networks_sort(count: int) -> None:
     """They do if they sort all zeros and ones (Knuth, 5.3.4, theorem Z)."""
     from aiodev._backends.cpu import compiler_sorting_steps

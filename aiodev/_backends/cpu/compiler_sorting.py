@@ -11,12 +11,13 @@ columns move elements between lanes. At last the matrix is transposed. Nothing b
 
 **Invariants.**
 
-1.  There are 2ⁿ rows, at least 16, or three fourths as many, where 12 are sorted first. What the elements do not fill is filled
-    with the greatest number, which stays at the end.
+1.  There are 2ⁿ rows, at least 16, or three fourths as many, where 12 are sorted first; or 4. What the elements do not fill is
+    filled with the greatest number, which stays at the end.
 2.  Merging is bitonic: of two runs the second one is *turned round*, that is compared with the first one from its end on; then
     come the first and the second half of each, and so on. The smaller of two goes to where comes first in the run.
 3.  Steps between the same rows are done together, so that these stay in registers: turning round with the two steps after it
-    takes eight rows; the steps after these, two, three or four at a time, take 4, 8 or 16, and the last ones 3, 6 or 12.
+    takes eight rows; the steps after these, two, three or four at a time, take 4, 8 or 16, and the last ones 3, 6 or 12. What
+    has room in 4 or 16 rows stays in registers from beginning to end.
 
 See Knuth, The Art of Computer Programming, vol. 3, 5.3.4, on networks and Batcher's bitonic merging; Chhugani et al., Efficient
 Implementation of Sorting on Multi-Core SIMD CPU Architecture (2008), on columns of vectors.
@@ -42,10 +43,11 @@ from aiodev._backends.cpu.compiler_sorting_steps import (
     merge_8,
     merge_12,
     merge_16,
+    sort_4,
+    sort_16,
     sort_columns_12,
     sort_columns_16,
     transpose,
-    transpose_some,
     turn_1,
     turn_2,
     turn_4,
@@ -66,6 +68,7 @@ def _stack(typing_context, x):  # type: ignore[no-untyped-def]
     """A pointer to room for the elements of an array and what fills the matrix up, for as long as the caller runs."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.function.attributes.add("noinline")  # it is long, and would be compiled again wherever it is called
         count = ir.Constant(ir.IntType(64), _MOST_BYTES * 8 // x.dtype.bitwidth)
         room = cgutils.alloca_once(builder, context.get_data_type(x.dtype), count)
         room.align = BYTES
@@ -74,7 +77,7 @@ def _stack(typing_context, x):  # type: ignore[no-untyped-def]
     return types.CPointer(x.dtype)(x), generate
 
 
-@register_jitable
+@register_jitable(inline="always")
 def _merge(room, size, steps, thrice, lanes):  # type: ignore[no-untyped-def]
     """Merge down the columns within blocks of 2ⁿ rows, n being ``steps``, or three times as many, some steps at a time."""
     unit, last = lanes, 0
@@ -113,10 +116,16 @@ def _make_sort(x: Any) -> Any:
         n = x.size
         if n > most:
             raise ValueError("sort: more than 128 KiB; sort parts, and merge these")
+        if n <= 4 * lanes:
+            sort_4(x, n)
+            return
+        if n <= 16 * lanes:
+            sort_16(x, n)
+            return
         room = carray(_stack(x), most)
-        height, base, doublings = _ROWS, 16, 0
+        height, base = _ROWS, 16
         while height * lanes < n:
-            height, doublings = 2 * height, doublings + 1
+            height *= 2
         thrice = height >= _MANY and height // 4 * 3 * lanes >= n
         if thrice:
             height, base = height // 4 * 3, 12
@@ -135,31 +144,31 @@ def _make_sort(x: Any) -> Any:
                 sort_columns_12(source, at, room, at)
             else:
                 sort_columns_16(source, at, room, at)
-        for doubled in range(1, doublings + 1):
-            rows = base << doubled
-            for first in range(0, height, rows):
-                for k in range(rows // 8):
-                    turn_1(room, (first + k) * lanes, (first + rows - 1 - k) * lanes, rows // 8 * lanes)
-            _merge(room, size, doubled - 1 if thrice else doubled + 1, thrice, lanes)
-        group = 2
-        while group <= lanes:
-            for k in range(height // 8):
-                first, last, step = k * lanes, (height - 1 - k) * lanes, height // 4 * lanes
-                if group == 2:
-                    turn_2(room, first, last, step)
-                elif group == 4:
-                    turn_4(room, first, last, step)
-                elif group == 8:
-                    turn_8(room, first, last, step)
-                elif lanes == 16:
-                    turn_16(room, first, last, step)
-            _merge(room, size, doublings if thrice else doublings + 2, thrice, lanes)
-            group *= 2
-        for row in range(0, height, lanes):
-            if size - height + row + lanes <= n:
-                transpose(room, row * lanes, x, row, height, n)
+        group, rows, steps = 1, base, -1 if thrice else 1
+        while group < lanes:  # one place that merges, since it is much code
+            if rows < height:
+                rows, steps = 2 * rows, steps + 1
+            elif group == 1:
+                group, steps = 2, steps + 1
             else:
-                transpose_some(room, row * lanes, x, row, height, n)
+                group *= 2
+            step = (3 * lanes if thrice else lanes) << steps
+            for start in range(0, height, rows):
+                for k in range(rows // 8):
+                    first, last = (start + k) * lanes, (start + rows - 1 - k) * lanes
+                    if group == 1:
+                        turn_1(room, first, last, step)
+                    elif group == 2:
+                        turn_2(room, first, last, step)
+                    elif group == 4:
+                        turn_4(room, first, last, step)
+                    elif group == 8:
+                        turn_8(room, first, last, step)
+                    elif lanes == 16:
+                        turn_16(room, first, last, step)
+            _merge(room, size, steps, thrice, lanes)
+        for row in range(0, height, lanes):
+            transpose(room, row * lanes, x, row, height, n)
 
     return sort
 
@@ -194,4 +203,4 @@ def _choose(x: Any) -> Any:
 
 def install_sorting() -> None:
     """Tell numba of it."""
-    overload(lang.sort, target="cpu")(_choose)
+    overload(lang.sort, jit_options={"forceinline": False}, target="cpu")(_choose)

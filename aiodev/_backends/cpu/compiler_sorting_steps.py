@@ -27,10 +27,11 @@ __all__ = [
     "merge_8",
     "merge_12",
     "merge_16",
+    "sort_4",
+    "sort_16",
     "sort_columns_12",
     "sort_columns_16",
     "transpose",
-    "transpose_some",
     "turn_1",
     "turn_2",
     "turn_4",
@@ -42,6 +43,7 @@ __all__ = [
 BYTES, _PART = 64, 16
 #: The networks for so many rows: comparisons by level.
 NETWORKS = {
+    4: (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((1, 2),)),
     12: (
         ((0, 8), (1, 7), (2, 6), (3, 11), (4, 10), (5, 9)),
         ((0, 1), (2, 5), (3, 4), (6, 9), (7, 8), (10, 11)),
@@ -94,17 +96,25 @@ class _Rows:
         """Write it there."""
         self.builder.store(row, self._place(at), align=self._element.width // 8)
 
+    def load_some(self, at: Any, size: Any, rest: int) -> Any:
+        """The same, with a number in place of what is beyond the end of the array."""
+        wide = ir.Constant(self._kind, [rest] * self.lanes)
+        return self._call_masked("load", self._kind, at, size, [], [wide])
+
     def store_some(self, row: Any, at: Any, size: Any) -> None:
         """Write what of it is not beyond the end of the array."""
-        builder, wide = self.builder, ir.VectorType(at.type, self.lanes)
-        left = builder.insert_element(ir.Constant(wide, ir.Undefined), builder.sub(size, at), ir.Constant(_WORD, 0))
+        self._call_masked("store", ir.VoidType(), at, size, [row], [])
+
+    def _call_masked(self, name: str, result: Any, at: Any, size: Any, before: list[Any], after: list[Any]) -> Any:
+        builder, wide, pointer = self.builder, ir.VectorType(_WORD, self.lanes), self._place(at)
+        left = builder.trunc(builder.sub(size, at), _WORD)
+        left = builder.insert_element(ir.Constant(wide, ir.Undefined), left, ir.Constant(_WORD, 0))
         left = self.shuffle(left, left, [0] * self.lanes)
         inside = builder.icmp_signed("<", ir.Constant(wide, list(range(self.lanes))), left)
-        pointer = self._place(at)
-        kind = ir.FunctionType(ir.VoidType(), [self._kind, pointer.type, _WORD, inside.type])
-        name = f"llvm.masked.store.v{self.lanes}i{self._element.width}.p0"
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        builder.call(function, [row, pointer, ir.Constant(_WORD, self._element.width // 8), inside])
+        args = [*before, pointer, ir.Constant(_WORD, self._element.width // 8), inside, *after]
+        kind = ir.FunctionType(result, [arg.type for arg in args])
+        symbol = f"llvm.masked.{name}.v{self.lanes}i{self._element.width}.p0"
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, symbol), args)
 
     def later(self, at: Any, rows: int) -> Any:
         """The place of that many rows further down."""
@@ -143,9 +153,36 @@ class _Rows:
         less, more = self.exchange(a, self._swap(b, group - 1))
         return self._choose(group // 2, less, more), self._swap(self._choose(group // 2, more, less), group - 1)
 
-    def merge_columns(self, a: Any, by: int) -> Any:
+    def _merge_columns(self, a: Any, by: int) -> Any:
         """The smaller elements of columns that differ by a bit in the column without it."""
         return self._choose(by, *self.exchange(a, self._swap(a, by)))
+
+    def merge_rows(self, rows: list[Any]) -> None:
+        """Halve and halve again what is to be merged down the columns; of three rows that are left, sort them."""
+        size = len(rows)
+        while size % 2 == 0:
+            self.sort(rows, [[(k, k + size // 2) for k in range(len(rows)) if k % size < size // 2]])
+            size //= 2
+        if size == 3:
+            for a, b in ((0, 2), (0, 1), (1, 2)):
+                self.sort(rows, [[(k + a, k + b) for k in range(0, len(rows), 3)]])
+
+    def merge_groups(self, row: Any, group: int) -> Any:
+        """What comes after turning round that compares columns."""
+        by = group // 4
+        while by:
+            row, by = self._merge_columns(row, by), by // 2
+        return row
+
+    def transpose_four(self, rows: list[Any]) -> list[Any]:
+        """Make columns of four rows, as many to a vector as it has room for."""
+        found = []
+        for first in range(0, 4 * self.lanes, self.lanes):
+            places = [(k % 4, k // 4) for k in range(first, first + self.lanes)]
+            either = [lane + row % 2 * self.lanes for row, lane in places]
+            halves = self.shuffle(rows[0], rows[1], either), self.shuffle(rows[2], rows[3], either)
+            found.append(self.shuffle(*halves, [k + row // 2 * self.lanes for k, (row, _) in enumerate(places)]))
+        return found
 
     def transpose(self, rows: list[Any]) -> list[Any]:
         """Make columns of as many rows as there are lanes: within parts of vectors, then part by part."""
@@ -210,10 +247,7 @@ def _make_turn(group: int) -> Any:
                     up[k], down[k] = matrix.exchange(up[k], down[k])
                 else:
                     up[k], down[k] = matrix.exchange_columns(up[k], down[k], group)
-            by = group // 4
-            while by:
-                up, down = [[matrix.merge_columns(row, by) for row in four] for four in (up, down)]
-                by //= 2
+            up, down = [[matrix.merge_groups(row, group) for row in four] for four in (up, down)]
             matrix.sort(up, (((0, 2), (1, 3)), ((0, 1), (2, 3))))
             matrix.sort(down, (((2, 0), (3, 1)), ((1, 0), (3, 2))))
             for four, at in zip((up, down), places, strict=True):
@@ -237,14 +271,7 @@ def _make_merge(count: int) -> Any:
             for _ in range(count - 1):
                 places.append(builder.add(places[-1], args[2]))
             rows = [matrix.load(place) for place in places]
-            size = count
-            while size % 2 == 0:
-                halves = [(k, k + size // 2) for k in range(count) if k % size < size // 2]
-                matrix.sort(rows, [halves])
-                size //= 2
-            if size == 3:
-                for pair in ((0, 2), (0, 1), (1, 2)):
-                    matrix.sort(rows, [[(k + pair[0], k + pair[1]) for k in range(0, count, 3)]])
+            matrix.merge_rows(rows)
             for row, place in zip(rows, places, strict=True):
                 matrix.store(row, place)
             return context.get_dummy_value()
@@ -254,31 +281,61 @@ def _make_merge(count: int) -> Any:
     return merge
 
 
-def _make_transposition(whole: bool) -> Any:
-    """Write as many rows as there are lanes as columns, of ``height`` elements each; ``whole``: none is beyond the end."""
+@intrinsic
+def transpose(typing_context, room, at, x, to, height, size):  # type: ignore[no-untyped-def]
+    """Write as many rows as there are lanes as columns, each ``height`` elements on; nothing beyond the end."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given, found = _Rows(context, builder, room, args[0]), _Rows(context, builder, x, args[2])
+        rows = given.transpose([given.load(given.later(args[1], k)) for k in range(given.lanes)])
+        places = [args[3]]
+        for _ in range(given.lanes):
+            places.append(builder.add(places[-1], args[4]))
+        last = builder.sub(found.later(places[-1], 1), args[4])
+        with builder.if_else(builder.icmp_signed("<=", last, args[5])) as (whole, some):
+            with whole:
+                for row, place in zip(rows, places, strict=False):
+                    found.store(row, place)
+            with some:
+                for row, place in zip(rows, places, strict=False):
+                    found.store_some(row, place, args[5])
+        return context.get_dummy_value()
+
+    return types.none(room, types.int64, x, types.int64, types.int64, types.int64), generate
+
+
+def _make_sort_all(count: int) -> Any:
+    """Sort an array that has no more elements than so many rows have."""
 
     @intrinsic
-    def transpose(typing_context, room, at, x, to, height, size):  # type: ignore[no-untyped-def]
+    def sort_all(typing_context, x, size):  # type: ignore[no-untyped-def]
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            given, found = _Rows(context, builder, room, args[0]), _Rows(context, builder, x, args[2])
-            rows = given.transpose([given.load(given.later(args[1], k)) for k in range(given.lanes)])
-            place = args[3]
-            for row in rows:
-                if whole:
-                    found.store(row, place)
-                else:
-                    found.store_some(row, place, args[5])
-                place = builder.add(place, args[4])
+            matrix, zero = _Rows(context, builder, x, args[0]), ir.Constant(args[1].type, 0)
+            rows = [matrix.load_some(matrix.later(zero, k), args[1], x.dtype.maxval) for k in range(count)]
+            matrix.sort(rows, NETWORKS[count])
+            group = 2
+            while group <= matrix.lanes:
+                for k in range(count // 2):
+                    rows[k], rows[-1 - k] = matrix.exchange_columns(rows[k], rows[-1 - k], group)
+                rows = [matrix.merge_groups(row, group) for row in rows]
+                matrix.merge_rows(rows)
+                group *= 2
+            if count == 4:
+                for k, row in enumerate(matrix.transpose_four(rows)):
+                    matrix.store_some(row, matrix.later(zero, k), args[1])
+            else:
+                for first in range(0, count, matrix.lanes):
+                    for k, row in enumerate(matrix.transpose(rows[first : first + matrix.lanes])):
+                        matrix.store_some(row, ir.Constant(zero.type, k * count + first), args[1])
             return context.get_dummy_value()
 
-        given = types.int64, x, types.int64, types.int64, types.int64
-        return types.none(room, *given), generate
+        return types.none(x, types.int64), generate
 
-    return transpose
+    return sort_all
 
 
+sort_4, sort_16 = (_make_sort_all(count) for count in (4, 16))
 sort_columns_12, sort_columns_16 = (_make_sort_columns(count) for count in (12, 16))
 merge_4, merge_8, merge_16 = (_make_merge(count) for count in (4, 8, 16))
 merge_3, merge_6, merge_12 = (_make_merge(count) for count in (3, 6, 12))
 turn_1, turn_2, turn_4, turn_8, turn_16 = (_make_turn(group) for group in (1, 2, 4, 8, 16))
-transpose, transpose_some = _make_transposition(True), _make_transposition(False)
