@@ -63,12 +63,14 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., None], ndim: int, options: Options) -> None:
+        self._parameters = parameters_of(function, ndim)
         self.name = function.__name__
+        if not self.name.isidentifier():
+            raise TypeError(f"{self.name}: a kernel has a name, and writes to its arguments; use def")
         self.ndim = ndim
         self.py_func = function
         self._bodies: dict[str, Callable[..., None]] = {}
         self._launch_options: dict[str, Options] = {}
-        self._parameters = parameters_of(function, ndim)
         self._names = [parameter.name for parameter in self._parameters]
         self._variants = Variants(self.name, ndim, self._names, function, self._bodies, options, self._launch_options)
         functools.update_wrapper(self, function)

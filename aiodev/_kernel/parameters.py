@@ -12,6 +12,9 @@ from aiodev._core.errors import LaunchError
 __all__ = ["MISSING", "complete", "parameters_of"]
 
 
+_NOT_PLAIN = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
 class _Missing:
     """The value of an argument that was not given."""
 
@@ -26,8 +29,11 @@ def parameters_of(function: Callable[..., None], ndim: int) -> list[inspect.Para
     """The parameters after the indices.
 
     Raises:
-        TypeError: too few for the indices, or of a kind that a kernel cannot have.
+        TypeError: too few for the indices, or of a kind that a kernel cannot have; or this is no plain function with a name.
     """
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_flags & _NOT_PLAIN:
+        raise TypeError(f"{function!r}: a kernel is made of a plain function; of no coroutine, generator or class")
     found = list(inspect.signature(function).parameters.values())
     if len(found) < ndim:
         raise TypeError(

@@ -229,12 +229,25 @@ def test_a_kernel_is_launched_not_called() -> None:
     assert saxpy.__name__ == "saxpy" and "saxpy(a, x, y, out)" in repr(saxpy)
 
 
+async def _coroutine(i: int, x: Any) -> None:
+    x[i] = 0
+
+
+def _generator(i: int, x: Any) -> Any:
+    yield x[i]
+
+
 def test_refused_at_decoration() -> None:
     """What no kernel can be."""
     with pytest.raises(ValueError, match="1, 2 or 3"):
         kernel(ndim=4)
     with pytest.raises(TypeError, match="2 indices first"):
         kernel(ndim=2)(lambda i: None)
+    with pytest.raises(TypeError, match="use def"):
+        kernel(lambda i, x: None)
+    for wrong in (_coroutine, _generator, int, "name"):
+        with pytest.raises(TypeError, match="a kernel is made of a plain function"):
+            kernel(wrong)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="plain ones"):
         kernel(lambda i, *args: None)
 
