@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.operands import array_of
 from aiodev.kernels.operation import DType, Elementwise, Operand
 
 __all__ = ["astype", "clip", "where"]
@@ -77,6 +78,7 @@ def clip(
         return _clip_below((x, min), out)
     if max is not None:
         return _clip_above((x, max), out)
+    array_of("clip", x)
     return _convert(x, x.dtype, out)
 
 
@@ -84,7 +86,7 @@ def astype(x: aiodev.Array, dtype: Any, /, *, copy: bool = True) -> aiodev.Array
     """The elements converted to another dtype; ``copy=False`` gives ``x`` itself where it has that dtype already.
 
     Raises:
-        TypeError: complex numbers cannot become real ones.
+        TypeError: complex numbers cannot become real ones; or ``x`` is no array, or no device has the dtype.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -92,6 +94,7 @@ def astype(x: aiodev.Array, dtype: Any, /, *, copy: bool = True) -> aiodev.Array
         >>> aiodev.kernels.astype(x, "int64").numpy_blocking(), aiodev.kernels.astype(x, bool).numpy_blocking()
         (array([0, 2]), array([False,  True]))
     """
+    array_of("astype", x)
     wanted = np.dtype(dtype)
     if wanted == x.dtype:
         if not copy:

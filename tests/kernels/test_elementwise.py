@@ -273,6 +273,9 @@ def test_wrong_arguments_name_themselves() -> None:
     array = aiodev.ones(3, device="cpu")
     with pytest.raises(TypeError, match=r"add: argument x2: .*NumPy.*asarray"):
         kernels.add(array, np.ones(3))  # type: ignore[arg-type]
+    for convert in (lambda x: kernels.astype(x, "f4"), kernels.clip):
+        with pytest.raises(TypeError, match="argument x: expected an array, got list"):
+            convert([1.0])
     with pytest.raises(TypeError, match="numbers only"):
         kernels.add(1, 2)
     with pytest.raises(TypeError, match="x1"):
