@@ -30,7 +30,7 @@ ROOM = 3 + _VALUES
 _AHEAD = 12 << 10
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def even_edges(i, bins, lowest, highest, edges):
     """Edge ``i`` of bins of one width; around a single value, half a unit to both sides."""
     low, high = apart(np.float64(lowest[0]), np.float64(highest[0]))
@@ -58,7 +58,7 @@ def extremes(x):
     return float_of_reversed_8(least, 0), float_of_8(largest, 0)
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def count_few(i, bins, measured, low, high, x, edges, parts, counts):
     """Count all in bins of one width, and make the edges: between the ends given, or else those of the elements."""
     if measured and x.size > 0:
@@ -73,7 +73,7 @@ def count_few(i, bins, measured, low, high, x, edges, parts, counts):
         counts[b] = inner[b]
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def count_even(i, piece, bins, x, edges, parts):
     """Count piece ``i`` in bins of one width."""
     width = bins + ROOM
@@ -125,7 +125,7 @@ def place_near_edge(value, place, first, last, bins, edges):
     return found + 1
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def weigh_even(i, piece, bins, x, weights, edges, parts):
     """Add up the weights of piece ``i`` in bins of one width."""
     first, last = edges[0], edges[bins]
@@ -149,7 +149,7 @@ def bin_of(value, first, last, bins, edges):
     return found
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def count_uneven(i, piece, bins, x, edges, parts):
     """Count piece ``i`` in bins between any edges."""
     mine = parts[i * bins : (i + 1) * bins]
@@ -161,7 +161,7 @@ def count_uneven(i, piece, bins, x, edges, parts):
             mine[np.uint64(bin_between(value, bins, edges))] += 1
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def weigh_uneven(i, piece, bins, x, weights, edges, parts):
     """Add up the weights of piece ``i`` in bins between any edges."""
     mine = parts[i * bins : (i + 1) * bins]
@@ -185,7 +185,7 @@ def bin_between(value, bins, edges):
     return min(low, bins - 1)
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def add_parts(i, pieces, width, first, parts, out):
     """Add up bin ``i`` over all pieces, which are ``width`` apart and have bins from their place ``first`` on."""
     total = parts[first + i]
@@ -194,7 +194,7 @@ def add_parts(i, pieces, width, first, parts, out):
     out[i] = total
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def densities(i, counts, total, edges, out):
     """Per unit of the data's own measure."""
     out[i] = counts[i] / (edges[i + 1] - edges[i]) / total[0]

@@ -52,13 +52,13 @@ def position(index: Any, length: int, mode: int) -> Any:
     return found
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def take_elements(i: int, mode: int, x: Any, indices: Any, out: Any) -> None:
     """One element of one dimension."""
     out[i] = x[position(indices[i], x.shape[0], mode)]
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any, out: Any) -> None:
     """Some items, or a block of one."""
     count = indices.shape[0]
@@ -71,31 +71,31 @@ def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any,
             out[outer, j, k] = x[outer, p, k]
 
 
-@aiodev.kernel(ndim=3)
+@aiodev.kernel(ndim=3, uniform=True)
 def take_along_middle(i: int, j: int, k: int, mode: int, x: Any, indices: Any, out: Any) -> None:
     """One element; its index is its own."""
     out[i, j, k] = x[i, position(indices[i, j, k], x.shape[1], mode), k]
 
 
-@aiodev.kernel(ndim=2)
+@aiodev.kernel(ndim=2, uniform=True)
 def take_along_last(i: int, j: int, mode: int, x: Any, indices: Any, out: Any) -> None:
     """The same along the last of two dimensions."""
     out[i, j] = x[i, position(indices[i, j], x.shape[1], mode)]
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def put_elements(i: int, mode: int, x: Any, indices: Any, values: Any) -> None:
     """One element of one dimension."""
     x[position(indices[i], x.shape[0], mode)] = values[i]
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def add_elements(i: int, mode: int, x: Any, indices: Any, values: Any) -> None:
     """One element of one dimension, atomically."""
     atomic_add(x, position(indices[i], x.shape[0], mode), values[i])
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def add_items(i: int, group: int, mode: int, x: Any, indices: Any, values: Any) -> None:
     """Some items, atomically: others may add to the same ones."""
     count = indices.shape[0]
@@ -106,7 +106,7 @@ def add_items(i: int, group: int, mode: int, x: Any, indices: Any, values: Any) 
             atomic_add(x, (outer, p, k), values[outer, j, k])
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def add_slices(i: int, slices: int, width: int, mode: int, x: Any, indices: Any, values: Any) -> None:
     """All items, in order, but of each the ``width`` elements that no other index of the launch adds to."""
     outer, lo = i // slices, i % slices * width

@@ -219,7 +219,7 @@ def _write(out: aiodev.Array, x: aiodev.Array) -> None:
 # Padding
 
 
-@aiodev.kernel(ndim=3)
+@aiodev.kernel(ndim=3, uniform=True)
 def pad_axis(i: int, j: int, k: int, mode: int, before: int, length: int, value: Any, out: Any) -> None:
     """One element beside the middle part of an axis, from that part."""
     place = j if j < before else j + length

@@ -28,14 +28,14 @@ _moves, _joins = aiodev.LaunchCache(2, _MOST), aiodev.LaunchCache(_MOST_JOINED, 
 repeat_move = _moves.repeat
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def take_or_fill(i: int, value: Any, places: Any, x: Any, out: Any) -> None:
     """An element from its place, or the value if that is -1."""
     place = places[i]
     out[i] = x[place] if place >= 0 else value
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def take_from_four(i: int, one: int, two: int, three: int, places: Any, a: Any, b: Any, c: Any, d: Any, out: Any) -> None:
     """An element of four arrays whose places are numbered one after the other; so many are in one, two and three of them."""
     place = places[i]

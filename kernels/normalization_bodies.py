@@ -96,7 +96,7 @@ def scale_all(out: Any, scale: Any) -> None:
         out[k] *= scale
 
 
-@aiodev.kernel(fastmath=_SUMS)
+@aiodev.kernel(fastmath=_SUMS, uniform=True)
 def softmax_rows(i: int, group: int, logarithm: bool, x: Any, out: Any) -> None:
     """Some rows, whole."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
@@ -108,7 +108,7 @@ def softmax_rows(i: int, group: int, logarithm: bool, x: Any, out: Any) -> None:
             scale_all(target, out.dtype.type(1) / exponentials(source, target, top))
 
 
-@aiodev.kernel(fastmath=_SUMS)
+@aiodev.kernel(fastmath=_SUMS, uniform=True)
 def softmax_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops: Any, sums: Any) -> None:
     """The largest element of a block of a row, and the sum of exponentials relative to it; these too, unless of logarithms."""
     row, block = i // blocks, i % blocks
@@ -120,7 +120,7 @@ def softmax_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops:
     sums[row, block] = sum_of_exponentials(source, known) if logarithm else exponentials(source, target, known)
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def softmax_statistics(i: int, tops: Any, sums: Any, whole: Any) -> None:
     """The largest element of a row, and its sum, from those of its blocks."""
     top = tops[i, 0]
@@ -132,7 +132,7 @@ def softmax_statistics(i: int, tops: Any, sums: Any, whole: Any) -> None:
     whole[i, 0], whole[i, 1] = top, total
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def softmax_of_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops: Any, whole: Any) -> None:
     """The result in a block, once its row's sum is known."""
     row, block = i // blocks, i % blocks
@@ -143,7 +143,7 @@ def softmax_of_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, to
         scale_all(out[row, lo:hi], exp(tops[row, block] - whole[row, 0]) / whole[row, 1])
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def softmax_columns(i: int, chunks: int, width: int, logarithm: bool, x: Any, out: Any, tops: Any, sums: Any) -> None:
     """Along the middle of three dimensions, for ``width`` columns of the last: row after row, so all are read in order.
 
@@ -218,7 +218,7 @@ def root_mean_square_scale(x: Any, eps: Any) -> Any:
     return x.dtype.type(1) / math.sqrt(squares / x.dtype.type(x.size) + eps)
 
 
-@aiodev.kernel(fastmath=_SUMS)
+@aiodev.kernel(fastmath=_SUMS, uniform=True)
 def layer_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
     """Some rows, with mean 0 and variance 1."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
@@ -228,7 +228,7 @@ def layer_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
             target[k] = (source[k] - mean) * scale
 
 
-@aiodev.kernel(fastmath=_SUMS)
+@aiodev.kernel(fastmath=_SUMS, uniform=True)
 def layer_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, bias: Any, out: Any) -> None:
     """The same, times a weight, plus a bias."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
@@ -238,7 +238,7 @@ def layer_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, bi
             target[k] = (source[k] - mean) * scale * weight[k] + bias[k]
 
 
-@aiodev.kernel(fastmath=_SUMS)
+@aiodev.kernel(fastmath=_SUMS, uniform=True)
 def rms_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
     """Some rows, with a mean square of 1."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
@@ -248,7 +248,7 @@ def rms_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
             target[k] = source[k] * scale
 
 
-@aiodev.kernel(fastmath=_SUMS)
+@aiodev.kernel(fastmath=_SUMS, uniform=True)
 def rms_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, out: Any) -> None:
     """The same, times a weight."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):

@@ -347,4 +347,4 @@ def make_places(name: str, load: Plain, key: Any) -> Places:
 def named_kernel(name: str, body: Plain) -> aiodev.Kernel:
     """The kernel that a body is, called after its operation."""
     body.__name__ = body.__qualname__ = name  # under which errors name it
-    return aiodev.kernel(fastmath=_SUMS)(body)
+    return aiodev.kernel(fastmath=_SUMS, uniform=True)(body)

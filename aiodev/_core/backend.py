@@ -110,6 +110,7 @@ class KernelSpec:
     arguments: tuple[str, ...]
     options: tuple[tuple[str, Any], ...] = ()
     key: str = ""  #: content hash of source, constants, globals, closure, types, options and versions
+    uniform: bool = False  #: all indices take about as long and none waits: a thread that waits for the kernel may run some
 
 
 class Backend(ABC):

@@ -62,7 +62,7 @@ class Kernel:
         [3. 3. 3. 3.]
     """
 
-    def __init__(self, function: Callable[..., None], ndim: int, options: Options) -> None:
+    def __init__(self, function: Callable[..., None], ndim: int, options: Options, uniform: bool = False) -> None:
         self._parameters = parameters_of(function, ndim)
         self.name = function.__name__
         if not self.name.isidentifier():
@@ -72,7 +72,9 @@ class Kernel:
         self._bodies: dict[str, Callable[..., None]] = {}
         self._launch_options: dict[str, Options] = {}
         self._names = [parameter.name for parameter in self._parameters]
-        self._variants = Variants(self.name, ndim, self._names, function, self._bodies, options, self._launch_options)
+        self._variants = Variants(
+            self.name, ndim, self._names, function, self._bodies, options, self._launch_options, uniform
+        )
         functools.update_wrapper(self, function)
         self._call: Callable[..., Completion] = self._first_launch
         _kernels.add(self)
@@ -248,7 +250,7 @@ def kernel(function: Callable[..., None], /) -> Kernel: ...
 
 @overload
 def kernel(
-    *, ndim: int = 1, boundscheck: bool = False, fastmath: bool | Collection[str] = False
+    *, ndim: int = 1, boundscheck: bool = False, fastmath: bool | Collection[str] = False, uniform: bool = False
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 
 
@@ -259,6 +261,7 @@ def kernel(
     ndim: int = 1,
     boundscheck: bool = False,
     fastmath: bool | Collection[str] = False,
+    uniform: bool = False,
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorator: make a :class:`Kernel` of a function whose first ``ndim`` parameters are indices.
 
@@ -271,6 +274,9 @@ def kernel(
         fastmath: let the compiler reorder and contract floating-point arithmetic, and assume that nothing is NaN or infinite;
             or a set of LLVM's flags, for a part of that: ``{"contract", "reassoc"}`` lets a sum be vectorised and keeps NaN.
             The flags are ``afn``, ``arcp``, ``contract``, ``ninf``, ``nnan``, ``nsz`` and ``reassoc``.
+        uniform: every index takes about as long as any other, and waits for nothing. On the CPU, a thread that waits awake for
+            such a kernel, an event loop's too, then computes a part of it instead of spinning: no longer than twice the time
+            for which it would have spun, as far as what an index was seen to cost tells.
 
     Example:
         >>> import aiodev
@@ -285,6 +291,6 @@ def kernel(
     options = parse_options(boundscheck, fastmath)
 
     def decorate(function: Callable[..., None]) -> Kernel:
-        return Kernel(function, ndim, options)
+        return Kernel(function, ndim, options, uniform)
 
     return decorate if function is None else decorate(function)

@@ -49,6 +49,7 @@ class Variants:
         bodies: hand-written ones by device type.
         options: as the decorator was told.
         launch_options: what the hand-written bodies add to that, by device type.
+        uniform: as the decorator was told.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Variants:
         bodies: Mapping[str, Callable[..., None]],
         options: Options,
         launch_options: Mapping[str, Options],
+        uniform: bool,
     ) -> None:
         self.name = name
         self.ndim = ndim
@@ -67,7 +69,7 @@ class Variants:
         self.recent: list[Variant] = []  #: those that the call function has a branch for, of one pattern
         self._function = function
         self._bodies = bodies
-        self._options, self._launch_options = options, launch_options
+        self._options, self._launch_options, self._uniform = options, launch_options, uniform
         self._uses: dict[str | None, BodyUse] = {}
         self.forget()
 
@@ -120,7 +122,9 @@ class Variants:
         use = self._use_of(device.type if device.type in self._bodies else None, body)
         signature = describe(self.name, self.ndim, self.names, args, device, use)
         options = self._options + self._launch_options.get(device.type, ())
-        spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)))
+        spec = KernelSpec(
+            self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)), uniform=self._uniform
+        )
         return Variant(keys, device, signature, self._loading(spec, device))
 
     def _use_of(self, which: str | None, body: Callable[..., None]) -> BodyUse:

@@ -17,6 +17,7 @@ import aiodev
 
 __all__ = [
     "COPY",
+    "IN_A_ROW",
     "NUMBA",
     "NUMPY",
     "TORCH",
@@ -74,17 +75,17 @@ def rate(amount: float, count: int, function: Call) -> Callable[[], float]:
     return case
 
 
-def _submitted(amount: float, count: int, submit: Call) -> Callable[[], Awaitable[float]]:
+def _submitted(amount: float, count: int, submit: Call, in_a_row: int) -> Callable[[], Awaitable[float]]:
     """The same of something that is submitted to the current stream: some times in a row, and then awaited."""
 
     async def case() -> float:
         stream, best = aiodev.current_stream("cpu"), math.inf
         for _ in range(count):
             began = time.perf_counter()
-            for _ in range(IN_A_ROW):
+            for _ in range(in_a_row):
                 submit()
             await stream.synchronize()
-            best = min(best, (time.perf_counter() - began) / IN_A_ROW)
+            best = min(best, (time.perf_counter() - began) / in_a_row)
         return amount / best / 1e9
 
     return case
@@ -114,6 +115,7 @@ async def rates(
     at_least: dict[str, float] | None = None,
     count: int | None = None,
     elements: int = LARGE,
+    in_a_row: int = IN_A_ROW,
 ) -> Figure:
     """Rates of ours and of peers, in 10⁹ units of ``amount`` in a second; of copies given, in what they move.
 
@@ -122,17 +124,18 @@ async def rates(
         peers: by name; a copy is of ``amount`` bytes, read and written together.
         at_least: of each peer's rate, where it is not the usual bar.
         count: times :data:`IN_A_ROW` calls in each round, of which the best counts.
+        in_a_row: how many of ours are submitted before the stream is awaited; with less than usual there are no bars.
         elements: there are bars from :data:`LARGE` on; below that a copy is no peer, since to start its thread takes longer.
     """
     large = elements >= LARGE
     peers = {peer: call for peer, call in peers.items() if large or peer != COPY}
     count = (count or (5 if amount >= 2e7 else 25)) if large else 200
-    cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours)}
+    cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours, in_a_row)}
     cases |= {peer: rate(amount, count, call) for peer, call in peers.items()}
     bars = _AT_LEAST | (at_least or {})
     async with aiodev.Stream("cpu"):
         values = await run.medians(cases, pause=PAUSE)
-    found = [Bar(peer, at_least=bars[peer]) for peer in peers] if large else []
+    found = [Bar(peer, at_least=bars[peer]) for peer in peers] if large and in_a_row == IN_A_ROW else []
     return Figure(name, unit, values, found, note=note)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 from harness import Figure, Run
-from library_peers import COPY, NUMBA, NUMPY, TORCH, Call, awaited_small, copying, has_torch, rates, tensors
+from library_peers import COPY, IN_A_ROW, NUMBA, NUMPY, TORCH, Call, awaited_small, copying, has_torch, rates, tensors
 
 import aiodev
 from aiodev import kernels
@@ -79,7 +79,13 @@ _NUMBA = {"sum": _sum, "sum-rows": _sum_rows, "sum-columns": _sum_columns, "mean
 
 
 def reduction(
-    case: str, shown: str, size: int, dtype: str = "float32", axis: int | None = None, passes: int = 1
+    case: str,
+    shown: str,
+    size: int,
+    dtype: str = "float32",
+    axis: int | None = None,
+    passes: int = 1,
+    in_a_row: int = IN_A_ROW,
 ) -> Callable[[Run], Awaitable[Figure]]:
     """A reduction of ``size`` elements, which it reads ``passes`` times; along an axis, of a matrix with 1000 columns."""
 
@@ -110,6 +116,7 @@ def reduction(
             peers,
             note=f"{' × '.join(f'{n:,}' for n in host.shape)} {dtype}",
             elements=size,
+            in_a_row=in_a_row,
         )
 
     return figure

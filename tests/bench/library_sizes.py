@@ -1,4 +1,7 @@
-"""What the library does with ten thousand and a hundred thousand elements: too few for bars, and what programs often have."""
+"""What the library does with ten thousand and a hundred thousand elements: too few for bars, and what programs often have.
+
+And the sum of a million numbers where each call is awaited before the next.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +31,4 @@ def _of_size(elements: int) -> dict[str, Callable[[Run], Awaitable[Figure]]]:
 
 
 FIGURES = {f"{name}-1e{n}": figure for n in (4, 5) for name, figure in _of_size(10**n).items()}
+FIGURES["sum-each-awaited"] = reduction("sum", "sum, each one awaited", 10**6, in_a_row=1)

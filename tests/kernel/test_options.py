@@ -10,7 +10,8 @@ import pytest
 from kernel_entry import needs_compiler, run, spec_of
 
 import aiodev
-from aiodev._backends.cpu import compiler
+from aiodev._backends.cpu import compiler, layout
+from aiodev._backends.cpu.arena import words_at
 from aiodev._kernel.cache import cache_key
 from aiodev._kernel.options import FASTMATH_FLAGS, parse_options
 from aiodev._kernel.snapshot import capture
@@ -52,6 +53,20 @@ def test_options_are_part_of_the_key() -> None:
 
 
 @needs_compiler
+async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
+    """Its entry does; that of a kernel which says nothing does not."""
+    await aiodev.init("cpu")
+
+    def body(i, x):  # type: ignore[no-untyped-def]
+        x[i] = 1
+
+    for uniform in (False, True):
+        kernel = aiodev.kernel(uniform=uniform)(body)
+        await kernel[1](aiodev.zeros(1, device="cpu"))
+        (variant,) = kernel._variants.all()
+        assert words_at(variant.loading.entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] == uniform
+
+
 def test_reassoc_vectorises_a_sum_and_keeps_nan() -> None:
     """A sum in order is not vectorised; one that may be reordered is, and NaN is still NaN."""
     x, out = np.ones((2, 64), "f4"), np.zeros(2, "f4")

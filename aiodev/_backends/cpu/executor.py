@@ -79,6 +79,8 @@ class NativeExecutor:
         self._next_fired = _native(native.next_fired)
         self._copy_entry = arena.allocate(layout.ENTRY_BYTES)
         self._fill_entry = arena.allocate(layout.ENTRY_BYTES)
+        for entry in (self._copy_entry, self._fill_entry):
+            words_at(entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] = True
         self.set_entry(self._copy_entry, _code_address(native.copy_entry))
         self.set_entry(self._fill_entry, _code_address(native.fill_entry))
         self._devices: list[int] = []
@@ -144,6 +146,7 @@ class NativeExecutor:
         words[layout.Q_CURSOR // 8] = chunk + layout.C_FIRST
         words[layout.Q_DEVICE // 8] = device
         words[layout.Q_HELPERS // 8] = helpers
+        words[layout.Q_SHARES // 8] = arena.allocate(self.thread_count * layout.SHARE_BYTES)
         return queue
 
     def destroy_queue(self, queue: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from aiodev._backends.cpu.arena import arena
-from aiodev._backends.cpu.layout import ENTRY_BYTES
+from aiodev._backends.cpu.arena import arena, words_at
+from aiodev._backends.cpu.layout import E_UNIFORM, ENTRY_BYTES
 from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Fault, KernelSpec
@@ -106,6 +106,7 @@ class HostBackend(Backend):
         from aiodev._backends.cpu import compiler  # needs numba
 
         self._names[entry] = spec.name
+        words_at(entry, ENTRY_BYTES // 8)[E_UNIFORM // 8] = spec.uniform
         self.set_entry(entry, self.adapt(spec, compiler.load_kernel(spec, directory)))
 
     def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:

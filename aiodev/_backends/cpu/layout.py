@@ -23,6 +23,7 @@ Q_CHUNK: Final = 72  #: chunk that the next record goes to
 Q_OFFSET: Final = 80  #: where in it
 Q_SUBMIT_LOCK: Final = 88
 Q_SPARE: Final = 96  #: a drained chunk for the submitter to reuse, or 0
+Q_GUESTS: Final = 104  #: threads that wait awake and may help meanwhile
 
 #: Operations that no worker has taken off the count; whoever raises it from 0 makes the queue ready. Alone on its line,
 #: which an idle worker watches: a submission takes the line away once.
@@ -35,6 +36,7 @@ Q_HELPERS: Final = 216  #: the device whose workers may join its ranges
 Q_WORKER: Final = 224  #: the worker that last woke a waiting thread, or opened a range; or 0
 Q_CORE: Final = 232  #: where it ran then
 Q_NOTED: Final = 240  #: when that was
+Q_SHARES: Final = 248  #: the shares of its ranges, one for each worker of those that may join
 
 Q_CURSOR: Final = 256  #: address of the next record to run; what only its worker touches is on this line
 Q_FAILED: Final = 264  #: value of the operation that opened the present fault, or 0
@@ -43,9 +45,8 @@ Q_KNOWN: Final = 280  #: what the worker last saw of Q_PENDING
 Q_OWED: Final = 288  #: how many of those it has completed, and not taken off the count yet
 Q_FORGIVEN: Final = 296  #: operations up to this value share the present fault's fate; NEVER while it is open
 
-Q_RANGE_NEXT: Final = 320  #: first index that nobody has claimed
-Q_RANGE_SIZE: Final = 328
-Q_RANGE_CHUNK: Final = 336  #: indices to claim at a time
+Q_RANGE_LEFT: Final = 320  #: shares of the range that have indices which nobody has claimed; no more than 0: none
+Q_RANGE_CHUNK: Final = 336  #: indices to claim at a time, at most
 Q_RANGE_MEMBERS: Final = 344  #: workers inside, under the helpers' lock
 Q_RANGE_LINK: Final = 352  #: next queue on the open list
 Q_RANGE_STATUS: Final = 360  #: first non-zero status, or 0
@@ -59,6 +60,11 @@ F_FIRST, F_LAST, F_KIND, F_A, F_B, F_C, F_D = 0, 8, 16, 24, 32, 40, 48
 KIND_KERNEL, KIND_DEPENDENCY, KIND_GATE = 1, 2, 3
 
 QUEUE_BYTES: Final = Q_FAULT_RING + FAULT_SLOTS * FAULT_BYTES
+
+# Share: what one worker of a range begins with. On a cache line of its own.
+S_NEXT: Final = 0  #: first index that nobody has claimed
+S_END: Final = 8
+SHARE_BYTES: Final = 64
 
 # Device: the workers that share a ready list for each priority.
 D_LOCK: Final = 0
@@ -115,6 +121,7 @@ GATE_BYTES: Final = 32
 E_CODE: Final = 0
 E_COST: Final = 8  #: picoseconds an index, or 0 while unknown
 E_USES: Final = 16
+E_UNIFORM: Final = 24  #: 1 if all indices take about as long, and wait for nothing
 ENTRY_BYTES: Final = 32
 
 # Chunk of records. A record is a header (operation, bytes) and its words.

@@ -16,16 +16,18 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
     the node's target is taken back to ``NEVER`` by compare-exchange, so that exactly one acts.
 5.  A worker sleeps only after it found, under the device's lock, no work; work is only added under that lock, and wakes a
     sleeper unless somebody is already looking. So no work waits while all sleep.
-6.  A range is joined and left under the helpers' lock. The last to leave an exhausted range, and nobody else, completes it.
+6.  A range is joined and left under the helpers' lock. The last to leave an exhausted range, and nobody else, completes it,
+    be it a worker or a thread that waits for the queue (``guests.py``).
 
 A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
 """
 
 from aiodev._backends.cpu.native.entries import copy_entry, fill_entry
 from aiodev._backends.cpu.native.faults import forgive
+from aiodev._backends.cpu.native.guests import spin
 from aiodev._backends.cpu.native.running import stop, work
 from aiodev._backends.cpu.native.submission import create_gate, gate, launch, open_gate, stamp, wait
-from aiodev._backends.cpu.native.waiting import arm, next_fired, rearm_waker, spin
+from aiodev._backends.cpu.native.waiting import arm, next_fired, rearm_waker
 
 __all__ = [
     "arm",

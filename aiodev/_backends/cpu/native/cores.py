@@ -46,6 +46,11 @@ SET = 128
 if MOVES:
 
     @inner
+    def this_core():
+        """The number of the core that this thread runs on, from 0."""
+        return max(0, sched_getcpu())
+
+    @inner
     def note_core(queue, worker):
         """Note which worker has the queue, and where it runs: it is this thread."""
         put(queue + Q_CORE, sched_getcpu())
@@ -111,6 +116,11 @@ if MOVES:
         return True
 
 else:
+
+    @inner
+    def this_core():
+        """0: a thread cannot tell its core."""
+        return 0
 
     @inner
     def note_core(queue, worker):

@@ -1,48 +1,67 @@
-"""Kernels: alone on one worker, or shared by all as a range (invariant 6)."""
+"""Kernels: alone on one worker, or shared by all as a range (invariant 6).
+
+A range is cut into as many shares as there are workers. A worker begins with the share of the core that it runs on, the same
+part of every range, and claims pieces of it; once it is through it takes what others have left of theirs. So where one kernel
+after the other works on the same arrays, each core finds its part in its own cache, and where memory has several nodes, on its
+own node.
+"""
 
 from __future__ import annotations
 
 from aiodev._backends.cpu.layout import (
     D_LOCK,
-    D_OPEN,
     D_READY_HEAD,
     D_STOP,
     D_WORKERS,
     E_CODE,
     E_COST,
+    E_UNIFORM,
     E_USES,
+    NEVER,
     Q_CURSOR,
+    Q_GUESTS,
     Q_HELPERS,
     Q_PRIORITY,
     Q_RANGE_CHUNK,
     Q_RANGE_EXCINFO,
-    Q_RANGE_LINK,
+    Q_RANGE_LEFT,
     Q_RANGE_LINKED,
     Q_RANGE_MEMBERS,
-    Q_RANGE_NEXT,
-    Q_RANGE_SIZE,
     Q_RANGE_STATUS,
+    Q_SHARES,
     R_A,
     R_ARGUMENTS,
     R_B,
+    S_END,
+    S_NEXT,
+    SHARE_BYTES,
     W_SCRATCH,
     WORD,
 )
 from aiodev._backends.cpu.native.compile import inner
-from aiodev._backends.cpu.native.cores import note_core
+from aiodev._backends.cpu.native.cores import note_core, this_core
 from aiodev._backends.cpu.native.intrinsics import (
     call_entry,
     compare_exchange,
     fetch_add,
     get,
     load,
+    load_fence,
     now,
     put,
     sched_yield,
     store,
     store_fence,
 )
-from aiodev._backends.cpu.native.scheduling import announce, lock, outranked, unlink_range, unlock, wake_worker
+from aiodev._backends.cpu.native.scheduling import (
+    link_range,
+    lock,
+    outranked,
+    pop_sleeper,
+    unlink_range,
+    unlock,
+    wake_worker,
+)
 
 #: A kernel that is expected to take less than this (ps) runs in one call, on one worker.
 SERIAL_BELOW = 8_000_000
@@ -83,7 +102,7 @@ def run_kernel(device, worker, queue, record):
         note_cost(entry, (now() - begin) * 1000 // (size - start))
         return True
     open_range(queue, worker, start, size, most)
-    return join_range(device, worker, queue)
+    return join_range(device, worker, queue, NEVER)
 
 
 @inner
@@ -120,43 +139,72 @@ def run_piece(worker, queue, record, lo, hi):
 
 @inner
 def open_range(queue, worker, start, size, piece):
-    """Let helpers join: put [start, size) on the open list, with ourselves inside."""
+    """Let helpers join: put the shares of [start, size) on the open list, with ourselves inside."""
     device = get(queue + Q_HELPERS)
-    priority = get(queue + Q_PRIORITY)
-    put(queue + Q_RANGE_SIZE, size)
     put(queue + Q_RANGE_CHUNK, piece)
-    store(queue + Q_RANGE_NEXT, start)
-    note_core(queue, worker)
-    lock(device + D_LOCK)
+    workers = get(device + D_WORKERS)
+    store(queue + Q_RANGE_LEFT, deal(queue, start, size, workers, max(1, piece // PARTS)))
     put(queue + Q_RANGE_MEMBERS, 1)
-    put(queue + Q_RANGE_LINKED, 1)
-    put(queue + Q_RANGE_LINK, get(device + D_OPEN + WORD * priority))
-    put(device + D_OPEN + WORD * priority, queue)
-    sleeper = announce(device, priority)
+    if workers == 1:
+        return
+    note_core(queue, worker)
+    sleeper = 0
+    lock(device + D_LOCK)
+    link_range(device, queue)
+    if load_fence(queue + Q_GUESTS) < workers - 1 or get(get(get(queue + Q_CURSOR) + R_A) + E_UNIFORM) == 0:
+        sleeper = pop_sleeper(device)
     unlock(device + D_LOCK)
     wake_worker(sleeper)
 
 
 @inner
-def join_range(device, worker, queue):
-    """Run pieces of a range that we are a member of, then leave; True when that ended the range (invariant 6)."""
+def deal(queue, start, size, workers, least):
+    """Cut [start, size) into shares of at least so many indices; returns how many there are."""
+    length = max(least, (size - start + workers - 1) // workers)
+    length += -length % GRAIN if length > GRAIN else 0
+    share, lo, count = get(queue + Q_SHARES), start, 0
+    for _ in range(workers):
+        hi = min(size, lo + length)
+        put(share + S_NEXT, lo)
+        put(share + S_END, hi)
+        count += 1 if lo < hi else 0
+        share, lo = share + SHARE_BYTES, hi
+    return count
+
+
+@inner
+def join_range(device, worker, queue, until):
+    """Run pieces of a range that we are a member of, as many as seem to end by ``until`` (ns), then leave.
+
+    True when that ended the range (invariant 6).
+    """
     record = get(queue + Q_CURSOR)
     entry = get(record + R_A)
-    size = get(queue + Q_RANGE_SIZE)
-    shares = 2 * get(get(queue + Q_HELPERS) + D_WORKERS)
+    workers = get(get(queue + Q_HELPERS) + D_WORKERS)
+    own = this_core()
+    turn = 0  # that many of the shares, ours first, are through
     begin = now()
     before = begin
     yielded = begin
-    while True:
-        most = load(queue + Q_RANGE_CHUNK)
-        piece = whole(max(most // PARTS, min(most, (size - load(queue + Q_RANGE_NEXT)) // shares)))
-        lo = fetch_add(queue + Q_RANGE_NEXT, piece)
-        if lo >= size:
-            break
-        hi = min(size, lo + piece)
+    while turn < workers:
+        share = get(queue + Q_SHARES) + (own + turn) % workers * SHARE_BYTES
+        end, most = get(share + S_END), load(queue + Q_RANGE_CHUNK)
+        piece = whole(max(most // PARTS, min(most, (end - load(share + S_NEXT)) // 2)))
+        if until != NEVER:
+            left = max(0, until - before) * 1000 // get(entry + E_COST)
+            if left == 0:
+                break
+            piece = whole(min(piece, left))
+        lo = end if load(share + S_NEXT) >= end else fetch_add(share + S_NEXT, piece)
+        hi = min(end, lo + piece)
+        if lo >= hi:
+            turn += 1
+            continue
+        if hi == end:
+            fetch_add(queue + Q_RANGE_LEFT, -1)
         run_piece(worker, queue, record, lo, hi)
         if load(queue + Q_RANGE_STATUS) != 0:
-            store_fence(queue + Q_RANGE_NEXT, size)
+            store_fence(queue + Q_RANGE_LEFT, 0)
             break
         after = now()
         elapsed, before = (after - before) * 1000, after
@@ -192,12 +240,16 @@ def should_leave(device, queue, elapsed):
 
 @inner
 def leave_range(queue):
-    device = get(queue + Q_HELPERS)
+    device, sleeper = get(queue + Q_HELPERS), 0
     lock(device + D_LOCK)
     members = get(queue + Q_RANGE_MEMBERS) - 1
     put(queue + Q_RANGE_MEMBERS, members)
-    over = members == 0 and load(queue + Q_RANGE_NEXT) >= get(queue + Q_RANGE_SIZE)
+    over = members == 0 and load(queue + Q_RANGE_LEFT) <= 0
     if over:
         unlink_range(device, queue)
+    elif get(queue + Q_RANGE_LINKED) == 0 and load(queue + Q_RANGE_LEFT) > 0:
+        link_range(device, queue)
+        sleeper = pop_sleeper(device)
     unlock(device + D_LOCK)
+    wake_worker(sleeper)
     return over

@@ -17,6 +17,7 @@ from aiodev._backends.cpu.layout import (
     KIND_DEPENDENCY,
     KIND_GATE,
     KIND_KERNEL,
+    NEVER,
     OP_CHUNK,
     OP_GATE,
     OP_KERNEL,
@@ -65,7 +66,7 @@ from aiodev._backends.cpu.native.scheduling import (
     unlock,
     wake_worker,
 )
-from aiodev._backends.cpu.native.waiting import arm_node, complete
+from aiodev._backends.cpu.native.waiting import arm_node, complete, ring
 
 #: Operations that one queue may run while others of its device are waiting.
 QUOTA = 256
@@ -73,29 +74,36 @@ QUOTA = 256
 
 @inner
 def finish(device, worker, queue, record, value):
-    """Complete the operation at the cursor; False when the queue went idle and is no longer ours (invariant 3)."""
+    """Complete the operation at the cursor; False when the queue went idle and is no longer ours (invariant 3).
+
+    ``worker`` is 0 for a thread that is none. Who waits is woken last: that may cost us our core, and if the queue were still
+    in our hands then, what is submitted next would wait with us.
+    """
     status = get(queue + Q_RANGE_STATUS)
     if status != 0:
         put(queue + Q_RANGE_STATUS, 0)
         excinfo = get(queue + Q_RANGE_EXCINFO)
         open_fault(queue, value, KIND_KERNEL, excinfo, get(record + R_C), get(record + R_A), status)
     put(queue + Q_CURSOR, record + get(record + R_BYTES))
-    complete(queue, value, worker)
+    bell = complete(queue, value, worker)
     owed = get(queue + Q_OWED) + 1
     put(queue + Q_OWED, owed)
     if owed < get(queue + Q_KNOWN):
+        ring(bell)
         return True
     known = load(queue + Q_PENDING)
-    if known == owed and look_around(device, worker, queue, owed):
+    if known == owed and bell == 0 and worker != 0 and look_around(device, worker, queue, owed):
         known = load(queue + Q_PENDING)
         if known > owed:
             put(worker + W_IDLE, 0)
     if known > owed:
         put(queue + Q_KNOWN, known)
+        ring(bell)
         return True
     put(queue + Q_OWED, 0)
     put(queue + Q_KNOWN, 0)
     left = fetch_add(queue + Q_PENDING, -owed) - owed
+    ring(bell)
     if left == 0:
         return False
     put(queue + Q_KNOWN, left)
@@ -199,7 +207,7 @@ def work(device, worker):
         queue = found & ~1
         if found & 1:
             step_aside(queue, worker)
-            if not join_range(device, worker, queue):
+            if not join_range(device, worker, queue, NEVER):
                 continue
             if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
                 continue

@@ -12,16 +12,16 @@ from aiodev._backends.cpu.layout import (
     D_SLEEPERS,
     D_SPINNERS,
     D_STOP,
+    D_WORKERS,
     PRIORITIES,
     Q_DEVICE,
     Q_NEXT,
     Q_PENDING,
     Q_PRIORITY,
+    Q_RANGE_LEFT,
     Q_RANGE_LINK,
     Q_RANGE_LINKED,
     Q_RANGE_MEMBERS,
-    Q_RANGE_NEXT,
-    Q_RANGE_SIZE,
     W_IDLE,
     W_NEXT,
     W_PENALTY,
@@ -43,6 +43,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     sem_post,
     sem_wait,
     store,
+    store_fence,
 )
 
 #: A spin loop that saw no clock for this long (ns) was not running: its core was taken.
@@ -70,11 +71,10 @@ def unlock(address):
 
 @inner
 def announce(device, priority):
-    """Count one more queue on a list (lock held); returns a sleeper to wake, or 0."""
+    """Count one more queue on a list (lock held)."""
     store(device + D_PENDING, get(device + D_PENDING) + 1)
     by_priority = device + D_PENDING_BY_PRIORITY + WORD * priority
     store(by_priority, get(by_priority) + 1)
-    return pop_sleeper(device)
 
 
 @inner
@@ -116,7 +116,8 @@ def make_ready(queue):
     else:
         put(head, queue)
     put(tail, queue)
-    sleeper = announce(device, priority)
+    announce(device, priority)
+    sleeper = pop_sleeper(device)
     unlock(device + D_LOCK)
     wake_worker(sleeper)
 
@@ -137,8 +138,7 @@ def take(device):
         queue = get(device + D_OPEN + WORD * priority)
         while queue != 0:
             following = get(queue + Q_RANGE_LINK)
-            if load(queue + Q_RANGE_NEXT) < get(queue + Q_RANGE_SIZE):
-                put(queue + Q_RANGE_MEMBERS, get(queue + Q_RANGE_MEMBERS) + 1)
+            if enter_range(device, queue):
                 return queue + 1
             unlink_range(device, queue)
             queue = following
@@ -146,11 +146,33 @@ def take(device):
 
 
 @inner
+def link_range(device, queue):
+    """Put a queue on the open list (lock held)."""
+    priority = get(queue + Q_PRIORITY)
+    put(queue + Q_RANGE_LINK, get(device + D_OPEN + WORD * priority))
+    put(device + D_OPEN + WORD * priority, queue)
+    store_fence(queue + Q_RANGE_LINKED, 1)
+    announce(device, priority)
+
+
+@inner
+def enter_range(device, queue):
+    """Join a range on the open list (lock held), which takes it off if it has enough members now; False if it is exhausted."""
+    if load(queue + Q_RANGE_LEFT) <= 0:
+        return False
+    members = get(queue + Q_RANGE_MEMBERS) + 1
+    put(queue + Q_RANGE_MEMBERS, members)
+    if members >= get(device + D_WORKERS):
+        unlink_range(device, queue)
+    return True
+
+
+@inner
 def unlink_range(device, queue):
     """Take a queue off the open list (lock held)."""
     if get(queue + Q_RANGE_LINKED) == 0:
         return
-    put(queue + Q_RANGE_LINKED, 0)
+    store(queue + Q_RANGE_LINKED, 0)
     priority = get(queue + Q_PRIORITY)
     link = device + D_OPEN + WORD * priority
     while get(link) != queue:

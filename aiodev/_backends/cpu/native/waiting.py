@@ -23,7 +23,7 @@ from aiodev._backends.cpu.layout import (
     WORD,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
-from aiodev._backends.cpu.native.cores import note_core, send_away
+from aiodev._backends.cpu.native.cores import note_core
 from aiodev._backends.cpu.native.intrinsics import (
     c_write,
     compare_exchange,
@@ -33,15 +33,10 @@ from aiodev._backends.cpu.native.intrinsics import (
     load,
     load_fence,
     malloc,
-    now,
-    pause,
     put,
     store_fence,
 )
 from aiodev._backends.cpu.native.scheduling import make_ready
-
-#: How long (ns) to wait at least for a worker that has been sent to another core.
-ARRIVAL = 60_000
 
 
 @inner
@@ -80,7 +75,8 @@ def arm_node(queue, node, value):
 
 @inner
 def fire(queue, completed, worker):
-    """Release every waiter whose target is reached."""
+    """Release every waiter whose target is reached; returns a waker that is to be rung, or 0."""
+    bell = 0
     store_fence(queue + Q_TARGET, NEVER)
     node = load(queue + Q_WAITERS)
     while node != 0:
@@ -93,47 +89,41 @@ def fire(queue, completed, worker):
             owner = get(node + N_OWNER)
             if owner & 1:
                 note_core(queue, worker)
-                notify(owner - 1, node)
+                if notify(owner - 1, node):
+                    ring(bell)
+                    bell = owner - 1
             else:
                 make_ready(owner)
         else:
             continue  # it was lowered meanwhile: look again
         node = following
+    return bell
 
 
 @inner
 def notify(waker, node):
-    """Put ``node`` on its waker's fired list and write the descriptor, unless that is done already."""
+    """Put ``node`` on its waker's fired list, unless that is done already; whether the waker is to be rung."""
     if exchange(node + N_FIRED, 1) == 0:
         while True:
             first = load(waker + K_FIRED)
             put(node + N_FIRED_NEXT, first)
             if compare_exchange(waker + K_FIRED, first, node):
                 break
-    if exchange(waker + K_PENDING, 1) == 0:
+    return exchange(waker + K_PENDING, 1) == 0
+
+
+@inner
+def ring(waker):
+    """Write the descriptor of a waker, if it is not 0. That wakes a thread, which may take this thread's core at once."""
+    if waker != 0:
         c_write(types.int32(get(waker + K_DESCRIPTOR)), waker + K_ONE, WORD)
 
 
 @inner
 def complete(queue, value, worker):
+    """Store the counter and release who waits for it; returns a waker that is to be rung, or 0."""
     store_fence(queue + Q_COMPLETED, value)
-    if load_fence(queue + Q_TARGET) <= value:
-        fire(queue, value, worker)
-
-
-@exported(types.boolean(int64, int64, int64), nogil=True)
-def spin(queue, value, duration):
-    """Wait for ``value`` for at most ``duration`` ns, without the GIL; whether it was reached."""
-    if send_away(queue):
-        duration = max(duration, ARRIVAL)
-    until = now() + duration
-    while True:
-        for _ in range(16):
-            if load(queue + Q_COMPLETED) >= value:
-                return True
-            pause()
-        if now() >= until:
-            return False
+    return fire(queue, value, worker) if load_fence(queue + Q_TARGET) <= value else 0
 
 
 @exported(types.boolean(int64, int64, int64))

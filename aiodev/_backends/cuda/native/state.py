@@ -26,7 +26,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     store,
     store_fence,
 )
-from aiodev._backends.cpu.native.waiting import notify
+from aiodev._backends.cpu.native.waiting import notify, ring
 from aiodev._backends.cuda.layout import (
     D_LOST,
     D_NEXT,
@@ -84,7 +84,9 @@ def fire(queue, completed):
             if target != NEVER:
                 fetch_min(queue + Q_TARGET, target)
         elif compare_exchange(node + N_TARGET, target, NEVER):
-            notify(get(node + N_OWNER) - 1, node)
+            waker = get(node + N_OWNER) - 1
+            if notify(waker, node):
+                ring(waker)
         else:
             continue  # it was lowered meanwhile: look again
         node = following
