@@ -11,7 +11,6 @@ import aiodev
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import checked_out, has_no_gaps
 from aiodev.kernels.reduction_elements import add
-from aiodev.kernels.steps import Step, StepCache
 from aiodev.kernels.teams import (
     TEAM_BITS,
     has_teams,
@@ -29,11 +28,12 @@ __all__ = ["dot", "repeat_dot"]
 #: Products that are summed in one go. It bounds the error of single precision, and is some µs of work.
 BLOCK = 4096
 _gather = make_gather(add)
+_Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
 #: Elements of a vector up to which it is summed by one index, and vectors from which on each is, however long: a second launch
 #: takes as long as they do.
 _SHORT, _MANY = 1 << 17, 1 << 8
 #: Under (name, whether the first is conjugated).
-_known = StepCache()
+_launches = aiodev.LaunchCache(2)
 
 
 def sum_products(x1: Any, x2: Any, total: Any) -> Any:
@@ -50,7 +50,7 @@ def sum_conjugate_products(x1: Any, x2: Any, total: Any) -> Any:
     return total
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"})
+@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
     """The dot product of a row, block after block."""
     a, b = x1[i], x2[i]
@@ -61,7 +61,7 @@ def dot_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
     out[i, 0] = total
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"})
+@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_conjugate_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
     """The same, of the conjugate of the first."""
     a, b = x1[i], x2[i]
@@ -72,7 +72,7 @@ def dot_conjugate_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
     out[i, 0] = total
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"})
+@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     """The dot product of one block of a row."""
     row, block = i // blocks, i % blocks
@@ -81,7 +81,7 @@ def dot_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     out[row, block] = sum_products(a[lo:hi], b[lo:hi], out.dtype.type(0))
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"})
+@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_conjugate_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     """The same, of the conjugate of the first."""
     row, block = i // blocks, i % blocks
@@ -90,7 +90,7 @@ def dot_conjugate_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> Non
     out[row, block] = sum_conjugate_products(a[lo:hi], b[lo:hi], out.dtype.type(0))
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def sum_blocks(i: int, sums: Any, out: Any) -> None:
     """The sum of a row's blocks."""
     total = out.dtype.type(0)
@@ -151,7 +151,7 @@ def repeat_dot(
     x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjugate: bool, name: str
 ) -> aiodev.Array | None:
     """Submit what has been submitted before for arrays of these layouts; None where that is not known."""
-    return _known.repeat((name, conjugate), x1, x2, out)
+    return _launches.repeat((name, conjugate), x1, x2, out)
 
 
 def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjugate: bool, name: str) -> aiodev.Array:
@@ -174,28 +174,28 @@ def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjuga
     left, right = (_rows(x, (*shape, length), dtype) for x in (x1, x2))
     target = result if has_no_gaps(result) else aiodev.empty(shape, dtype, result.device)
     steps = _steps(left, right, target.reshape(rows, 1), conjugate=conjugate and dtype.kind == "c")
-    if target is result:
-        _known.submit((name, conjugate), (x1, x2), result, steps, (0, 1), made=out is None)
-        return result
-    for step in steps:
-        step.submit(aiodev.current_stream(result.device))
-    result.copy_from(target)
+    _launches.launch_all((name, conjugate), (x1, x2), result, steps, made=out is None)
+    if target is not result:
+        result.copy_from(target)
     return result
 
 
-def _steps(left: aiodev.Array, right: aiodev.Array, out: aiodev.Array, *, conjugate: bool) -> list[Step]:
-    """The launches, one or two."""
+def _steps(left: aiodev.Array, right: aiodev.Array, out: aiodev.Array, *, conjugate: bool) -> list[_Step]:
+    """The launches, one or two: kernels, indices, arguments, and which operands those are."""
     rows, length = left.shape
     whole, blockwise = (dot_conjugate_rows, dot_conjugate_blocks) if conjugate else (dot_rows, dot_blocks)
     teams = has_teams(out.device)
     blocks = pieces_of(rows, length) if teams else -(-length // BLOCK)
     if teams and blocks == 1:
-        return [Step(blockwise, teams_for(rows, length), (1, left, right, out))]
+        return [(blockwise, teams_for(rows, length), (1, left, right, out), (None, 0, 1, 2))]
     if not teams and (length <= _SHORT or rows >= _MANY):
-        return [Step(whole, rows, (left, right, out))]
+        return [(whole, rows, (left, right, out), (0, 1, 2))]
     sums = aiodev.empty((rows, blocks), out.dtype, out.device)
     combining = teams_for(rows, blocks) if teams else rows
-    return [Step(blockwise, rows * blocks, (blocks, left, right, sums)), Step(sum_blocks, combining, (sums, out))]
+    return [
+        (blockwise, rows * blocks, (blocks, left, right, sums), (None, 0, 1, -1)),
+        (sum_blocks, combining, (sums, out), (-1, 2)),
+    ]
 
 
 def _rows(x: aiodev.Array, shape: tuple[int, ...], dtype: Any) -> aiodev.Array:

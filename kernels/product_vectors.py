@@ -13,7 +13,6 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.operands import has_no_gaps, packed
-from aiodev.kernels.steps import Step, StepCache
 
 __all__ = ["repeat", "submit", "submit_one"]
 
@@ -26,7 +25,11 @@ _LEAST, _SHORT = 1 << 18, 1 << 6
 #: Where there are fewer rows than this each block of so many columns is an index's work. Else blocks only bound the errors.
 _FEW, _BLOCK = 1 << 6, 1 << 12
 _DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
-_known = StepCache()
+_launches = aiodev.LaunchCache(2)
+#: A launch: a kernel, its indices and arguments, and which of those are matrix, vector, result or scratch.
+_Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
+_MATRIX, _VECTOR, _OUT, _SCRATCH = 0, 1, 2, -1
+_TURNED: dict[int | None, int | None] = {_MATRIX: _VECTOR, _VECTOR: _MATRIX}
 _REORDERED = frozenset({"reassoc", "contract"})
 
 
@@ -68,7 +71,7 @@ def add_one(totals: Any, p: Any, factor: Any) -> None:
         totals[k] += p[k] * factor
 
 
-@aiodev.kernel(fastmath=_REORDERED)
+@aiodev.kernel(fastmath=_REORDERED, uniform=True)
 def multiply_rows(i: int, groups: int, group: int, step_a: int, step_b: int, a: Any, b: Any, out: Any) -> None:
     """``group`` rows of matrices, times vectors, block after block; ``groups`` of them in a matrix."""
     batch, first = i // groups, i % groups * group
@@ -95,7 +98,7 @@ def multiply_rows(i: int, groups: int, group: int, step_a: int, step_b: int, a: 
         z[row] = total
 
 
-@aiodev.kernel(fastmath=_REORDERED)
+@aiodev.kernel(fastmath=_REORDERED, uniform=True)
 def multiply_blocks(i: int, blocks: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any) -> None:
     """Some columns of few rows of matrices, times vectors."""
     batch, block = i // blocks, i % blocks
@@ -105,7 +108,7 @@ def multiply_blocks(i: int, blocks: int, step_a: int, step_b: int, a: Any, b: An
         parts[batch, block, row] = dot_one(x[row, left:right], y[left:right])
 
 
-@aiodev.kernel(fastmath=_REORDERED)
+@aiodev.kernel(fastmath=_REORDERED, uniform=True)
 def multiply_slabs(
     i: int, slabs: int, strips: int, slab: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any
 ) -> None:
@@ -124,7 +127,7 @@ def multiply_slabs(
         add_one(totals, x[row, left:right], y[row])
 
 
-@aiodev.kernel
+@aiodev.kernel(uniform=True)
 def sum_slabs(i: int, strips: int, parts: Any, out: Any) -> None:
     """The sums of all slabs, in some columns."""
     batch, left, right = i // strips, i % strips * _SUMS, min((i % strips + 1) * _SUMS, out.shape[1])
@@ -139,7 +142,7 @@ def sum_slabs(i: int, strips: int, parts: Any, out: Any) -> None:
 
 def repeat(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
     """Submit what a product of arrays of these layouts has submitted before; None where that is not known."""
-    return _known.repeat(None, x1, x2, out)
+    return _launches.repeat(None, x1, x2, out)
 
 
 def submit_one(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array, *, made: bool) -> bool:
@@ -156,7 +159,9 @@ def submit_one(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array, *, made: b
     steps = _steps(matrix[None], vector.reshape(1, vector.size), out.reshape(1, out.size))
     if not steps:
         return False
-    _known.submit(None, (x1, x2), out, steps, (1, 0) if turned else (0, 1), made=made)
+    if turned:
+        steps = [(*step[:3], tuple(_TURNED.get(take, take) for take in step[3])) for step in steps]
+    _launches.launch_all(None, (x1, x2), out, steps, made=made)
     return True
 
 
@@ -171,14 +176,14 @@ def submit(stream: aiodev.Stream, matrix: aiodev.Array, vector: aiodev.Array, ou
     """
     target = out if has_no_gaps(out) else aiodev.empty(out.shape, out.dtype, out.device)
     steps = _steps(matrix, packed(vector), target)
-    for step in steps:
-        step.submit(stream)
+    for kernel, count, args, _ in steps:
+        kernel[count, stream](*args)
     if steps and target is not out:
         out.copy_from(target)
     return bool(steps)
 
 
-def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> list[Step]:
+def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> list[_Step]:
     """The launches, one or two; none for what is better left to BLAS."""
     batch, length = out.shape
     by_rows = has_no_gaps(matrix)
@@ -187,24 +192,28 @@ def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> lis
     if out.dtype not in _DTYPES or rows * columns < _LEAST or columns < _SHORT or not has_no_gaps(source):
         return []
     arrays, steps = (source, vector), (int(matrix.shape[0] > 1), int(vector.shape[0] > 1))
+    taken = None, None, _MATRIX, _VECTOR
     if by_rows and rows < _FEW:
         blocks = -(-columns // _BLOCK)
         parts = aiodev.empty((batch, blocks, length), out.dtype, out.device)
-        return [Step(multiply_blocks, batch * blocks, (blocks, *steps, *arrays, parts)), _sum_of(parts, out)]
+        first = multiply_blocks, batch * blocks, (blocks, *steps, *arrays, parts), (None, *taken, _SCRATCH)
+        return [first, _sum_of(parts, out)]
     if by_rows:
         group = max(4, _GROUP // columns // 4 * 4)
         groups = -(-rows // group)
-        return [Step(multiply_rows, batch * groups, (groups, group, *steps, *arrays, out))]
+        return [(multiply_rows, batch * groups, (groups, group, *steps, *arrays, out), (None, None, *taken, _OUT))]
     slab = max(_SLAB, 4 * _GROUP // columns)
     slabs, strips = -(-rows // slab), -(-columns // _STRIP)
-    whole = out.reshape(batch, 1, length)
-    parts = whole if slabs == 1 else aiodev.empty((batch, slabs, length), out.dtype, out.device)
-    first = Step(multiply_slabs, batch * slabs * strips, (slabs, strips, slab, *steps, *arrays, parts))
-    return [first] if slabs == 1 else [first, _sum_of(parts, out)]
+    args, takes = (slabs, strips, slab, *steps, *arrays), (None, None, None, *taken)
+    count = batch * slabs * strips
+    if slabs == 1:
+        return [(multiply_slabs, count, (*args, out.reshape(batch, 1, length)), (*takes, _OUT))]
+    parts = aiodev.empty((batch, slabs, length), out.dtype, out.device)
+    return [(multiply_slabs, count, (*args, parts), (*takes, _SCRATCH)), _sum_of(parts, out)]
 
 
-def _sum_of(parts: aiodev.Array, out: aiodev.Array) -> Step:
+def _sum_of(parts: aiodev.Array, out: aiodev.Array) -> _Step:
     """The launch that adds up parts."""
     batch, length = out.shape
     strips = -(-length // _SUMS)
-    return Step(sum_slabs, batch * strips, (strips, parts, out))
+    return sum_slabs, batch * strips, (strips, parts, out), (None, _SCRATCH, _OUT)

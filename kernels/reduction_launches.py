@@ -30,10 +30,12 @@ _FEW_BLOCKS = 8
 #: Elements whose columns are reduced by one index each: in vectors they would be faster, by less than a second launch takes.
 _FEW = 1 << 12
 _PLACE = np.dtype(np.int64)
-#: Reductions by one launch, under (name, axis, keepdims, whatever else decides); and of those by two, the launch that makes
-#: parts of an array, for an array of results or None, and the one that combines the parts of an array: its type and shape say
-#: what follows from them, since those of several types may be alike.
-_launches, _firsts, _seconds = aiodev.LaunchCache(1), aiodev.LaunchCache(2), aiodev.LaunchCache(2)
+#: Under (name, axis, keepdims, whatever else decides).
+_launches = aiodev.LaunchCache(1)
+#: A launch for the cache: a kernel, its indices, its arguments, and which operand each of them is: 0 is what is reduced, 1 the
+#: result, -1 scratch.
+_Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
+_X, _OUT, _SCRATCH = 0, 1, -1
 
 
 class _Way(NamedTuple):
@@ -94,19 +96,6 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
     return found
 
 
-class _Step(NamedTuple):
-    """One of two launches."""
-
-    kernel: aiodev.Kernel
-    indices: int
-    args: tuple[Any, ...]
-    takes: tuple[int | None, ...]  #: which argument is which operand of the launch that is remembered
-
-    def submit(self, stream: aiodev.Stream) -> None:
-        """Submit it once."""
-        self.kernel[self.indices, stream](*self.args)
-
-
 def repeat(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
     """Submit what a reduction of arrays of these layouts has submitted before; None where that is not known.
 
@@ -115,21 +104,16 @@ def repeat(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None) -> a
     axis = key[1]
     if axis.__class__ is not int and axis is not None:
         check_whole(key[0], axis)
-    found = _launches.repeat(key, x, out)
-    if found is None:
-        parts = _firsts.repeat(key, x, out, None)
-        if parts is not None:
-            found = _seconds.repeat(key, parts, x, out)
-    return found
+    return _launches.repeat(key, x, out)
 
 
 class _Launch:
-    """What every launch of a reduction needs: the elements in order, the results in order, and the stream.
+    """What every launch of a reduction needs: the elements in order, and the results in order.
 
-    The results are those of ``out`` where that has no gaps, and else are copied there by :meth:`finish`.
+    The results are those of ``out`` where that has no gaps, and else are copied there by :meth:`submit`.
     """
 
-    __slots__ = ("_given", "_made", "_result", "_target", "out", "stream", "x")
+    __slots__ = ("_given", "_made", "_result", "_target", "out", "x")
 
     def __init__(self, name: str, x: aiodev.Array, way: _Way, dtype: Any, out: aiodev.Array | None) -> None:
         device = x.device
@@ -142,28 +126,10 @@ class _Launch:
         if way.moved is not None:
             x = x.transpose(*way.moved)
         self.x = x.reshape(x.size)
-        self.stream = aiodev.current_stream(device)
 
-    def submit(self, key: tuple[Any, ...], kernel: aiodev.Kernel, count: int, *numbers: Any) -> None:
-        """Submit a kernel that does it all, to be repeated under ``key``."""
-        takes = 0, *(None for _ in numbers), 1
-        args = self.x, *numbers, self.out
-        _launches.launch(key, (self._given,), self._result, kernel, count, args, takes, made=self._made)
-
-    def submit_two(self, key: tuple[Any, ...], plan: Plan, way: _Way) -> None:
-        """Submit a kernel that makes parts and one that combines them, to be repeated under ``key``."""
-        parts, first, second = _steps(plan, self.x, way, self.out)
-        if self._target is not self._result:  # whose copy would not be repeated
-            first.submit(self.stream)
-            second.submit(self.stream)
-            return
-        operands = self._given, None if self._made else self._result
-        _firsts.launch(key, operands, parts, *first[:3], first.takes, made=True)
-        operands = parts, self._given
-        _seconds.launch(key, operands, self._result, *second[:3], second.takes, made=self._made)
-
-    def finish(self) -> aiodev.Array:
-        """What to return."""
+    def submit(self, key: tuple[Any, ...], *steps: _Step) -> aiodev.Array:
+        """Submit the kernels, to be repeated under ``key``; returns what the reduction is to return."""
+        _launches.launch_all(key, (self._given,), self._result, steps, made=self._made)
         if self._target is not self._result:
             self._result.copy_from(self._target)
         return self._result
@@ -178,47 +144,33 @@ def reduce(
     if way.length == 0 and not empty:
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
     launch = _Launch(name, x, way, plan.result, out)
-    shares = _shares(way, has_teams(x.device))
-    if way.inner == 1 and shares.blocks == 1:
-        launch.submit(key, plan.kernels.rows, shares.rows, way.length, plan.identity, float(way.length))
-    elif way.inner > 1 and shares.columns:
-        numbers = way.length, way.inner, plan.identity, float(way.length)
-        launch.submit(key, plan.kernels.whole_columns, shares.columns, *numbers)
-    else:
-        launch.submit_two(key, plan, way)
-    return launch.finish()
+    return launch.submit(key, *_steps(plan, launch.x, way, launch.out, _OUT))
 
 
-def _steps(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array) -> tuple[aiodev.Array, _Step, _Step]:
-    """The parts, and the two launches, of what one launch does not reduce."""
+def _steps(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, place: int) -> list[_Step]:
+    """The launches that reduce to ``out``, whose place among the operands is given: one, or two."""
     kernels, identity, number = plan.kernels, plan.identity, float(way.length)
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
+    if inner == 1 and blocks == 1:
+        return [(kernels.rows, shares.rows, (x, length, identity, number, out), (_X, None, None, None, place))]
+    if inner > 1 and shares.columns:
+        args = x, length, inner, identity, number, out
+        return [(kernels.whole_columns, shares.columns, args, (_X, None, None, None, None, place))]
     if inner > 1:
         parts = aiodev.empty(outer * slabs * inner, identity.dtype, x.device)
-        args: tuple[Any, ...] = slabs, strips, x, length, inner, identity, parts
-        first = _Step(kernels.columns, outer * slabs * strips, args, (None, None, 0, None, None, None, 2))
-        args = strips, parts, slabs, inner, number, out
-        return parts, first, _Step(kernels.strips, outer * strips, args, (None, 0, None, None, None, 2))
+        first = slabs, strips, x, length, inner, identity, parts
+        second = strips, parts, slabs, inner, number, out
+        return [
+            (kernels.columns, outer * slabs * strips, first, (None, None, _X, None, None, None, _SCRATCH)),
+            (kernels.strips, outer * strips, second, (None, _SCRATCH, None, None, None, place)),
+        ]
     parts = aiodev.empty(outer * blocks, identity.dtype, x.device)
-    args = blocks, x, length, identity, parts
-    first = _Step(kernels.blocks, outer * blocks, args, (None, 0, None, None, 2))
-    args = parts, blocks, identity, number, out
-    return parts, first, _Step(kernels.parts, shares.parts, args, (0, None, None, None, 2))
-
-
-def _combine(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, stream: aiodev.Stream) -> None:
-    """Reduce to ``out``, once."""
-    shares = _shares(way, has_teams(x.device))
-    numbers = plan.identity, float(way.length)
-    if way.inner > 1 and shares.columns:
-        plan.kernels.whole_columns[shares.columns, stream](x, way.length, way.inner, *numbers, out)
-    elif way.inner == 1 and shares.blocks == 1:
-        plan.kernels.rows[shares.rows, stream](x, way.length, *numbers, out)
-    else:
-        for step in _steps(plan, x, way, out)[1:]:
-            step.submit(stream)
+    return [
+        (kernels.blocks, outer * blocks, (blocks, x, length, identity, parts), (None, _X, None, None, _SCRATCH)),
+        (kernels.parts, shares.parts, (parts, blocks, identity, number, out), (_SCRATCH, None, None, None, place)),
+    ]
 
 
 def measure_spread(
@@ -233,29 +185,34 @@ def measure_spread(
     plan = spread_plan(name, x.dtype)
     way = _way(name, x.shape, axis, keepdims)
     launch = _Launch(name, x, way, plan.result, out)
-    flat, stream, kernels = launch.x, launch.stream, plan.kernels
+    flat, kernels, wide = launch.x, plan.kernels, plan.mean.identity
     _, outer, length, inner, _ = way
     teams = has_teams(x.device)
     shares = _shares(way, teams)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     freedom = float(max(length - correction, 0))
     if inner == 1 and blocks == 1:
-        launch.submit(key, kernels.rows, shares.rows, length, plan.mean.identity, freedom)
-        return launch.finish()
+        args: tuple[Any, ...] = flat, length, wide, freedom, launch.out
+        return launch.submit(key, (kernels.rows, shares.rows, args, (_X, None, None, None, _OUT)))
     if inner > 1 and shares.columns and not teams:
-        launch.submit(key, kernels.whole_columns, shares.columns, length, inner, plan.mean.identity, freedom)
-        return launch.finish()
+        args = flat, length, inner, wide, freedom, launch.out
+        return launch.submit(key, (kernels.whole_columns, shares.columns, args, (_X, None, None, None, None, _OUT)))
     means = aiodev.empty(outer * inner, plan.mean.result, x.device)
-    _combine(plan.mean, flat, way, means, stream)
+    steps = _steps(plan.mean, flat, way, means, _SCRATCH)
     if inner > 1:
         parts = aiodev.empty(outer * slabs * inner, np.float64, x.device)
-        kernels.columns[outer * slabs * strips, stream](slabs, strips, flat, length, inner, means, parts)
-        plan.finish.strips[outer * strips, stream](strips, parts, slabs, inner, freedom, launch.out)
+        args = slabs, strips, flat, length, inner, means, parts
+        takes = None, None, _X, None, None, _SCRATCH, _SCRATCH
+        steps.append((kernels.columns, outer * slabs * strips, args, takes))
+        args = strips, parts, slabs, inner, freedom, launch.out
+        steps.append((plan.finish.strips, outer * strips, args, (None, _SCRATCH, None, None, None, _OUT)))
     else:
         parts = aiodev.empty(outer * blocks, np.float64, x.device)
-        kernels.blocks[outer * blocks, stream](blocks, flat, length, means, parts)
-        plan.finish.parts[shares.parts, stream](parts, blocks, np.float64(0), freedom, launch.out)
-    return launch.finish()
+        args = blocks, flat, length, means, parts
+        steps.append((kernels.blocks, outer * blocks, args, (None, _X, None, _SCRATCH, _SCRATCH)))
+        args = parts, blocks, np.float64(0), freedom, launch.out
+        steps.append((plan.finish.parts, shares.parts, args, (_SCRATCH, None, None, None, _OUT)))
+    return launch.submit(key, *steps)
 
 
 def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out: aiodev.Array | None) -> aiodev.Array:
@@ -273,21 +230,25 @@ def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out
     if way.length == 0:
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
     launch = _Launch(name, x, way, _PLACE, out)
-    flat, stream = launch.x, launch.stream
+    flat = launch.x
     _, outer, length, inner, _ = way
     teams = has_teams(x.device)
     shares = _shares(way, teams)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner > 1 and shares.columns and not teams:
-        launch.submit(key, kernels.whole_columns, shares.columns, length, inner)
-    elif inner > 1:
-        parts, places = (aiodev.empty(outer * slabs * inner, dtype, x.device) for dtype in (plan.key, _PLACE))
-        kernels.columns[outer * slabs * strips, stream](slabs, strips, flat, length, inner, parts, places)
-        kernels.strips[outer * strips, stream](strips, parts, places, slabs, inner, launch.out)
-    elif blocks == 1:
-        launch.submit(key, kernels.rows, shares.rows, length)
-    else:
-        parts, places = (aiodev.empty(outer * blocks, dtype, x.device) for dtype in (plan.key, _PLACE))
-        kernels.blocks[outer * blocks, stream](blocks, flat, length, parts, places)
-        kernels.parts[shares.parts, stream](blocks, parts, places, launch.out)
-    return launch.finish()
+        args: tuple[Any, ...] = flat, length, inner, launch.out
+        return launch.submit(key, (kernels.whole_columns, shares.columns, args, (_X, None, None, _OUT)))
+    if inner == 1 and blocks == 1:
+        return launch.submit(key, (kernels.rows, shares.rows, (flat, length, launch.out), (_X, None, _OUT)))
+    count = outer * slabs * inner if inner > 1 else outer * blocks
+    parts, places = (aiodev.empty(count, dtype, x.device) for dtype in (plan.key, _PLACE))
+    if inner > 1:
+        args = slabs, strips, flat, length, inner, parts, places
+        takes = None, None, _X, None, None, _SCRATCH, _SCRATCH
+        first: _Step = kernels.columns, outer * slabs * strips, args, takes
+        args = strips, parts, places, slabs, inner, launch.out
+        second: _Step = kernels.strips, outer * strips, args, (None, _SCRATCH, _SCRATCH, None, None, _OUT)
+        return launch.submit(key, first, second)
+    first = kernels.blocks, outer * blocks, (blocks, flat, length, parts, places), (None, _X, None, _SCRATCH, _SCRATCH)
+    args = blocks, parts, places, launch.out
+    return launch.submit(key, first, (kernels.parts, shares.parts, args, (None, _SCRATCH, _SCRATCH, _OUT)))

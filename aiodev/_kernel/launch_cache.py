@@ -47,6 +47,8 @@ _pack_address = struct.Struct("<q").pack
 #: What is taken for scratch, how the arrays in it are aligned, and up to how many bytes it lies behind a new result: an
 #: allocation takes as long as the rest.
 _SCRATCH, _ALIGNMENT, _BEHIND = -1, 64, 1 << 12
+#: A kernel, what it is launched over, its arguments, and which operand each of them is.
+Step = tuple[Kernel, int | tuple[int, ...], Sequence[Any], Sequence[int | None]]
 #: Takes operands and a result, or None for one, and returns the result.
 _Repeated = Callable[..., Array | None]
 
@@ -54,9 +56,9 @@ _Repeated = Callable[..., Array | None]
 class LaunchCache:
     """Remembers what a function of arrays launches, for each combination of layouts that it is called with.
 
-    For functions whose work is one launch that follows from the layouts of their arguments: shapes, strides, dtypes and
-    devices. ``repeat`` submits what ``launch`` was told for operands of the same layouts, wherever they lie, for little more
-    than a plain launch costs. Any thread may call it.
+    For functions whose work is a launch, or a few, that follow from the layouts of their arguments: shapes, strides, dtypes
+    and devices. ``repeat`` submits what ``launch`` or ``launch_all`` was told for operands of the same layouts, wherever they
+    lie, for little more than plain launches cost. Any thread may call it.
 
     Args:
         operands: how many the function has besides its result: arrays, or numbers.
@@ -131,16 +133,29 @@ class LaunchCache:
         Raises:
             LaunchError: an argument does not fit; it is named.
         """
+        return self.launch_all(key, operands, out, [(kernel, shape, args, takes)], made=made)
+
+    def launch_all(
+        self, key: Hashable, operands: Sequence[Any], out: Array, steps: Sequence[Step], *, made: bool
+    ) -> Completion:
+        """Launch one kernel after the other, and remember them all from the second time on; the last one's completion.
+
+        Args:
+            steps: of each launch ``kernel, shape, args, takes``, as for :meth:`launch`. Scratch that is an argument of several
+                is the same for all of them: what one writes, the next ones read.
+        """
         case = key, *map(_form_of, operands), _form_of(None if made else out)
         seen = case in self._met
-        lengths = shape if isinstance(shape, tuple) else (shape,)
-        completion = kernel[(*lengths, current_stream(out.device))](*args)
+        stream = current_stream(out.device)
+        for kernel, shape, args, _ in steps:
+            lengths = shape if isinstance(shape, tuple) else (shape,)
+            completion = kernel[(*lengths, stream)](*args)
         if not seen:
             self._enter(self._met, case, None)
-        elif _can_follow((*operands, out), args, takes):
-            variant = kernel._variants.of(tuple(args), out.device)
-            if variant.loading.ready:
-                self._enter(self._known, case, _make_launch(variant, lengths, (*operands, out), args, takes, made))
+        elif all(_can_follow((*operands, out), args, takes) for _, _, args, takes in steps):
+            variants = [kernel._variants.of(tuple(args), out.device) for kernel, _, args, _ in steps]
+            if all(variant.loading.ready for variant in variants):
+                self._enter(self._known, case, _make_launch(variants, steps, (*operands, out), made))
                 self._met.pop(case, None)
         return completion
 
@@ -193,31 +208,52 @@ def _make_finder(operands: int) -> Callable[[LaunchCache, dict[tuple[Any, ...], 
     return make
 
 
-def _make_launch(
-    variant: Variant,
-    shape: tuple[int, ...],
-    operands: Sequence[Any],
-    args: Sequence[Any],
-    takes: Sequence[int | None],
-    made: bool,
-) -> _Repeated:
-    """The launch of a variant with operands, the result among them, of the forms of these."""
+def _make_launch(variants: Sequence[Variant], steps: Sequence[Step], operands: Sequence[Any], made: bool) -> _Repeated:
+    """The launches of variants with operands, the result among them, of the forms of these."""
     constants: list[Any] = []
 
     def constant(value: Any) -> str:
         constants.append(value)
         return f"c{len(constants) - 1}"
 
+    out, scratch = operands[-1], _scratch_of(steps)
+    room = sum(_aligned(array.nbytes) for array in scratch)
+    behind = made and room <= _BEHIND
+    places, end = {}, _aligned(out.nbytes) if behind else 0
+    for array in scratch:
+        places[id(array)] = end
+        end += _aligned(array.nbytes)
+    launches = []
+    for variant, (_, shape, args, takes) in zip(variants, steps, strict=True):
+        lengths = shape if isinstance(shape, tuple) else (shape,)
+        block, stamps = _block(variant, lengths, args, takes, operands, places, constant)
+        entry, size = constant(variant.loading.entry), constant(math.prod(lengths))
+        launches.append((entry, size, block, stamps))
+    form = ""
+    if made:
+        nbytes = end if room and behind else out.nbytes
+        form = ", ".join(map(constant, (nbytes, out._shape, out._dtype, _form_of(out))))
+    own = constant(room) if room and not behind else ""
+    make = _make_maker(len(operands), len(constants), form, bool(scratch), own, tuple(launches))
+    return make([variant.loading for variant in variants], variants[0].device, *constants)
+
+
+def _block(
+    variant: Variant,
+    shape: tuple[int, ...],
+    args: Sequence[Any],
+    takes: Sequence[int | None],
+    operands: Sequence[Any],
+    scratch: dict[int, int],
+    constant: Callable[[Any], str],
+) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: where each array of it lies."""
     signature, stamps = variant.signature, []
     numbers: list[str | int] = list(shape)
     arrays: list[str | bytes] = []
-    out, room = operands[-1], sum(map(_aligned, _scratch_of(args, takes)))
-    behind = made and room <= _BEHIND
-    scratch = _aligned(out.nbytes) if behind else 0
     for arg, kind, take in zip(args, signature.pattern, takes, strict=True):
         if take == _SCRATCH:
-            arrays += [f"address(scratch.address + {constant(scratch)})", arg._pack()[_ADDRESS_BYTES:]]
-            scratch += _aligned(arg.nbytes)
+            arrays += [f"address(scratch.address + {constant(scratch[id(arg)])})", arg._pack()[_ADDRESS_BYTES:]]
         elif kind in ARRAYS:
             packed = arg._packed or arg._pack()
             stamps.append((f"x{take}._buffer" if take is not None else constant(arg._buffer), kind))
@@ -244,13 +280,7 @@ def _make_launch(
         else:
             pieces.append(piece)
     block = ", ".join(piece if isinstance(piece, str) else constant(piece) for piece in pieces)
-    form = ""
-    if made:
-        nbytes = scratch if room and behind else out.nbytes
-        form = ", ".join(map(constant, (nbytes, out._shape, out._dtype, _form_of(out))))
-    own = constant(room) if room and not behind else ""
-    make = _make_maker(len(operands), len(constants), form, _SCRATCH in takes, own, block, tuple(stamps))
-    return make(variant.loading, variant.loading.entry, math.prod(shape), variant.device, *constants)
+    return f"join(({block},))", tuple(stamps)
 
 
 @functools.lru_cache(4096)
@@ -260,15 +290,15 @@ def _make_maker(
     form: str,
     has_scratch: bool,
     own: str,
-    block: str,
-    stamps: tuple[tuple[str, str], ...],
+    launches: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...],
 ) -> Callable[..., _Repeated]:
-    """Makes launches whose result, scratch, block and notes in buffers are made alike; ``loading`` is kept.
+    """Makes launches whose result, scratch, blocks and notes in buffers are made alike; ``loading`` is kept.
 
-    Scratch is of as many bytes as ``own`` says, or is in the buffer of the result.
+    Scratch is of as many bytes as ``own`` says, or is in the buffer of the result. Of each launch: entry, size, block, and the
+    buffers that it uses.
     """
     out = f"x{count - 1}"
-    parameters = ", ".join(("loading", "entry", "size", "device", *(f"c{k}" for k in range(constants))))
+    parameters = ", ".join(("loading", "device", *(f"c{k}" for k in range(constants))))
     body = [
         "stream = context().stream",
         "try:",
@@ -276,7 +306,7 @@ def _make_maker(
         "        stream = current(device)",
         *([f"    {out} = allocate({form}, stream)"] if form else ()),
         *([f"    scratch = {f'allocate_scratch({own}, stream.timeline)' if own else f'{out}._buffer'}"] if has_scratch else ()),
-        f"    block = join(({block},))",
+        *(f"    block{k} = {block}" for k, (_, _, block, _) in enumerate(launches)),
         "except Errors:",  # a number does not fit its type: the function may know what to do, or will complain
         "    return None",
         # The function that has called `repeat` is a library's, as a rule, and what called that is the user's.
@@ -285,12 +315,14 @@ def _make_maker(
         "if _site == 0 and (_back := _from.f_back) is not None:",
         "    _from, _site = _back, _index_of(id(_back.f_code))",
         "_site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
-        "_value = stream._launch(entry, size, block, _site)",
-        "_timeline = stream.timeline",
     ]
-    for buffer, kind in stamps:
-        body.append(f"_buffer = {buffer}")
-        body += stamp("_buffer", kind)
+    for k, (entry, size, _, stamps) in enumerate(launches):
+        body.append(f"_value = stream._launch({entry}, {size}, block{k}, _site)")
+        if k == 0:
+            body.append("_timeline = stream.timeline")
+        for buffer, kind in stamps:
+            body.append(f"_buffer = {buffer}")
+            body += stamp("_buffer", kind)
     if own:
         body += stamp("scratch", ARRAY)
     lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
@@ -308,9 +340,10 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _scratch_of(args: Sequence[Any], takes: Sequence[int | None]) -> list[int]:
-    """The bytes of each array that is scratch."""
-    return [arg.nbytes for arg, take in zip(args, takes, strict=True) if take == _SCRATCH]
+def _scratch_of(steps: Sequence[Step]) -> list[Array]:
+    """The arrays that are scratch, each once."""
+    found = {id(arg): arg for _, _, args, takes in steps for arg, take in zip(args, takes, strict=True) if take == _SCRATCH}
+    return list(found.values())
 
 
 def _allocate(nbytes: int, shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:

@@ -208,6 +208,57 @@ def test_scratch_belongs_to_one_launch() -> None:
     assert known.count(True) == 2 * 6
 
 
+@aiodev.kernel
+def add_one(i: int, x: Any, out: Any) -> None:
+    out[i] = x[i] + 1
+
+
+@aiodev.kernel
+def double_both(i: int, x: Any, y: Any, out: Any) -> None:
+    out[i] = 2 * (x[i] + y[i])
+
+
+def test_several_launches_are_remembered_as_one() -> None:
+    """Scratch that several take is one; that of launches which wait on other streams is another."""
+    launches, known = aiodev.LaunchCache(1), []
+
+    def computed(x: aiodev.Array, out: aiodev.Array | None = None) -> aiodev.Array:
+        found = launches.repeat("computed", x, out)
+        known.append(found is not None)
+        if found is not None:
+            return found
+        made = out is None
+        out = aiodev.empty_like(x) if out is None else out
+        one, two = aiodev.empty(x.size, "f8", "cpu"), aiodev.empty(x.size, "f4", "cpu")
+        steps = [
+            (add_one, x.size, (x, one), (0, -1)),
+            (add_one, (x.size,), (one, two), (-1, -1)),
+            (double_both, x.size, (one, two, out), (-1, -1, 1)),
+        ]
+        launches.launch_all("computed", (x,), out, steps, made=made)
+        return out
+
+    for size in (3, 2001):
+        streams = [aiodev.Stream("cpu") for _ in range(3)]
+        gates, hosts = [stream._gate() for stream in streams], [np.arange(size) + 10.0 * k for k in range(3)]
+        arrays = [on_device(host) for host in hosts]
+        for _ in range(2):
+            assert np.array_equal(computed(arrays[0]).numpy_blocking(), 4 * hosts[0] + 6)
+            computed(arrays[0], aiodev.empty_like(arrays[0]))
+        results = []
+        for stream, x in zip(streams, arrays, strict=True):
+            stream.wait_stream(aiodev.current_stream("cpu"))
+            with stream:
+                results.append((computed(x), computed(x, aiodev.empty_like(x))))
+        for gate in reversed(gates):
+            gate.open()
+        for stream, host, found in zip(streams, hosts, results, strict=True):
+            stream.synchronize_blocking()
+            for result in found:
+                assert np.array_equal(result.numpy_blocking(), 4 * host + 6)
+    assert known.count(True) == 2 * 6
+
+
 def test_scratch_with_gaps_is_not_remembered() -> None:
     """But launched."""
     launches, x, out = aiodev.LaunchCache(1), on_device([1, 2, 3]), on_device([0, 0, 0])
