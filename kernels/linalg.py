@@ -10,7 +10,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels import norms
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import array_of, arrays_of, check_whole, checked_axis, checked_out, has_no_gaps
+from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, whole
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
 from aiodev.kernels.teams import has_teams
 
@@ -82,9 +82,7 @@ def vector_norm(
         >>> aiodev.kernels.linalg.vector_norm(x, axis=1, ord=1).numpy_blocking()
         array([ 7., 12.])
     """
-    if axis.__class__ is not int and axis is not None:
-        check_whole("vector_norm", axis)
-    key = axis, keepdims, ord, type(ord)
+    key = whole("vector_norm", axis), keepdims, ord, type(ord)
     known = _launches.repeat(key, x, out)
     if known is not None:
         return known

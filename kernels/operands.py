@@ -13,7 +13,6 @@ import aiodev
 __all__ = [
     "array_of",
     "arrays_of",
-    "check_whole",
     "checked_axis",
     "checked_out",
     "has_no_gaps",
@@ -21,6 +20,7 @@ __all__ = [
     "packed",
     "repeated",
     "shared",
+    "whole",
     "whole_numbers",
 ]
 
@@ -81,14 +81,16 @@ def checked_axis(function: str, axis: Any, ndim: int) -> int:
     return found % ndim
 
 
-def check_whole(function: str, axis: Any) -> None:
-    """See that an axis, or each of several, is an integer, before it is looked up: 1.0 would be found where 1 is.
+def whole(function: str, axis: Any) -> Any:
+    """The axis, each of several an integer, or None: to be looked up, where 1.0 would be found for 1.
 
     Raises:
         TypeError: one is something else.
     """
-    for own in axis if isinstance(axis, tuple) else (axis,):
-        _index(function, own)
+    if axis.__class__ is not int and axis is not None:
+        for own in axis if isinstance(axis, tuple) else (axis,):
+            _index(function, own)
+    return axis
 
 
 def _index(function: str, axis: Any) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import array_of, check_whole, checked_axis, checked_out, has_no_gaps
+from aiodev.kernels.operands import array_of, checked_axis, checked_out, has_no_gaps, whole
 from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, ROWS
 from aiodev.kernels.reduction_plans import Plan, place_plan, spread_plan
 from aiodev.kernels.teams import has_teams, pieces_of, slabs_of, strips_of, teams_for
@@ -32,6 +32,8 @@ _FEW = 1 << 12
 _PLACE = np.dtype(np.int64)
 #: Under (name, axis, keepdims, whatever else decides).
 _launches = aiodev.LaunchCache(1)
+#: ``repeat(key, x, out)``: submit what was submitted before for arrays of these layouts; None where that is not known.
+repeat = _launches.repeat
 #: A launch for the cache: a kernel, its indices, its arguments, and which operand each of them is: 0 is what is reduced, 1 the
 #: result, -1 scratch.
 _Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
@@ -94,17 +96,6 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise ValueError(f"{name}: axis {axis} names one axis twice")
     return found
-
-
-def repeat(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
-    """Submit what a reduction of arrays of these layouts has submitted before; None where that is not known.
-
-    ``key`` is the name, the axis, and whatever else decides.
-    """
-    axis = key[1]
-    if axis.__class__ is not int and axis is not None:
-        check_whole(key[0], axis)
-    return _launches.repeat(key, x, out)
 
 
 class _Launch:
@@ -177,7 +168,7 @@ def measure_spread(
     name: str, x: aiodev.Array, axis: Axis, correction: float, keepdims: bool, out: aiodev.Array | None
 ) -> aiodev.Array:
     """The variance or the standard deviation along the axes."""
-    key = name, axis, keepdims, correction
+    key = name, whole(name, axis), keepdims, correction
     found = repeat(key, x, out)
     if found is not None:
         return found
@@ -217,7 +208,7 @@ def measure_spread(
 
 def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out: aiodev.Array | None) -> aiodev.Array:
     """The first place of the largest or the least element along an axis, or in all."""
-    key = name, axis, keepdims
+    key = name, whole(name, axis), keepdims
     found = repeat(key, x, out)
     if found is not None:
         return found

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import array_of
+from aiodev.kernels.operands import array_of, whole
 from aiodev.kernels.reduction_launches import Axis, find_place, measure_spread, reduce, repeat
 from aiodev.kernels.reduction_plans import DType, extreme_plan, sum_plan, truth_plan
 
@@ -46,7 +46,7 @@ def sum(
         >>> aiodev.kernels.sum(x).numpy_blocking(), aiodev.kernels.sum(x, axis=0).numpy_blocking()
         (array(10.), array([4., 6.]))
     """
-    key = "sum", axis, keepdims, dtype
+    key = "sum", whole("sum", axis), keepdims, dtype
     found = repeat(key, x, out)
     if found is not None:
         return found
@@ -70,7 +70,7 @@ def prod(
         >>> aiodev.kernels.prod(aiodev.asarray([2, 3, 4], device="cpu")).numpy_blocking()
         array(24)
     """
-    key = "prod", axis, keepdims, dtype
+    key = "prod", whole("prod", axis), keepdims, dtype
     found = repeat(key, x, out)
     if found is not None:
         return found
@@ -88,7 +88,7 @@ def mean(
         >>> aiodev.kernels.mean(aiodev.asarray([1, 2, 4, 5], device="cpu")).numpy_blocking()
         array(3.)
     """
-    key = "mean", axis, keepdims
+    key = "mean", whole("mean", axis), keepdims
     found = repeat(key, x, out)
     if found is not None:
         return found
@@ -152,7 +152,7 @@ def max(
         >>> aiodev.kernels.max(aiodev.asarray([[1, 5], [4, 2]], device="cpu"), axis=1).numpy_blocking()
         array([5, 4])
     """
-    key = "max", axis, keepdims
+    key = "max", whole("max", axis), keepdims
     found = repeat(key, x, out)
     if found is not None:
         return found
@@ -170,7 +170,7 @@ def min(
         >>> aiodev.kernels.min(aiodev.asarray([[1, 5], [4, 2]], device="cpu"), axis=1).numpy_blocking()
         array([1, 2])
     """
-    key = "min", axis, keepdims
+    key = "min", whole("min", axis), keepdims
     found = repeat(key, x, out)
     if found is not None:
         return found
@@ -188,7 +188,7 @@ def any(
         >>> bool(aiodev.kernels.any(aiodev.asarray([0, 2], device="cpu")).numpy_blocking())
         True
     """
-    key = "any", axis, keepdims
+    key = "any", whole("any", axis), keepdims
     found = repeat(key, x, out)
     if found is not None:
         return found
@@ -206,7 +206,7 @@ def all(
         >>> bool(aiodev.kernels.all(aiodev.asarray([0, 2], device="cpu")).numpy_blocking())
         False
     """
-    key = "all", axis, keepdims
+    key = "all", whole("all", axis), keepdims
     found = repeat(key, x, out)
     if found is not None:
         return found
