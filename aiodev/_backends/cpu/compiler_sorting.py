@@ -59,6 +59,9 @@ __all__ = ["install_sorting"]
 
 #: What may be sorted: the rows are on the stack.
 _MOST_BYTES = 1 << 17
+#: Where in a page of the stack the rows begin. Measured: a thousand numbers take 0.7 µs from there on, but a fifth longer from
+#: 0.5 to 2 KiB on, presumably since loads wait for stores to other variables that are in the same place of another page.
+_PAGE, _PLACE = 1 << 12, 3 << 10
 #: Rows at least, and from how many on there may be three fourths of the next power of two.
 _ROWS, _MANY = 16, 64
 
@@ -69,10 +72,12 @@ def _stack(typing_context, x):  # type: ignore[no-untyped-def]
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         builder.function.attributes.add("noinline")  # it is long, and would be compiled again wherever it is called
-        count = ir.Constant(ir.IntType(64), _MOST_BYTES * 8 // x.dtype.bitwidth)
-        room = cgutils.alloca_once(builder, context.get_data_type(x.dtype), count)
-        room.align = BYTES
-        return room
+        word = ir.IntType(64)
+        room = cgutils.alloca_once(builder, ir.IntType(8), ir.Constant(word, _PLACE + _MOST_BYTES))
+        room.align = _PAGE
+        return builder.bitcast(
+            builder.gep(room, [ir.Constant(word, _PLACE)]), context.get_data_type(x.dtype).as_pointer()
+        )
 
     return types.CPointer(x.dtype)(x), generate
 
@@ -177,12 +182,13 @@ def _make_float_sort(x: Any) -> Any:
     """The same for floats: their bits are in order as integers, but for those of negative numbers, and NaN."""
     kind: Any = np.int32 if x.dtype.bitwidth == 32 else np.int64
     sign, top = x.dtype.bitwidth - 1, kind(np.iinfo(kind).max)
+    infinity = kind(np.array(np.inf, f"f{x.dtype.bitwidth // 8}").view(kind))
 
     def sort(x: Any) -> None:
         keys = x.view(kind)
         for k in range(keys.size):
             key = keys[k]
-            keys[k] = top if x[k] != x[k] else key ^ ((key >> sign) & top)
+            keys[k] = top if key & top > infinity else key ^ ((key >> sign) & top)
         lang.sort(keys)
         for k in range(keys.size):
             key = keys[k]
