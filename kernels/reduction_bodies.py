@@ -60,6 +60,8 @@ WIDTH, SHORT = 1 << 9, 64
 WORD = 4
 
 _SUMS = frozenset({"reassoc", "contract"})
+#: Of squares: a real number's imaginary part is 0, which then need not be squared and added.
+_SQUARES = _SUMS | {"nsz"}
 Plain = Callable[..., Any]
 
 
@@ -245,7 +247,7 @@ def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
         mean = np.divide(total_of(column, identity), np.float64(length))
         store(out, i, finish(squares_of(column, mean), number))
 
-    found = Spread(*(named_kernel(name, body) for body in (rows, blocks, columns, whole_columns)))
+    found = Spread(*(named_kernel(name, body, _SQUARES) for body in (rows, blocks, columns, whole_columns)))
     teams.add_spread_teams(found, load, finish, identity)
     return found
 
@@ -344,7 +346,7 @@ def make_places(name: str, load: Plain, key: Any) -> Places:
     return found
 
 
-def named_kernel(name: str, body: Plain) -> aiodev.Kernel:
+def named_kernel(name: str, body: Plain, fastmath: frozenset[str] = _SUMS) -> aiodev.Kernel:
     """The kernel that a body is, called after its operation."""
     body.__name__ = body.__qualname__ = name  # under which errors name it
-    return aiodev.kernel(fastmath=_SUMS, uniform=True)(body)
+    return aiodev.kernel(fastmath=fastmath, uniform=True)(body)
