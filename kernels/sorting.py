@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import aiodev
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps, move_last, packed
 from aiodev.kernels.sorting_bodies import BITS, LANES, WIDE_BITS
-from aiodev.kernels.sorting_launches import SplitWork, sort_by_teams, sort_places_by_teams
+from aiodev.kernels.sorting_launches import SplitWork, Step, sort_by_teams, sort_places_by_teams
 from aiodev.kernels.sorting_plans import Plan, place_type, plan_for, split_kernels, team_kernels
 from aiodev.kernels.sorting_short import LEAST, longest
 from aiodev.kernels.teams import has_teams
@@ -29,13 +30,15 @@ __all__ = ["argsort", "sort"]
 DType = np.dtype[Any]
 #: Bytes of the longest row that one worker sorts by radix sort, however few there are; and from how many rows on each is.
 _LONG_BYTES, _FEW = 1 << 19, 8
+#: Bytes of the longest row that one worker sorts by a network if it is the only one.
+_ALONE_BYTES = 72 << 10
 #: Rows for which more counters are worth it: they have more keys than that, and their keys are in the caches.
 _WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
 #: Elements of a matrix whose columns are sorted without a copy that has them as rows.
 _FEW_ELEMENTS = 1 << 12
 #: Groups of rows: each sorts its rows one by one.
 _GROUPS = 64
-#: Of groups of rows, under (name, axis, its type, descending).
+#: Under (name, axis, its type, descending).
 _launches = aiodev.LaunchCache(1)
 
 
@@ -151,19 +154,21 @@ def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: ai
         return _moved_back(result, axis)
     length, rows = x.shape[axis], x.size // x.shape[axis]
     flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
-    most = longest(x.dtype)
+    most = min(longest(x.dtype), _ALONE_BYTES // x.itemsize if rows == 1 else length)
     if has_teams(x.device):
         sort_by_teams(plan, team_kernels(x.dtype, descending), flat, out, length)
     elif length > (most or _LONG_BYTES // x.itemsize) and rows < _FEW:
         split = SplitWork(split_kernels(x.dtype, descending), plan.key, length, x.device, with_places=False)
         for row in range(0, x.size, length):
-            split.sort(flat[row : row + length], out[row : row + length])
+            call = _Call(key, x, given is None) if moved is x and rows == 1 else None
+            _launch_all(split.sort(flat[row : row + length], out[row : row + length]), result, call)
     else:
         call = _Call(key, x, given is None) if moved is x else None
         lines = flat.reshape(rows, length), out.reshape(rows, length)
         if LEAST <= length <= most:
             each, groups = _share(rows)
-            _launch(plan.short, groups, (rows, each, length, *lines), (None, None, None, 0, 1), result, call)
+            args, takes = (rows, each, length, *lines), (None, None, None, 0, 1)
+            _launch_all([(plan.short, groups, args, takes)], result, call)
             return _moved_back(result, axis)
         work = _Work(plan, length, rows, x.device)
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
@@ -189,7 +194,8 @@ def _sort_places(key: Any, x: aiodev.Array, axis: int, descending: bool, given: 
     elif length * x.itemsize > _LONG_BYTES and rows < _FEW:
         split = SplitWork(split_kernels(x.dtype, descending), plan.key, length, x.device, with_places=True)
         for row in range(0, x.size, length):
-            split.sort_places(flat[row : row + length], out[row : row + length])
+            call = _Call(key, x, given is None) if moved is x and rows == 1 else None
+            _launch_all(split.sort_places(flat[row : row + length], out[row : row + length]), result, call)
     else:
         work = _Work(plan, length, rows, x.device)
         keys, other = work.scratch(plan.key), work.scratch(plan.key)
@@ -225,19 +231,14 @@ def _share(rows: int) -> tuple[int, int]:
     return each, math.ceil(rows / each)
 
 
-def _launch(
-    kernel: aiodev.Kernel,
-    groups: int,
-    args: tuple[Any, ...],
-    takes: tuple[int | None, ...],
-    result: aiodev.Array,
-    call: _Call | None,
-) -> None:
-    """Launch over groups, to be repeated for a call like that."""
+def _launch_all(steps: Sequence[Step], result: aiodev.Array, call: _Call | None) -> None:
+    """Launch one kernel after the other, to be repeated for a call like that."""
     if call is None:
-        kernel[groups, aiodev.current_stream(result.device)](*args)
+        stream = aiodev.current_stream(result.device)
+        for kernel, count, args, _ in steps:
+            kernel[count, stream](*args)
     else:
-        _launches.launch(call.key, (call.x,), result, kernel, groups, args, takes, made=call.made)
+        _launches.launch_all(call.key, (call.x,), result, steps, made=call.made)
 
 
 class _Work:
@@ -271,7 +272,8 @@ class _Work:
     ) -> None:
         """Have each group of a matrix's rows sorted, to be repeated for a call like that; ``out`` is ``result`` as a matrix."""
         takes = None, None, None, None, 0, *(-1 for _ in scratch), -1, 1
-        _launch(kernel, self.groups, (*self.sizes, x, *scratch, self.counts, out), takes, result, call)
+        args = *self.sizes, x, *scratch, self.counts, out
+        _launch_all([(kernel, self.groups, args, takes)], result, call)
 
 
 def _sample_sort(length: int, dtype: Any) -> None:

@@ -13,9 +13,12 @@ from aiodev.kernels.sorting_bodies import BITS
 from aiodev.kernels.sorting_plans import Plan, place_type
 from aiodev.kernels.teams import TEAM
 
-__all__ = ["SplitWork", "sort_by_teams", "sort_places_by_teams"]
+__all__ = ["SplitWork", "Step", "sort_by_teams", "sort_places_by_teams"]
 
 DType = np.dtype[Any]
+#: A launch: a kernel, its indices and arguments, and which of those are the row, the result or scratch.
+Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
+_X, _OUT, _SCRATCH = 0, 1, -1
 
 
 @functools.cache
@@ -30,12 +33,11 @@ class SplitWork:
         self, kernels: splits.SplitKernels, key: DType, length: int, device: aiodev.Device, *, with_places: bool
     ) -> None:
         self._kernels, self._length, self._device = kernels, length, device
-        self._stream = aiodev.current_stream(device)
         size = splits.RADIX if with_places else splits.NETWORK.get(key.itemsize, splits.RADIX)
         self._cut = cut = splits.cut_row(length, _cores(device), *size)
         word, number = splits.word_of(key), place_type(length)
         self._keys, self._other = self._room(key), self._room(key)
-        self._number = number
+        self._places = [self._room(number) for _ in range(2 if with_places else 0)]
         self._choice = tuple(
             aiodev.empty(size, dtype, device)
             for size, dtype in ((cut.sample, key), (3, word), (splits.DIGITS, np.uint32))
@@ -49,34 +51,39 @@ class SplitWork:
     def _room(self, dtype: Any) -> aiodev.Array:
         return aiodev.empty(self._length, dtype, self._device)
 
-    def _find_buckets(self, x: aiodev.Array) -> tuple[int, int, int]:
-        """Choose buckets, and find out where each block's keys of each go; what splitting begins with."""
-        cut, stream = self._cut, self._stream
+    def _find_buckets(self, x: aiodev.Array) -> tuple[tuple[int, int, int], list[Step]]:
+        """What splitting begins with; and the launches that choose buckets, and find out where each block's keys of each go."""
+        cut, kernels = self._cut, self._kernels
         sizes = self._length, cut.block, cut.buckets
-        sample, limits, table = self._choice
-        self._kernels.choose[1, stream](self._length, cut.buckets, x, sample, limits, table)
-        self._kernels.count[cut.blocks, stream](*sizes, x, limits, table, self._offsets, self._found, self._counts)
-        splits.sum_up_buckets[1, stream](cut.blocks, cut.buckets, self._counts, self._starts)
-        return sizes
+        choice = 3 * (_SCRATCH,)
+        args = self._length, cut.buckets, x, *self._choice
+        choose = kernels.choose, 1, args, (None, None, _X, *choice)
+        found = *self._choice[1:], self._offsets, self._found, self._counts
+        count = kernels.count, cut.blocks, (*sizes, x, *found), (None, None, None, _X, *(_SCRATCH for _ in found))
+        args = cut.blocks, cut.buckets, self._counts, self._starts
+        return sizes, [choose, count, (splits.sum_up_buckets, 1, args, (None, None, _SCRATCH, _SCRATCH))]
 
-    def sort(self, x: aiodev.Array, out: aiodev.Array) -> None:
-        """Sort one row."""
-        cut, stream = self._cut, self._stream
-        sizes = self._find_buckets(x)
-        self._kernels.split[cut.blocks, stream](*sizes, x, self._found, self._counts, self._keys)
-        self._kernels.finish[cut.groups, stream](
-            cut.each, cut.buckets, self._starts, self._keys, self._other, self._counters, out
-        )
+    def sort(self, x: aiodev.Array, out: aiodev.Array) -> list[Step]:
+        """The launches that sort one row."""
+        cut, kernels = self._cut, self._kernels
+        sizes, steps = self._find_buckets(x)
+        own: tuple[aiodev.Array, ...] = self._found, self._counts, self._keys
+        steps.append((kernels.split, cut.blocks, (*sizes, x, *own), (None, None, None, _X, *(_SCRATCH for _ in own))))
+        own = self._starts, self._keys, self._other, self._counters
+        takes = None, None, *(_SCRATCH for _ in own), _OUT
+        return [*steps, (kernels.finish, cut.groups, (cut.each, cut.buckets, *own, out), takes)]
 
-    def sort_places(self, x: aiodev.Array, out: aiodev.Array) -> None:
-        """Find the places of one row in order."""
-        cut, stream = self._cut, self._stream
-        sizes = self._find_buckets(x)
-        places, others = self._room(self._number), self._room(self._number)
-        self._kernels.split_places[cut.blocks, stream](*sizes, x, self._found, self._counts, self._keys, places)
-        self._kernels.finish_places[cut.groups, stream](
-            cut.each, cut.buckets, self._starts, self._keys, self._other, places, others, self._counters, out
-        )
+    def sort_places(self, x: aiodev.Array, out: aiodev.Array) -> list[Step]:
+        """The launches that find the places of one row in order."""
+        cut, kernels = self._cut, self._kernels
+        sizes, steps = self._find_buckets(x)
+        places, others = self._places
+        own: tuple[aiodev.Array, ...] = self._found, self._counts, self._keys, places
+        takes: tuple[int | None, ...] = None, None, None, _X, *(_SCRATCH for _ in own)
+        steps.append((kernels.split_places, cut.blocks, (*sizes, x, *own), takes))
+        own = self._starts, self._keys, self._other, places, others, self._counters
+        takes = None, None, *(_SCRATCH for _ in own), _OUT
+        return [*steps, (kernels.finish_places, cut.groups, (cut.each, cut.buckets, *own, out), takes)]
 
 
 class _TeamWork:
