@@ -20,9 +20,9 @@ __all__ = ["histogram"]
 
 #: Elements that are counted in bins of their own, at least; and how many bins there may be in all.
 _PIECE, _MOST_BINS = 1 << 16, 1 << 22
-#: Of one piece in bins of one width, under (how many, whether the range is that of the elements): of the elements, the ends of
-#: the range, and the array for the edges.
-_launches = aiodev.LaunchCache(4)
+#: Of one piece in bins of one width, under (how many, whether the range is that of the elements): of the elements and the ends
+#: of the range.
+_launches = aiodev.LaunchCache(3)
 _repeat = _launches.repeat
 _UNIT = 0.0, 1.0
 
@@ -64,9 +64,11 @@ def histogram(
     """
     if weights is None:
         if not density and bins.__class__ is int and x.__class__ is aiodev.Array:
-            found = _repeat_few(x, bins, range)
-            if found is not None:
-                return found
+            low, high = _UNIT if range is None else range
+            if bins > 0 and 0 < high - low < math.inf:  # ends of which nothing needs to be said
+                found: Any = _repeat((bins, range is None), x, low, high, None)
+                if found is not None:
+                    return found  # type: ignore[no-any-return]
         array_of("histogram", x)
     else:
         arrays_of("histogram", x=x, weights=weights)
@@ -102,28 +104,19 @@ def histogram(
     return (_densities(counts, edges), edges) if density else (counts, edges)
 
 
-def _repeat_few(
-    x: aiodev.Array, bins: int, limits: tuple[float, float] | None
-) -> tuple[aiodev.Array, aiodev.Array] | None:
-    """What :func:`_count_few` gives, if such a call was made before and this one has ends of whom nothing needs to be said."""
-    low, high = _UNIT if limits is None else limits
-    if bins < 1 or not 0 < high - low < math.inf:
-        return None
-    edges = aiodev.empty(bins + 1, np.float64, x.device)
-    counts = _repeat((bins, limits is None), x, low, high, edges, None)
-    return None if counts is None else (counts, edges)
-
-
 def _count_few(x: aiodev.Array, bins: int, limits: tuple[float, float] | None) -> tuple[aiodev.Array, aiodev.Array]:
     """By one launch, which makes the edges too."""
     low, high = _ends(bins, limits)
     x = astype(x, np.float32) if x.dtype == np.float16 else x
-    edges, key = aiodev.empty(bins + 1, np.float64, x.device), (bins, limits is None)
-    counts = _repeat(key, x, low, high, edges, None)
-    if counts is None:
-        counts, parts = (aiodev.empty(size, np.int64, x.device) for size in (bins, bins + bodies.ROOM))
-        args, takes = (bins, limits is None, low, high, flat(x), edges, parts, counts), (None, None, 1, 2, 0, 3, -1, 4)
-        _launches.launch(key, (x, low, high, edges), counts, bodies.count_few, 1, args, takes, made=True)
+    key = bins, limits is None
+    found: Any = _repeat(key, x, low, high, None)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
+    counts, parts = (aiodev.empty(size, np.int64, x.device) for size in (bins, bins + bodies.ROOM))
+    edges = aiodev.empty(bins + 1, np.float64, x.device)
+    args, takes = (bins, limits is None, low, high, flat(x), edges, parts, counts), (None, None, 1, 2, 0, 4, -1, 3)
+    steps = [(bodies.count_few, 1, args, takes)]
+    _launches.launch_all(key, (x, low, high), counts, steps, made=True, more=[edges])
     return counts, edges
 
 

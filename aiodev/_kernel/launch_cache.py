@@ -136,13 +136,22 @@ class LaunchCache:
         return self.launch_all(key, operands, out, [(kernel, shape, args, takes)], made=made)
 
     def launch_all(
-        self, key: Hashable, operands: Sequence[Any], out: Array, steps: Sequence[Step], *, made: bool
+        self,
+        key: Hashable,
+        operands: Sequence[Any],
+        out: Array,
+        steps: Sequence[Step],
+        *,
+        made: bool,
+        more: Sequence[Array] = (),
     ) -> Completion:
         """Launch one kernel after the other, and remember them all from the second time on; the last one's completion.
 
         Args:
             steps: of each launch ``kernel, shape, args, takes``, as for :meth:`launch`. Scratch that is an argument of several
                 is the same for all of them: what one writes, the next ones read.
+            more: further results, which are always new: those that come after the first one in the numbers of operands.
+                ``repeat`` then returns a tuple.
         """
         case = key, *map(_form_of, operands), _form_of(None if made else out)
         seen = case in self._met
@@ -152,10 +161,10 @@ class LaunchCache:
             completion = kernel[(*lengths, stream)](*args)
         if not seen:
             self._enter(self._met, case, None)
-        elif all(_can_follow((*operands, out), args, takes) for _, _, args, takes in steps):
+        elif all(_can_follow((*operands, out, *more), args, takes) for _, _, args, takes in steps):
             variants = [kernel._variants.of(tuple(args), out.device) for kernel, _, args, _ in steps]
             if all(variant.loading.ready for variant in variants):
-                self._enter(self._known, case, _make_launch(variants, steps, (*operands, out), made))
+                self._enter(self._known, case, _make_launch(variants, steps, (*operands, out), made, more))
                 self._met.pop(case, None)
         return completion
 
@@ -208,8 +217,10 @@ def _make_finder(operands: int) -> Callable[[LaunchCache, dict[tuple[Any, ...], 
     return make
 
 
-def _make_launch(variants: Sequence[Variant], steps: Sequence[Step], operands: Sequence[Any], made: bool) -> _Repeated:
-    """The launches of variants with operands, the result among them, of the forms of these."""
+def _make_launch(
+    variants: Sequence[Variant], steps: Sequence[Step], operands: Sequence[Any], made: bool, more: Sequence[Array]
+) -> _Repeated:
+    """The launches of variants with operands, the first result among them, and ``more`` results, of the forms of these."""
     constants: list[Any] = []
 
     def constant(value: Any) -> str:
@@ -226,15 +237,17 @@ def _make_launch(variants: Sequence[Variant], steps: Sequence[Step], operands: S
     launches = []
     for variant, (_, shape, args, takes) in zip(variants, steps, strict=True):
         lengths = shape if isinstance(shape, tuple) else (shape,)
-        block, stamps = _block(variant, lengths, args, takes, operands, places, constant)
+        block, stamps = _block(variant, lengths, args, takes, (*operands, *more), places, constant)
         entry, size = constant(variant.loading.entry), constant(math.prod(lengths))
         launches.append((entry, size, block, stamps))
-    form = ""
-    if made:
-        nbytes = end if room and behind else out.nbytes
-        form = ", ".join(map(constant, (nbytes, out._shape, out._dtype, _form_of(out))))
+    results = [(end if room and behind else out.nbytes, out)] if made else []
+    results += [(result.nbytes, result) for result in more]
+    forms = tuple(
+        (f"x{len(operands) - made + k}", ", ".join(map(constant, (nbytes, new._shape, new._dtype, _form_of(new)))))
+        for k, (nbytes, new) in enumerate(results)
+    )
     own = constant(room) if room and not behind else ""
-    make = _make_maker(len(operands), len(constants), form, bool(scratch), own, tuple(launches))
+    make = _make_maker(len(operands), len(more), len(constants), forms, bool(scratch), own, tuple(launches))
     return make([variant.loading for variant in variants], variants[0].device, *constants)
 
 
@@ -286,16 +299,17 @@ def _block(
 @functools.lru_cache(4096)
 def _make_maker(
     count: int,
+    more: int,
     constants: int,
-    form: str,
+    forms: tuple[tuple[str, str], ...],
     has_scratch: bool,
     own: str,
     launches: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...],
 ) -> Callable[..., _Repeated]:
-    """Makes launches whose result, scratch, blocks and notes in buffers are made alike; ``loading`` is kept.
+    """Makes launches whose results, scratch, blocks and notes in buffers are made alike; ``loading`` is kept.
 
-    Scratch is of as many bytes as ``own`` says, or is in the buffer of the result. Of each launch: entry, size, block, and the
-    buffers that it uses.
+    ``forms`` says which results are new, and what of. Scratch is of as many bytes as ``own`` says, or is in the buffer of the
+    result. Of each launch: entry, size, block, and the buffers that it uses.
     """
     out = f"x{count - 1}"
     parameters = ", ".join(("loading", "device", *(f"c{k}" for k in range(constants))))
@@ -304,7 +318,7 @@ def _make_maker(
         "try:",
         "    if stream is None or stream.device is not device:",
         "        stream = current(device)",
-        *([f"    {out} = allocate({form}, stream)"] if form else ()),
+        *(f"    {name} = allocate({form}, stream)" for name, form in forms),
         *([f"    scratch = {f'allocate_scratch({own}, stream.timeline)' if own else f'{out}._buffer'}"] if has_scratch else ()),
         *(f"    block{k} = {block}" for k, (_, _, block, _) in enumerate(launches)),
         "except Errors:",  # a number does not fit its type: the function may know what to do, or will complain
@@ -326,7 +340,8 @@ def _make_maker(
     if own:
         body += stamp("scratch", ARRAY)
     lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
-    lines += [f"        {line}" for line in (*body, f"return {out}")]
+    results = ", ".join(f"x{count - 1 + k}" for k in range(1 + more))
+    lines += [f"        {line}" for line in (*body, f"return {results}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
         **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate, "join": b"".join,

@@ -259,6 +259,35 @@ def test_several_launches_are_remembered_as_one() -> None:
     assert known.count(True) == 2 * 6
 
 
+@aiodev.kernel
+def split(i: int, x: Any, halves: Any, signs: Any, scratch: Any) -> None:
+    scratch[i] = x[i] / 2
+    halves[i] = scratch[i]
+    signs[i] = x[i] < 0
+
+
+def test_several_results() -> None:
+    """Those after the first are new for each call, of their own dtype and shape."""
+    launches, known = aiodev.LaunchCache(1), 0
+    kept = []
+    for k in range(5):
+        host = np.arange(-3.0, 4.0) * (k + 1)
+        x = on_device(host)
+        found: Any = launches.repeat(None, x, None)
+        known += found is not None
+        if found is None:
+            halves, signs = aiodev.empty(7, "f8", "cpu"), aiodev.empty(7, "?", "cpu")
+            args = x, halves, signs, aiodev.empty(7, "f8", "cpu")
+            launches.launch_all(None, (x,), halves, [(split, 7, args, (0, 1, 2, -1))], made=True, more=[signs])
+            found = halves, signs
+            aiodev.synchronize_blocking("cpu")
+        kept.append((host, found))
+    assert known == 3
+    for host, (halves, signs) in kept:
+        assert np.array_equal(halves.numpy_blocking(), host / 2) and halves.dtype == np.float64
+        assert np.array_equal(signs.numpy_blocking(), host < 0) and signs.dtype == np.bool_
+
+
 def test_scratch_with_gaps_is_not_remembered() -> None:
     """But launched."""
     launches, x, out = aiodev.LaunchCache(1), on_device([1, 2, 3]), on_device([0, 0, 0])
