@@ -110,6 +110,10 @@ class WorkerPool:
                 status = self._end(worker)
                 worker = None
                 continue
+            except Exception as error:  # what cannot be packed or read: those who wait must hear of it, and the thread go on
+                self._end(worker)
+                log = f"the compile worker cannot be understood: {type(error).__name__}: {error}; a process that runs cannot "
+                return None, CompileError(spec.name, log + "compile any more once its packages were changed on disk")
             return worker, reply
         log = f"the compile worker died, twice (exit status {status}); its messages are on standard error"
         return worker, CompileError(spec.name, log)

@@ -71,6 +71,25 @@ def test_a_killed_worker_is_replaced(workers: WorkerPool, tmp_path: Path) -> Non
     assert workers.processes and worker not in workers.processes
 
 
+def test_an_answer_that_cannot_be_read_fails_the_job(
+    workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a worker that has newer code than this process; the next job has a new worker."""
+
+    def receive(stream: object) -> object:
+        raise AttributeError("no such name here")
+
+    monkeypatch.setattr(pool, "receive", receive)
+    outcomes: Outcomes = queue.SimpleQueue()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    error = outcomes.get(timeout=60)
+    assert isinstance(error, CompileError) and "no such name here" in error.log
+    assert not workers.processes
+    monkeypatch.undo()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None
+
+
 def test_a_job_that_kills_its_workers_fails(
     workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
