@@ -118,8 +118,9 @@ class Backend(ABC):
 
     ``unavailable_reason`` and ``device_count`` are cheap, start nothing and do not break a later fork. Everything else
     needs ``start``. No method but ``start``, ``stop``, ``compile`` and ``load`` blocks for longer than a system call,
-    and ``spin`` for as long as it is told to. All may be called from any thread. Submissions hold no reference to
-    anything: the memory that they use is the caller's to keep until they have completed.
+    and ``spin`` for as long as it is told to, or twice that where it does a part of the work meanwhile. All may be called
+    from any thread. Submissions hold no reference to anything: the memory that they use is the caller's to keep until they
+    have completed.
 
     Example:
         >>> from aiodev.testing import SimulatedBackend, check_backend

@@ -125,6 +125,25 @@ def test_who_waits_does_not_help(cost: int, uniform: bool) -> None:
         assert threading.get_ident() not in entry.threads()
 
 
+def test_who_will_not_help_sends_for_another() -> None:
+    """A range that is opened while a thread waits awake wakes no worker; the thread does, when it sees that it cannot help."""
+    with started(2) as executor:
+        queue, _ = executor.create_queue(0, 0, False)
+        entry, both, lock = Entry(executor, 10_000 * _MS), threading.Event(), threading.Lock()
+
+        def before(lo: int, hi: int) -> None:
+            with lock:
+                if len(entry.threads()) == 2:
+                    both.set()
+            assert both.wait(20)
+
+        entry.before = before
+        value = executor.launch(queue, entry.address, 64, b"", 0)
+        assert executor.spin(queue, value, 5 * 10**9)
+        assert entry.covered(64) and len(entry.threads()) == 2
+        assert threading.get_ident() not in entry.threads()
+
+
 def test_what_a_guest_leaves_others_finish() -> None:
     """A thread that stops waiting leaves the range to a worker that was not woken for its sake."""
     with started(2) as executor:

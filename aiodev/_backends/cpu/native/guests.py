@@ -12,6 +12,7 @@ from numba import types
 
 from aiodev._backends.cpu.layout import (
     D_LOCK,
+    E_COST,
     E_UNIFORM,
     Q_COMPLETED,
     Q_CURSOR,
@@ -33,50 +34,39 @@ from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready
 ARRIVAL = 60_000
 
 
-@inner
-def watch_and_help(queue, value, duration):
-    """Wait for ``value`` for so long, or twice as long if that is used to help; whether it was reached."""
-    may_help = True
-    until = now() + duration
-    longest = until + duration
-    while True:
-        for _ in range(16):
-            if load(queue + Q_COMPLETED) >= value:
-                return True
-            if may_help and load(queue + Q_RANGE_LINKED) != 0:
-                may_help = help_with_range(queue, longest)
-                until = longest if may_help else until
-            pause()
-        if now() >= until:
-            return False
+#: What came of an attempt to help: guests may not, or not in the time that is left; it was over before; something was done.
+REFUSED, MISSED, HELPED = -1, 0, 1
 
 
 @inner
 def help_with_range(queue, until):
-    """Join the range that the queue has open and, if we are the last to leave, complete it; False if guests may not."""
-    helpers, may, joined = get(queue + Q_HELPERS), True, False
+    """Join the queue's open range, if an index seems to end by ``until``; if we are the last to leave, complete it."""
+    helpers, outcome = get(queue + Q_HELPERS), MISSED
     lock(helpers + D_LOCK)
     if get(queue + Q_RANGE_LINKED) != 0:  # so it is not completed before the lock is free
-        may = get(get(get(queue + Q_CURSOR) + R_A) + E_UNIFORM) != 0
-        joined = may and enter_range(helpers, queue)
+        entry = get(get(queue + Q_CURSOR) + R_A)
+        if get(entry + E_UNIFORM) == 0 or get(entry + E_COST) > (until - now()) * 1000:
+            outcome = REFUSED
+        elif enter_range(helpers, queue):
+            outcome = HELPED
     unlock(helpers + D_LOCK)
-    if not joined:
-        return may
-    guest = on_stack(WORKER_BYTES)
-    if join_range(helpers, guest, queue, until):
-        if finish(get(queue + Q_DEVICE), 0, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
-            make_ready(queue)
-        return True
-    return now() < until
+    if outcome != HELPED or not join_range(helpers, on_stack(WORKER_BYTES), queue, until):
+        return outcome
+    if finish(get(queue + Q_DEVICE), 0, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
+        make_ready(queue)
+    return outcome
 
 
 @inner
-def send_for_another(device):
-    """Wake a worker, who takes our place in a range."""
-    lock(device + D_LOCK)
-    sleeper = pop_sleeper(device)
-    unlock(device + D_LOCK)
-    wake_worker(sleeper)
+def stop_helping(queue):
+    """Be no guest any more: a worker is woken for a range that was opened while we were one."""
+    fetch_add(queue + Q_GUESTS, -1)
+    if load_fence(queue + Q_RANGE_LINKED) != 0:
+        device = get(queue + Q_HELPERS)
+        lock(device + D_LOCK)
+        sleeper = pop_sleeper(device)
+        unlock(device + D_LOCK)
+        wake_worker(sleeper)
 
 
 @exported(types.boolean(int64, int64, int64), nogil=True)
@@ -86,9 +76,25 @@ def spin(queue, value, duration):
         return True
     if send_away(queue):
         duration = max(duration, ARRIVAL)
+    until = now() + duration
+    longest = until + duration
     fetch_add(queue + Q_GUESTS, 1)
-    reached = watch_and_help(queue, value, duration)
-    fetch_add(queue + Q_GUESTS, -1)
-    if load_fence(queue + Q_RANGE_LINKED) != 0:
-        send_for_another(get(queue + Q_HELPERS))
+    helping, reached = True, False
+    while not reached:
+        for _ in range(16):
+            if load(queue + Q_COMPLETED) >= value:
+                reached = True
+                break
+            if helping and load(queue + Q_RANGE_LINKED) != 0:
+                outcome = help_with_range(queue, longest)
+                if outcome == HELPED:
+                    until = longest
+                elif outcome == REFUSED:
+                    stop_helping(queue)
+                    helping = False
+            pause()
+        if now() >= until:
+            break
+    if helping:
+        stop_helping(queue)
     return reached
