@@ -5,7 +5,8 @@ Nothing here knows of arrays or devices: a :class:`Tensor` is plain data. Source
 
 **Lifetimes.** An exported structure, its shape and its owner live in ``_exported`` until the consumer calls the deleter, or
 until its capsule dies unused. The deleter is a Python function behind a C pointer, which takes the GIL, from any thread. A
-consumer may outlive the interpreter: at exit the pointers are cleared, which the standard allows, and consumers check.
+consumer may outlive the interpreter: at exit the pointers are cleared, which the standard allows, and consumers check. What
+they check is the structure itself, so the structures that are still lent then are never freed.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _let_go() -> None:
     for capsule in _capsules:
         _set_destructor(capsule, None)
     for structure, *_ in _exported.values():
-        structure.deleter = None
+        _immortal(structure).deleter = None
 
 
 def export_capsule(tensor: Tensor, owner: object, max_version: tuple[int, int] | None) -> Any:
