@@ -123,13 +123,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if AHEAD in os.environ or library < 300 or len(session.items) - library < 1000 or (os.cpu_count() or 1) < 2:
         return
     seed = f"--hypothesis-seed={session.config.option.hypothesis_seed}"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, str(LIBRARY)]
+    # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, str(LIBRARY)]
+    environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
     _ahead.append(
         subprocess.Popen(
-            command, env={**os.environ, AHEAD: str(os.getpid())}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=session.config.rootpath,
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=session.config.rootpath
         )
-    )  # fmt: skip
+    )
 
 
 def pytest_runtest_setup() -> None:
