@@ -120,6 +120,7 @@ def core_launch(arrays: int, count: int) -> Case:
 
 def numba_launch(arrays: int, count: int) -> Case:
     """A burst of numba-cuda's launch."""
+    importlib.import_module("aiodev._backends.cuda.compiler_arrays")  # without which it needs an older NumPy
     cuda = peer("numba.cuda")
     names = [f"x{i}" for i in range(arrays)]
     given = ["a", *names] if arrays > 1 else names

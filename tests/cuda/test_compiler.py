@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,18 @@ def test_a_body_that_does_not_compile_says_why() -> None:
     with pytest.raises(CompileError, match="no_such_attribute") as caught:
         compiled(unknown, "A1f4C")
     assert caught.value.location == f"{__file__}:{unknown.__code__.co_firstlineno + 1}"
+
+
+def test_numpy_without_what_numba_cuda_names() -> None:
+    """NumPy 2.5 dropped ``row_stack``, which numba-cuda needs to be imported at all; NumPy is left as it was."""
+    code = """
+import numba.np.arrayobj, numpy  # numba itself knows
+vars(numpy).pop("row_stack", None)
+from aiodev._backends.cuda import compiler
+print(hasattr(numpy, "row_stack"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_the_disk_cache_is_by_architecture(tmp_path: Path) -> None:

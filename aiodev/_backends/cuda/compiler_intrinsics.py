@@ -8,7 +8,8 @@ from llvmlite import ir
 from numba.cuda import cgutils, nvvmutils, types
 from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import intrinsic
-from numba.cuda.np.arrayobj import make_array, populate_array
+
+from aiodev._backends.cuda.compiler_arrays import make_array, populate_array
 
 __all__ = ["GRID", "advance", "array_of", "scalar_of"]
 

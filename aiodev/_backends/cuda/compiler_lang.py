@@ -12,10 +12,10 @@ from llvmlite import ir
 from numba.cuda import cgutils, nvvmutils, types
 from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import intrinsic, overload
-from numba.cuda.np.arrayobj import make_array
 
 from aiodev import lang
 from aiodev._backends.cuda import compiler_sorting, compiler_team, compiler_ufuncs
+from aiodev._backends.cuda.compiler_arrays import make_array
 from aiodev.lang import elementary
 
 __all__ = ["install"]

@@ -12,10 +12,10 @@ from numba import cuda
 from numba.cuda import nvvmutils, types
 from numba.cuda.core.errors import TypingError
 from numba.cuda.cudadecl import Cuda_array_decl, registry as declarations
-from numba.cuda.cudaimpl import cuda_shared_array_integer, registry as implementations
 from numba.cuda.extending import intrinsic, overload
 
 from aiodev import lang
+from aiodev._backends.cuda.compiler_arrays import implementations, shared_array
 
 __all__ = ["install"]
 
@@ -57,7 +57,7 @@ def _lower_array(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """A function that several others call is linked in with each of them: its array is one all the same."""
     module = builder.module
     known = set(module.globals)
-    made = cuda_shared_array_integer(context, builder, signature, args)
+    made = shared_array(context, builder, signature, args)
     for name in set(module.globals) - known:
         module.globals[name].linkage = "linkonce_odr"
     return made
