@@ -335,6 +335,13 @@ class Backend(ABC):
     def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
         """Give an entry its code, from the disk cache, else compiled. Blocks; called off every loop."""
 
+    def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
+        """Give an entry its code if nothing has to be compiled for that; else False. Blocks; called off every loop.
+
+        What this refuses is sent to a worker process before ``load_into`` is called.
+        """
+        return False
+
     def load(self, spec: KernelSpec, directory: str) -> int:
         """A fresh entry with the code for ``spec``. Blocks."""
         entry = self.reserve_entry()

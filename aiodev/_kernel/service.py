@@ -21,7 +21,7 @@ from aiodev._core.backend import KernelSpec
 from aiodev._core.config import settings
 from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
 from aiodev._core.registry import BackendEntry
-from aiodev._kernel.cache import cache_key, is_compiled, mark_compiled
+from aiodev._kernel.cache import cache_key
 from aiodev._kernel.pool import WorkerPool
 from aiodev._kernel.snapshot import Snapshot, Uncapturable
 
@@ -129,6 +129,8 @@ class Service:
             loading, step = self._requests.get()
             try:
                 step()
+            except AiodevError as error:
+                loading.finish(error)
             except Exception as error:  # nobody may wait for ever
                 failure = CompileError(loading.spec.name, f"{type(error).__name__}: {error}")
                 failure.__cause__ = error
@@ -138,7 +140,7 @@ class Service:
 
     def _prepare(self, loading: Loading) -> None:
         """Load what is in the cache; send what is not to a worker, or compile here what cannot be sent."""
-        spec, backend = loading.spec, loading.backend
+        spec, backend, directory = loading.spec, loading.backend, settings.cache_dir
         try:
             key = cache_key(spec, loading.snapshot)
             data = loading.snapshot.to_bytes()
@@ -148,11 +150,10 @@ class Service:
             self._finish(loading)
             return
         loading.spec = spec = replace(spec, key=key)
-        directory = settings.cache_dir
-        if is_compiled(directory, backend.name, key):
+        time.sleep(PAUSE)  # the loop's thread gets the GIL
+        if backend.backend.load_cached(loading.entry, spec, directory):
             totals.kernels_loaded += 1
-            time.sleep(PAUSE)  # the loop's thread gets the GIL
-            self._finish(loading)
+            loading.finish(None)
             return
         waiting = self._compiling.setdefault((backend.name, key), [])
         waiting.append(loading)
@@ -174,16 +175,11 @@ class Service:
         elif error is not None:
             loading.finish(error)
         else:
-            mark_compiled(settings.cache_dir, loading.backend.name, loading.spec.key)
             self._finish(loading)
 
     def _finish(self, loading: Loading) -> None:
-        try:
-            loading.backend.backend.load_into(loading.entry, loading.spec, settings.cache_dir)
-        except AiodevError as error:
-            loading.finish(error)
-        else:
-            loading.finish(None)
+        loading.backend.backend.load_into(loading.entry, loading.spec, settings.cache_dir)
+        loading.finish(None)
 
 
 #: The process's service.

@@ -108,6 +108,12 @@ class _Teams(SimulatedBackend):
 
     name = "cuda"
 
+    def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
+        if ("team", True) not in spec.options:
+            return super().load_cached(entry, spec, directory)
+        self.load_into(entry, spec, directory)
+        return True
+
     def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
         if ("team", True) not in spec.options:
             super().load_into(entry, spec, directory)

@@ -15,6 +15,7 @@ from kernel_entry import needs_compiler
 import aiodev
 from aiodev import profiler
 from aiodev._core.backend import KernelSpec
+from aiodev._core.config import settings
 from aiodev._core.errors import CompileError
 from aiodev._kernel import pool, service as service_module
 from aiodev._kernel.pool import WorkerPool
@@ -166,3 +167,34 @@ def test_kernels_of_the_same_content_are_compiled_once() -> None:
         done.synchronize_blocking(60)
         assert x.numpy_blocking().tolist() == [constant] * 2
     assert profiler.counters()["kernels_compiled"] == before + 1
+
+
+@needs_compiler
+def test_a_file_that_is_damaged_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker compiles the kernel again: to do that in a thread of this process would hold up its loop."""
+    from aiodev._backends.cpu import compiler
+
+    constant = time.time_ns()
+    files = Path(settings.cache_dir, "cpu")
+
+    def brought_in() -> tuple[int, int]:
+        @aiodev.kernel
+        def to_be_damaged(i: int, x: Any) -> None:
+            x[i] = constant
+
+        monkeypatch.setattr(compiler, "_loaded", {})  # as in a new process
+        x = aiodev.zeros(2, dtype="i8")
+        before = profiler.counters()
+        to_be_damaged[2](x).synchronize_blocking(60)
+        assert x.numpy_blocking().tolist() == [constant] * 2
+        after = profiler.counters()
+        compiled, loaded = (after[name] - before[name] for name in ("kernels_compiled", "kernels_loaded"))
+        return compiled, loaded
+
+    known = set(files.rglob("to_be_damaged-*"))
+    assert brought_in() == (1, 0)
+    (file,) = set(files.rglob("to_be_damaged-*")) - known
+    assert brought_in() == (0, 1)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert brought_in() == (1, 0)
+    assert brought_in() == (0, 1)

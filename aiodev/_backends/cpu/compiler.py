@@ -39,7 +39,10 @@ from aiodev._backends.cpu.compiler_staging import staged_arguments, staging_modu
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import CompileError
 
-__all__ = ["compile_kernel", "compile_result", "decode_error", "load_kernel", "target_name"]
+__all__ = ["TARGET", "cached_kernel", "compile_kernel", "compile_result", "decode_error", "load_kernel"]
+
+#: A kernel's code: an address, or a Python function where numba may not compile.
+Code = int | Callable[[bytes, int, int], None]
 
 #: Options of a kernel that numba is told of; anything else a spec carries is a mistake.
 OPTIONS = frozenset({"boundscheck", "fastmath"})
@@ -54,14 +57,17 @@ compiler_lang.install()
 rtsys.initialize(cpu_target.target_context)
 
 
-@functools.cache
-def target_name() -> str:
-    """What code is made for and made by; part of the name of every file in the disk cache."""
+def _target_name() -> str:
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("compiler*.py")):
         digest.update(source.read_bytes())
     versions = (numba.__version__, llvmlite.__version__, digest.hexdigest())
     return repr((cpu_target.target_context.codegen().magic_tuple(), versions))
+
+
+#: What code is made for and made by; part of the name of every file in the disk cache. It takes a millisecond to find out,
+#: which the first kernel should not have to wait for.
+TARGET = _target_name()
 
 
 def compile_kernel(spec: KernelSpec, directory: str) -> None:
@@ -76,21 +82,30 @@ def compile_kernel(spec: KernelSpec, directory: str) -> None:
     _compile(spec, path)
 
 
-def load_kernel(spec: KernelSpec, directory: str) -> int | Callable[[bytes, int, int], None]:
-    """The entry's code: its address, from the disk cache, else compiled; a Python function where numba may not compile.
+def load_kernel(spec: KernelSpec, directory: str) -> Code:
+    """The entry's code, from the disk cache, else compiled.
 
     Raises:
         CompileError: numba refused it.
     """
+    code = cached_kernel(spec, directory)
+    return _link(spec, _compile(spec, _path(spec, directory))) if code is None else code
+
+
+def cached_kernel(spec: KernelSpec, directory: str) -> Code | None:
+    """The entry's code if nothing has to be compiled for it: it is in this process or in the disk cache, or interpreted."""
     if config.DISABLE_JIT:
         return interpreted_entry(spec.name, spec.function, spec.ndim, parse_arguments(spec.ndim, spec.arguments))
     with _lock:
         found = _loaded.get(spec.key) if spec.key else None
     if found is not None:
         return found
-    path = _path(spec, directory)
-    data = disk.read(path)
-    address = link(CompiledEntry(*data) if data is not None else _compile(spec, path))
+    data = disk.read(_path(spec, directory))
+    return None if data is None else _link(spec, CompiledEntry(*data))
+
+
+def _link(spec: KernelSpec, entry: CompiledEntry) -> int:
+    address = link(entry)
     if not spec.key:
         return address
     with _lock:
@@ -119,7 +134,7 @@ def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
 def _path(spec: KernelSpec, directory: str) -> Path | None:
     if not spec.key or not directory:
         return None
-    return disk.path_of(directory, spec.name, spec.key, target_name())
+    return disk.path_of(directory, spec.name, spec.key, TARGET)
 
 
 def compile_result(spec: KernelSpec) -> Any:

@@ -105,9 +105,22 @@ class HostBackend(Backend):
         """``load`` for an entry that was reserved, and perhaps launched behind a gate, before."""
         from aiodev._backends.cpu import compiler  # needs numba
 
+        self._fill(entry, spec, compiler.load_kernel(spec, directory))
+
+    def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
+        """See the ABC."""
+        from aiodev._backends.cpu import compiler  # needs numba
+
+        code = compiler.cached_kernel(spec, directory)
+        if code is None:
+            return False
+        self._fill(entry, spec, code)
+        return True
+
+    def _fill(self, entry: int, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> None:
         self._names[entry] = spec.name
         words_at(entry, ENTRY_BYTES // 8)[E_UNIFORM // 8] = spec.uniform
-        self.set_entry(entry, self.adapt(spec, compiler.load_kernel(spec, directory)))
+        self.set_entry(entry, self.adapt(spec, code))
 
     def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:
         """The code that an entry for ``spec`` gets; a backend with memory of its own goes between here."""

@@ -12,7 +12,7 @@ from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cuda import build, layout
 from aiodev._backends.cuda.driver import LIBRARY, Driver
-from aiodev._backends.cuda.image import load_image
+from aiodev._backends.cuda.image import cached_image, load_image
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
@@ -198,8 +198,24 @@ class CUDABackend(Backend):
 
     def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
         """See the ABC; the code is loaded on every device."""
+        self._fill(entry, spec, {a: self._image(spec, directory, a) for a in self._architectures()})
+
+    def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
+        """See the ABC."""
+        if self._compiler is not None:  # which no worker has
+            self.load_into(entry, spec, directory)
+            return True
+        images: dict[tuple[int, int], Image] = {}
+        for architecture in self._architectures():
+            image = cached_image(spec, directory, architecture)
+            if image is None:
+                return False
+            images[architecture] = image
+        self._fill(entry, spec, images)
+        return True
+
+    def _fill(self, entry: int, spec: KernelSpec, images: dict[tuple[int, int], Image]) -> None:
         executor = self.executor
-        images = {a: self._image(spec, directory, a) for a in self._architectures()}
         words = words_at(entry, layout.ENTRY_BYTES // 8)
         words[layout.E_NDIM // 8] = spec.ndim
         words[layout.E_FALLIBLE // 8] = any(bool(image.exceptions) for image in images.values())

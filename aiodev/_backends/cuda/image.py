@@ -15,7 +15,7 @@ from aiodev._backends.cpu.preload import quiet_import
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
 
-__all__ = ["Image", "load_image"]
+__all__ = ["Image", "cached_image", "load_image"]
 
 #: Distributions whose versions decide what a kernel is compiled to.
 _COMPILERS = (
@@ -55,10 +55,9 @@ def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) 
     Raises:
         CompileError: numba-cuda refused it.
     """
-    path = _path(spec, directory, architecture)
-    found = disk.read(path)
-    if isinstance(found, tuple) and len(found) == 3:
-        return Image(*found)
+    found = cached_image(spec, directory, architecture)
+    if found is not None:
+        return found
     if "numba.cuda" in sys.modules:
         from aiodev._backends.cuda import compiler
     else:
@@ -66,8 +65,14 @@ def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) 
             from aiodev._backends.cuda import compiler
 
     image = compiler.compile_image(spec, architecture)
-    disk.write(path, (image.cubin, image.symbol, image.exceptions))
+    disk.write(_path(spec, directory, architecture), (image.cubin, image.symbol, image.exceptions))
     return image
+
+
+def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image | None:
+    """The compiled kernel, if the disk cache has it. Blocks."""
+    found = disk.read(_path(spec, directory, architecture))
+    return Image(*found) if isinstance(found, tuple) and len(found) == 3 else None
 
 
 @functools.cache
