@@ -25,7 +25,8 @@ import textwrap
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, ModuleType
+from typing import Any
 
 __all__ = ["BodyUse", "analyse"]
 
@@ -124,21 +125,26 @@ def _tree(function: Callable[..., None]) -> ast.AST | None:
         except (OSError, TypeError, SyntaxError):
             return None
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.Lambda) and _compiles_to(node, code):
+        if isinstance(node, ast.FunctionDef | ast.Lambda) and _compiles_to(node, function):
             return node
     return None
 
 
-def _compiles_to(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
+def _compiles_to(node: ast.FunctionDef | ast.Lambda, function: Callable[..., None]) -> bool:
+    code, values = function.__code__, function.__globals__
     if getattr(node, "name", "<lambda>") != code.co_name:
         return False
-    # As it stood: inside of a function that has the names which it takes from around it.
-    around = ast.arguments([], [ast.arg(name) for name in code.co_freevars], None, [], [], None, [])
-    inside = ast.Expr(node) if isinstance(node, ast.Lambda) else node
-    module = ast.Module([ast.FunctionDef("around", around, [inside], [])], [])
+    # As it stood: inside of a function that has the names which it takes from around it, in a module that imports modules.
+    at: Any = {"lineno": 1, "col_offset": 0}
+    imports = [
+        ast.Import([ast.alias(name, **at)], **at) for name in code.co_names if isinstance(values.get(name), ModuleType)
+    ]
+    around = ast.arguments([], [ast.arg(name, **at) for name in code.co_freevars], None, [], [], None, [])
+    inside = ast.Expr(node, **at) if isinstance(node, ast.Lambda) else node
+    module = ast.Module([*imports, ast.FunctionDef("around", around, [inside], [], **at)], [])
     flags = code.co_flags & _FUTURE
     try:
-        compiled = compile(ast.fix_missing_locations(module), code.co_filename, "exec", flags, dont_inherit=True)
+        compiled = compile(module, code.co_filename, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError):
         return False
     outer = next(constant for constant in compiled.co_consts if isinstance(constant, CodeType))
