@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import time
 import traceback
 from pathlib import Path
@@ -21,6 +22,8 @@ from harness import Figure, Run, print_table, write_json
 import aiodev
 
 GROUPS = {"launching": gpu_launching, "waiting": gpu_waiting, "moving": gpu_moving}
+#: Seconds after which a figure counts as hanging: the stacks are printed, and the program ends.
+HANGS = 60
 FIGURES = {name: figure for module in GROUPS.values() for name, figure in module.FIGURES.items()}
 
 
@@ -32,6 +35,7 @@ async def measure(names: list[str], run: Run, json: Path | None) -> int:
     failed = 0
     for name in names:
         began = time.perf_counter()
+        faulthandler.dump_traceback_later(HANGS, exit=True)
         try:
             figure = await FIGURES[name](run)
         except Exception:  # the other figures are wanted all the same
@@ -39,6 +43,8 @@ async def measure(names: list[str], run: Run, json: Path | None) -> int:
             print(f"\n{name}: FAILED")
             traceback.print_exc(limit=-3)
             continue
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         found.append(figure)
         print_table([figure], run)
         print(f"    {time.perf_counter() - began:.1f} s", flush=True)
