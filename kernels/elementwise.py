@@ -22,6 +22,17 @@ def _ordered(first: str, last: str) -> str:
     return f"({{x1}}.real {first} {{x2}}.real) | (({{x1}}.real == {{x2}}.real) & ({{x1}}.imag {last} {{x2}}.imag))"
 
 
+def _compared(sign: str) -> dict[str, str]:
+    """A comparison; that of ``int64`` with ``uint64`` too is of whole numbers, where a common type would be ``float64``."""
+    no, yes = "({x} >= 0) & ", "({x} < 0) | "  # what a negative number makes of it
+    first, second = yes if sign[0] in "<!" else no, yes if sign[0] in ">!" else no
+    return {
+        "": f"{{x1}} {sign} {{x2}}",
+        "iu": first.replace("x", "x1") + f"(np.uint64({{x1}}) {sign} {{x2}})",
+        "ui": second.replace("x", "x2") + f"({{x1}} {sign} np.uint64({{x2}}))",
+    }
+
+
 #: Name: (expression, the NumPy function that has its types); or expressions by the kind of what is computed with.
 _UNARY: dict[str, tuple[str | dict[str, str], Any]] = {
     "abs": ("abs({x})", np.absolute),
@@ -76,7 +87,7 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
     "bitwise_xor": ("{x1} ^ {x2}", np.bitwise_xor),
     "copysign": ("np.copysign({x1}, {x2})", np.copysign),
     "divide": ("np.divide({x1}, {x2})", np.divide),
-    "equal": ("{x1} == {x2}", np.equal),
+    "equal": (_compared("=="), np.equal),
     "floor_divide": (
         {
             "": "float_quotient({x1}, {x2})",
@@ -85,11 +96,11 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
         },
         np.floor_divide,
     ),
-    "greater": ({"": "{x1} > {x2}", "c": _ordered(">", ">")}, np.greater),
-    "greater_equal": ({"": "{x1} >= {x2}", "c": _ordered(">", ">=")}, np.greater_equal),
+    "greater": (_compared(">") | {"c": _ordered(">", ">")}, np.greater),
+    "greater_equal": (_compared(">=") | {"c": _ordered(">", ">=")}, np.greater_equal),
     "hypot": ("hypotenuse({x1}, {x2})", np.hypot),
-    "less": ({"": "{x1} < {x2}", "c": _ordered("<", "<")}, np.less),
-    "less_equal": ({"": "{x1} <= {x2}", "c": _ordered("<", "<=")}, np.less_equal),
+    "less": (_compared("<") | {"c": _ordered("<", "<")}, np.less),
+    "less_equal": (_compared("<=") | {"c": _ordered("<", "<=")}, np.less_equal),
     "logaddexp": ("log_sum({x1}, {x2})", np.logaddexp),
     "logical_and": ("({x1} != 0) & ({x2} != 0)", np.logical_and),
     "logical_or": ("({x1} != 0) | ({x2} != 0)", np.logical_or),
@@ -98,13 +109,18 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
     "minimum": ("np.minimum({x1}, {x2})", np.minimum),
     "multiply": ("{x1} * {x2}", np.multiply),
     "nextafter": ("np.nextafter({x1}, {x2})", np.nextafter),
-    "not_equal": ("{x1} != {x2}", np.not_equal),
+    "not_equal": (_compared("!="), np.not_equal),
     "pow": (
-        {"": "lang.pow({x1}, {x2})", "i": "whole_power({x1}, {x2})", "u": "unsigned_power({x1}, {x2})"},
+        {
+            "": "lang.pow({x1}, {x2})",
+            "c": "complex_power({x1}, {x2})",
+            "i": "whole_power({x1}, {x2})",
+            "u": "unsigned_power({x1}, {x2})",
+        },
         np.power,
     ),
     "remainder": (
-        {"": "np.remainder({x1}, {x2})", "i": "floor_rest({x1}, {x2})", "u": "unsigned_rest({x1}, {x2})"},
+        {"": "float_rest({x1}, {x2})", "i": "floor_rest({x1}, {x2})", "u": "unsigned_rest({x1}, {x2})"},
         np.remainder,
     ),
     "subtract": ("{x1} - {x2}", np.subtract),

@@ -23,14 +23,13 @@ Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
 _TRUTH = np.dtype(bool)
 
 
-
 class Elementwise:
     """An operation on the elements of arrays of shapes that broadcast.
 
     Args:
         name: of the function that users call.
-        expression: over the operands' names in braces, see :func:`aiodev.kernels.loops.make_kernel`; or several, by the kind of
-            dtype that the first operand is computed in, and under ``""`` for all others.
+        expression: over the operands' names in braces, see :func:`aiodev.kernels.loops.make_kernel`; or several, by the kinds
+            of the dtypes that operands are computed in, or of the first one's, and under ``""`` for all others.
         operands: their names.
         resolve: from the operands' types (a dtype, or a Python number's class) to what each number among them becomes, and
             to the result's.
@@ -153,7 +152,8 @@ class Elementwise:
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Operand], inputs: Sequence[DType]
     ) -> aiodev.Kernel:
-        kind = inputs[0].kind if inputs[0].kind in self.expressions else ""
+        kinds = "".join([dtype.kind for dtype in inputs])
+        kind = next(kind for kind in (kinds, kinds[0], "") if kind in self.expressions)
         casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
         key = ndim, forms, kind, casts
         found = self._kernels.get(key)

@@ -53,6 +53,17 @@ def float_quotient(a: Any, b: Any) -> Any:
     return np.copysign(0.0, whole) if found == 0 else down
 
 
+def float_rest(a: Any, b: Any) -> Any:
+    """NumPy's remainder of floats: one of 0 has the sign of the divisor, too."""
+    rest = np.remainder(a, b)
+    return np.copysign(rest, b) if rest == 0 else rest
+
+
+def complex_power(a: Any, b: Any) -> Any:
+    """NumPy's power of complex numbers: 0 of 0 for an exponent of a positive real part."""
+    return a if a == 0 and b.real > 0 else lang.pow(a, b)
+
+
 def whole_power(a: Any, b: Any) -> Any:
     """NumPy's power of signed integers, which wraps around; of negative exponents what is left of the fraction."""
     base, exponent, result = np.int64(a), np.int64(b), np.int64(1)
@@ -110,7 +121,9 @@ def hypotenuse(a: Any, b: Any) -> Any:
 SCALARS = {
     function.__name__: function
     for function in (
+        complex_power,
         float_quotient,
+        float_rest,
         floor_quotient,
         floor_rest,
         hypotenuse,

@@ -126,6 +126,27 @@ def test_division_of_integers_is_numpys(name: str, dtype: str) -> None:
     check(getattr(kernels, name)(on_device(x1), on_device(x2)), getattr(np, name)(x1, x2))
 
 
+@pytest.mark.parametrize("name", elementwise._COMPARISONS)
+def test_signed_and_unsigned_integers_are_compared_as_they_are(name: str) -> None:
+    """What both would be promoted to, ``float64``, has one number for several of the large ones."""
+    signed = np.array([-(2**63), -1, 0, 5, 2**63 - 1])
+    unsigned = np.array([0, 5, 2**63 - 1, 2**63, 2**64 - 1], "u8")
+    function, expected = getattr(kernels, name), getattr(np, name)
+    check(function(on_device(signed[:, None]), on_device(unsigned)), expected(signed[:, None], unsigned))
+    check(function(on_device(unsigned[:, None]), on_device(signed)), expected(unsigned[:, None], signed))
+
+
+def test_zeros_have_the_signs_that_the_standard_gives_them() -> None:
+    """A remainder of 0 that of the divisor; and 0 to a complex power is 0 where the real part of that is positive."""
+    x1 = np.array([0.0, -0.0, 6.0, -6.0])
+    for divisor in (3.0, -3.0, np.inf, -np.inf):
+        found = kernels.remainder(on_device(x1), divisor).numpy_blocking()
+        np.testing.assert_array_equal(found, np.remainder(x1, divisor))
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(np.remainder(x1, divisor)))
+    zeros, powers = np.zeros(3, complex), np.array([1 + 2j, 2, 0])
+    check(kernels.pow(on_device(zeros), on_device(powers)), zeros**powers)
+
+
 @pytest.mark.parametrize("x1", ["?", "i1", "u4", "i8", "f4", "c8"])
 @pytest.mark.parametrize("x2", ["i2", "f8"])
 def test_types_are_promoted_as_numpy_does(x1: str, x2: str) -> None:
