@@ -84,6 +84,50 @@ def test_a_foreign_stream_waits_for_a_queue(backend: CUDABackend, foreign: int) 
     backend.deallocate(0, memory, 64)
 
 
+def test_a_foreign_stream_does_not_follow_the_next_owner_of_a_queue(
+    backend: CUDABackend, driver: standin.StandIn, foreign: int
+) -> None:
+    """What it waits for is done, though it looks only when the queue is used again, and counts from 0."""
+    calls = backend.executor.driver
+    word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
+    word[0] = 0
+    calls.call("cuStreamWaitValue64", foreign, ctypes.addressof(word), 1, 0, doing="holding a stream")
+    queue, _ = backend.create_queue(0, 0, False)
+    memory = backend.allocate(0, 64)
+    driver.latency(0.01)
+    value = backend.fill(queue, memory, 64, b"\0")
+    assert backend.foreign_wait(foreign, queue, value)
+    driver.latency(0)
+    assert backend.spin(queue, value, SECOND)
+    backend.destroy_queue(queue)
+    word[0] = 1
+    mine, _ = backend.create_queue(0, 0, False)
+    assert backend.spin(mine, backend.wait_foreign(mine, foreign), SECOND), "it waits for the next owner"
+    backend.destroy_queue(mine)
+    backend.deallocate(0, memory, 64)
+
+
+def test_copies_wait_for_their_own_queue_alone(backend: CUDABackend) -> None:
+    """One behind work that takes long holds up no other queue's copy of ordinary memory."""
+    calls, context = backend.executor.driver, backend.executor.devices[0].context
+    slow, quick = (backend.create_queue(0, 0, True)[0] for _ in range(2))
+    memory, nbytes = backend.allocate(0, 1 << 20), 1 << 19
+    source = ctypes.create_string_buffer(b"x" * nbytes, nbytes)
+    word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
+    word[0] = 0
+    with calls.bound(context):
+        stream = words_at(slow, QUEUE_BYTES // 8)[Q_STREAM // 8]
+        calls.call("cuStreamWaitValue64", stream, ctypes.addressof(word), 1, 0, doing="holding a stream")
+    backend.fill(slow, memory, nbytes, b"y")
+    behind = backend.copy(slow, memory, ctypes.addressof(source), nbytes)
+    assert backend.spin(quick, backend.copy(quick, memory + nbytes, ctypes.addressof(source), nbytes), SECOND)
+    word[0] = 1
+    assert backend.spin(slow, behind, SECOND)
+    for queue in (slow, quick):
+        backend.destroy_queue(queue)
+    backend.deallocate(0, memory, 1 << 20)
+
+
 def test_what_is_being_captured_is_not_waited_for(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
     """A stream that another library captures does nothing yet; to wait for it would draw our stream into its graph."""
     queue, counters = backend.create_queue(0, 0, False)

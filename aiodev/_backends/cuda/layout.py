@@ -26,7 +26,7 @@ Q_LAST_FALLIBLE: Final = _BASE + 120  #: last launch that can fail
 Q_HEAD: Final = _BASE + 128  #: oldest record that was not handed on, or 0
 Q_TAIL: Final = _BASE + 136
 Q_HELD: Final = _BASE + 144  #: why the oldest record is held: HELD_…
-Q_BUSY: Final = _BASE + 152  #: 1 while another thread carries out the operation Q_ISSUED + 1
+Q_BUSY: Final = _BASE + 152  #: whether another thread carries out the operation Q_ISSUED + 1: BUSY_…
 Q_DIRTY: Final = _BASE + 160  #: 1 while a status stands in the device's fault record
 Q_RECORD: Final = _BASE + 168  #: address of the fault record on the device
 Q_PARAMETERS: Final = _BASE + 176  #: address of the parameter buffer
@@ -53,6 +53,7 @@ STREAM_WINDOW: Final = (
 QUEUE_BYTES: Final = Q_LAUNCHES + 16 * WINDOW
 
 HELD_NOT, HELD_GATE, HELD_WAIT, HELD_DEVICE = 0, 1, 2, 3
+BUSY_NOT, BUSY, BUSY_COPYING = 0, 1, 2
 KIND_KERNEL, KIND_DEPENDENCY, KIND_GATE = cpu.KIND_KERNEL, cpu.KIND_DEPENDENCY, cpu.KIND_GATE
 KIND_DRIVER, KIND_LOST, KIND_NATIVE = 4, 5, 6
 
@@ -83,7 +84,9 @@ D_STAGE_EVENTS: Final = 320  #: STAGE_SLOTS words
 D_ANNOUNCE: Final = 352  #: address of the host function that wakes the watching thread
 D_STAMP: Final = 360  #: address of the host function that stores the time
 D_ATTENDANTS: Final = 368  #: address of the first of the threads that wait in the driver, or 0
-D_FUNCTIONS: Final = 384  #: the driver's functions, in order of ``DRIVER``
+D_FOLLOW_EVENT: Final = 376  #: CUevent for another library's stream to wait for a queue, under D_FOLLOW_LOCK
+D_FOLLOW_LOCK: Final = 384
+D_FUNCTIONS: Final = 448  #: the driver's functions, in order of ``DRIVER``
 DEVICE_BYTES: Final = 1024
 
 AWAKE, SLEEP_SHORT, SLEEP_DEEP = 0, 1, 2
@@ -99,6 +102,7 @@ T_BYTES: Final = 128
 ATTENDANTS: Final = 8
 STAGE_SLOTS: Final = 2
 STAGE_BYTES: Final = 4 << 20
+STAGE_TURN: Final = 256 << 20  #: after so much of a copy it is the next queue's turn
 
 #: The driver's functions that native code calls.
 DRIVER: Final = (

@@ -261,7 +261,7 @@ def issue(queue, operation, a, b, c, arguments, nbytes):
     elif operation == OP_LAUNCH:
         done = launch(queue, device, value, a, b, c, arguments, nbytes, suspect)
     elif operation == OP_COPY:
-        done = copy(queue, device, value, a, b, c)
+        done = copy(queue, device, value, a, b, c) or hold(queue, HELD_DEVICE)
     elif operation == OP_FILL:
         done = fill(queue, device, value, a, b, arguments, c)
     elif operation == OP_GATE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiodev._backends.cpu.layout import Q_COMPLETED
 from aiodev._backends.cpu.native.intrinsics import get, load, put
 from aiodev._backends.cuda.layout import (
+    BUSY,
     D_CONTEXT,
     D_INDEX,
     D_NEXT,
@@ -55,14 +56,17 @@ def home_of(device, address):
 
 @inner
 def copy(queue, device, value, dst, src, nbytes):
-    """Copy; ordinary host memory goes through page-locked memory: the driver's, or in a thread of its own."""
+    """Copy; ordinary host memory goes through page-locked memory: the driver's, or in a thread of its own. False: not yet."""
     if nbytes <= 0:
         return pass_on(queue, device, value)
     to, origin = kind_of(device, dst), kind_of(device, src)
-    # The driver takes a small source at once, without waiting for the stream. That is our turn only if nothing is ahead.
-    taken = origin == 0 and to > _HOST and nbytes <= _TAKEN_AT_ONCE and load(queue + Q_COMPLETED) == value - 1
-    if (to == 0 or origin == 0) and not taken:
-        put(queue + Q_BUSY, 1)
+    ordinary = to == 0 or origin == 0
+    if ordinary and load(queue + Q_COMPLETED) != value - 1:
+        return False  # what is ahead may take long: neither the driver nor the thread for such copies is to wait for it
+    # The driver takes a small source at once, without waiting for the stream.
+    taken = origin == 0 and to > _HOST and nbytes <= _TAKEN_AT_ONCE
+    if ordinary and not taken:
+        put(queue + Q_BUSY, BUSY)
         stage(queue, device, dst, src, nbytes, (1 if origin == 0 else 0) + (2 if to == 0 else 0))
         return True
     there, here = device, device

@@ -1,17 +1,33 @@
 """Copies from and to ordinary host memory, through page-locked slots, in a thread that may block in the driver.
 
 The driver would carry them out synchronously, and hold up whoever submits; but for up to 64 KiB from the host, which it
-copies into memory of its own at once, and which are left to it when the queue is idle. While a copy is under way here its
-queue is busy: what is submitted meanwhile waits on the host.
+copies into memory of its own at once, and which are left to it when the queue is idle. A copy comes here when nothing of its
+queue is ahead of it, so that the thread waits for copies only, and long ones take turns. While one is under way its queue is
+busy: what is submitted meanwhile waits on the host. Once the device is lost, an operation is not completed while its memory is
+touched here: ``BUSY_COPYING`` is stored before ``D_LOST`` is loaded, by whoever loses the device the other way round.
 """
 
 from __future__ import annotations
 
 from numba import types
 
-from aiodev._backends.cpu.native.intrinsics import copy_memory, fetch_add, get, load, put, sem_post, sem_wait, store
+from aiodev._backends.cpu.native.intrinsics import (
+    copy_memory,
+    fetch_add,
+    get,
+    load,
+    load_fence,
+    put,
+    sem_post,
+    sem_wait,
+    store,
+    store_fence,
+)
 from aiodev._backends.cpu.native.scheduling import lock, unlock
 from aiodev._backends.cuda.layout import (
+    BUSY,
+    BUSY_COPYING,
+    BUSY_NOT,
     D_CONTEXT,
     D_LEFT,
     D_LOST,
@@ -36,6 +52,7 @@ from aiodev._backends.cuda.layout import (
     Q_STREAM,
     STAGE_BYTES,
     STAGE_SLOTS,
+    STAGE_TURN,
 )
 from aiodev._backends.cuda.native.compile import exported, inner, int64
 from aiodev._backends.cuda.native.driver import allow_captures, call
@@ -49,11 +66,16 @@ def stage(queue, device, dst, src, nbytes, kind):
     put(queue + Q_STAGE_SRC, src)
     put(queue + Q_STAGE_BYTES, nbytes)
     put(queue + Q_STAGE_KIND, kind)
+    enlist(queue, device)
+
+
+@inner
+def enlist(queue, device):
+    """Have the staging thread see to a queue's copy, after the others'."""
     lock(device + D_STAGE_LOCK)
-    # At the end of the list, so that queues have their turn; it is short.
     put(queue + Q_STAGE_NEXT, 0)
     place = device + D_STAGE_HEAD
-    while get(place) != 0:
+    while get(place) != 0:  # it is short
         place = get(place) + Q_STAGE_NEXT
     put(place, queue)
     unlock(device + D_STAGE_LOCK)
@@ -61,17 +83,27 @@ def stage(queue, device, dst, src, nbytes, kind):
 
 
 @inner
-def copy_through(queue, device):
-    """Carry out a queue's staged copy, to the end; returns the driver's status."""
-    dst, src = get(queue + Q_STAGE_DST), get(queue + Q_STAGE_SRC)
-    nbytes, kind = get(queue + Q_STAGE_BYTES), get(queue + Q_STAGE_KIND)
+def touch(queue, device, dst, src, nbytes):
+    """Copy by the host, unless the device is lost and nobody keeps the memory any more; 0, or why not."""
+    store_fence(queue + Q_BUSY, BUSY_COPYING)
+    status = load_fence(device + D_LOST)
+    if status == 0:
+        copy_memory(dst, src, nbytes)
+    store_fence(queue + Q_BUSY, BUSY)
+    return status
+
+
+@inner
+def copy_through(queue, device, nbytes):
+    """Carry out so much of a queue's staged copy; returns the driver's status."""
+    dst, src, kind = get(queue + Q_STAGE_DST), get(queue + Q_STAGE_SRC), get(queue + Q_STAGE_KIND)
     stream, slots = get(queue + Q_STREAM), get(device + D_STAGE_BUFFERS)
     if kind == 3:
         status = call(get(device + F_RECORD), get(device + D_STAGE_EVENTS), stream)
         if status == 0:
             status = call(get(device + F_EVENT_WAIT), get(device + D_STAGE_EVENTS))
         if status == 0:
-            copy_memory(dst, src, nbytes)
+            status = touch(queue, device, dst, src, nbytes)
         return status
     pieces = (nbytes + STAGE_BYTES - 1) // STAGE_BYTES
     # A piece goes through its slot in two steps, and is finished STAGE_SLOTS pieces after it was begun.
@@ -80,17 +112,18 @@ def copy_through(queue, device):
         event = get(device + D_STAGE_EVENTS + 8 * (piece % STAGE_SLOTS))
         if piece >= STAGE_SLOTS:
             status = call(get(device + F_EVENT_WAIT), event)
+            begin = STAGE_BYTES * (piece - STAGE_SLOTS)
+            if status == 0 and kind == 2 and begin < nbytes:
+                status = touch(queue, device, dst + begin, slot, min(STAGE_BYTES, nbytes - begin))
             if status != 0:
                 return status
-            begin = STAGE_BYTES * (piece - STAGE_SLOTS)
-            if kind == 2 and begin < nbytes:
-                copy_memory(dst + begin, slot, min(STAGE_BYTES, nbytes - begin))
         begin = STAGE_BYTES * piece
         if begin < nbytes:
             part = min(STAGE_BYTES, nbytes - begin)
             if kind == 1:
-                copy_memory(slot, src + begin, part)
-                status = call(get(device + F_COPY), dst + begin, slot, part, stream)
+                status = touch(queue, device, slot, src + begin, part)
+                if status == 0:
+                    status = call(get(device + F_COPY), dst + begin, slot, part, stream)
             else:
                 status = call(get(device + F_COPY), slot, src + begin, part, stream)
             if status == 0:
@@ -116,7 +149,14 @@ def carry(device):
         unlock(device + D_STAGE_LOCK)
         if queue == 0:
             continue
-        status = copy_through(queue, device)
+        part = min(get(queue + Q_STAGE_BYTES), STAGE_TURN)
+        status = copy_through(queue, device, part)
+        if status == 0 and part < get(queue + Q_STAGE_BYTES):
+            put(queue + Q_STAGE_DST, get(queue + Q_STAGE_DST) + part)
+            put(queue + Q_STAGE_SRC, get(queue + Q_STAGE_SRC) + part)
+            put(queue + Q_STAGE_BYTES, get(queue + Q_STAGE_BYTES) - part)
+            enlist(queue, device)
+            continue
         if status != 0:  # what is ahead must be done all the same before this is
             call(get(device + F_RECORD), get(device + D_STAGE_EVENTS), get(queue + Q_STREAM))
             call(get(device + F_EVENT_WAIT), get(device + D_STAGE_EVENTS))
@@ -124,9 +164,9 @@ def carry(device):
         value = get(queue + Q_ISSUED) + 1
         if status != 0:
             driver_failed(queue, device, value, status)
-        store(queue + Q_ISSUED, value)
-        put(queue + Q_BUSY, 0)
-        if load(device + D_LOST) == 0:
+        put(queue + Q_BUSY, BUSY_NOT)
+        if load(device + D_LOST) == 0:  # else all that was submitted is dropped, or has been
+            store(queue + Q_ISSUED, value)
             complete(queue, value)
         unlock(queue + Q_LOCK)
         tell_followers(queue)

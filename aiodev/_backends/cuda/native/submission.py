@@ -24,6 +24,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     free,
     get,
     load,
+    load_fence,
     malloc,
     put,
     store,
@@ -32,9 +33,13 @@ from aiodev._backends.cpu.native.intrinsics import (
 from aiodev._backends.cpu.native.running import release_gate
 from aiodev._backends.cpu.native.scheduling import lock, unlock
 from aiodev._backends.cuda.layout import (
+    BUSY_COPYING,
+    D_FOLLOW_EVENT,
+    D_FOLLOW_LOCK,
     D_LOST,
     D_SLEEP,
-    F_WAIT,
+    F_RECORD,
+    F_WAIT_EVENT,
     OP_COPY,
     OP_EVENT,
     OP_FILL,
@@ -43,6 +48,7 @@ from aiodev._backends.cuda.layout import (
     OP_NATIVE,
     OP_STAMP,
     OP_WAIT,
+    Q_BUSY,
     Q_DEVICE,
     Q_HEAD,
     Q_HELD,
@@ -52,6 +58,7 @@ from aiodev._backends.cuda.layout import (
     Q_LOCK,
     Q_SHADOW,
     Q_SHADOW_FROM,
+    Q_STREAM,
     Q_TAIL,
     R_A,
     R_ARGUMENTS,
@@ -64,7 +71,7 @@ from aiodev._backends.cuda.layout import (
 )
 from aiodev._backends.cuda.native.compile import exported, inner, int64
 from aiodev._backends.cuda.native.driver import call, enter, leave
-from aiodev._backends.cuda.native.issuing import forgiven, is_settled, issue, place_of
+from aiodev._backends.cuda.native.issuing import forgiven, is_settled, issue
 from aiodev._backends.cuda.native.state import lose, tell_followers, wake
 
 #: Records that are handed on before the lock is let go for a moment, so that submitters are not held up.
@@ -94,7 +101,9 @@ def append(queue, operation, a, b, c, arguments, nbytes):
 
 @inner
 def drop_records(queue, device):
-    """Complete what was kept, and all else, as lost."""
+    """Complete what was kept, and all else, as lost; later, if the staging thread is just touching an operation's memory."""
+    if load_fence(queue + Q_BUSY) == BUSY_COPYING:
+        return
     record = get(queue + Q_HEAD)
     while record != 0:
         following = get(record + R_NEXT)
@@ -227,7 +236,10 @@ def wait_event(queue, event):
 
 @exported(types.boolean(int64, int64, int64))
 def foreign_wait(stream, queue, value):
-    """Have another library's stream wait for ``value``; False where that could keep the device from getting there."""
+    """Have another library's stream wait for ``value``; False where that could keep the device from getting there.
+
+    By an event, not by the counter: that stream may come to it when the queue is somebody else's, who counts from 0.
+    """
     device = get(queue + Q_DEVICE)
     reached = load(queue + Q_COMPLETED)
     if reached >= value:
@@ -235,7 +247,11 @@ def foreign_wait(stream, queue, value):
     if not is_settled(queue, value, reached):
         return False
     before = enter(device)
-    status = call(get(device + F_WAIT), stream, place_of(queue, value, reached), value, 0)
+    lock(device + D_FOLLOW_LOCK)
+    status = call(get(device + F_RECORD), get(device + D_FOLLOW_EVENT), get(queue + Q_STREAM))
+    if status == 0:
+        status = call(get(device + F_WAIT_EVENT), stream, get(device + D_FOLLOW_EVENT), 0)
+    unlock(device + D_FOLLOW_LOCK)
     leave(device, before)
     return status == 0
 
