@@ -150,7 +150,6 @@ class Service:
             self._finish(loading)
             return
         loading.spec = spec = replace(spec, key=key)
-        time.sleep(PAUSE)  # the loop's thread gets the GIL
         if backend.backend.load_cached(loading.entry, spec, directory):
             totals.kernels_loaded += 1
             loading.finish(None)

@@ -12,7 +12,7 @@ from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cuda import build, layout
 from aiodev._backends.cuda.driver import LIBRARY, Driver
-from aiodev._backends.cuda.image import cached_image, load_image
+from aiodev._backends.cuda.image import cached_image, load_image, made_by
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
@@ -106,6 +106,7 @@ class CUDABackend(Backend):
         build.ensure_cached()
         with quiet_import():
             from aiodev._backends.cuda.executor import CUDAExecutor
+        made_by()  # reads files for some milliseconds, which the first kernel should not have to wait for
         driver = Driver(self._library)
         devices = read_devices(driver)
         for device in devices:

@@ -15,7 +15,7 @@ from aiodev._backends.cpu.preload import quiet_import
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
 
-__all__ = ["Image", "cached_image", "load_image"]
+__all__ = ["Image", "cached_image", "load_image", "made_by"]
 
 #: Distributions whose versions decide what a kernel is compiled to.
 _COMPILERS = (
@@ -76,7 +76,7 @@ def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]
 
 
 @functools.cache
-def _made_by() -> str:
+def made_by() -> str:
     """What compiles here; part of the name of every file in the disk cache."""
     from importlib import metadata  # costly to import
 
@@ -93,7 +93,7 @@ def _made_by() -> str:
 def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Path | None:
     if not spec.key or not directory:
         return None
-    digest = hashlib.sha256(f"{spec.key}\n{_made_by()}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{spec.key}\n{made_by()}".encode()).hexdigest()
     readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in spec.name)[:64]
     major, minor = architecture
     return Path(directory, "cuda", f"sm_{major}{minor}", digest[:2], f"{readable}-{digest[2:34]}.bin")
