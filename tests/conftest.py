@@ -117,12 +117,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Where everything is tested, run the library's tests in the background, too, for the kernels that they leave in the cache.
 
     Compiling is most of what those tests take, and one kernel after the other keeps one core busy. What they come to there
-    does not count: they run again.
+    does not count: they run again, last of all, when most of their kernels are there.
     """
     library = sum(LIBRARY in item.path.parents for item in session.items)
     if AHEAD in os.environ or library < 300 or len(session.items) - library < 1000 or (os.cpu_count() or 1) < 2:
         return
     seed = f"--hypothesis-seed={session.config.option.hypothesis_seed}"
+    session.items.sort(key=lambda item: LIBRARY in item.path.parents)
     # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, str(LIBRARY)]
     environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
