@@ -2,14 +2,17 @@
 
 The library is found without loading it: among those that the process has loaded, in NVIDIA's wheels, and where toolkits are
 installed. It is loaded, and a handle made for each device, when the first product is asked for: the stream waits for that, the
-loop does not. A handle is shared by the device's streams: each product first sets the handle's stream, under a lock. cuBLAS
-then takes a workspace of its own for each stream, and one product's bits may depend on what runs beside it.
+loop does not. A product of each type is tried then, since the first takes long; one of a kind that is new to cuBLAS still
+loads code where it is submitted. A handle is shared by the device's streams: each product first sets the handle's stream and
+workspace, under a lock. The workspace is an array of the stream's, free again for what it is given next. So cuBLAS allocates
+nothing, and a product's bits do not depend on what runs beside it.
 
 cuBLAS has columns where NumPy has rows, so that ``a @ b`` is asked for as the transpose of ``b.T @ a.T``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -45,30 +48,62 @@ _IN_TOOLKITS = ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/
 _IN_SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
 
 #: Words of a device's cells: the lock, the handle, and addresses of functions.
-_LOCK, _HANDLE, _SET_STREAM, _PRODUCT = range(4)
+_LOCK, _HANDLE, _SET_STREAM, _SET_WORKSPACE, _PRODUCT, _CELLS = range(6)
+_FUNCTIONS = {
+    _SET_STREAM: "cublasSetStream_v2", _SET_WORKSPACE: "cublasSetWorkspace_v2", _PRODUCT: "cublasGemmStridedBatchedEx_64"
+}  # fmt: skip
+#: Bytes that cuBLAS's manual recommends, from compute capability 9.0 on and before.
+_WORKSPACE, _SMALL_WORKSPACE = 32 << 20, 4 << 20
 
 
 class _Device:
     """A device's handle, and the functions, which are there when ``loaded`` is done."""
 
     def __init__(self, device: aiodev.Device, library: str) -> None:
-        cells = np.zeros(4, np.int64)
-        self.cells = [cells[i : i + 1] for i in range(4)]
+        cells = np.zeros(_CELLS, np.int64)
+        self.cells = [cells[i : i + 1] for i in range(_CELLS)]
         self.failed = False
-        self.loaded = aiodev.Stream(device).call(self._load, library, cells)
+        modern = aiodev.get_device_capability(device) >= (9, 0)
+        self.workspace = _WORKSPACE if modern else _SMALL_WORKSPACE
+        self.loaded = aiodev.Stream(device).call(self._load, library, cells, device)
 
-    def _load(self, path: str, cells: np.ndarray[Any, Any]) -> None:
+    def _load(self, path: str, cells: np.ndarray[Any, Any], device: aiodev.Device) -> None:
         try:
             library = ctypes.CDLL(path)
             status = library.cublasCreate_v2(ctypes.c_void_p(cells[_HANDLE:].ctypes.data))
             if status != 0:
                 raise RuntimeError(f"{path}: cublasCreate returned {status}")
-            for place, name in ((_SET_STREAM, "cublasSetStream_v2"), (_PRODUCT, "cublasGemmStridedBatchedEx_64")):
+            for place, name in _FUNCTIONS.items():
                 cells[place] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+            with contextlib.suppress(MemoryError):  # that it is tried is for speed alone
+                self._try(library, int(cells[_HANDLE]), device)
         except BaseException as error:  # whatever it is, products have to do without
             self.failed = True
             warnings.warn(f"matrix products on CUDA will do without cuBLAS: {error}", RuntimeWarning, stacklevel=2)
             raise
+
+    def _try(self, library: ctypes.CDLL, handle: int, device: aiodev.Device) -> None:
+        """Multiply once in each type: the first product of a type takes cuBLAS some tens of milliseconds."""
+        stream = aiodev.Stream(device)
+        with stream:
+            x = aiodev.zeros((2, 64, 64), "c16", device)
+            workspace = aiodev.empty(self.workspace, "u1", device)
+        stream.synchronize_blocking()
+
+        def call(place: int, *words: int) -> None:
+            status = getattr(library, _FUNCTIONS[place])(ctypes.c_int64(handle), *map(ctypes.c_int64, words))
+            if status != 0:
+                raise RuntimeError(f"{_FUNCTIONS[place]} returned {status}")
+
+        call(_SET_STREAM, stream.__cuda_stream__()[1])
+        call(_SET_WORKSPACE, workspace.address, self.workspace)
+        for dtype, (kind, compute, _) in _TYPES.items():
+            one, zero = (table[dtype].ctypes.data for table in (_ONES, _ZEROS))
+            operand = (x[0].address, kind, 64, 0)
+            result = (x[1].address, kind, 64, 64 * 64, 1, compute, _DEFAULT_ALGORITHM)
+            call(_PRODUCT, _PLAIN, _PLAIN, 64, 64, 64, one, *operand, *operand, zero, *result)
+        stream.copy(x[0], x[1])  # behind them, so that both arrays live until they are done
+        workspace.record_stream(stream)
 
 
 _devices: dict[aiodev.Device, _Device] = {}
@@ -93,16 +128,24 @@ def multiply(stream: aiodev.Stream, a: aiodev.Array, b: aiodev.Array, out: aiode
     (m, n, k), left, right, (result, ldc, step) = plan
     kind, compute, _ = found
     one, zero = (table[out.dtype].ctypes.data for table in (_ONES, _ZEROS))
-    lock, handle, set_stream, product = device.cells
+    lock, handle, set_stream, set_workspace, product, *_ = device.cells
+    workspace = _workspace(stream, device.workspace)
     stream.call_native(
         (set_stream, handle, None),
+        (set_workspace, handle, workspace.address, device.workspace),
         (
             product, handle, left[1], right[1], m, n, k, one, left[0], kind, *left[2:], right[0], kind, *right[2:],
             zero, result, kind, ldc, step, out.shape[0], compute, _DEFAULT_ALGORITHM,
         ),
         lock=lock,
     )  # fmt: skip
+    workspace.record_stream(stream)  # passed as a number, so that the stream's next product may have it at once
     return True
+
+
+def _workspace(stream: aiodev.Stream, nbytes: int) -> aiodev.Array:
+    with stream:
+        return aiodev.empty(nbytes, "u1", stream.device)
 
 
 def _plan(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> tuple[Any, ...] | None:

@@ -16,6 +16,7 @@ from gpu_peers import DEVICE, bars, cuda_stream, host_callback, join, peer
 from harness import Bar, Case, Figure, Run
 
 import aiodev
+from aiodev import kernels
 
 __all__ = ["FIGURES"]
 
@@ -204,7 +205,7 @@ async def _lateness(work: Callable[[], Awaitable[object]], seconds: float) -> fl
 
 
 async def lag(run: Run) -> Figure:
-    """How late another task's timer is while this one waits, copies, and compiles."""
+    """How late another task's timer is while this one waits, copies, compiles, and has cuBLAS load code."""
     seconds = 0.05 if run.smoke else 1.0
     stream = aiodev.Stream(DEVICE)
     x = aiodev.ones(32, "f4", DEVICE)
@@ -220,12 +221,23 @@ async def lag(run: Run) -> Figure:
         exec(f"def made{serial}(i, x):\n    x[i] = x[i] * {serial} + {time.time()}\n", namespace)
         await aiodev.kernel(namespace[f"made{serial}"]).compile(x)
 
+    side = 64 if run.smoke else 2048
+    square = aiodev.ones((side, side), "f4", DEVICE)
+
+    async def multiplying() -> None:
+        nonlocal serial
+        serial += 1
+        size = 17 + 97 * serial % (side - 17)
+        kernels.matmul(square[:size, :size], square[:size])
+        await aiodev.current_stream(DEVICE).synchronize()
+
     works: dict[str, Callable[[], Awaitable[object]]] = {
         "idle": lambda: asyncio.sleep(0.01),
         "aiodev": lambda: spin[32, stream](10 if run.smoke else 2_000_000, x),
         "copies": lambda: large.copy_from(host),
         "reading": large.numpy,
         "compiling": compiling,
+        "products of other sizes": multiplying,
     }
     cases: dict[str, Case] = {}
     for name, work in works.items():

@@ -4,7 +4,7 @@
 
 #include <complex.h>
 
-typedef struct Blas { Handle h; void *stream; int in_use; } Blas;
+typedef struct Blas { Handle h; void *stream; int in_use, has_workspace; } Blas;
 typedef struct Product {
     int ta, tb, kind; int64_t m, n, k, lda, sa, ldb, sb, ldc, sc, count; const char *a, *b; char *c; double complex alpha, beta;
 } Product;
@@ -60,7 +60,15 @@ CUresult cublasSetStream_v2(void *handle, void *stream) {
     if (enter(__func__) || !is_alive(handle, BLAS) || !is_alive(stream, STREAM)) return BLAS_NOT_INITIALIZED;
     Blas *blas = handle;
     if (__atomic_exchange_n(&blas->in_use, 1, __ATOMIC_SEQ_CST)) return BLAS_EXECUTION_FAILED;
-    blas->stream = stream;
+    blas->stream = stream, blas->has_workspace = 0;
+    return BLAS_OK;
+}
+CUresult cublasSetWorkspace_v2(void *handle, void *workspace, size_t size) {
+    if (enter(__func__) || !is_alive(handle, BLAS)) return BLAS_NOT_INITIALIZED;
+    Blas *blas = handle;
+    Block *b = block_of((uint64_t)workspace, size);
+    if ((uint64_t)workspace % 256 || !b || b->device != blas->h.device) return BLAS_INVALID_VALUE;
+    blas->has_workspace = 1;
     return BLAS_OK;
 }
 CUresult cublasGemmStridedBatchedEx_64(
@@ -72,6 +80,7 @@ CUresult cublasGemmStridedBatchedEx_64(
     __atomic_store_n(&blas->in_use, 0, __ATOMIC_SEQ_CST);
     CUresult injected = enter(__func__);
     if (injected) return injected;
+    if (!blas->has_workspace) return BLAS_EXECUTION_FAILED;    /* it would allocate */
     if (!current || current->device != blas->h.device || ((Handle *)blas->stream)->device != blas->h.device)
         return BLAS_EXECUTION_FAILED;
     int wide = compute == 70, kind = a_kind;

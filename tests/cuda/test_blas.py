@@ -112,7 +112,7 @@ async def failing():
 asyncio.run(failing())
 """
     )
-    assert said == "call_native on cuda:0: function 1 of the calls returned 13\n"
+    assert said == "call_native on cuda:0: function 2 of the calls returned 13\n"
 
 
 def test_without_cublas(run: Callable[..., str]) -> None:
