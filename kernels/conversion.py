@@ -82,8 +82,15 @@ def clip(
     return _convert(x, x.dtype, out)
 
 
-def astype(x: aiodev.Array, dtype: Any, /, *, copy: bool = True) -> aiodev.Array:
+def astype(
+    x: aiodev.Array, dtype: Any, /, *, copy: bool = True, device: aiodev.DeviceLike | None = None
+) -> aiodev.Array:
     """The elements converted to another dtype; ``copy=False`` gives ``x`` itself where it has that dtype already.
+
+    Floats are cut to integers; of what is not 0, NaN and complex numbers too, ``True`` is made.
+
+    Args:
+        device: where to; elements are converted there.
 
     Raises:
         TypeError: complex numbers cannot become real ones; or ``x`` is no array, or no device has the dtype.
@@ -96,17 +103,18 @@ def astype(x: aiodev.Array, dtype: Any, /, *, copy: bool = True) -> aiodev.Array
     """
     array_of("astype", x)
     wanted = np.dtype(dtype)
+    there = x if device is None else x.to(device)
     if wanted == x.dtype:
-        if not copy:
-            return x
+        if there is not x or not copy:
+            return there
         copied = aiodev.empty_like(x)
         copied.copy_from(x)
         return copied
-    return _convert(x, wanted, None)
+    return _convert(there, wanted, None)
 
 
 def _convert(x: aiodev.Array, dtype: DType, out: aiodev.Array | None) -> aiodev.Array:
-    if x.dtype.kind == "c" and dtype.kind != "c":
+    if x.dtype.kind == "c" and dtype.kind not in "bc":
         raise TypeError(f"astype: {x.dtype} cannot become {dtype}; complex numbers have no order and two parts")
     found = _conversions.get(dtype)
     if found is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import checked_out, has_no_gaps
+from aiodev.kernels.operands import broadcast, checked_out, has_no_gaps
 from aiodev.kernels.reduction_elements import add
 from aiodev.kernels.teams import (
     TEAM_BITS,
@@ -161,7 +161,7 @@ def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjuga
         return found
     if x1.shape[-1] != x2.shape[-1]:
         raise ValueError(f"{name}: shapes {x1.shape} and {x2.shape} do not fit: {x1.shape[-1]} is not {x2.shape[-1]}")
-    shape = np.broadcast_shapes(x1.shape[:-1], x2.shape[:-1])
+    shape = broadcast(name, x1.shape[:-1], x2.shape[:-1])
     dtype = np.result_type(x1.dtype, x2.dtype)
     result = checked_out(name, out, shape, dtype, x1.device)
     if not result.size:

@@ -143,11 +143,15 @@ class Binary(Protocol):
     def __call__(self, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array: ...
 
 
-def _types_of(ufunc: Any, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+def _types_of(name: str, ufunc: Any, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
     """What a NumPy function takes and gives for these types."""
     if ufunc in (np.real, np.imag):
         return kinds, np.empty(0, kinds[0]).real.dtype
-    *inputs, result = ufunc.resolve_dtypes((*kinds, None))
+    try:
+        *inputs, result = ufunc.resolve_dtypes((*kinds, None))
+    except TypeError as error:
+        shown = " and ".join(kind.name if isinstance(kind, np.dtype) else kind.__name__ for kind in kinds)
+        raise TypeError(f"{name}: not defined for {shown}; aiodev.kernels.astype converts") from error
     if ufunc is np.nextafter and result == np.float16:
         raise TypeError("nextafter: float16 is computed with in single precision, which has other neighbours")
     return inputs, result
@@ -155,7 +159,7 @@ def _types_of(ufunc: Any, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]
 
 def _unary(name: str) -> Unary:
     expression, ufunc = _UNARY[name]
-    operation = Elementwise(name, expression, ("x",), lambda kinds: _types_of(ufunc, kinds))
+    operation = Elementwise(name, expression, ("x",), lambda kinds: _types_of(name, ufunc, kinds))
     copied = Elementwise(name, "{x}", ("x",), lambda kinds: (kinds, kinds[0]))
     kept, repeat = _KEPT.get(name), operation.repeat
 
@@ -173,7 +177,7 @@ def _unary(name: str) -> Unary:
 
 def _binary(name: str) -> Binary:
     expression, ufunc = _BINARY[name]
-    operation = Elementwise(name, expression, ("x1", "x2"), lambda kinds: _types_of(ufunc, kinds))
+    operation = Elementwise(name, expression, ("x1", "x2"), lambda kinds: _types_of(name, ufunc, kinds))
     repeat, compares = operation.repeat, name in _COMPARISONS
 
     def function(x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:

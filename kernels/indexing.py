@@ -10,7 +10,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels import indexing_bodies as bodies
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps, packed, repeated
+from aiodev.kernels.operands import arrays_of, broadcast, checked_axis, checked_out, has_no_gaps, packed, repeated
 
 __all__ = ["put", "scatter_add", "take", "take_along_axis"]
 
@@ -118,7 +118,7 @@ def take_along_axis(
     x, indices, at = _prepare("take_along_axis", x, indices, axis)
     if x.ndim != indices.ndim:
         raise ValueError(f"take_along_axis: x has {x.ndim} dimensions, indices {indices.ndim}; expected as many")
-    others = np.broadcast_shapes(*((*a.shape[:at], 1, *a.shape[at + 1 :]) for a in (x, indices)))
+    others = broadcast("take_along_axis", *((*a.shape[:at], 1, *a.shape[at + 1 :]) for a in (x, indices)))
     shape = (*others[:at], indices.shape[at], *others[at + 1 :])
     result = checked_out("take_along_axis", out, shape, x.dtype, x.device)
     if not result.size:

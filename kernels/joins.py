@@ -83,6 +83,7 @@ def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array
     found = _several("stack", arrays)
     if any(x.shape != found[0].shape for x in found):
         raise ValueError(f"stack: expected one shape, got {', '.join(str(x.shape) for x in found)}")
+    checked_axis("stack", axis, found[0].ndim + 1)
     views = [expand_dims(x, axis=axis) for x in found]
     shape = list(views[0].shape)
     shape[axis] = len(views)
@@ -148,6 +149,13 @@ def _halves(length: int, shift: int) -> list[tuple[slice, slice]]:
 def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiodev.Array:
     """Each element ``repeats`` times along ``axis``, or of the flattened array if that is None.
 
+    A result's shape is known when it is made, so there are no repeats that an array on the device says; :func:`take` gives
+    such a result, of indices that are repeated on the host.
+
+    Raises:
+        TypeError: ``repeats`` is no integer.
+        ValueError: it is negative, or there is no such axis.
+
     Example:
         >>> import aiodev, aiodev.kernels
         >>> x = aiodev.arange(3, device="cpu")
@@ -159,6 +167,10 @@ def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiod
     if known is not None:
         return known
     array_of("repeat", x)
+    if not hasattr(repeats, "__index__"):
+        raise TypeError(f"repeat: repeats {repeats!r}: expected one integer for all elements")
+    if repeats < 0:
+        raise ValueError(f"repeat: repeats {repeats}: expected 0 or more")
     seen = x.reshape(x.size) if axis is None else x
     at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
     lengths = (*seen.shape[: at + 1], repeats, *seen.shape[at + 1 :])

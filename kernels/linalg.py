@@ -157,6 +157,6 @@ def _matrix_norm(
 
 def _mode(ord: Any) -> int:
     known = {1: norms.SUM, 2: norms.SQUARES, 0: norms.COUNT, math.inf: norms.MAXIMUM, -math.inf: norms.MINIMUM}
-    if isinstance(ord, bool) or not isinstance(ord, int | float):
+    if isinstance(ord, bool) or not isinstance(ord, int | float | np.integer | np.floating):
         raise ValueError(f"vector_norm: ord={ord!r}: expected a number")
-    return known.get(ord, norms.POWER)
+    return known.get(float(ord), norms.POWER)

@@ -13,6 +13,7 @@ import aiodev
 __all__ = [
     "array_of",
     "arrays_of",
+    "broadcast",
     "checked_axis",
     "checked_out",
     "has_no_gaps",
@@ -54,6 +55,21 @@ def arrays_of(function: str, **values: Any) -> tuple[aiodev.Array, ...]:
         if value.device != device:
             raise aiodev.LaunchError(function, name, f"an array on {device}", str(value.device))
     return tuple(values.values())
+
+
+def broadcast(function: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that these broadcast to.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        shown = " and ".join(map(str, shapes))
+        raise ValueError(
+            f"{function}: the shapes {shown} do not broadcast; counted from the last, lengths must be equal, or one of them 1"
+        ) from None
 
 
 def shared(host: HostArray, device: aiodev.Device) -> aiodev.Array | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.loops import Form, make_kernel, plan_loop
+from aiodev.kernels.operands import broadcast
 
 __all__ = ["DType", "Elementwise", "Operand"]
 
@@ -99,7 +100,7 @@ class Elementwise:
         inputs, dtype = self._types(kinds, values)
         shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
         alike = shapes.count(shapes[0]) == len(shapes)
-        shape: tuple[int, ...] = shapes[0] if alike else np.broadcast_shapes(*shapes)
+        shape: tuple[int, ...] = shapes[0] if alike else broadcast(self.name, *shapes)
         made = out is None
         if out is None:
             out = aiodev.empty(shape, dtype, next(value.device for value in values if isinstance(value, aiodev.Array)))

@@ -15,7 +15,7 @@ import aiodev
 from aiodev.kernels import blas, cublas, product_vectors
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.dots import dot, repeat_dot
-from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, move_last, whole_numbers
+from aiodev.kernels.operands import arrays_of, broadcast, checked_axis, checked_out, move_last, whole_numbers
 from aiodev.kernels.product_bodies import (
     multiply_elements,
     multiply_once,
@@ -198,7 +198,7 @@ def _multiply(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> a
     b = x2 if x2.ndim > 1 else x2[:, None]
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"matmul: shapes {x1.shape} and {x2.shape} do not fit: {a.shape[-1]} is not {b.shape[-2]}")
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = broadcast("matmul: stacks", a.shape[:-2], b.shape[:-2])
     rows, columns = a.shape[-2:-1] if x1.ndim > 1 else (), b.shape[-1:] if x2.ndim > 1 else ()
     dtype = np.result_type(x1.dtype, x2.dtype)
     result = checked_out("matmul", out, (*batch, *rows, *columns), dtype, x1.device)

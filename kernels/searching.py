@@ -185,6 +185,7 @@ def searchsorted(
     if common == np.float16:
         common = np.dtype(np.float32)
     if sorter is not None:
+        arrays_of("searchsorted", x1=x1, sorter=sorter)
         if sorter.shape != x1.shape:
             raise ValueError(f"searchsorted: sorter has the shape {sorter.shape}, x1 {x1.shape}")
         x1 = take(x1, sorter)

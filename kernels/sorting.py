@@ -25,7 +25,7 @@ from aiodev.kernels.sorting_short import LEAST, longest
 from aiodev.kernels.teams import has_teams
 from aiodev.kernels.warming import register_sample
 
-__all__ = ["argsort", "sort"]
+__all__ = ["argsort", "check_order", "sort"]
 
 DType = np.dtype[Any]
 #: Bytes of the longest row that one worker sorts by radix sort, however few there are; and from how many rows on each is.
@@ -87,7 +87,7 @@ def sort(
         return found
     (x,) = arrays_of("sort", x=x)
     at = checked_axis("sort", axis, x.ndim)
-    _check_order("sort", x.dtype)
+    check_order("sort", x.dtype)
     if out is not None:
         checked_out("sort", out, x.shape, x.dtype, x.device)
     if x.dtype == np.float16:
@@ -125,7 +125,7 @@ def argsort(
         return found
     (x,) = arrays_of("argsort", x=x)
     at = checked_axis("argsort", axis, x.ndim)
-    _check_order("argsort", x.dtype)
+    check_order("argsort", x.dtype)
     if out is not None:
         checked_out("argsort", out, x.shape, np.dtype(np.int64), x.device)
     result = _sort_places(key, astype(x, np.float32) if x.dtype == np.float16 else x, at, descending, out)
@@ -135,7 +135,12 @@ def argsort(
     return out
 
 
-def _check_order(function: str, dtype: DType) -> None:
+def check_order(function: str, dtype: DType) -> None:
+    """See that numbers of this type have an order.
+
+    Raises:
+        TypeError: they have not.
+    """
     if dtype.kind == "c":
         raise TypeError(f"{function}: complex numbers have no order; sort their abs, or real and imag")
 

@@ -17,7 +17,7 @@ from aiodev.kernels import searching_bodies as bodies
 from aiodev.kernels.indexing import take
 from aiodev.kernels.operands import arrays_of
 from aiodev.kernels.searching import Selection, flat
-from aiodev.kernels.sorting import argsort, sort
+from aiodev.kernels.sorting import argsort, check_order, sort
 from aiodev.kernels.sorting_short import LEAST
 from aiodev.kernels.warming import register_sample
 
@@ -91,6 +91,7 @@ def unique_values(x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
         array([1, 2, 3])
     """
     (x,) = arrays_of("unique_values", x=x)
+    check_order("unique_values", x.dtype)
     ordered = sort(flat(x))
     selection = Selection(_firsts(ordered))
     room = selection.values(ordered)
@@ -113,6 +114,7 @@ def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
         (array([1, 3]), array([1, 2]))
     """
     (x,) = arrays_of("unique_counts", x=x)
+    check_order("unique_counts", x.dtype)
     ordered = sort(flat(x))
     selection = Selection(_firsts(ordered))
     room, starts, n = selection.values(ordered), selection.places(), x.size
@@ -164,6 +166,7 @@ def unique_all(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueAll]:
 
 def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll]:
     (x,) = arrays_of(function, x=x)
+    check_order(function, x.dtype)
     elements = flat(x)
     order = argsort(elements)
     ordered = take(elements, order)

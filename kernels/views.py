@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 import aiodev
-from aiodev.kernels.operands import arrays_of, checked_axis, whole_numbers
+from aiodev.kernels.operands import arrays_of, broadcast, checked_axis, whole_numbers
 
 __all__ = ["broadcast_arrays", "broadcast_to", "expand_dims", "flip", "moveaxis", "permute_dims", "reshape", "squeeze"]
 
@@ -38,12 +36,19 @@ def broadcast_arrays(*arrays: aiodev.Array) -> list[aiodev.Array]:
         >>> [a.shape for a in aiodev.kernels.broadcast_arrays(x, x.reshape(3, 1))]
         [(3, 3), (3, 3)]
     """
-    shape = np.broadcast_shapes(*(x.shape for x in arrays))
-    return [broadcast_to(x, shape) for x in arrays]
+    found = arrays_of("broadcast_arrays", **{f"arrays[{number}]": x for number, x in enumerate(arrays)})
+    shape = broadcast("broadcast_arrays", *(x.shape for x in found))
+    return [broadcast_to(x, shape) for x in found]
 
 
-def reshape(x: aiodev.Array, /, shape: int | Sequence[int]) -> aiodev.Array:
+def reshape(x: aiodev.Array, /, shape: int | Sequence[int], *, copy: bool | None = None) -> aiodev.Array:
     """The same elements in C order in another shape; one length may be -1. A view, or a copy where no view is that.
+
+    Args:
+        copy: True for a copy in any case, False for a view or an error.
+
+    Raises:
+        ValueError: the shape has another number of elements; or ``copy=False``, and no view has it.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -54,11 +59,22 @@ def reshape(x: aiodev.Array, /, shape: int | Sequence[int]) -> aiodev.Array:
                [4, 5]])
     """
     (x,) = arrays_of("reshape", x=x)
-    return x.reshape(shape)
+    view = x.reshape(shape)
+    is_copy = view.address != x.address and view.size > 0
+    if copy is False and is_copy:
+        raise ValueError(f"reshape: copy=False, but no view of the shape {x.shape} with strides {x.strides} is {view.shape}")
+    if not copy or is_copy:
+        return view
+    copied = aiodev.empty_like(view)
+    copied.copy_from(view)
+    return copied
 
 
 def permute_dims(x: aiodev.Array, /, axes: Sequence[int]) -> aiodev.Array:
     """The dimensions in another order; a view.
+
+    Raises:
+        ValueError: the axes are not all that there are, each once.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -67,7 +83,10 @@ def permute_dims(x: aiodev.Array, /, axes: Sequence[int]) -> aiodev.Array:
         (3, 2)
     """
     (x,) = arrays_of("permute_dims", x=x)
-    return x.transpose(*checked_axes("permute_dims", axes, x.ndim)) if x.ndim else x
+    order = checked_axes("permute_dims", axes, x.ndim)
+    if len(order) != x.ndim:
+        raise ValueError(f"permute_dims: axes {axes}: expected each of {x.ndim} once")
+    return x.transpose(*order) if order else x
 
 
 def moveaxis(x: aiodev.Array, source: Axes, destination: Axes, /) -> aiodev.Array:

@@ -10,7 +10,7 @@ from aiodev._array.layout import parse_shape
 __all__ = ["broadcast_to"]
 
 
-def broadcast_to(x: Array, shape: Any, /) -> Array:
+def broadcast_to(x: Array, /, shape: Any) -> Array:
     """A read-only view in which dimensions of length 1, and new ones before the first, are repeated to ``shape``.
 
     Raises:

@@ -221,6 +221,30 @@ def test_where_clip_and_astype() -> None:
     assert kernels.astype(array, "f4") is not array
     with pytest.raises(TypeError, match="complex"):
         kernels.astype(kernels.astype(array, "c8"), "f4")
+    odd = np.array([0, 1j, complex(0, np.nan), -0.0])
+    check(kernels.astype(on_device(odd), bool), odd.astype(bool))
+
+
+def test_astype_moves_where_it_is_told() -> None:
+    """``device`` is the array API's; an array that is there already is copied as without it."""
+    array = on_device(np.array([0.5, 2.5]))
+    for device in ("cpu", aiodev.Device("cpu"), None):
+        check(kernels.astype(array, "i8", device=device), [0, 2])
+        assert kernels.astype(array, "f8", copy=False, device=device) is array
+        assert kernels.astype(array, "f8", device=device) is not array
+    with pytest.raises(aiodev.BackendNotFoundError):
+        kernels.astype(array, "i8", device="elsewhere")
+
+
+def test_what_does_not_fit_is_said_with_the_functions_name() -> None:
+    """Shapes and dtypes, as they are."""
+    x = on_device(np.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"add: the shapes \(2, 3\) and \(3, 2\) do not broadcast"):
+        kernels.add(x, x.T)
+    with pytest.raises(TypeError, match="bitwise_and: not defined for float64 and int; .*astype"):
+        kernels.bitwise_and(x, 1)
+    with pytest.raises(TypeError, match="negative: not defined for bool"):
+        kernels.negative(kernels.greater(x, 0))
 
 
 @pytest.mark.parametrize(

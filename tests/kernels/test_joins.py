@@ -155,6 +155,37 @@ def test_wrong_arguments_name_themselves() -> None:
         kernels.roll(x, (1, 2), axis=0)
     with pytest.raises(ValueError, match="axis 3"):
         kernels.flip(x, axis=3)
+    with pytest.raises(ValueError, match="stack: axis 3"):
+        kernels.stack([x, x], axis=3)
+    with pytest.raises(ValueError, match=r"broadcast_arrays: the shapes \(2, 3\) and \(3, 2\)"):
+        kernels.broadcast_arrays(x, x.T)
+    with pytest.raises(TypeError, match=r"broadcast_arrays: argument arrays\[1\]"):
+        kernels.broadcast_arrays(x, np.ones(3))  # type: ignore[arg-type]
+    for repeats, error in ((-1, ValueError), (1.5, TypeError), (x, TypeError), ([1, 2, 3], TypeError)):
+        with pytest.raises(error, match="repeat: repeats"):
+            kernels.repeat(x, repeats, axis=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("shape", "axes"), [((), (0,)), ((2, 3), ()), ((2, 3), (1,)), ((2, 3), (0, 1, 1))])
+def test_dimensions_are_permuted_by_all_axes_or_not_at_all(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """None of them says nothing of the order, and is no reversal."""
+    with pytest.raises(ValueError, match="permute_dims: ax"):
+        kernels.permute_dims(aiodev.zeros(shape, device="cpu"), axes)
+
+
+def test_reshape_copies_as_it_is_told() -> None:
+    """``copy`` is the array API's: True always, False never, which may be an error."""
+    x = on_device(np.arange(6).reshape(2, 3))
+    assert kernels.reshape(x, (6,), copy=False).address == x.address
+    assert kernels.reshape(x.T, (2, 3), copy=None).address != x.address
+    with pytest.raises(ValueError, match=r"reshape: copy=False, but no view of the shape \(3, 2\)"):
+        kernels.reshape(x.T, (6,), copy=False)
+    for view in (x, x.T):
+        copied = kernels.reshape(view, (6,), copy=True)
+        assert copied.address != x.address
+        same(copied, view.numpy_blocking().reshape(6))
+    assert kernels.reshape(x[:0].T, (0, 3), copy=False).shape == (0, 3)
+    assert kernels.broadcast_to(x, shape=(4, 2, 3)).shape == (4, 2, 3)
 
 
 def test_numpys_integers_are_integers() -> None:

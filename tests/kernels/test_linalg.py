@@ -279,6 +279,7 @@ def test_norms_of_what_is_not_ordinary() -> None:
         linalg.vector_norm(on_device(np.zeros(0)), ord=math.inf)
     with pytest.raises(ValueError, match="nuc"):
         linalg.norm(on_device(np.ones((2, 2))), "nuc")
+    assert linalg.vector_norm(on_device(np.ones(4)), ord=np.int64(1)).numpy_blocking() == 4
 
 
 def test_wrong_arguments_name_themselves() -> None:
@@ -296,6 +297,10 @@ def test_wrong_arguments_name_themselves() -> None:
         kernels.matmul(x, x.T, out=on_device(np.ones((3, 3), "f4")))
     with pytest.raises(ValueError, match="axis 2"):
         kernels.vecdot(x, x, axis=2)
+    with pytest.raises(ValueError, match=r"matmul: stacks: the shapes \(2,\) and \(3,\) do not broadcast"):
+        kernels.matmul(on_device(np.ones((2, 4, 4))), on_device(np.ones((3, 4, 4))))
+    with pytest.raises(ValueError, match="vecdot: the shapes"):
+        kernels.vecdot(on_device(np.ones((2, 4))), x)
     with pytest.raises(ValueError, match="2 dimensions"):
         kernels.matrix_transpose(on_device(np.ones(3)))
 

@@ -128,6 +128,11 @@ def test_search_errors() -> None:
         kernels.searchsorted(aiodev.ones((2, 2), device="cpu"), x)
     with pytest.raises(TypeError, match="complex"):
         kernels.searchsorted(aiodev.ones(3, dtype="c8", device="cpu"), x)
+    with pytest.raises(TypeError, match="searchsorted: argument sorter"):
+        kernels.searchsorted(x, x, sorter=[0, 1, 2])  # type: ignore[arg-type]
+    for name in ("unique_values", "unique_counts", "unique_inverse", "unique_all"):
+        with pytest.raises(TypeError, match=f"{name}: complex"):
+            getattr(kernels, name)(aiodev.ones(3, dtype="c8", device="cpu"))
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 200_000])
