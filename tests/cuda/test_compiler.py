@@ -50,7 +50,7 @@ def test_a_body_becomes_a_cubin(code: str, layout: str) -> None:
     assert made.exceptions == {}
 
 
-def ptx_of(function: Callable[..., None], *arguments: str) -> str:
+def ptx_of(function: Callable[..., None], *arguments: str, **options: Any) -> str:
     """What the optimiser makes of a body."""
     made: list[bytes] = []
     with (
@@ -58,7 +58,7 @@ def ptx_of(function: Callable[..., None], *arguments: str) -> str:
         mock.patch.object(nvvm, "compile_ir") as compile_ir,
     ):
         compile_ir.side_effect = lambda *given, **options: made.append(real(*given, **options)) or made[-1]
-        compiler.compile_image(KernelSpec(function.__name__, function, 1, arguments), SM_90)
+        compiler.compile_image(KernelSpec(function.__name__, function, 1, arguments, tuple(options.items())), SM_90)
     return made[0].decode()
 
 
@@ -238,6 +238,32 @@ def test_a_body_that_does_not_compile_says_why() -> None:
     with pytest.raises(CompileError, match="no_such_attribute") as caught:
         compiled(unknown, "A1f4C")
     assert caught.value.location == f"{__file__}:{unknown.__code__.co_firstlineno + 1}"
+
+
+def test_a_block_of_a_given_size_has_registers_for_its_threads() -> None:
+    """The assembler is told how many there are; where none is given the backend chooses what fits."""
+    assert ".maxntid 512" in ptx_of(axpy, "f4", "A1f4C", "A1f4C", "A1f4C", block=512)
+    assert ".maxntid" not in ptx_of(axpy, "f4", "A1f4C", "A1f4C", "A1f4C")
+
+
+def _shared(x: Any, k: int) -> Any:
+    part = lang.team_array(64, np.float64)
+    part[lang.team_rank()] = x[k]
+    lang.team_barrier()
+    return part[k]
+
+
+def _by_way_of(x: Any, k: int) -> Any:
+    return _shared(x, k) + 1.0
+
+
+def test_an_array_of_a_team_is_one_by_whatever_way_it_is_reached() -> None:
+    """A function that is called directly, and by another, has its array once."""
+
+    def both(i: int, x: Any, out: Any) -> None:
+        out[i] = _shared(x, i) + _by_way_of(x, i)
+
+    assert ptx_of(both, "A1f8C", "A1f8C", block=64, team=True).count(".b8 _cudapy_smem") == 1
 
 
 def test_numpy_without_what_numba_cuda_names() -> None:

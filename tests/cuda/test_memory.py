@@ -10,6 +10,7 @@ import standin
 
 from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.driver import DriverError
+from aiodev._backends.cuda.memory import DeviceMemory
 
 SECOND = 1_000_000_000
 GRANULE = 2 << 20
@@ -29,6 +30,22 @@ def start(backend: CUDABackend) -> Iterator[int]:
 def test_the_granularity_follows_the_device(backend: CUDABackend) -> None:
     """The driver's own on a small device."""
     assert backend.granularity(0) == GRANULE
+
+
+def test_large_granules(backend: CUDABackend) -> None:
+    """Of 32 MiB on a device of 139 GiB, at multiples of that whatever the driver's addresses are."""
+    device = backend.executor.devices[0]
+    memory = DeviceMemory(device.driver, 0, 0, device.context, 139 << 30)
+    assert memory.granularity == 32 << 20
+    free = memory.info()[0]
+    ranges = [memory.reserve(4 * memory.granularity) for _ in range(3)]
+    for address in ranges:
+        assert address % memory.granularity == 0
+        memory.map(address + memory.granularity, 2 * memory.granularity)
+        assert memory.info()[0] == free - 2 * memory.granularity
+        memory.unmap(address + memory.granularity, 2 * memory.granularity)
+        memory.release(address, 4 * memory.granularity)
+    assert memory.info()[0] == free
 
 
 def test_memory_is_counted_where_it_is_mapped(backend: CUDABackend, start: int) -> None:

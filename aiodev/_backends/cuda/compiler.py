@@ -154,6 +154,7 @@ def _add_kernel(result: Any, spec: KernelSpec, words: list[bool]) -> str:
         _record_fault(builder, record, builder.zext(status, word), value)
     builder.ret_void()
     nvvm.set_cuda_kernel(kernel)
+    nvvm.set_launch_bounds(kernel, dict(spec.options).get("block"))  # else a large block may need too many registers
     library._entry_name = symbol
     library._llvm_strs = None  # the module was made into text when the entry was compiled
     return symbol

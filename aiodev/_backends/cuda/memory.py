@@ -48,6 +48,7 @@ class DeviceMemory:
         self.driver, self.index, self.context, self.total = driver, index, context, total
         doing = f"asking how cuda:{index} maps memory"
         self.granularity = 0  #: bytes that ranges are mapped in; 0 where the device cannot
+        self._reserved: dict[int, tuple[int, int]] = {}  # what the driver reserved, by the first address of a range
         if driver.number("cuDeviceGetAttribute", _VIRTUAL_MEMORY, ordinal, doing=doing):
             remote = driver.number("cuDeviceGetAttribute", _REMOTE_ACCESS, ordinal, doing=doing)
             # CUmemAllocationProp: type, shareable handles, location, a word for Windows, compression, RDMA, usage, padding.
@@ -55,7 +56,7 @@ class DeviceMemory:
             self._access = struct.pack("<iii", _ON_DEVICE, ordinal, _READ_WRITE)  # CUmemAccessDesc
             with driver.bound(context):
                 least = driver.number("cuMemGetAllocationGranularity", self._kind, _MINIMUM, doing=doing)
-            self.granularity = least
+            self.granularity = self._least = least
             while 2 * self.granularity * _LEAST_GRANULES <= total:
                 self.granularity *= 2
 
@@ -93,9 +94,16 @@ class DeviceMemory:
     # Ranges
 
     def reserve(self, nbytes: int) -> int:
-        """First of ``nbytes`` addresses that are nobody else's; they cannot be touched."""
+        """First of ``nbytes`` addresses that are nobody else's; they cannot be touched.
+
+        It is a multiple of our granularity, for which the driver is not asked: its alignment is that of its own granule.
+        """
+        size = nbytes + self.granularity - self._least
         with self._doing(f"reserving {nbytes:,} bytes of addresses") as doing:
-            return self.driver.number("cuMemAddressReserve", nbytes, self.granularity, 0, 0, doing=doing)
+            found = self.driver.number("cuMemAddressReserve", size, 0, 0, 0, doing=doing)
+        address = -(-found // self.granularity) * self.granularity
+        self._reserved[address] = found, size
+        return address
 
     def map(self, address: int, nbytes: int) -> None:
         """Put memory behind a part of a range, one handle a granule; if one cannot be had, none is."""
@@ -130,7 +138,8 @@ class DeviceMemory:
     def release(self, address: int, nbytes: int) -> None:
         """Give a range back."""
         with suppress(DeviceLostError), self._doing(f"giving {nbytes:,} bytes of addresses back") as doing:
-            self.driver.call("cuMemAddressFree", address, nbytes, doing=doing)
+            self.driver.call("cuMemAddressFree", *self._reserved[address], doing=doing)
+            del self._reserved[address]
 
     @contextmanager
     def _doing(self, what: str) -> Iterator[str]:
