@@ -14,7 +14,7 @@ import standin
 from hypothesis import given, settings, strategies as st
 
 import aiodev
-from aiodev._backends.cuda import CUDABackend
+from aiodev._backends.cuda import CUDABackend, backend as cuda_backend
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import CompileError
 
@@ -55,6 +55,21 @@ def launched(
     backend.destroy_queue(queue)
     backend.deallocate(0, memory, 64)
     return driver.grid()
+
+
+def test_what_the_disk_cache_lacks_is_not_compiled(
+    backend: CUDABackend, driver: standin.StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``load_cached`` says so, for a worker to compile it; what is there fills the entry, and can be launched."""
+    spec = KernelSpec("line", _line, 1, ("A1i8C",), (), "ab" * 32)
+    made = standin.StandInCompiler().load_image(spec, "", (9, 0))
+    monkeypatch.setattr(backend, "_compiler", None)
+    entry = backend.reserve_entry()
+    assert not backend.load_cached(entry, spec, str(tmp_path))
+    monkeypatch.setattr(cuda_backend, "cached_image", lambda *asked: made)
+    assert backend.load_cached(entry, spec, str(tmp_path))
+    monkeypatch.setitem(_entries, (1, ()), entry)
+    assert launched(backend, driver, (5,))
 
 
 _entries: dict[tuple[int, Options], int] = {}
