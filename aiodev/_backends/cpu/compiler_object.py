@@ -34,7 +34,6 @@ _UNRESOLVED = ".numba.unresolved$"
 _ENVIRONMENT = "_ZN08NumbaEnv"
 
 _lock = threading.Lock()
-_engines: list[Any] = []
 _environments: list[Any] = []
 
 
@@ -106,18 +105,15 @@ def _finish(module: Any) -> None:
 def link(entry: CompiledEntry) -> int:
     """Link an object file into this process; returns the entry's address, which stays valid for ever."""
     with _lock:
-        if not _engines:
-            _engines.append(_make_engine())
-        engine = _engines[0]
-        engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(entry.code))
-        engine.finalize_object()
+        _engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(entry.code))
+        _engine.finalize_object()
         for symbol, constants in entry.environments:
             environment = Environment({})
             environment.consts.extend(pickle.loads(constants))
             _environments.append(environment)
-            pointer = ctypes.c_void_p.from_address(engine.get_global_value_address(symbol))
+            pointer = ctypes.c_void_p.from_address(_engine.get_global_value_address(symbol))
             pointer.value = id(environment)
-        address: int = engine.get_function_address(entry.symbol)
+        address: int = _engine.get_function_address(entry.symbol)
     return address
 
 
@@ -130,3 +126,6 @@ def _make_engine() -> Any:
     module = llvm.parse_assembly("")
     module.triple = llvm.get_process_triple()
     return llvm.create_mcjit_compiler(module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER)
+
+
+_engine = _make_engine()  # now, when the backend starts, and not when somebody waits for a kernel
