@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.reactor import at_hand, wait, wait_any, wait_blocking
@@ -29,6 +29,10 @@ class Completion(NamedTuple):
 
     timeline: Timeline
     value: int
+
+    def __reduce__(self) -> NoReturn:
+        """A point on a timeline of this process is not pickled."""
+        raise TypeError("completions are not pickled or copied: wait here, and send what `await completion` gives")
 
     def query(self) -> bool:
         """Whether the operation is done (failed counts as done). One load; never blocks, never raises."""

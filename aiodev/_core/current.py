@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Sequence
 
@@ -151,6 +152,13 @@ def lose_streams_after_fork(error: BaseException) -> None:
     _making_default = threading.Lock()  # another thread of the parent may have held it
     _defaults.clear()
     forget_slots_after_fork()
+
+
+@atexit.register  # after the registry's, so before backends stop
+def report_failures() -> None:
+    """At exit: log the failures that nobody was told of and that something still refers to, such as an array."""
+    for timeline in living_timelines():
+        timeline.report()
 
 
 Event.current_stream = staticmethod(current_stream)

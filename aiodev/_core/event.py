@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from aiodev._core.backend import SUBMITTED
 from aiodev._core.completion import Completion
@@ -69,6 +69,10 @@ class Event:
         self.event_id = next(_ids)
         self._blocking = blocking
         self._record: _Record | None = None
+
+    def __reduce__(self) -> NoReturn:
+        """A point of a stream of this process is not copied and not pickled."""
+        raise TypeError("events are not pickled or copied: they belong to their process; record one there")
 
     @property
     def device(self) -> Device | None:

@@ -14,7 +14,10 @@ def install() -> None:
 
 
 def _forget() -> None:
-    error = BadForkError("this stream", "make streams after the fork, or start processes with the 'spawn' method")
+    error = BadForkError(
+        "this stream, or the stream of this array,",
+        "make streams and arrays after the fork, give the child NumPy arrays, or start processes with the 'spawn' method",
+    )
     current.lose_streams_after_fork(error)
     watcher.forget_after_fork()
     hostcalls.host_threads.forget_after_fork()

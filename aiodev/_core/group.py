@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
 
 import anyio
@@ -9,6 +10,8 @@ import anyio
 from aiodev._core.completion import Reached
 from aiodev._core.registry import DeviceLike
 from aiodev._core.stream import Stream
+
+logger = logging.getLogger("aiodev")
 
 __all__ = ["StreamGroup"]
 
@@ -73,8 +76,9 @@ class StreamGroup:
             return
         if error is not None:
             if not isinstance(error, Exception):
-                # Cancellation must go on as itself; what failed meanwhile is reported, not lost.
-                error.add_note(f"meanwhile {len(failures)} stream(s) of the group failed: {failures!r}")
+                # Cancellation must go on as itself, and whoever asked for it may drop it; what failed meanwhile is not lost.
+                for unheard in failures:
+                    logger.error("a StreamGroup that was left by %r: a stream failed", error, exc_info=unheard)
                 return
             if error not in failures:
                 failures.insert(0, error)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from aiodev._core import context, trace
 from aiodev._core.awaitables import Bridge
@@ -348,6 +348,10 @@ class Stream(NativeStream):
         self._bind()
         await Reached(self.timeline, self.timeline.submitted)
         self.timeline.report()
+
+    def __reduce__(self) -> NoReturn:
+        """A queue of this process is not copied and not pickled."""
+        raise TypeError("streams are not pickled or copied: they belong to their process; make one there")
 
     # Guard
 

@@ -130,6 +130,33 @@ def test_a_program_ends_with_work_in_flight(ending: str) -> None:
     assert "Traceback" not in errors and "Fatal" not in errors, errors
 
 
+def test_a_failure_that_nobody_waited_for_is_reported_at_exit() -> None:
+    """Although an array holds on to the stream: once, and none that a waiter was told of."""
+    program = """
+import aiodev
+
+@aiodev.kernel
+def fail(i, x):
+    raise ValueError("unheard" if x[i] > 0 else "heard")
+
+arrays = [aiodev.full(1, value, device="cpu") for value in (-1.0, 1.0)]
+streams = [aiodev.Stream("cpu") for _ in arrays]
+fail.bind((1, streams[0]), arrays[0])()
+try:
+    streams[0].synchronize_blocking(60)
+except aiodev.KernelError:
+    pass
+failed = fail[1, streams[1]](arrays[1])
+while not failed.query():
+    pass
+del failed, streams
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr.count("never retrieved") == 1
+    assert "ValueError: unheard" in done.stderr and "ValueError: heard" not in done.stderr
+
+
 @pytest.mark.parametrize("ending", INTERRUPTED.values(), ids=INTERRUPTED)
 def test_ctrl_c_interrupts_a_wait(ending: str) -> None:
     """Ctrl-C ends a wait with KeyboardInterrupt, and then the program, soon."""

@@ -67,6 +67,18 @@ async def test_cancelling_the_body_still_waits_for_what_runs() -> None:
     assert scope.cancelled_caught and call.query() and release.is_set()
 
 
+async def test_failures_of_a_cancelled_group_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Cancellation goes on as itself, to whoever asked for it and drops it; what failed meanwhile is not lost."""
+    with anyio.CancelScope() as scope:
+        async with aiodev.StreamGroup("cpu") as group:
+            group.stream().call(fail, "meanwhile")
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    (record,) = caplog.records
+    assert record.exc_info and str(record.exc_info[1]) == "meanwhile"
+
+
 async def test_a_group_gives_streams_inside_its_block_only() -> None:
     """Before and after the block there is nobody to wait for them."""
     group = aiodev.StreamGroup("cpu")

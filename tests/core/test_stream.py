@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import ctypes
 import gc
+import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -88,6 +90,15 @@ def test_what_a_stream_can_wait_for_is_not_mixed_up() -> None:
     ):
         with pytest.raises(TypeError, match=rf"expected {name}, got <aiodev\."):
             wait(wrong)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_belongs_to_this_process_has_no_copies(duplicate: Callable[[object], object]) -> None:
+    """Streams, events and completions: two objects of one queue would close it, and move its marks, for each other."""
+    stream = Stream("cpu")
+    for one in (stream, stream.record_event(), aiodev.Event(), stream.call(int)):
+        with pytest.raises(TypeError, match="are not pickled or copied"):
+            duplicate(one)
 
 
 def test_streams_are_found_by_their_id() -> None:
