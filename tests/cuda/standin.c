@@ -3,7 +3,8 @@
    A stream is a thread that runs a queue of operations in order. A "kernel" is a host function: an image is the text "STANDIN",
    a zero byte, and the function's address. Calls are refused as the real driver refuses them: without cuInit, without
    a context that is current on the calling thread, for handles that are not alive, for device addresses outside of living
-   allocations. It says nothing about a real device's timing, memory model or limits.
+   allocations. It says nothing about a real device's timing, memory model or limits. With STANDIN_GUARD the host cannot touch device
+   memory while no stream is at work on it, which costs time.
 
    Control: standin_inject (a status for the n-th next call of a function), standin_latency, standin_lose (a sticky status),
    standin_count (calls of a function so far), standin_alive (living handles of a kind). */
@@ -112,12 +113,32 @@ static Block *block_of(uint64_t address, size_t size) {     /* where all of it l
     pthread_mutex_unlock(&control);
     return found;
 }
+
+/* Guarded memory is made accessible by the first stream that runs an operation, until the last one has. */
+static int at_work;
+static size_t span(size_t size) { return (size / 4096 + 2) * 4096; }    /* so that no block ends where another begins */
+static int guarded(void) { static int known = -1; return known < 0 ? (known = getenv("STANDIN_GUARD") != NULL) : known; }
+static void protect(int access) {
+    for (Block *b = blocks; b; b = b->next)
+        if (b->start && b->device >= 0) mprotect((void *)b->start, b->is_mapped ? b->size : span(b->size), access);
+}
+static void work(int begins) {
+    if (!guarded()) return;
+    pthread_mutex_lock(&control);
+    if (begins && !at_work++) protect(PROT_READ | PROT_WRITE);
+    if (!begins && !--at_work) protect(PROT_NONE);
+    pthread_mutex_unlock(&control);
+}
+
 static uint64_t allocate(size_t size, int device) {
     void *p = NULL;
-    if (posix_memalign(&p, 512, size ? size : 1)) return 0;
+    int guard = guarded() && device >= 0;
+    if (guard) p = mmap(NULL, span(size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    else if (posix_memalign(&p, 512, size ? size : 1)) return 0;
     Block *b = malloc(sizeof *b);
     pthread_mutex_lock(&control);
     *b = (Block){(uint64_t)p, size, device, blocks, 0}, blocks = b;
+    if (guard && at_work) protect(PROT_READ | PROT_WRITE);
     pthread_mutex_unlock(&control);
     return (uint64_t)p;
 }
@@ -208,7 +229,9 @@ static void *serve(void *p) {
         if (o->kind == END) return NULL;
         if (latency_ns && o->kind != WRITE) nanosleep(&(struct timespec){latency_ns / 1000000000, latency_ns % 1000000000}, NULL);
         if (sticky) for (;;) pause();     /* a lost device does nothing more */
+        if (o->kind != WAIT) work(1);
         run(o);
+        if (o->kind != WAIT) work(0);
         free(o->parameters);
         free(o);
     }
@@ -279,7 +302,8 @@ static CUresult release(uint64_t p, int pinned) {
     if (!b || b->start != p || (b->device < 0) != pinned || b->is_mapped) return INVALID_VALUE;
     if (b->device >= 0) used[b->device] -= b->size;
     b->start = 0;
-    free((void *)p);
+    if (guarded() && b->device >= 0) munmap((void *)p, span(b->size));
+    else free((void *)p);
     return OK;
 }
 CUresult cuMemFree(CUdeviceptr p) { NEED_CONTEXT; unsafe(); return release(p, 0); }
@@ -438,9 +462,9 @@ CUresult cuMemSetAccess(CUdeviceptr p, size_t size, const Access *a, size_t coun
     for (uint64_t q = p; q < p + size && !status;) {
         Mapping *m = mapped_in(q, 1);
         if (!m->block) {
-            mprotect((void *)q, m->memory->size, PROT_READ | PROT_WRITE);
             m->block = malloc(sizeof *m->block);
             pthread_mutex_lock(&control);
+            mprotect((void *)q, m->memory->size, guarded() && !at_work ? PROT_NONE : PROT_READ | PROT_WRITE);
             *m->block = (Block){q, m->memory->size, a->device, blocks, 1}, blocks = m->block;
             pthread_mutex_unlock(&control);
         }
