@@ -1,7 +1,7 @@
 /* A stand-in for libcuda.so.1: what the backend calls of the driver, on host memory, for tests of control flow.
 
    A stream is a thread that runs a queue of operations in order. A "kernel" is a host function: an image is the text "STANDIN",
-   a zero byte, and the function's address. Calls are refused as the real driver refuses them: without cuInit, without
+   a zero byte, the function's address, and the bytes of its parameters. Calls are refused as the real driver refuses them: without cuInit, without
    a context that is current on the calling thread, for handles that are not alive, for device addresses outside of living
    allocations. It says nothing about a real device's timing, memory model or limits. With STANDIN_GUARD the host cannot touch device
    memory while no stream is at work on it, which costs time.
@@ -560,7 +560,7 @@ CUresult cuEventSynchronize(void *event) {
 
 /* Modules and kernels */
 
-typedef struct Function { Handle h; Kernel kernel; } Function;
+typedef struct Function { Handle h; Kernel kernel; size_t nbytes; } Function;
 
 CUresult cuModuleLoadData(void **module, const void *image) {
     NEED_CONTEXT;
@@ -568,6 +568,7 @@ CUresult cuModuleLoadData(void **module, const void *image) {
     if (memcmp(image, "STANDIN", 8)) return INVALID_IMAGE;
     Function *m = make(MODULE, current->device, sizeof *m);
     memcpy(&m->kernel, (const char *)image + 8, sizeof m->kernel);
+    memcpy(&m->nbytes, (const char *)image + 16, sizeof m->nbytes);
     *module = m;
     return OK;
 }
@@ -575,7 +576,7 @@ CUresult cuModuleGetFunction(void **function, void *module, const char *name) {
     NEED_CONTEXT;
     if (!is_alive(module, MODULE)) return INVALID_HANDLE;
     Function *f = make(FUNCTION, current->device, sizeof *f);
-    f->kernel = ((Function *)module)->kernel;
+    f->kernel = ((Function *)module)->kernel, f->nbytes = ((Function *)module)->nbytes;
     *function = f;
     return OK;
 }
@@ -594,6 +595,7 @@ CUresult cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned
     if (parameters || !extra || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return INVALID_VALUE;
     memcpy(standin_grid, (unsigned[]){gx, gy, gz, bx, by, bz}, sizeof standin_grid);
     size_t n = *(size_t *)extra[3];
+    if (n != ((Function *)f)->nbytes) return INVALID_VALUE;
     void *copied = malloc(n);
     memcpy(copied, extra[1], n);
     return push(s, (Op){.kind = LAUNCH, .kernel = ((Function *)f)->kernel, .parameters = copied, .n = n,

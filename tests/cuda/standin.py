@@ -20,7 +20,9 @@ from numba.core.ccallback import CFunc
 
 from aiodev._backends.cpu import compiler as cpu_compiler
 from aiodev._backends.cpu.arena import arena
+from aiodev._backends.cpu.compiler_source import parse_arguments
 from aiodev._backends.cpu.native.intrinsics import call_entry, compare_exchange, get, load, put
+from aiodev._backends.cuda.compiler_source import parameters
 from aiodev._backends.cuda.layout import X_HOST
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
@@ -123,7 +125,9 @@ class StandInCompiler:
         function = CFunc(kernel, ((word, word, word), types.void), {}, {"error_model": "numpy"})
         function.compile()
         self._kept.append(function)
-        return _Image(b"STANDIN\0" + struct.pack("<Q", function.address), f"aiodev_{spec.name}", _may_fail(spec))
+        words = parameters(ndim, parse_arguments(ndim, spec.arguments))
+        image = b"STANDIN\0" + struct.pack("<QQ", function.address, 16 + 8 * len(words))
+        return _Image(image, f"aiodev_{spec.name}", _may_fail(spec))
 
 
 def _may_fail(spec: KernelSpec) -> bool:
