@@ -273,6 +273,7 @@ CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
     case 75: *v = getenv("STANDIN_MIXED") && d ? 8 : 9; break;      /* COMPUTE_CAPABILITY_MAJOR */
     case 76: *v = 0; break;      /* COMPUTE_CAPABILITY_MINOR */
     case 122: case 41: *v = 1; break;  /* 64-bit stream memory operations, unified addressing */
+    case 110: *v = 1; break;     /* GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED */
     case 102: *v = !getenv("STANDIN_NO_VIRTUAL_MEMORY"); break;   /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
     case 10: *v = 32; break;     /* WARP_SIZE */
     default: *v = 0;

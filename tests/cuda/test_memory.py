@@ -14,7 +14,7 @@ from aiodev._backends.cuda.memory import DeviceMemory
 
 SECOND = 1_000_000_000
 GRANULE = 2 << 20
-INVALID_VALUE, OUT_OF_MEMORY = 1, 2
+INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED = 1, 2, 801
 
 
 @pytest.fixture
@@ -46,6 +46,19 @@ def test_large_granules(backend: CUDABackend) -> None:
         memory.unmap(address + memory.granularity, 2 * memory.granularity)
         memory.release(address, 4 * memory.granularity)
     assert memory.info()[0] == free
+
+
+@pytest.mark.parametrize(("function", "after", "tried"), [("cuMemCreate", 0, 2), ("cuMemSetAccess", 0, 2), ("cuInit", 0, 1)])
+def test_mapping_is_tried_first(
+    function: str, after: int, tried: int, backend: CUDABackend, driver: standin.StandIn
+) -> None:
+    """What the driver has by its attributes, but refuses, is done without: memory for remote access, then mapping at all."""
+    device = backend.executor.devices[0]
+    before, free = driver.count("cuMemCreate"), backend.memory_info(0)[0]
+    driver.inject(function, NOT_SUPPORTED, after)
+    assert DeviceMemory(device.driver, 0, 0, device.context, 1 << 30).granularity == GRANULE
+    assert driver.count("cuMemCreate") - before == tried and backend.memory_info(0)[0] == free
+    driver.inject("", 0)
 
 
 def test_memory_is_counted_where_it_is_mapped(backend: CUDABackend, start: int) -> None:

@@ -49,16 +49,33 @@ class DeviceMemory:
         doing = f"asking how cuda:{index} maps memory"
         self.granularity = 0  #: bytes that ranges are mapped in; 0 where the device cannot
         self._reserved: dict[int, tuple[int, int]] = {}  # what the driver reserved, by the first address of a range
+        self._access = struct.pack("<iii", _ON_DEVICE, ordinal, _READ_WRITE)  # CUmemAccessDesc
         if driver.number("cuDeviceGetAttribute", _VIRTUAL_MEMORY, ordinal, doing=doing):
-            remote = driver.number("cuDeviceGetAttribute", _REMOTE_ACCESS, ordinal, doing=doing)
-            # CUmemAllocationProp: type, shareable handles, location, a word for Windows, compression, RDMA, usage, padding.
-            self._kind = struct.pack("<iiiiQBBH4x", _PINNED, 0, _ON_DEVICE, ordinal, 0, 0, int(remote != 0), 0)
-            self._access = struct.pack("<iii", _ON_DEVICE, ordinal, _READ_WRITE)  # CUmemAccessDesc
-            with driver.bound(context):
-                least = driver.number("cuMemGetAllocationGranularity", self._kind, _MINIMUM, doing=doing)
+            remote = driver.number("cuDeviceGetAttribute", _REMOTE_ACCESS, ordinal, doing=doing) != 0
+            least = (remote and self._try(ordinal, True, doing)) or self._try(ordinal, False, doing)
             self.granularity = self._least = least
-            while 2 * self.granularity * _LEAST_GRANULES <= total:
+            while 0 < 2 * self.granularity * _LEAST_GRANULES <= total:
                 self.granularity *= 2
+
+    def _try(self, ordinal: int, remote: bool, doing: str) -> int:
+        """The driver's granularity, if it really maps such memory; 0 if not, which not every virtual machine says before."""
+        # CUmemAllocationProp: type, shareable handles, location, a word for Windows, compression, RDMA, usage, padding.
+        self._kind = struct.pack("<iiiiQBBH4x", _PINNED, 0, _ON_DEVICE, ordinal, 0, 0, int(remote), 0)
+        try:
+            with self.driver.bound(self.context):
+                least = self.driver.number("cuMemGetAllocationGranularity", self._kind, _MINIMUM, doing=doing)
+            self.granularity = self._least = least
+            address = self.reserve(least)
+            try:
+                with suppress(MemoryError):  # others have it all at present
+                    self.map(address, least)
+                    self.unmap(address, least)
+            finally:
+                self.release(address, least)
+        except DriverError:
+            self.granularity = 0
+            return 0
+        return least
 
     # Allocations
 
