@@ -128,4 +128,14 @@ def _make_engine() -> Any:
     return llvm.create_mcjit_compiler(module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER)
 
 
-_engine = _make_engine()  # now, when the backend starts, and not when somebody waits for a kernel
+def _nothing() -> CompiledEntry:
+    """A function of no use."""
+    module = llvm.parse_assembly("define void @aiodev_nothing() { ret void }")
+    module.triple = llvm.get_process_triple()
+    return CompiledEntry("aiodev_nothing", (), cpu_target.target_context.codegen()._tm.emit_object(module))
+
+
+# Now, when the backend starts, and not when somebody waits for a kernel: what LLVM does once takes it two milliseconds, during
+# which it keeps a core, perhaps the event loop's.
+_engine = _make_engine()
+link(_nothing())
