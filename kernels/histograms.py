@@ -64,8 +64,12 @@ def histogram(
     """
     if weights is None:
         if not density and bins.__class__ is int and x.__class__ is aiodev.Array:
-            low, high = _UNIT if range is None else range
-            if bins > 0 and 0 < high - low < math.inf:  # ends of which nothing needs to be said
+            try:
+                low, high = _UNIT if range is None else range
+                plain = bins > 0 and 0 < high - low < math.inf  # of such ends nothing needs to be said
+            except (TypeError, ValueError):
+                plain = False
+            if plain:
                 found: Any = _repeat((bins, range is None), x, low, high, None)
                 if found is not None:
                     return found  # type: ignore[no-any-return]
@@ -132,7 +136,10 @@ def _ends(bins: int, limits: tuple[float, float] | None) -> tuple[float, float]:
         raise ValueError(f"histogram: bins={bins}; expected at least one")
     if limits is None:
         return _UNIT
-    low, high = float(limits[0]), float(limits[1])
+    try:
+        low, high = map(float, limits)
+    except (TypeError, ValueError):
+        low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ValueError(f"histogram: range={limits!r}; expected two finite numbers in ascending order")
     return (low - 0.5, high + 0.5) if low == high else (low, high)
@@ -159,7 +166,7 @@ def _given_edges(x: aiodev.Array, bins: Any, limits: tuple[float, float] | None)
         return flat(edges if edges.dtype == np.float64 else astype(edges, np.float64))
     host = np.asarray(bins, np.float64)
     if host.ndim != 1 or host.size < 2 or not (host[:-1] <= host[1:]).all():
-        raise ValueError("histogram: expected two or more edges in ascending order")
+        raise ValueError(f"histogram: bins={bins!r}; expected how many, or two or more edges in ascending order")
     return aiodev.asarray(host, device=x.device)
 
 

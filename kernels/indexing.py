@@ -274,6 +274,8 @@ def _values(name: str, x: aiodev.Array, values: Operand, shape: tuple[int, ...])
         arrays_of(name, x=x, values=values)
         if not np.can_cast(values.dtype, x.dtype, "same_kind"):
             raise TypeError(f"{name}: values of {values.dtype} cannot be written to {x.dtype}")
+        if broadcast(f"{name}: values", values.shape, shape) != shape:
+            raise ValueError(f"{name}: values of the shape {values.shape} do not broadcast to {shape}")
         found = values if values.dtype == x.dtype else astype(values, x.dtype)
     else:
         if not isinstance(values, bool | int | float | complex | np.generic):

@@ -57,6 +57,8 @@ def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
             wanted = np.dtype(np.float64) if dtype.kind in "biu" else dtype
         else:
             wanted = {"b": np.dtype(np.int64), "i": np.dtype(np.int64), "u": np.dtype(np.uint64)}.get(dtype.kind, dtype)
+    if wanted.kind not in "biufc":
+        raise TypeError(f"{name}: dtype {wanted}: expected a boolean, integer, floating or complex type")
     kind = wanted.kind if name != "mean" or dtype.kind in "fc" else "f"
     load, combined = {
         "b": (elements.signed, np.int64),

@@ -173,6 +173,10 @@ class Array(Protocols):
         """Not known without waiting for the device."""
         raise TypeError("the truth of an array is on its device; `await array.numpy()` brings it here")
 
+    def __setitem__(self, index: object, value: object) -> NoReturn:
+        """Writing is submitted, and may be waited for."""
+        raise TypeError("arrays are not assigned to; `x[i].copy_from(value)`, a kernel, or aiodev.kernels.put writes elements")
+
     def __repr__(self) -> str:
         return f"<aiodev.Array {self._shape} {self._dtype} on {self.device}>"
 

@@ -112,6 +112,9 @@ def arange(
 ) -> Array:
     """Evenly spaced values from ``start`` (0 if only one number is given) up to ``stop``, without it, as NumPy's.
 
+    Raises:
+        ValueError: ``step`` is 0.
+
     Example:
         >>> import aiodev
         >>> aiodev.arange(2, 10, 3, device="cpu").numpy_blocking()
@@ -119,6 +122,8 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    if not step:
+        raise ValueError(f"arange: step={step!r}: expected a number other than 0")
     found = parse_dtype(np.result_type(start, stop, step) if dtype is None else dtype)
     length = max(0, math.ceil((stop - start) / step))
     stream = current_stream(device)

@@ -104,6 +104,9 @@ async def as_completed(completions: Iterable[Completion]) -> AsyncIterator[Compl
     Awaiting what comes out does not wait; it raises what the operation raised. Leaving the loop early stops the waiting and
     leaks nothing, if the iterator is closed (``contextlib.aclosing``) or exhausted.
 
+    Raises:
+        TypeError: there is something else among them; at the first step.
+
     Example:
         >>> import aiodev
         >>> async def main():
@@ -115,6 +118,8 @@ async def as_completed(completions: Iterable[Completion]) -> AsyncIterator[Compl
     """
     waiting: dict[Timeline, list[Completion]] = {}
     for completion in completions:
+        if not isinstance(completion, Completion):
+            raise TypeError(f"as_completed: expected completions, as every submission returns one, got {completion!r}")
         waiting.setdefault(completion.timeline, []).append(completion)
     for line in waiting.values():
         line.sort(key=_value, reverse=True)

@@ -37,6 +37,10 @@ def test_what_an_array_is_not() -> None:
     for attempt in (bool, len, pickle.dumps, copy.copy, lambda _: aiodev.Array()):
         with pytest.raises(TypeError):
             attempt(array)
+    with pytest.raises(TypeError, match="copy_from"):
+        array[()] = 1.0
+    with pytest.raises(ValueError, match="arange: step=0"):
+        aiodev.arange(0, 3, 0, device="cpu")
     with pytest.raises(AttributeError):
         array.shape = (1,)  # type: ignore[misc]
     assert array == array

@@ -175,6 +175,10 @@ def test_out_and_errors() -> None:
         kernels.sum(x, axis=2)
     with pytest.raises(ValueError, match="twice"):
         kernels.sum(x, axis=(0, -2))
+    for dtype in ("U3", "M8[s]", object):
+        for function in (kernels.sum, kernels.prod, kernels.cumulative_sum):
+            with pytest.raises(TypeError, match="dtype .*: expected a boolean"):
+                function(x[0], dtype=dtype)
     with pytest.raises(TypeError, match="asarray"):
         kernels.sum(np.ones(3))  # type: ignore[arg-type]
 
