@@ -60,6 +60,8 @@ class Completion(NamedTuple):
 
         Raises:
             TimeoutError: ``timeout`` seconds have passed.
+            BaseException: as ``await`` of the completion: a :class:`KernelError`, :class:`DependencyError`, or what a called
+                function raised.
         """
         wait_blocking(self.timeline, self.value, timeout)
         self.timeline.check(self.value)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import weakref
+from collections.abc import Callable
 from typing import TypeVar
+
+__all__ = ["until_exit", "weakly"]
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -16,3 +20,15 @@ def until_exit(finalized: _Class) -> _Class:
     """
     atexit.register(delattr, finalized, "__del__")
     return finalized
+
+
+def weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """A bound method that is called for as long as its object lives, and does not keep it."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        bound = reference()
+        if bound is not None:
+            bound()
+
+    return call

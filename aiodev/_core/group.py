@@ -21,7 +21,8 @@ class StreamGroup:
 
     Leaving waits for everything that was submitted to the group's streams, also when the body raised or was cancelled:
     what runs on a device cannot be called back, and its memory must not be given up under it. Failures of several
-    streams, and the body's own exception, arrive together as an ``ExceptionGroup``.
+    streams, and the body's own exception, arrive together as an ``ExceptionGroup``. Where the block is left by a cancellation,
+    that goes on as it is, and failures are logged.
 
     Example:
         >>> import aiodev

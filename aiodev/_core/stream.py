@@ -19,6 +19,7 @@ from aiodev._core.completion import Completion, Outcome, Reached, Result
 from aiodev._core.device import Device
 from aiodev._core.errors import ClosedError
 from aiodev._core.event import Event
+from aiodev._core.finalizing import weakly
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
 from aiodev._core.native import NativeStream, external_handle
@@ -45,7 +46,7 @@ class Stream(NativeStream):
 
     A stream is a sequence of *dependent* work: when an operation fails, what is ordered after it, here and on streams that
     wait for it, does not run. Once a waiter was told, work submitted afterwards runs again. A failure that nobody was told of
-    is logged when the stream is closed or collected.
+    is logged when the stream is closed or collected, or at exit.
 
     A stream may be dropped with work in flight: the work goes on, and what it needs lives until it is done. After a fork,
     a stream of the parent raises :class:`BadForkError` in the child.
@@ -120,7 +121,7 @@ class Stream(NativeStream):
         self.timeline = Timeline(entry, resolved, self.priority, reserve, repr(self), external=(handle, external))
         _streams[self.stream_id] = self
         self._bind()
-        self.timeline.when_bound(_weakly(self))
+        self.timeline.when_bound(weakly(self._bind))
 
     def _bind(self) -> None:
         """Have submissions go straight to the backend, or through what this stream asks for."""
@@ -196,7 +197,8 @@ class Stream(NativeStream):
         A host array must not change until the completion is done. Never blocks.
 
         Raises:
-            ValueError: the shapes or dtypes differ.
+            ValueError: the shapes or dtypes differ, or ``dst`` is read-only.
+            StreamFullError: ``maxsize`` operations are pending.
         """
         return Stream.copy_arrays(self, dst, src)
 
@@ -207,8 +209,12 @@ class Stream(NativeStream):
         run concurrently. ``fn`` may block; it must not wait for its own stream.
 
         Raises:
-            TypeError: ``fn`` makes a coroutine, which nobody would run; :meth:`wait_future` has the stream wait for one.
+            TypeError: ``fn`` is no function, or makes a coroutine, which nobody would run; :meth:`wait_future` has the stream
+                wait for one.
+            StreamFullError: ``maxsize`` operations are pending.
         """
+        if not callable(fn):
+            raise TypeError(f"call: expected a function, got {fn!r}")
         if inspect.iscoroutinefunction(fn):
             raise TypeError(f"call: {fn!r} makes coroutines; stream.wait_future(fn(*args)) waits for one")
         self._check_room()
@@ -225,6 +231,7 @@ class Stream(NativeStream):
         Raises:
             RuntimeError: a coroutine where no loop is running, or a future of a loop that is closed.
             TypeError: nothing that can be awaited.
+            StreamFullError: ``maxsize`` operations are pending.
         """
         self._check_room()
         if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
@@ -378,18 +385,6 @@ class Stream(NativeStream):
 
 def _mistaken(method: str, expected: str, found: object) -> TypeError:
     return TypeError(f"{method}: expected {expected}, got {found!r}; there are wait, wait_event, wait_stream and wait_future")
-
-
-def _weakly(stream: Stream) -> Callable[[], None]:
-    """``stream._bind``, for as long as the stream lives."""
-    method = weakref.WeakMethod(stream._bind)
-
-    def bind() -> None:
-        bound = method()
-        if bound is not None:
-            bound()
-
-    return bind
 
 
 def _refuse(stream: Stream, *args: object) -> Any:

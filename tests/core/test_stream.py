@@ -72,6 +72,12 @@ def test_a_negative_bound_is_refused() -> None:
         Stream("cpu", maxsize=-1)
 
 
+def test_what_is_called_is_a_function() -> None:
+    """It is said at the call, not to whoever waits."""
+    with pytest.raises(TypeError, match="call: expected a function, got 3"):
+        Stream("cpu").call(3)  # type: ignore[arg-type]
+
+
 def test_numbers_are_whole() -> None:
     """A bound and a priority are not cut."""
     for wrong in ({"maxsize": 1.5}, {"priority": 0.5}):
