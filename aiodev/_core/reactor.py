@@ -1,8 +1,9 @@
 """Waiting: a ladder from one load to a parked task.
 
 1.  Load the counter. Done: no round trip through the loop (but see :mod:`aiodev._core.fairness`).
-2.  Spin in native code, without the GIL, for some tens of µs. Each timeline learns whether that pays: a spin in vain halves
-    the next one, a lucky one doubles it, so where kernels are long or the cores are taken nobody spins.
+2.  Spin in native code, without the GIL, for some tens of µs. Each timeline learns whether that pays: after a spin in vain
+    waits park, until one is over soon enough that a spin would have met it. Where spins are in vain again and again, it takes
+    more and more such waits in a row, so where kernels are long or the cores are taken nobody spins.
 3.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
     done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
 
@@ -37,9 +38,8 @@ Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
 
 _MOST_NS = settings.spin_us * 1000
-_PROBE_NS = 4_000  # the shortest spin to try after a pause in spinning; each probe in vain doubles the next
-_PROBES = 4  # until that begins again
-_PROBE_EVERY = 16  # waits of a timeline that does not spin
+_SOON_NS = 2 * _MOST_NS  # a parked wait that took no longer, with its wake-up, a spin would have met
+_MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
 
 
 class AsyncioReactor:
@@ -212,7 +212,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
             yield from current_reactor().pause()
             budget.renew()
     else:
-        reactor = current_reactor()
+        reactor, began = current_reactor(), time.monotonic_ns()
         while not timeline.reached(value):
             waiter = reactor.waiter()
             try:
@@ -220,6 +220,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
                     yield from reactor.suspend(waiter)
             finally:
                 reactor.waits.discard(timeline, value, waiter)
+        learn(timeline, time.monotonic_ns() - began)
         budget.renew()
     if check and timeline.counters[FAULTS]:
         timeline.check(value)
@@ -280,22 +281,25 @@ def spin(timeline: Timeline, value: int) -> bool:
 
     Where tasks are parked on the timeline already, others have their turn first: no spin.
     """
-    known = timeline.spin_ns
-    if timeline.parked:
+    if timeline.parked or not timeline.spin_ns:
         return False
-    duration = known
-    if known == 0:
-        timeline.spin_skips += 1
-        probe, left = divmod(timeline.spin_skips, _PROBE_EVERY)
-        if left or _MOST_NS == 0:
-            return False
-        duration = min(_MOST_NS, _PROBE_NS << probe % _PROBES)
-    if timeline.operations.spin(timeline.queue, value, duration):
-        if known < _MOST_NS:
-            timeline.spin_ns = min(_MOST_NS, 2 * duration)
+    if timeline.operations.spin(timeline.queue, value, timeline.spin_ns):
+        if timeline.spin_doubts:
+            timeline.spin_doubts //= 2
         return True
-    timeline.spin_ns = known // 2 if known > _PROBE_NS // 2 else 0
+    timeline.spin_doubts = min(_MOST_DOUBTS, 2 * timeline.spin_doubts + 1)
+    timeline.spin_ns, timeline.quick_waits = 0, -1  # the rest of this wait is no evidence
     return False
+
+
+def learn(timeline: Timeline, elapsed: int) -> None:
+    """Take into account that a wait that parked took ``elapsed`` ns: whether the next one spins."""
+    if elapsed > _SOON_NS:
+        timeline.quick_waits //= 2
+    elif not timeline.spin_ns:
+        timeline.quick_waits += 1
+        if timeline.quick_waits >= timeline.spin_doubts:
+            timeline.spin_ns = _MOST_NS
 
 
 #: Seconds that are as good as for ever: what poll takes at most.
@@ -347,7 +351,7 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
         return
     if _thread.parking is None:
         _thread.parking = _ParkingPlace()
-    waits, poll = _thread.parking.waits, _thread.parking.poll
+    waits, poll, began = _thread.parking.waits, _thread.parking.poll, time.monotonic_ns()
     while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -358,6 +362,7 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
         finally:
             waits.discard(timeline, value, "blocked")
         waits.collect()
+    learn(timeline, time.monotonic_ns() - began)
 
 
 def forget_reactors_after_fork() -> None:

@@ -108,8 +108,9 @@ class Timeline:
         "parked",
         "priority",
         "queue",
+        "quick_waits",
+        "spin_doubts",
         "spin_ns",
-        "spin_skips",
     )
 
     def __init__(
@@ -121,8 +122,9 @@ class Timeline:
         self.label = label
         self.lost: BaseException | None = None
         self.frontier: tuple[int, Clock] = (0, _NO_CLOCK)
-        self.spin_ns = settings.spin_us * 1000
-        self.spin_skips = 0
+        self.spin_ns = settings.spin_us * 1000  # how long the next wait spins
+        self.spin_doubts = 0  # quick waits in a row that it takes before spinning is tried again
+        self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline
         self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved

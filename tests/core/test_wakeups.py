@@ -25,8 +25,6 @@ cancelled = [0] * loops
 
 aiodev.init_blocking("cpu")
 streams = [aiodev.Stream("cpu", priority) for priority in (-1, 0, 0, 1)]
-for stream in streams:
-    stream.timeline.spin_ns = 0  # park at once
 gates = queue.SimpleQueue()
 
 

@@ -1,0 +1,96 @@
+"""What a timeline learns about spinning: from spins, and from waits that parked."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aiodev._core import reactor
+
+MOST = 50_000
+QUICK, SLOW = MOST, 3 * MOST
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same whatever AIODEV_SPIN_US says here."""
+    monkeypatch.setattr(reactor, "_MOST_NS", MOST)
+    monkeypatch.setattr(reactor, "_SOON_NS", 2 * MOST)
+
+
+class Waits:
+    """A timeline whose operations take as long as it is told."""
+
+    def __init__(self, in_vain: bool = False) -> None:
+        self.in_vain = in_vain  #: whatever is spun for takes longer than the spin
+        self.spins: list[int] = []
+        self.timeline: Any = SimpleNamespace(
+            parked=0, queue=0, spin_ns=MOST, spin_doubts=0, quick_waits=0, operations=SimpleNamespace(spin=self._spin)
+        )
+
+    def _spin(self, queue: int, value: int, duration: int) -> bool:
+        self.spins.append(duration)
+        return not self.in_vain and self.left <= duration
+
+    def wait(self, elapsed: int) -> bool:
+        """Wait for so many ns, as the reactor does; whether that spun."""
+        self.left, before = elapsed, len(self.spins)
+        if not reactor.spin(self.timeline, 1):
+            reactor.learn(self.timeline, elapsed)
+        return len(self.spins) > before
+
+
+def test_quick_operations_are_spun_for() -> None:
+    waits = Waits()
+    assert all(waits.wait(QUICK) for _ in range(10))
+    assert waits.spins == [MOST] * 10
+
+
+def test_long_operations_are_not() -> None:
+    waits = Waits()
+    assert waits.wait(SLOW)
+    assert not any(waits.wait(SLOW) for _ in range(1000))
+
+
+def test_after_a_slow_beginning_two_quick_waits_suffice() -> None:
+    """As after a pause, when cores have to wake up first."""
+    waits = Waits()
+    assert [waits.wait(elapsed) for elapsed in (SLOW, SLOW, QUICK, QUICK, QUICK)] == [True, False, False, True, True]
+
+
+def test_spins_in_vain_become_rare_where_parked_waits_are_quick() -> None:
+    """As with a foreign process on the core that the worker needs: it runs only while nobody spins."""
+    waits = Waits(in_vain=True)
+    for _ in range(6500):
+        waits.wait(QUICK)
+    assert 90 <= len(waits.spins) <= 110
+
+
+def test_long_operations_in_between_leave_spinning_off() -> None:
+    """One long, one short: each short one alone would have paid, each long one would have been in vain."""
+    waits = Waits()
+    spun = sum(waits.wait(SLOW if turn % 2 == 0 else QUICK) for turn in range(1000))
+    assert spun <= 3
+
+
+def test_spins_that_pay_take_doubts_back() -> None:
+    waits = Waits()
+    for _ in range(4):
+        waits.timeline.spin_ns = MOST
+        waits.wait(SLOW)
+    assert waits.timeline.spin_doubts == 15
+    waits.timeline.spin_ns = MOST
+    for _ in range(4):
+        waits.wait(QUICK)
+    assert waits.timeline.spin_doubts == 0
+
+
+def test_nobody_spins_where_others_are_parked_or_nothing_may() -> None:
+    waits = Waits()
+    waits.timeline.parked = 1
+    assert not waits.wait(QUICK)
+    waits.timeline.parked = waits.timeline.spin_ns = 0
+    reactor._MOST_NS = reactor._SOON_NS = 0
+    assert not any(waits.wait(QUICK) for _ in range(100))
