@@ -295,7 +295,7 @@ def spin(timeline: Timeline, value: int) -> bool:
 def learn(timeline: Timeline, elapsed: int) -> None:
     """Take into account that a wait that parked took ``elapsed`` ns: whether the next one spins."""
     if elapsed > _SOON_NS:
-        timeline.quick_waits //= 2
+        timeline.quick_waits = max(0, timeline.quick_waits // 2)
     elif not timeline.spin_ns:
         timeline.quick_waits += 1
         if timeline.quick_waits >= timeline.spin_doubts:

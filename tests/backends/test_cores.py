@@ -19,11 +19,12 @@ pytestmark = pytest.mark.skipif(not cores.MOVES, reason="a thread cannot tell it
 
 @njit
 def _step_aside(queue: int, worker: int, here: bool) -> tuple[int, int]:
-    """Join a range that was opened on this thread's core, or on none; the cores before and after."""
+    """Be about to join a range that was opened on this thread's core, or on none; the cores before and after."""
     before = sched_getcpu()
     if here:
         cores.note_core(queue, worker)
-    cores.step_aside(queue, worker)
+    if cores.in_the_way(queue, worker):
+        cores.step_aside(worker)
     return before, sched_getcpu()
 
 

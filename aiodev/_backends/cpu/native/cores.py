@@ -6,9 +6,10 @@ worker cannot run, and once the loop parks, the worker's wake-up draws it to the
 worker that it is to help. They are left like that for tens of milliseconds, at a half or a quarter of their speed,
 while another core idles.
 
-So a worker that is to help moves away, and a thread that is about to spin for a worker on its own core sends that away
-first. To which core is the system's choice, and a worker stays free to be moved: it is bound to no core, for the sake of
-other processes that have as many. Where that does not last, since the other cores are taken, it is tried ever more seldom.
+So a worker that is to help moves away, before it joins: it may have to wait for another core, and who has joined is waited for.
+And a thread that is about to spin for a worker on its own core sends that away first. To which core is the system's choice, and
+a worker stays free to be moved: it is bound to no core, for the sake of other processes that have as many. Where that does not
+last, since the other cores are taken, it is tried ever more seldom.
 """
 
 from __future__ import annotations
@@ -58,12 +59,15 @@ if MOVES:
         put(queue + Q_NOTED, now())
 
     @inner
-    def step_aside(queue, worker):
-        """Have this worker leave the core of the one that has the queue, unless it is too soon."""
-        core = sched_getcpu()
-        if core == get(queue + Q_CORE) and may_move(worker):
-            move(0, core)
-            has_moved(worker)
+    def in_the_way(queue, worker):
+        """Whether this worker is on the core of the one that has the queue, and is to step aside, as it must then."""
+        return sched_getcpu() == get(queue + Q_CORE) and may_move(worker)
+
+    @inner
+    def step_aside(worker):
+        """Have this worker leave its core."""
+        move(0, sched_getcpu())
+        has_moved(worker)
 
     @inner
     def send_away(queue):
@@ -127,7 +131,12 @@ else:
         """Nothing: a thread cannot tell its core."""
 
     @inner
-    def step_aside(queue, worker):
+    def in_the_way(queue, worker):
+        """False."""
+        return False
+
+    @inner
+    def step_aside(worker):
         """Nothing."""
 
     @inner

@@ -19,20 +19,22 @@ from aiodev._backends.cpu.layout import (
     Q_DEVICE,
     Q_GUESTS,
     Q_HELPERS,
+    Q_RANGE_GUESTS,
     Q_RANGE_LINKED,
     R_A,
     WORKER_BYTES,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.cores import send_away
-from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, load_fence, now, on_stack, pause
+from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, now, on_stack, pause, put, sched_yield
 from aiodev._backends.cpu.native.ranges import join_range
 from aiodev._backends.cpu.native.running import finish
-from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready, pop_sleeper, unlock, wake_worker
+from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready, unlock, wake_helper
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 ARRIVAL = 60_000
-
+#: How often (ns) a thread that spins offers its core: the worker that it waits for may be waiting for that.
+OFFER = 8_000
 
 #: What came of an attempt to help: guests may not, or not in the time that is left; it was over before; something was done.
 REFUSED, MISSED, HELPED = -1, 0, 1
@@ -48,9 +50,10 @@ def help_with_range(queue, until):
         if get(entry + E_UNIFORM) == 0 or get(entry + E_COST) > (until - now()) * 1000:
             outcome = REFUSED
         elif enter_range(helpers, queue):
+            put(queue + Q_RANGE_GUESTS, get(queue + Q_RANGE_GUESTS) + 1)
             outcome = HELPED
     unlock(helpers + D_LOCK)
-    if outcome != HELPED or not join_range(helpers, on_stack(WORKER_BYTES), queue, until):
+    if outcome != HELPED or not join_range(helpers, on_stack(WORKER_BYTES), queue, until, False):
         return outcome
     if finish(get(queue + Q_DEVICE), 0, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
         make_ready(queue)
@@ -61,12 +64,7 @@ def help_with_range(queue, until):
 def stop_helping(queue):
     """Be no guest any more: a worker is woken for a range that was opened while we were one."""
     fetch_add(queue + Q_GUESTS, -1)
-    if load_fence(queue + Q_RANGE_LINKED) != 0:
-        device = get(queue + Q_HELPERS)
-        lock(device + D_LOCK)
-        sleeper = pop_sleeper(device)
-        unlock(device + D_LOCK)
-        wake_worker(sleeper)
+    wake_helper(get(queue + Q_HELPERS), queue)
 
 
 @exported(types.boolean(int64, int64, int64), nogil=True)
@@ -76,8 +74,8 @@ def spin(queue, value, duration):
         return True
     if send_away(queue):
         duration = max(duration, ARRIVAL)
-    until = now() + duration
-    longest = until + duration
+    time = now()
+    until, longest, offers = time + duration, time + 2 * duration, time + OFFER
     fetch_add(queue + Q_GUESTS, 1)
     helping, reached = True, False
     while not reached:
@@ -93,8 +91,12 @@ def spin(queue, value, duration):
                     stop_helping(queue)
                     helping = False
             pause()
-        if now() >= until:
+        time = now()
+        if time >= until:
             break
+        if time >= offers:
+            sched_yield()
+            offers = time + OFFER
     if helping:
         stop_helping(queue)
     return reached

@@ -24,6 +24,7 @@ from aiodev._backends.cpu.layout import (
     Q_PRIORITY,
     Q_RANGE_CHUNK,
     Q_RANGE_EXCINFO,
+    Q_RANGE_GUESTS,
     Q_RANGE_LEFT,
     Q_RANGE_LINKED,
     Q_RANGE_MEMBERS,
@@ -60,6 +61,7 @@ from aiodev._backends.cpu.native.scheduling import (
     pop_sleeper,
     unlink_range,
     unlock,
+    wake_helper,
     wake_worker,
 )
 
@@ -101,8 +103,8 @@ def run_kernel(device, worker, queue, record):
         run_piece(worker, queue, record, start, size)
         note_cost(entry, (now() - begin) * 1000 // (size - start))
         return True
-    open_range(queue, worker, start, size, most)
-    return join_range(device, worker, queue, NEVER)
+    expects = open_range(queue, worker, start, size, most)
+    return join_range(device, worker, queue, NEVER, expects)
 
 
 @inner
@@ -139,22 +141,31 @@ def run_piece(worker, queue, record, lo, hi):
 
 @inner
 def open_range(queue, worker, start, size, piece):
-    """Let helpers join: put the shares of [start, size) on the open list, with ourselves inside."""
+    """Let helpers join: put the shares of [start, size) on the open list, with ourselves inside.
+
+    A worker is woken to help, unless guests are there in its place. Returns whether they are only expected: they helped with
+    the queue's last range, and a worker that was woken for this one would but keep somebody off a core.
+    """
     device = get(queue + Q_HELPERS)
     put(queue + Q_RANGE_CHUNK, piece)
     workers = get(device + D_WORKERS)
     store(queue + Q_RANGE_LEFT, deal(queue, start, size, workers, max(1, piece // PARTS)))
     put(queue + Q_RANGE_MEMBERS, 1)
     if workers == 1:
-        return
+        return False
     note_core(queue, worker)
-    sleeper = 0
     lock(device + D_LOCK)
+    expected = get(queue + Q_RANGE_GUESTS)
+    put(queue + Q_RANGE_GUESTS, 0)
     link_range(device, queue)
-    if load_fence(queue + Q_GUESTS) < workers - 1 or get(get(get(queue + Q_CURSOR) + R_A) + E_UNIFORM) == 0:
-        sleeper = pop_sleeper(device)
     unlock(device + D_LOCK)
-    wake_worker(sleeper)
+    if get(get(get(queue + Q_CURSOR) + R_A) + E_UNIFORM) != 0:
+        if load_fence(queue + Q_GUESTS) >= workers - 1:
+            return False
+        if expected >= workers - 1:
+            return True
+    wake_helper(device, queue)
+    return False
 
 
 @inner
@@ -173,10 +184,11 @@ def deal(queue, start, size, workers, least):
 
 
 @inner
-def join_range(device, worker, queue, until):
+def join_range(device, worker, queue, until, expects):
     """Run pieces of a range that we are a member of, as many as seem to end by ``until`` (ns), then leave.
 
-    True when that ended the range (invariant 6).
+    Who ``expects`` guests wakes a worker if there are none after its first piece. True when that ended the range
+    (invariant 6).
     """
     record = get(queue + Q_CURSOR)
     entry = get(record + R_A)
@@ -203,6 +215,9 @@ def join_range(device, worker, queue, until):
         if hi == end:
             fetch_add(queue + Q_RANGE_LEFT, -1)
         run_piece(worker, queue, record, lo, hi)
+        if expects:
+            wake_helper(device, queue)
+            expects = False
         if load(queue + Q_RANGE_STATUS) != 0:
             store_fence(queue + Q_RANGE_LEFT, 0)
             break

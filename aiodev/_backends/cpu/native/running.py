@@ -43,7 +43,6 @@ from aiodev._backends.cpu.layout import (
     W_NEXT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
-from aiodev._backends.cpu.native.cores import step_aside
 from aiodev._backends.cpu.native.faults import covering_fault, open_fault
 from aiodev._backends.cpu.native.intrinsics import (
     exchange,
@@ -206,8 +205,7 @@ def work(device, worker):
             break
         queue = found & ~1
         if found & 1:
-            step_aside(queue, worker)
-            if not join_range(device, worker, queue, NEVER):
+            if not join_range(device, worker, queue, NEVER, False):
                 continue
             if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
                 continue

@@ -31,11 +31,13 @@ from aiodev._backends.cpu.layout import (
     WORD,
 )
 from aiodev._backends.cpu.native.compile import inner
+from aiodev._backends.cpu.native.cores import in_the_way, step_aside
 from aiodev._backends.cpu.native.intrinsics import (
     exchange,
     fetch_add,
     get,
     load,
+    load_fence,
     now,
     pause,
     put,
@@ -123,8 +125,8 @@ def make_ready(queue):
 
 
 @inner
-def take(device):
-    """The most urgent work (lock held): a ready queue, a queue + 1 whose range was joined, or 0."""
+def take(device, worker):
+    """The most urgent work (lock held): a ready queue, a queue + 1 whose range was joined, or 0; or -1: step aside first."""
     for priority in range(PRIORITIES):
         head = device + D_READY_HEAD + WORD * priority
         queue = get(head)
@@ -138,6 +140,8 @@ def take(device):
         queue = get(device + D_OPEN + WORD * priority)
         while queue != 0:
             following = get(queue + Q_RANGE_LINK)
+            if load(queue + Q_RANGE_LEFT) > 0 and in_the_way(queue, worker):
+                return -1
             if enter_range(device, queue):
                 return queue + 1
             unlink_range(device, queue)
@@ -153,6 +157,17 @@ def link_range(device, queue):
     put(device + D_OPEN + WORD * priority, queue)
     store_fence(queue + Q_RANGE_LINKED, 1)
     announce(device, priority)
+
+
+@inner
+def wake_helper(device, queue):
+    """Wake a sleeper, if there is one, to help with the queue's range, if that is open."""
+    if load_fence(queue + Q_RANGE_LINKED) == 0:
+        return
+    lock(device + D_LOCK)
+    sleeper = pop_sleeper(device)
+    unlock(device + D_LOCK)
+    wake_worker(sleeper)
 
 
 @inner
@@ -190,7 +205,11 @@ def find_work(device, worker):
         if get(device + D_STOP) != 0:
             unlock(device + D_LOCK)
             return 0
-        work = take(device)
+        work = take(device, worker)
+        if work == -1:
+            unlock(device + D_LOCK)
+            step_aside(worker)
+            continue
         if work != 0:
             sleeper = 0
             if get(device + D_PENDING) > 0:
@@ -234,6 +253,7 @@ def look_around(device, worker, queue, owed):
             break
         if time >= until:
             break
+        sched_yield()  # who works for the same range may be waiting for this core
         found = watch(device, queue, owed)
     fetch_add(device + D_SPINNERS, -1)
     return found
