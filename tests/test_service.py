@@ -49,9 +49,10 @@ def environment(classifier: Any, tmp_path_factory: pytest.TempPathFactory) -> di
     return os.environ | {"DIGITS_MODEL": str(path)}
 
 
-def start(environment: dict[str, str]) -> tuple[subprocess.Popen[str], str]:
+def start(environment: dict[str, str], **options: Any) -> tuple[subprocess.Popen[str], str]:
     """A service and its address."""
-    process = subprocess.Popen([sys.executable, str(SERVICE)], env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, str(SERVICE)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
     assert process.stdout is not None
     return process, process.stdout.readline().strip()
 
@@ -148,6 +149,15 @@ async def test_shutdown_answers_what_was_asked(environment: dict[str, str]) -> N
     assert all(answer.status_code in (200, 503) for answer in answered)
     assert all(isinstance(answer, httpx.Response | httpx.TransportError) for answer in answers)
     assert sum(answer.status_code == 200 for answer in answered) >= len(first)
+
+
+def test_ctrl_c_ends_it_without_a_traceback(environment: dict[str, str]) -> None:
+    """In good order, and quietly."""
+    process, address = start(environment, stderr=subprocess.PIPE)
+    wait_until_healthy(address)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
 
 
 def test_the_page_draws_and_asks(url: str, tmp_path: Path) -> None:

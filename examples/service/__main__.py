@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import socket
 
 import uvicorn
@@ -17,4 +18,5 @@ if __name__ == "__main__":
     listening = socket.create_server(("127.0.0.1", options.port))
     print("http://{}:{}".format(*listening.getsockname()), flush=True)
     config = uvicorn.Config(make_app(options.wait), log_level="warning", timeout_graceful_shutdown=10)
-    uvicorn.Server(config).run(sockets=[listening])
+    with contextlib.suppress(KeyboardInterrupt):  # the server has ended in good order, and passes the signal on
+        uvicorn.Server(config).run(sockets=[listening])
