@@ -91,7 +91,7 @@ async def load_lag(run: Run) -> Figure:
     first = time.time_ns()
     await compile_all(first, count)()
     lags: dict[str, list[float]] = {}
-    for _ in range(1 if run.smoke else 5):  # each takes some tens of ms, which is few beats
+    for _ in range(1 if run.smoke else 10):  # each takes some 40 ms, which is few beats
         child = await asyncio.create_subprocess_exec(
             sys.executable, __file__, str(first), str(count), stdout=asyncio.subprocess.PIPE
         )
