@@ -197,10 +197,11 @@ def double(i, x, out):
 async def test_a_freed_array_is_an_error_wherever_it_is_used() -> None:
     """By kernels that are compiled already, copies, reads, views and exports; never memory of somebody else's."""
     x, out = aiodev.ones(8, device="cpu"), aiodev.empty(8, device="cpu")
-    await double[8](x, out)
+    place = (8, aiodev.default_stream("cpu"))
+    await double[place](x, out)
     x.free()
     uses: list[Callable[[], Any]] = [
-        lambda: double[8](x, out), lambda: double[8](out, x), lambda: x[1:], lambda: x.reshape(2, 4), lambda: x.T,
+        lambda: double[place](x, out), lambda: double[place](out, x), lambda: x[1:], lambda: x.reshape(2, 4), lambda: x.T,
         lambda: x.numpy_blocking(), lambda: np.asarray(x), lambda: x.__dlpack__(), lambda: out.copy_from(x),
         lambda: x.copy_from(out), lambda: x.free(), lambda: x.record_stream(aiodev.default_stream("cpu")),
         lambda: aiodev.current_stream("cpu").copy(out, x), lambda: x.device, lambda: x.to("cpu"), lambda: aiodev.asarray(x),

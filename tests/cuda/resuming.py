@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,19 @@ def _write(line: str) -> None:
         file.write(f"{line}\n")
 
 
+_losses: list[str] = []
+
+
+def pytest_exception_interact(call: pytest.CallInfo[Any]) -> None:
+    """Take note of a loss that a test failed of."""
+    if call.excinfo is not None and call.excinfo.typename == "DeviceLostError":
+        _losses.append(str(call.excinfo.value))
+
+
 def _loss() -> str | None:
     """Why the device is lost, which every test to come would fail of; None while it is not."""
+    if _losses:
+        return _losses[0]
     if "aiodev._backends.cuda.executor" not in sys.modules:
         return None
     from aiodev._backends.cuda.layout import D_LOST
