@@ -173,6 +173,29 @@ async def room(run: Run) -> Figure:
     return Figure("the longest submission to a device that is full", "ms", values, note=note)
 
 
+async def apart(run: Run) -> Figure:
+    """Small kernels on as many streams as there are slots, two on each: as long as on one stream, if none waits for another."""
+    streams = [aiodev.Stream(DEVICE) for _ in range(4 if run.smoke else 32)]
+    rounds = 10 if run.smoke else 2_000_000
+    arrays = [aiodev.ones(32, "f4", DEVICE) for _ in streams]
+    await aiodev.synchronize(DEVICE)
+    await spin[32, streams[0]](1, arrays[0])
+
+    def on(count: int) -> Case:
+        def case() -> float:
+            began = time.perf_counter()
+            for _ in range(2):
+                for stream, x in zip(streams[:count], arrays, strict=False):
+                    spin[32, stream](rounds, x)
+            finish()
+            return (time.perf_counter() - began) * 1e3
+
+        return case
+
+    values = await run.medians({"aiodev": on(len(streams)), "one stream": on(1)}, repeats=3)
+    return Figure(f"kernels on {len(streams)} streams", "ms", values, [Bar("one stream", at_most=1.3)])
+
+
 async def timing(run: Run) -> Figure:
     """What events say of a kernel of about a millisecond, alone on its stream, next to the host's clock around it."""
     stream = aiodev.Stream(DEVICE, reserve=True)
@@ -221,6 +244,7 @@ FIGURES = {
     "launch-16": _launch(16),
     "query": query,
     "order": order,
+    "apart": apart,
     "timing": timing,
     "room": room,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -101,12 +102,18 @@ class CUDABackend(Backend):
         return (self._devices or find_devices(self._library).devices)[index]
 
     def start(self) -> None:
-        """Start the driver, retain the devices' primary contexts and start their threads."""
+        """Start the driver, retain the devices' primary contexts and start their threads.
+
+        ``CUDA_DEVICE_MAX_CONNECTIONS`` becomes 32 in the environment, unless it is set.
+        """
         cpu_build.ensure_cached()
         build.ensure_cached()
         with quiet_import():
             from aiodev._backends.cuda.executor import CUDAExecutor
         made_by()  # reads files for some milliseconds, which the first kernel should not have to wait for
+        # Of CUstreams that share a channel, each waits for the others: an operation's number is written behind it. The driver
+        # has eight channels unless it is told, before it makes the context, to have 32, which is the most.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         driver = Driver(self._library)
         devices = read_devices(driver)
         for device in devices:
