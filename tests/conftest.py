@@ -126,6 +126,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.items.sort(key=lambda item: LIBRARY in item.path.parents)
     # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, str(LIBRARY)]
+    command.append(f"--ignore={LIBRARY / 'test_random_quality.py'}")  # computes for long, with kernels of other tests
     environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
     _ahead.append(
         subprocess.Popen(
