@@ -7,6 +7,7 @@ the marked ones, so they are handed to pytest as plain functions.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib.util
 import inspect
@@ -71,6 +72,16 @@ def pytest_pycollect_makeitem(
     plain = on_every_loop(obj)
     setattr(collector.obj, name, plain)  # which is where the items look for their function
     return list(collector._genfunctions(name, plain))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run async tests where pytest-asyncio is not installed, as on machines with a GPU that nothing can be installed on."""
+    plugins = pyfuncitem.config.pluginmanager
+    if not inspect.iscoroutinefunction(pyfuncitem.obj) or plugins.hasplugin("asyncio"):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

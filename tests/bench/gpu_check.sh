@@ -111,5 +111,5 @@ for tool in memcheck racecheck; do
     AIODEV_TESTS_LIMIT=120 tests "$tool" 240 tests/cuda/test_device.py -k 'dimensions or atomics or library or teams'
     test=("${plain[@]}")
 done
-tests library 480 tests/kernels tests/array tests/generator
+AIODEV_TESTS_LIMIT=150 tests library 480 tests/kernels tests/array tests/generator
 exit $failed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import os
 import subprocess
 import sys
@@ -32,16 +30,6 @@ driver = standin.StandIn(library)
 backend = CUDABackend(library=library, compiler=standin.StandInCompiler())
 aiodev.register_backend("cuda", lambda: backend)
 """
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run async tests where pytest-asyncio is not installed, as on machines with a GPU that nothing can be installed on."""
-    plugins = pyfuncitem.config.pluginmanager
-    if not inspect.iscoroutinefunction(pyfuncitem.obj) or plugins.hasplugin("asyncio"):
-        return None
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
-    return True
 
 
 @pytest.fixture(scope="session")
