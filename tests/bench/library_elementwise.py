@@ -41,7 +41,9 @@ def _fused(a: Any, x: Any, y: Any) -> Any:
     return a * x + y
 
 
-def bandwidth(name: str, shown: str, arrays: int, elements: int) -> Callable[[Run], Awaitable[Figure]]:
+def bandwidth(
+    name: str, shown: str, arrays: int, elements: int, in_a_row: int | None = None
+) -> Callable[[Run], Awaitable[Figure]]:
     """A function of ``arrays`` arrays of ``float32``, the result among them."""
 
     async def figure(run: Run) -> Figure:
@@ -75,7 +77,7 @@ def bandwidth(name: str, shown: str, arrays: int, elements: int) -> Callable[[Ru
         if has_torch():
             peers[TORCH] = _torch(name, hosts)
         note = f"{size:,} float32"
-        return await rates(run, shown, "GB/s", nbytes, ours[name], peers, note, elements=elements)
+        return await rates(run, shown, "GB/s", nbytes, ours[name], peers, note, elements=elements, in_a_row=in_a_row)
 
     return figure
 

@@ -17,7 +17,6 @@ import aiodev
 
 __all__ = [
     "COPY",
-    "IN_A_ROW",
     "NUMBA",
     "NUMPY",
     "TORCH",
@@ -33,8 +32,9 @@ __all__ = [
 #: Computes once, or submits what does.
 Call = Callable[[], object]
 HostArray = np.ndarray[Any, Any]
-#: Calls that are timed together. Ours are submitted before the stream is awaited: a rate is that of a queue with work.
-IN_A_ROW = 5
+#: Seconds of calls that are timed together, and how many those are at least and at most. Ours are submitted before the stream
+#: is awaited: a rate is that of a queue with work.
+LASTING, FEWEST, MOST = 1e-3, 5, 50
 #: Elements from which on the rate of a function is held to its peers'.
 LARGE = 10**6
 
@@ -60,16 +60,16 @@ def tensors(*hosts: HostArray) -> tuple[Any, ...]:
     return tuple(torch.from_numpy(host.copy()) for host in hosts)
 
 
-def rate(amount: float, count: int, function: Call) -> Callable[[], float]:
+def rate(amount: float, count: int, function: Call, in_a_row: int = FEWEST) -> Callable[[], float]:
     """10⁹ units of ``amount`` in a second, from the best of ``count`` times some calls: others use the machine, too."""
 
     def case() -> float:
         best = math.inf
         for _ in range(count):
             began = time.perf_counter()
-            for _ in range(IN_A_ROW):
+            for _ in range(in_a_row):
                 function()
-            best = min(best, (time.perf_counter() - began) / IN_A_ROW)
+            best = min(best, (time.perf_counter() - began) / in_a_row)
         return amount / best / 1e9
 
     return case
@@ -89,6 +89,12 @@ def _submitted(amount: float, count: int, submit: Call, in_a_row: int) -> Callab
         return amount / best / 1e9
 
     return case
+
+
+async def _lasting(submit: Call) -> int:
+    """How many calls take as long as is timed together."""
+    best = await _submitted(1e-9, 10, submit, FEWEST)()  # calls in a second
+    return min(MOST, max(FEWEST, round(LASTING * best)))
 
 
 def copying(source: HostArray, target: HostArray) -> Call:
@@ -115,7 +121,7 @@ async def rates(
     at_least: dict[str, float] | None = None,
     count: int | None = None,
     elements: int = LARGE,
-    in_a_row: int = IN_A_ROW,
+    in_a_row: int | None = None,
 ) -> Figure:
     """Rates of ours and of peers, in 10⁹ units of ``amount`` in a second; of copies given, in what they move.
 
@@ -123,19 +129,21 @@ async def rates(
         ours: submits to the current stream.
         peers: by name; a copy is of ``amount`` bytes, read and written together.
         at_least: of each peer's rate, where it is not the usual bar.
-        count: times :data:`IN_A_ROW` calls in each round, of which the best counts.
-        in_a_row: how many of ours are submitted before the stream is awaited; with less than usual there are no bars.
+        count: how many times some calls in each round, of which the best counts.
+        in_a_row: how many of ours are submitted before the stream is awaited, by default what takes :data:`LASTING`, as of the
+            peers' calls; when given, there are no bars.
         elements: there are bars from :data:`LARGE` on; below that a copy is no peer, since to start its thread takes longer.
     """
     large = elements >= LARGE
     peers = {peer: call for peer, call in peers.items() if large or peer != COPY}
     count = (count or (5 if amount >= 2e7 else 25)) if large else 200
-    cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours, in_a_row)}
-    cases |= {peer: rate(amount, count, call) for peer, call in peers.items()}
     bars = _AT_LEAST | (at_least or {})
     async with aiodev.Stream("cpu"):
+        together = in_a_row or await _lasting(ours)
+        cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours, together)}
+        cases |= {peer: rate(amount, count, call, max(FEWEST, together)) for peer, call in peers.items()}
         values = await run.medians(cases, pause=PAUSE)
-    found = [Bar(peer, at_least=bars[peer]) for peer in peers] if large and in_a_row == IN_A_ROW else []
+    found = [Bar(peer, at_least=bars[peer]) for peer in peers] if large and in_a_row is None else []
     return Figure(name, unit, values, found, note=note)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 from harness import Figure, Run
-from library_peers import COPY, IN_A_ROW, NUMBA, NUMPY, TORCH, Call, awaited_small, copying, has_torch, rates, tensors
+from library_peers import COPY, NUMBA, NUMPY, TORCH, Call, awaited_small, copying, has_torch, rates, tensors
 
 import aiodev
 from aiodev import kernels
@@ -85,7 +85,7 @@ def reduction(
     dtype: str = "float32",
     axis: int | None = None,
     passes: int = 1,
-    in_a_row: int = IN_A_ROW,
+    in_a_row: int | None = None,
 ) -> Callable[[Run], Awaitable[Figure]]:
     """A reduction of ``size`` elements, which it reads ``passes`` times; along an axis, of a matrix with 1000 columns."""
 

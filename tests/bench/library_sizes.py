@@ -1,6 +1,6 @@
 """What the library does with ten thousand and a hundred thousand elements: too few for bars, and what programs often have.
 
-And the sum of a million numbers where each call is awaited before the next.
+And sums of a million numbers where each call is awaited before the next.
 """
 
 from __future__ import annotations
@@ -31,4 +31,5 @@ def _of_size(elements: int) -> dict[str, Callable[[Run], Awaitable[Figure]]]:
 
 
 FIGURES = {f"{name}-1e{n}": figure for n in (4, 5) for name, figure in _of_size(10**n).items()}
+FIGURES["add-each-awaited"] = bandwidth("add", "sum of two arrays, each one awaited", 3, 10**6, in_a_row=1)
 FIGURES["sum-each-awaited"] = reduction("sum", "sum, each one awaited", 10**6, in_a_row=1)
