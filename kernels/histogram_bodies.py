@@ -58,7 +58,7 @@ def extremes(x):
     return float_of_reversed_8(least, 0), float_of_8(largest, 0)
 
 
-@aiodev.kernel(uniform=True)
+@aiodev.kernel(uniform=True, reads=["x"])
 def count_few(i, bins, measured, low, high, x, edges, parts, counts):
     """Count all in bins of one width, and make the edges: between the ends given, or else those of the elements."""
     if measured and x.size > 0:
@@ -73,7 +73,7 @@ def count_few(i, bins, measured, low, high, x, edges, parts, counts):
         counts[b] = inner[b]
 
 
-@aiodev.kernel(uniform=True)
+@aiodev.kernel(uniform=True, reads=["x"])
 def count_even(i, piece, bins, x, edges, parts):
     """Count piece ``i`` in bins of one width."""
     width = bins + ROOM
@@ -125,7 +125,7 @@ def place_near_edge(value, place, first, last, bins, edges):
     return found + 1
 
 
-@aiodev.kernel(uniform=True)
+@aiodev.kernel(uniform=True, reads=("x", "weights"))
 def weigh_even(i, piece, bins, x, weights, edges, parts):
     """Add up the weights of piece ``i`` in bins of one width."""
     first, last = edges[0], edges[bins]
@@ -149,7 +149,7 @@ def bin_of(value, first, last, bins, edges):
     return found
 
 
-@aiodev.kernel(uniform=True)
+@aiodev.kernel(uniform=True, reads=["x"])
 def count_uneven(i, piece, bins, x, edges, parts):
     """Count piece ``i`` in bins between any edges."""
     mine = parts[i * bins : (i + 1) * bins]
@@ -161,7 +161,7 @@ def count_uneven(i, piece, bins, x, edges, parts):
             mine[np.uint64(bin_between(value, bins, edges))] += 1
 
 
-@aiodev.kernel(uniform=True)
+@aiodev.kernel(uniform=True, reads=("x", "weights"))
 def weigh_uneven(i, piece, bins, x, weights, edges, parts):
     """Add up the weights of piece ``i`` in bins between any edges."""
     mine = parts[i * bins : (i + 1) * bins]

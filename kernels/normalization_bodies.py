@@ -96,7 +96,7 @@ def scale_all(out: Any, scale: Any) -> None:
         out[k] *= scale
 
 
-@aiodev.kernel(fastmath=_SUMS, uniform=True)
+@aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])
 def softmax_rows(i: int, group: int, logarithm: bool, x: Any, out: Any) -> None:
     """Some rows, whole."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
@@ -108,7 +108,7 @@ def softmax_rows(i: int, group: int, logarithm: bool, x: Any, out: Any) -> None:
             scale_all(target, out.dtype.type(1) / exponentials(source, target, top))
 
 
-@aiodev.kernel(fastmath=_SUMS, uniform=True)
+@aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])
 def softmax_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops: Any, sums: Any) -> None:
     """The largest element of a block of a row, and the sum of exponentials relative to it; these too, unless of logarithms."""
     row, block = i // blocks, i % blocks
@@ -143,7 +143,7 @@ def softmax_of_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, to
         scale_all(out[row, lo:hi], exp(tops[row, block] - whole[row, 0]) / whole[row, 1])
 
 
-@aiodev.kernel(uniform=True)
+@aiodev.kernel(uniform=True, reads=["x"])
 def softmax_columns(i: int, chunks: int, width: int, logarithm: bool, x: Any, out: Any, tops: Any, sums: Any) -> None:
     """Along the middle of three dimensions, for ``width`` columns of the last: row after row, so all are read in order.
 

@@ -100,7 +100,7 @@ def product_by_loops(a: Any, b: Any, out: Any, top: int, bottom: int, left: int,
                     out[i, j] += x * b[k, j]
 
 
-@aiodev.kernel
+@aiodev.kernel(reads=("blas", "where", "one", "zero", "a", "b"))
 def multiply_once(i: int, blas: Any, where: Any, one: Any, zero: Any, a: Any, b: Any, out: Any) -> None:
     """A product of two matrices, whole."""
     product_by_loops(a, b, out, 0, out.shape[0], 0, out.shape[1])
@@ -113,7 +113,7 @@ def multiply_once_cpu(i: int, blas: Any, where: Any, one: Any, zero: Any, a: Any
         product_by_loops(a, b, out, 0, out.shape[0], 0, out.shape[1])
 
 
-@aiodev.kernel
+@aiodev.kernel(reads=("a", "b"))
 def multiply_plain(
     i: int, group: int, items: int, across: int, panels: int, height: int, width: int, step_a: int, step_b: int,
     a: Any, b: Any, out: Any,
@@ -126,7 +126,7 @@ def multiply_plain(
         product_by_loops(a[batch * step_a], b[batch * step_b], out[batch], top, bottom, left, right)
 
 
-@aiodev.kernel
+@aiodev.kernel(reads=("blas", "where", "one", "zero", "a", "b"))
 def multiply_panels(
     i: int, blas: Any, where: Any, one: Any, zero: Any,
     group: int, items: int, across: int, panels: int, height: int, width: int, step_a: int, step_b: int,
@@ -152,7 +152,7 @@ def multiply_panels_cpu(
             product_by_loops(a[batch * step_a], b[batch * step_b], out[batch], top, bottom, left, right)
 
 
-@aiodev.kernel(ndim=3)
+@aiodev.kernel(ndim=3, reads=("a", "b"))
 def multiply_elements(batch: int, i: int, j: int, step_a: int, step_b: int, a: Any, b: Any, out: Any) -> None:
     """One element of a batch of products: the form for devices with a thread for each."""
     total = a[batch * step_a, i, 0] * b[batch * step_b, 0, j]
@@ -161,7 +161,7 @@ def multiply_elements(batch: int, i: int, j: int, step_a: int, step_b: int, a: A
     out[batch, i, j] = total
 
 
-@aiodev.kernel(ndim=3)
+@aiodev.kernel(ndim=3, reads=("a", "b"))
 def multiply_tiles(batch: int, i: int, j: int, step_a: int, step_b: int, a: Any, b: Any, out: Any) -> None:
     """Sixteen elements of a batch of products, a quarter of the rows and of the columns apart, of eight loads for each step.
 

@@ -23,8 +23,8 @@ import linecache
 import operator
 import textwrap
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -54,6 +54,18 @@ class BodyUse:
     partners: dict[str, set[str]] = field(default_factory=dict)
     integral: set[str] = field(default_factory=set)
     known: bool = True
+
+    def promising(self, names: Iterable[str]) -> BodyUse:
+        """The same of a body that is said to write none of these parameters, and to make no view of them that it writes.
+
+        Raises:
+            TypeError: it surely writes one.
+        """
+        names = tuple(names)
+        broken = self.written.intersection(names)
+        if broken:
+            raise TypeError(f"reads={names!r}: the body writes {', '.join(sorted(broken))}")
+        return replace(self, indices=self.indices | dict.fromkeys(names, _MANY)) if names else self
 
     def only_reads(self, name: str, ndim: int) -> bool:
         """Whether the body surely does not write the array of ``ndim`` dimensions that is called ``name``."""

@@ -62,7 +62,14 @@ class Kernel:
         [3. 3. 3. 3.]
     """
 
-    def __init__(self, function: Callable[..., None], ndim: int, options: Options, uniform: bool = False) -> None:
+    def __init__(
+        self,
+        function: Callable[..., None],
+        ndim: int,
+        options: Options,
+        uniform: bool = False,
+        reads: Collection[str] = (),
+    ) -> None:
         self._parameters = parameters_of(function, ndim)
         self.name = function.__name__
         if not self.name.isidentifier():
@@ -72,8 +79,11 @@ class Kernel:
         self._bodies: dict[str, Callable[..., None]] = {}
         self._launch_options: dict[str, Options] = {}
         self._names = [parameter.name for parameter in self._parameters]
+        unknown = set(reads).difference(self._names)
+        if isinstance(reads, str) or unknown:
+            raise TypeError(f"{self.name}: reads={reads!r}: expected names among ({', '.join(self._names)})")
         self._variants = Variants(
-            self.name, ndim, self._names, function, self._bodies, options, self._launch_options, uniform
+            self.name, ndim, self._names, function, self._bodies, options, self._launch_options, uniform, tuple(reads)
         )
         functools.update_wrapper(self, function)
         self._call: Callable[..., Completion] = self._first_launch
@@ -250,7 +260,12 @@ def kernel(function: Callable[..., None], /) -> Kernel: ...
 
 @overload
 def kernel(
-    *, ndim: int = 1, boundscheck: bool = False, fastmath: bool | Collection[str] = False, uniform: bool = False
+    *,
+    ndim: int = 1,
+    boundscheck: bool = False,
+    fastmath: bool | Collection[str] = False,
+    uniform: bool = False,
+    reads: Collection[str] = (),
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 
 
@@ -262,6 +277,7 @@ def kernel(
     boundscheck: bool = False,
     fastmath: bool | Collection[str] = False,
     uniform: bool = False,
+    reads: Collection[str] = (),
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorator: make a :class:`Kernel` of a function whose first ``ndim`` parameters are indices.
 
@@ -277,6 +293,12 @@ def kernel(
         uniform: every index takes about as long as any other, and waits for nothing. On the CPU, a thread that waits awake for
             such a kernel, an event loop's too, then computes a part of it instead of spinning: no longer than twice the time
             for which it would have spun, as far as what an index was seen to cost tells.
+        reads: names of arrays that the body only reads. That it only reads elements, as in ``x[i]``, is seen; what it does with
+            an array that it slices or gives to a function is not, and such an array counts as written: when the kernel fails,
+            or does not run since something before it failed, its contents are not usable any more. Name model weights here.
+
+    Raises:
+        TypeError: ``reads`` has a name that is no parameter; when it is launched, one that the body writes.
 
     Example:
         >>> import aiodev
@@ -291,6 +313,6 @@ def kernel(
     options = parse_options(boundscheck, fastmath)
 
     def decorate(function: Callable[..., None]) -> Kernel:
-        return Kernel(function, ndim, options, uniform)
+        return Kernel(function, ndim, options, uniform, reads)
 
     return decorate if function is None else decorate(function)

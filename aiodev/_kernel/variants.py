@@ -50,6 +50,7 @@ class Variants:
         options: as the decorator was told.
         launch_options: what the hand-written bodies add to that, by device type.
         uniform: as the decorator was told.
+        reads: as the decorator was told.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Variants:
         options: Options,
         launch_options: Mapping[str, Options],
         uniform: bool,
+        reads: Sequence[str],
     ) -> None:
         self.name = name
         self.ndim = ndim
@@ -70,6 +72,7 @@ class Variants:
         self._function = function
         self._bodies = bodies
         self._options, self._launch_options, self._uniform = options, launch_options, uniform
+        self._reads = reads
         self._uses: dict[str | None, BodyUse] = {}
         self.forget()
 
@@ -130,7 +133,7 @@ class Variants:
     def _use_of(self, which: str | None, body: Callable[..., None]) -> BodyUse:
         found = self._uses.get(which)
         if found is None:
-            found = self._uses[which] = analyse(body, tuple(self.names))
+            found = self._uses[which] = analyse(body, tuple(self.names)).promising(self._reads)
         return found
 
     def _loading(self, spec: KernelSpec, device: Device) -> Loading:

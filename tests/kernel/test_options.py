@@ -67,6 +67,34 @@ async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
         assert words_at(variant.loading.entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] == uniform
 
 
+async def test_what_a_kernel_is_said_to_read_outlives_its_failure() -> None:
+    """An array that it gives to a function counts as written without that, and names and promises are looked at."""
+
+    def total(row):  # type: ignore[no-untyped-def]
+        return row[0] + row[1]
+
+    def body(i, x, out):  # type: ignore[no-untyped-def]
+        out[i] = total(x[:2])
+        if out[i] > 0:
+            raise ValueError
+
+    for reads in ((), ("x",)):
+        x = aiodev.ones(2, device="cpu")
+        kernel = aiodev.kernel(reads=reads)(body)
+        with pytest.raises(aiodev.KernelError):
+            await kernel[1](x, aiodev.zeros(1, device="cpu"))
+        if reads:
+            assert (await x.numpy()).tolist() == [1, 1]
+        else:
+            with pytest.raises(aiodev.KernelError):
+                await x.numpy()
+    for wrong in ("x", ["y"]):
+        with pytest.raises(TypeError, match="expected names among"):
+            aiodev.kernel(reads=wrong)(body)
+    with pytest.raises(TypeError, match="the body writes out"):
+        aiodev.kernel(reads=["out"])(body)[1](x, x)
+
+
 def test_reassoc_vectorises_a_sum_and_keeps_nan() -> None:
     """A sum in order is not vectorised; one that may be reordered is, and NaN is still NaN."""
     x, out = np.ones((2, 64), "f4"), np.zeros(2, "f4")

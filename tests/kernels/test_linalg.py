@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import subprocess
@@ -380,3 +381,25 @@ def test_broadcast_to(shape: tuple[int, ...]) -> None:
         found.copy_from(np.zeros(shape))
     with pytest.raises(ValueError, match="cannot be repeated"):
         aiodev.broadcast_to(on_device(host), (*shape, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+def test_what_a_failed_stream_only_read_stays_as_it_was(rows: int) -> None:
+    """Weights that requests share: one request that fails takes its own results along, and no others'."""
+    weights = on_device(np.ones((64, 64), "f4"))
+    weights.numpy_blocking(60)
+
+    def fail() -> None:
+        raise OSError
+
+    with aiodev.Stream("cpu") as stream:
+        x = aiodev.ones((rows, 64), "f4")
+        stream.call(fail)
+        results = [kernels.matmul(x, weights), kernels.matmul(weights, x[0]), kernels.softmax(weights), linalg.norm(weights)]
+    for result in results:
+        with pytest.raises(aiodev.DependencyError):
+            result.numpy_blocking(60)
+    assert (weights.numpy_blocking(60) == 1).all()
+    for _ in range(4):  # so that whoever synchronises the device next is told of nothing
+        with contextlib.suppress(OSError, aiodev.DependencyError):
+            aiodev.synchronize_blocking("cpu")
