@@ -132,7 +132,7 @@ def softmax_statistics(i: int, tops: Any, sums: Any, whole: Any) -> None:
     whole[i, 0], whole[i, 1] = top, total
 
 
-@aiodev.kernel(uniform=True)
+@aiodev.kernel(uniform=True, reads=["x"])
 def softmax_of_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops: Any, whole: Any) -> None:
     """The result in a block, once its row's sum is known."""
     row, block = i // blocks, i % blocks
@@ -218,7 +218,7 @@ def root_mean_square_scale(x: Any, eps: Any) -> Any:
     return x.dtype.type(1) / math.sqrt(squares / x.dtype.type(x.size) + eps)
 
 
-@aiodev.kernel(fastmath=_SUMS, uniform=True)
+@aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])
 def layer_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
     """Some rows, with mean 0 and variance 1."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
@@ -228,7 +228,7 @@ def layer_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
             target[k] = (source[k] - mean) * scale
 
 
-@aiodev.kernel(fastmath=_SUMS, uniform=True)
+@aiodev.kernel(fastmath=_SUMS, uniform=True, reads=("x", "weight", "bias"))
 def layer_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, bias: Any, out: Any) -> None:
     """The same, times a weight, plus a bias."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
@@ -238,7 +238,7 @@ def layer_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, bi
             target[k] = (source[k] - mean) * scale * weight[k] + bias[k]
 
 
-@aiodev.kernel(fastmath=_SUMS, uniform=True)
+@aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])
 def rms_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
     """Some rows, with a mean square of 1."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
@@ -248,7 +248,7 @@ def rms_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
             target[k] = source[k] * scale
 
 
-@aiodev.kernel(fastmath=_SUMS, uniform=True)
+@aiodev.kernel(fastmath=_SUMS, uniform=True, reads=("x", "weight"))
 def rms_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, out: Any) -> None:
     """The same, times a weight."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):

@@ -20,13 +20,14 @@ costs up to an eighth; where cores read as fast as memory gives, up to a third.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import aiodev
 from aiodev.kernels import reduction_teams as teams
+from aiodev.kernels.named import named_kernel
 from aiodev.kernels.reduction_elements import larger, store
 from aiodev.lang import prefetch
 
@@ -43,7 +44,6 @@ __all__ = [
     "make_kernels",
     "make_places",
     "make_spread",
-    "named_kernel",
 ]
 
 #: Elements that one index of a launch takes of a long row.
@@ -191,7 +191,7 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity
             total = combine(total, load(x[(outer * length + k) * inner + column]))
         store(out, i, finish(total, number))
 
-    found = Kernels(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips, whole_columns)))
+    found = Kernels(*_named(name, (rows, blocks, parts, columns, strips, whole_columns)))
     teams.add_kernel_teams(found, load, combine, finish, identity)
     return found
 
@@ -247,7 +247,7 @@ def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
         mean = np.divide(total_of(column, identity), np.float64(length))
         store(out, i, finish(squares_of(column, mean), number))
 
-    found = Spread(*(named_kernel(name, body, _SQUARES) for body in (rows, blocks, columns, whole_columns)))
+    found = Spread(*_named(name, (rows, blocks, columns, whole_columns), _SQUARES))
     teams.add_spread_teams(found, load, finish, identity)
     return found
 
@@ -341,12 +341,10 @@ def make_places(name: str, load: Plain, key: Any) -> Places:
                 best, place = value, k
         store(out, i, place)
 
-    found = Places(*(named_kernel(name, body) for body in (rows, blocks, parts, columns, strips, whole_columns)))
+    found = Places(*_named(name, (rows, blocks, parts, columns, strips, whole_columns)))
     teams.add_place_teams(found, load, key)
     return found
 
 
-def named_kernel(name: str, body: Plain, fastmath: frozenset[str] = _SUMS) -> aiodev.Kernel:
-    """The kernel that a body is, called after its operation."""
-    body.__name__ = body.__qualname__ = name  # under which errors name it
-    return aiodev.kernel(fastmath=fastmath, uniform=True)(body)
+def _named(name: str, bodies: Iterable[Plain], fastmath: frozenset[str] = _SUMS) -> Iterator[aiodev.Kernel]:
+    return (named_kernel(name, body, fastmath=fastmath, uniform=True) for body in bodies)

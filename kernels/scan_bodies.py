@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import aiodev
-from aiodev.kernels.reduction_bodies import BLOCK, Plain, named_kernel
+from aiodev.kernels.named import named_kernel
+from aiodev.kernels.reduction_bodies import BLOCK, Plain
 from aiodev.kernels.scan_teams import add_scan_teams
 
 __all__ = ["make_scan"]
@@ -79,6 +80,8 @@ def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[ai
                     out[start + k] = total if before else after
                     total = after
 
-    found = named_kernel(name, rows), named_kernel(name, offsets), named_kernel(name, totals)
-    add_scan_teams(*found[1:], load, combine, identity)
-    return found
+    first, second, third = (
+        named_kernel(name, body, fastmath={"reassoc", "contract"}, uniform=True) for body in (rows, offsets, totals)
+    )
+    add_scan_teams(second, third, load, combine, identity)
+    return first, second, third

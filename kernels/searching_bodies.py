@@ -21,7 +21,7 @@ __all__ = ["BLOCK"]
 BLOCK = 1 << 14
 
 
-@aiodev.kernel
+@aiodev.kernel(reads=["mask"])
 def count_true(i, mask, counts):
     """How many of block ``i`` are not 0."""
     counts[i] = number_of(mask[i * BLOCK : min((i + 1) * BLOCK, mask.size)])

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.sorting_teams import make_team_rows, named
+from aiodev.kernels.named import named_kernel
+from aiodev.kernels.sorting_teams import make_team_rows
 from aiodev.kernels.teams import on_teams
 
 __all__ = ["BITS", "EVEN", "LANES", "WIDE_BITS", "Kernels", "copy", "make_kernels", "sort_keys", "sort_pairs"]
@@ -346,7 +347,7 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
                 swapped = sort_pairs(first, second, here, there, bits, UNEVEN, mine)
             copy(there if swapped else here, out[row])
 
-    found = Kernels(named(name, rows), named(name, rows_places))
+    found = Kernels(named_kernel(name, rows), named_kernel(name, rows_places))
     for kernel, body in zip(found, make_team_rows(to_key, to_place_key, from_key, key), strict=True):
         on_teams(kernel, body)
     return found

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.sorting_teams import named
+from aiodev.kernels.named import named_kernel
 from aiodev.lang import sort
 
 __all__ = ["LEAST", "longest", "make_short"]
@@ -52,4 +52,4 @@ def make_short(name: str, to_key: Callable[..., Any], from_key: Callable[..., An
             sort(keys)
             decode_all(keys, out[row])
 
-    return named(name, short)
+    return named_kernel(name, short)

@@ -34,9 +34,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev.kernels.named import named_kernel
 from aiodev.kernels.sorting_bodies import EVEN, LANES, copy, sort_keys, sort_pairs
 from aiodev.kernels.sorting_short import longest
-from aiodev.kernels.sorting_teams import named
 from aiodev.lang import prefetch, sort
 
 __all__ = [
@@ -265,4 +265,4 @@ def make_split_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: 
                 swapped = sort_pairs(keys[lo:hi], other[room : room + hi - lo], here, there, BITS, EVEN, mine)
                 copy(there if swapped else here, out[lo:hi])
 
-    return SplitKernels(*(named(name, body) for body in (choose, count, split, split_places, finish, finish_places)))
+    return SplitKernels(*(named_kernel(name, body) for body in (choose, count, split, split_places, finish, finish_places)))

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev.kernels.named import named_kernel
 from aiodev.kernels.reduction_elements import add
 from aiodev.kernels.teams import TEAM, make_running, on_teams
 from aiodev.lang import atomic_add, team_array, team_barrier, team_rank
@@ -38,7 +39,6 @@ __all__ = [
     "cut_rows",
     "make_team_kernels",
     "make_team_rows",
-    "named",
     "sum_up",
 ]
 
@@ -103,15 +103,9 @@ def cut_rows(rows: int, length: int) -> Cut:
     return Cut(0, block, -(-length // block))
 
 
-def named(name: str, body: Plain) -> aiodev.Kernel:
-    """A kernel of that name, under which errors name it."""
-    body.__name__ = body.__qualname__ = name
-    return aiodev.kernel(body)
-
-
 def by_teams(name: str, body: Plain) -> aiodev.Kernel:
     """A kernel that is for teams only."""
-    kernel = named(name, body)
+    kernel = named_kernel(name, body)
     on_teams(kernel, body)
     return kernel
 
@@ -418,4 +412,4 @@ def make_team_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: P
             done += TILE
 
     others = (by_teams(name, body) for body in (decode, count, move, move_places))
-    return TeamKernels(named(name, encode), named(name, encode_places), *others)
+    return TeamKernels(named_kernel(name, encode), named_kernel(name, encode_places), *others)

@@ -1,0 +1,20 @@
+"""Kernels of bodies that are made for an operation and a type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import aiodev
+
+__all__ = ["named_kernel"]
+
+
+def named_kernel(
+    name: str, body: Callable[..., Any], *, fastmath: bool | Collection[str] = False, uniform: bool = False
+) -> aiodev.Kernel:
+    """The kernel that a body is, called after its operation, under which errors name it. What it calls ``x`` it only reads."""
+    body.__name__ = body.__qualname__ = name
+    code = body.__code__
+    reads = {"x"}.intersection(code.co_varnames[: code.co_argcount])
+    return aiodev.kernel(fastmath=fastmath, uniform=uniform, reads=reads)(body)
