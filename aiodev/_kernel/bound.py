@@ -39,7 +39,7 @@ class BoundLaunch(functools.partial[Completion]):
         ... def increment(i, x):
         ...     x[i] += 1
         >>> x = aiodev.zeros(3, device="cpu")
-        >>> step = increment.bind((3, aiodev.Stream("cpu")), x)
+        >>> step = increment.bind(3, x)
         >>> done = [step() for _ in range(10)]
         >>> x.numpy_blocking()
         array([10., 10., 10.])
