@@ -212,7 +212,9 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
             yield from current_reactor().pause()
             budget.renew()
     else:
-        reactor, began = current_reactor(), time.monotonic_ns()
+        reactor = current_reactor()
+        if not timeline.parked:
+            timeline.parked_at = time.monotonic_ns()
         while not timeline.reached(value):
             waiter = reactor.waiter()
             try:
@@ -220,7 +222,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
                     yield from reactor.suspend(waiter)
             finally:
                 reactor.waits.discard(timeline, value, waiter)
-        learn(timeline, time.monotonic_ns() - began)
+        learn(timeline)
         budget.renew()
     if check and timeline.counters[FAULTS]:
         timeline.check(value)
@@ -292,9 +294,9 @@ def spin(timeline: Timeline, value: int) -> bool:
     return False
 
 
-def learn(timeline: Timeline, elapsed: int) -> None:
-    """Take into account that a wait that parked took ``elapsed`` ns: whether the next one spins."""
-    if elapsed > _SOON_NS:
+def learn(timeline: Timeline) -> None:
+    """A wait that parked is over: whether the next one spins. Of several at once, each counts as long as the first did."""
+    if time.monotonic_ns() - timeline.parked_at > _SOON_NS:
         timeline.quick_waits = max(0, timeline.quick_waits // 2)
     elif not timeline.spin_ns:
         timeline.quick_waits += 1
@@ -351,7 +353,9 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
         return
     if _thread.parking is None:
         _thread.parking = _ParkingPlace()
-    waits, poll, began = _thread.parking.waits, _thread.parking.poll, time.monotonic_ns()
+    waits, poll = _thread.parking.waits, _thread.parking.poll
+    if not timeline.parked:
+        timeline.parked_at = time.monotonic_ns()
     while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
         left = deadline - time.monotonic()
         if left <= 0:
@@ -362,7 +366,7 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
         finally:
             waits.discard(timeline, value, "blocked")
         waits.collect()
-    learn(timeline, time.monotonic_ns() - began)
+    learn(timeline)
 
 
 def forget_reactors_after_fork() -> None:

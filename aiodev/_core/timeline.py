@@ -106,6 +106,7 @@ class Timeline:
         "lost",
         "operations",
         "parked",
+        "parked_at",
         "priority",
         "queue",
         "quick_waits",
@@ -126,6 +127,7 @@ class Timeline:
         self.spin_doubts = 0  # quick waits in a row that it takes before spinning is tried again
         self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline
+        self.parked_at = 0  # when the first of them parked, by time.monotonic_ns
         self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved
         self._external = external

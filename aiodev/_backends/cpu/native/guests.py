@@ -26,15 +26,14 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.cores import send_away
-from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, now, on_stack, pause, put, sched_yield
+from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, now, on_stack, pause, put
 from aiodev._backends.cpu.native.ranges import join_range
 from aiodev._backends.cpu.native.running import finish
 from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready, unlock, wake_helper
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 ARRIVAL = 60_000
-#: How often (ns) a thread that spins offers its core: the worker that it waits for may be waiting for that.
-OFFER = 8_000
+
 
 #: What came of an attempt to help: guests may not, or not in the time that is left; it was over before; something was done.
 REFUSED, MISSED, HELPED = -1, 0, 1
@@ -74,8 +73,8 @@ def spin(queue, value, duration):
         return True
     if send_away(queue):
         duration = max(duration, ARRIVAL)
-    time = now()
-    until, longest, offers = time + duration, time + 2 * duration, time + OFFER
+    until = now() + duration
+    longest = until + duration
     fetch_add(queue + Q_GUESTS, 1)
     helping, reached = True, False
     while not reached:
@@ -91,12 +90,8 @@ def spin(queue, value, duration):
                     stop_helping(queue)
                     helping = False
             pause()
-        time = now()
-        if time >= until:
+        if now() >= until:
             break
-        if time >= offers:
-            sched_yield()
-            offers = time + OFFER
     if helping:
         stop_helping(queue)
     return reached

@@ -52,6 +52,8 @@ from aiodev._backends.cpu.native.intrinsics import (
 PREEMPTED = 50_000
 #: Idle periods without spinning after that.
 PENALTY = 8
+#: How often (ns) a worker that looks for work offers its core: one that has the last piece of a range may be waiting for that.
+OFFER = 8_000
 
 
 @inner
@@ -244,6 +246,7 @@ def look_around(device, worker, queue, owed):
     until = get(worker + W_IDLE) + get(worker + W_SPIN)
     if time >= until:
         return False
+    offers = time + OFFER
     fetch_add(device + D_SPINNERS, 1)
     found = watch(device, queue, owed)
     while not found:
@@ -253,7 +256,9 @@ def look_around(device, worker, queue, owed):
             break
         if time >= until:
             break
-        sched_yield()  # who works for the same range may be waiting for this core
+        if time >= offers:
+            sched_yield()
+            offers = time + OFFER
         found = watch(device, queue, owed)
     fetch_add(device + D_SPINNERS, -1)
     return found
