@@ -32,8 +32,8 @@ __all__ = [
 #: Computes once, or submits what does.
 Call = Callable[[], object]
 HostArray = np.ndarray[Any, Any]
-#: Seconds of calls that are timed together, and how many those are at least and at most. Ours are submitted before the stream
-#: is awaited: a rate is that of a queue with work.
+#: Seconds of ours that are submitted before the stream is awaited, and how many calls those are at least and at most: a rate is
+#: that of a queue with work. Of the peers, whose calls block, as many are timed together as of ours at least.
 LASTING, FEWEST, MOST = 1e-3, 5, 50
 #: Elements from which on the rate of a function is held to its peers'.
 LARGE = 10**6
@@ -60,16 +60,16 @@ def tensors(*hosts: HostArray) -> tuple[Any, ...]:
     return tuple(torch.from_numpy(host.copy()) for host in hosts)
 
 
-def rate(amount: float, count: int, function: Call, in_a_row: int = FEWEST) -> Callable[[], float]:
+def rate(amount: float, count: int, function: Call) -> Callable[[], float]:
     """10⁹ units of ``amount`` in a second, from the best of ``count`` times some calls: others use the machine, too."""
 
     def case() -> float:
         best = math.inf
         for _ in range(count):
             began = time.perf_counter()
-            for _ in range(in_a_row):
+            for _ in range(FEWEST):
                 function()
-            best = min(best, (time.perf_counter() - began) / in_a_row)
+            best = min(best, (time.perf_counter() - began) / FEWEST)
         return amount / best / 1e9
 
     return case
@@ -93,7 +93,7 @@ def _submitted(amount: float, count: int, submit: Call, in_a_row: int) -> Callab
 
 async def _lasting(submit: Call) -> int:
     """How many calls take as long as is timed together."""
-    best = await _submitted(1e-9, 10, submit, FEWEST)()  # calls in a second
+    best = await _submitted(1e9, 10, submit, FEWEST)()  # calls in a second
     return min(MOST, max(FEWEST, round(LASTING * best)))
 
 
@@ -130,8 +130,8 @@ async def rates(
         peers: by name; a copy is of ``amount`` bytes, read and written together.
         at_least: of each peer's rate, where it is not the usual bar.
         count: how many times some calls in each round, of which the best counts.
-        in_a_row: how many of ours are submitted before the stream is awaited, by default what takes :data:`LASTING`, as of the
-            peers' calls; when given, there are no bars.
+        in_a_row: how many of ours are submitted before the stream is awaited, by default what takes :data:`LASTING`; when
+            given, there are no bars.
         elements: there are bars from :data:`LARGE` on; below that a copy is no peer, since to start its thread takes longer.
     """
     large = elements >= LARGE
@@ -141,7 +141,7 @@ async def rates(
     async with aiodev.Stream("cpu"):
         together = in_a_row or await _lasting(ours)
         cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours, together)}
-        cases |= {peer: rate(amount, count, call, max(FEWEST, together)) for peer, call in peers.items()}
+        cases |= {peer: rate(amount, count, call) for peer, call in peers.items()}
         values = await run.medians(cases, pause=PAUSE)
     found = [Bar(peer, at_least=bars[peer]) for peer in peers] if large and in_a_row is None else []
     return Figure(name, unit, values, found, note=note)
