@@ -3,7 +3,8 @@
 1.  Load the counter. Done: no round trip through the loop (but see :mod:`aiodev._core.fairness`).
 2.  Spin in native code, without the GIL, for some tens of µs. Each timeline learns whether that pays: after a spin in vain
     waits park, until one is over soon enough that a spin would have met it. Where spins are in vain again and again, it takes
-    more and more such waits in a row, so where kernels are long or the cores are taken nobody spins.
+    more and more such waits, of which a long one takes back half. So where kernels are long or the cores are taken nobody
+    spins.
 3.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
     done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
 

@@ -124,7 +124,7 @@ class Timeline:
         self.lost: BaseException | None = None
         self.frontier: tuple[int, Clock] = (0, _NO_CLOCK)
         self.spin_ns = settings.spin_us * 1000  # how long the next wait spins
-        self.spin_doubts = 0  # quick waits in a row that it takes before spinning is tried again
+        self.spin_doubts = 0  # quick waits that it takes before spinning is tried again
         self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline
         self.parked_at = 0  # when the first of them parked, by time.monotonic_ns

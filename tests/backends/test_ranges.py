@@ -46,8 +46,8 @@ class Entry:
 
 
 @contextmanager
-def started(threads: int) -> Iterator[NativeExecutor]:
-    executor = NativeExecutor(1, threads)
+def started(threads: int, spin_ns: int = 200_000) -> Iterator[NativeExecutor]:
+    executor = NativeExecutor(1, threads, spin_ns)
     try:
         yield executor
     finally:
@@ -142,6 +142,27 @@ def test_who_will_not_help_sends_for_another() -> None:
         assert executor.spin(queue, value, 5 * 10**9)
         assert entry.covered(64) and len(entry.threads()) == 2
         assert threading.get_ident() not in entry.threads()
+
+
+def test_a_worker_comes_where_guests_are_expected_and_do_not() -> None:
+    """As after a range that guests helped with: the worker that opens the next one wakes the other after its first piece."""
+    with started(2, spin_ns=0) as executor:
+        queue, _ = executor.create_queue(0, 0, False)
+        words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_RANGE_GUESTS // 8] = 1
+        entry, last, both, done = Entry(executor, _MS // 100), Entry(executor, 1), threading.Event(), threading.Event()
+
+        def before(lo: int, hi: int) -> None:
+            if len(entry.threads()) == 2:
+                both.set()
+            assert len(entry.pieces) == 1 or both.wait(20)
+
+        entry.before = before
+        last.before = lambda lo, hi: done.set()
+        executor.launch(queue, entry.address, 1000, b"", 0)
+        value = executor.launch(queue, last.address, 1, b"", 0)
+        assert done.wait(30)  # and not awake, as a guest would
+        assert entry.covered(1000) and len(entry.threads()) == 2
+        assert executor.spin(queue, value, _PATIENCE)
 
 
 def test_what_a_guest_leaves_others_finish() -> None:

@@ -72,6 +72,18 @@ def test_a_killed_worker_is_replaced(workers: WorkerPool, tmp_path: Path) -> Non
     assert workers.processes and worker not in workers.processes
 
 
+def fails_once(workers: WorkerPool, directory: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """What was patched fails a job, which says so and leaves no worker; without it the next one succeeds."""
+    outcomes: Outcomes = queue.SimpleQueue()
+    workers.submit(job(fill, directory, "aa" * 32), outcomes.put)
+    error = outcomes.get(timeout=60)
+    assert isinstance(error, CompileError) and said in error.log
+    assert not workers.processes
+    monkeypatch.undo()
+    workers.submit(job(fill, directory, "aa" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None
+
+
 def test_an_answer_that_cannot_be_read_fails_the_job(
     workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,14 +93,7 @@ def test_an_answer_that_cannot_be_read_fails_the_job(
         raise AttributeError("no such name here")
 
     monkeypatch.setattr(pool, "receive", receive)
-    outcomes: Outcomes = queue.SimpleQueue()
-    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
-    error = outcomes.get(timeout=60)
-    assert isinstance(error, CompileError) and "no such name here" in error.log
-    assert not workers.processes
-    monkeypatch.undo()
-    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
-    assert outcomes.get(timeout=60) is None
+    fails_once(workers, tmp_path, monkeypatch, "no such name here")
 
 
 def test_a_job_that_kills_its_workers_fails(
@@ -96,14 +101,7 @@ def test_a_job_that_kills_its_workers_fails(
 ) -> None:
     """After a second worker died of it, its waiters are told; the next job has a new worker."""
     monkeypatch.setattr(pool, "COMMAND", [pool.COMMAND[0], "-c", "import os; os._exit(7)"])
-    outcomes: Outcomes = queue.SimpleQueue()
-    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
-    error = outcomes.get(timeout=60)
-    assert isinstance(error, CompileError) and "exit status 7" in error.log
-    assert not workers.processes
-    monkeypatch.undo()
-    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
-    assert outcomes.get(timeout=60) is None
+    fails_once(workers, tmp_path, monkeypatch, "exit status 7")
 
 
 def test_an_idle_worker_ends(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

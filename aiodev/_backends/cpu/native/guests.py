@@ -33,8 +33,6 @@ from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 ARRIVAL = 60_000
-
-
 #: What came of an attempt to help: guests may not, or not in the time that is left; it was over before; something was done.
 REFUSED, MISSED, HELPED = -1, 0, 1
 
