@@ -9,7 +9,7 @@ apart are told apart by their upper bits already, but for some: then passes are 
 yet are inserted where they belong. That is given up for all passes where there are too many of them.
 
 Rows are sorted one by one by each of a few groups, or, long ones, in parts (:mod:`aiodev.kernels.sorting_splits`). On CUDA
-there are other bodies (:mod:`aiodev.kernels.sorting_teams`).
+there are other bodies (:mod:`aiodev.kernels.sorting_tiles`).
 
 See Knuth, The Art of Computer Programming, vol. 3, 5.2.5, and for the insertions at the end 5.2.1 and exercise 5.2.5-12.
 """
@@ -26,7 +26,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.named import named_kernel
-from aiodev.kernels.sorting_teams import make_team_rows
+from aiodev.kernels.sorting_tiles import make_team_rows
 from aiodev.kernels.teams import on_teams
 
 __all__ = ["BITS", "EVEN", "LANES", "WIDE_BITS", "Kernels", "copy", "make_kernels", "sort_keys", "sort_pairs"]

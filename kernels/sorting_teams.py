@@ -1,13 +1,9 @@
-"""Radix sort as teams run it on CUDA: bodies for the kernels of :mod:`aiodev.kernels.sorting_bodies`, and kernels of its own.
+"""Radix sort of long rows as teams run it on CUDA: kernels of its own.
 
-*Tiles* are sorted within the team's memory, four bits at a time: each thread counts how often each value occurs among its few
-neighbouring keys, the counts of all threads are summed up in the order of the values, and each key's number, not the key, is
-moved to where its value goes next. So equal keys keep their order, and keys are read once.
-
-Short rows are ranked instead: each key counts those before it. Rows of up to a tile are sorted by a team as a whole. Longer
-ones are cut into blocks of tiles, and byte by byte: a team counts the bytes of a block; a team for each byte sums up where each
-block's keys go; and a team moves a block, tile by tile, sorted first, so that neighbouring threads write side by side. No two
-threads exchange anything through the arguments of one launch, which do not alias.
+Rows are cut into blocks of tiles (:mod:`aiodev.kernels.sorting_tiles`), and sorted byte by byte: a team counts the bytes of a
+block; a team for each byte sums up where each block's keys go; and a team moves a block, tile by tile, sorted first, so that
+neighbouring threads write side by side. No two threads exchange anything through the arguments of one launch, which do not
+alias.
 
 See Satish, Harris and Garland, Designing Efficient Sorting Algorithms for Manycore GPUs (2009).
 """
@@ -17,44 +13,31 @@ See Satish, Harris and Garland, Designing Efficient Sorting Algorithms for Manyc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import aiodev
 from aiodev.kernels.named import named_kernel
-from aiodev.kernels.reduction_elements import add
-from aiodev.kernels.teams import TEAM, make_running, on_teams
+from aiodev.kernels.sorting_tiles import ORDERS, RANKED, TILE, Plain, bits_of, running_sum, sort_by_byte
+from aiodev.kernels.teams import TEAM, on_teams
 from aiodev.lang import atomic_add, team_array, team_barrier, team_rank
 
 __all__ = [
     "BYTES",
     "SERIAL",
     "STATES",
-    "TILE",
     "Cut",
     "TeamKernels",
     "choose_places",
     "cut_rows",
     "make_team_kernels",
-    "make_team_rows",
     "sum_up",
 ]
 
 BYTES = 256
 #: States of a row: one before each pass, and one after the last.
 STATES = 9
-#: Keys that a thread has of a tile, an odd number for the sake of the memory's banks, and keys of a tile.
-_ITEMS = 9
-TILE = _ITEMS * TEAM
-#: Rows up to this length are ranked.
-_RANKED = 64
-#: Values of four bits.
-_VALUES = 16
-_COUNTERS = _VALUES * TEAM
-#: Two orders of a tile.
-_ORDERS = 2 * TILE
 #: Counts of bytes, of each warp by itself.
 _WARPS = TEAM >> 5
 _FOUND = _WARPS * BYTES
@@ -64,9 +47,6 @@ _SHARE = BYTES // TEAM
 SERIAL = 32
 #: Teams that a launch over blocks should have.
 _TEAMS = 1 << 10
-
-Plain = Callable[..., Any]
-_running = make_running(add)
 
 
 class TeamKernels(NamedTuple):
@@ -97,7 +77,7 @@ class Cut(NamedTuple):
 def cut_rows(rows: int, length: int) -> Cut:
     """The shares of ``rows`` rows, neither number being 0."""
     if length <= TILE:
-        return Cut(TILE // length if length <= _RANKED else 1, 0, 0)
+        return Cut(TILE // length if length <= RANKED else 1, 0, 0)
     tiles = -(-length // TILE)
     block = -(-tiles // min(tiles, -(-_TEAMS // rows))) * TILE
     return Cut(0, block, -(-length // block))
@@ -108,42 +88,6 @@ def by_teams(name: str, body: Plain) -> aiodev.Kernel:
     kernel = named_kernel(name, body)
     on_teams(kernel, body)
     return kernel
-
-
-def bits_of(key, shift, mask):
-    """Some bits of a key."""
-    return np.int64((np.uint64(key) >> np.uint64(shift)) & np.uint64(mask))
-
-
-def sort_by_byte(tile, count, shift, order):
-    """Order the keys of a tile by eight bits, four at a time: their numbers move to the other half of ``order`` and back."""
-    counters = team_array(_COUNTERS, np.uint16)
-    rank = team_rank()
-    first = rank * _ITEMS
-    last = min(first + _ITEMS, count)
-    for half in range(2):
-        source, target, low = half * TILE, TILE - half * TILE, shift + 4 * half
-        for value in range(_VALUES):
-            counters[value * TEAM + rank] = 0
-        for k in range(first, last):
-            value = bits_of(tile[order[source + k]], low, _VALUES - 1)
-            counters[value * TEAM + rank] += 1
-        team_barrier()
-        own = 0
-        for k in range(rank * _VALUES, (rank + 1) * _VALUES):
-            own += np.int64(counters[k])
-        before, _ = _running(own, 0, np.int64)
-        for k in range(rank * _VALUES, (rank + 1) * _VALUES):
-            found = np.int64(counters[k])
-            counters[k] = before
-            before += found
-        team_barrier()
-        for k in range(first, last):
-            number = order[source + k]
-            place = bits_of(tile[number], low, _VALUES - 1) * TEAM + rank
-            order[target + np.int64(counters[place])] = number
-            counters[place] += 1
-        team_barrier()
 
 
 def block_of(i, n, block):
@@ -200,7 +144,7 @@ def sum_up(i, n, blocks, p, state, counts):
         while done < blocks:
             inside = done + rank < blocks
             k = np.uint64(i * (blocks + 1) + done + rank)
-            before, total = _running(counts[k] if inside else 0, 0, np.int64)
+            before, total = running_sum(counts[k] if inside else 0, 0, np.int64)
             if inside:
                 counts[k] = carry + before
             carry += total
@@ -223,7 +167,7 @@ def find_bases(base, row, number, blocks, start, counts):
     own = 0
     for byte in range(rank * _SHARE, (rank + 1) * _SHARE):
         own += counts[np.uint64((row * BYTES + byte) * (blocks + 1) + blocks)]
-    before, _ = _running(own, 0, np.int64)
+    before, _ = running_sum(own, 0, np.int64)
     for byte in range(rank * _SHARE, (rank + 1) * _SHARE):
         place = (row * BYTES + byte) * (blocks + 1)
         base[byte] = start + before + counts[np.uint64(place + number)]
@@ -279,67 +223,6 @@ on_teams(sum_up, sum_up.py_func)
 on_teams(choose_places, choose_places.py_func)
 
 
-def make_rows(to_key: Plain, pick: Plain, key: Any) -> Plain:
-    """``(i, rows, each, length, x, out)``: sort rows whole; ``pick(key, number)`` is what is written of a key."""
-
-    passes = np.dtype(key).itemsize
-
-    def rank_rows(start, count, length, x, tile, out):
-        k = team_rank()
-        while k < count:
-            tile[k] = to_key(x[np.uint64(start + k)])
-            k += TEAM
-        team_barrier()
-        k = team_rank()
-        while k < count and length > 0:
-            mine, first = tile[k], k // length * length
-            place = first
-            for j in range(first, first + length):
-                if tile[j] < mine or (tile[j] == mine and j < k):
-                    place += 1
-            out[np.uint64(start + place)] = pick(mine, k - first)
-            k += TEAM
-
-    def sort_row(start, length, x, tile, out):
-        order = team_array(_ORDERS, np.uint16)
-        k = team_rank()
-        while k < length:
-            tile[k], order[k] = to_key(x[np.uint64(start + k)]), k
-            k += TEAM
-        team_barrier()
-        for p in range(passes):
-            sort_by_byte(tile, length, 8 * p, order)
-        k = team_rank()
-        while k < length:
-            number = order[k]
-            out[np.uint64(start + k)] = pick(tile[number], np.int64(number))
-            k += TEAM
-
-    def sort_rows(i, rows, each, length, x, out):
-        tile = team_array(TILE, key)
-        start = i * each * length
-        if length <= _RANKED:
-            rank_rows(start, min(each, rows - i * each) * length, length, x, tile, out)
-        else:
-            sort_row(start, length, x, tile, out)
-
-    return sort_rows
-
-
-def make_team_rows(to_key: Plain, to_place_key: Plain, from_key: Plain, key: Any) -> tuple[Plain, Plain]:
-    """The bodies that sort rows whole, and their places; keys are of type ``key``."""
-    sort_rows = make_rows(to_key, lambda key, number: from_key(key), key)
-    sort_places = make_rows(to_place_key, lambda key, number: number, key)
-
-    def rows(i, rows, each, length, bits, x, keys, other, counts, out):
-        sort_rows(i, rows, each, length, x, out)
-
-    def rows_places(i, rows, each, length, bits, x, keys, other, places, others, counts, out):
-        sort_places(i, rows, each, length, x, out)
-
-    return rows, rows_places
-
-
 def make_team_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain, key: Any) -> TeamKernels:
     """The kernels that sort long rows; keys are of type ``key``."""
 
@@ -365,7 +248,7 @@ def make_team_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: P
         count_block(other if moves & 1 else keys, lo, hi, 8 * p, row, number, blocks, counts)
 
     def move(i, n, block, p, keys, other, state, counts):
-        tile, order = team_array(TILE, key), team_array(_ORDERS, np.uint16)
+        tile, order = team_array(TILE, key), team_array(ORDERS, np.uint16)
         base, starts = team_array(BYTES, np.int64), team_array(BYTES, np.int32)
         row, number, done, end, blocks = block_of(i, n, block)
         moves, shift = state[row * STATES + p], 8 * p
@@ -387,7 +270,7 @@ def make_team_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: P
             done += TILE
 
     def move_places(i, n, block, p, keys, other, places, others, state, counts):
-        tile, order = team_array(TILE, key), team_array(_ORDERS, np.uint16)
+        tile, order = team_array(TILE, key), team_array(ORDERS, np.uint16)
         base, starts = team_array(BYTES, np.int64), team_array(BYTES, np.int32)
         row, number, done, end, blocks = block_of(i, n, block)
         moves, shift = state[row * STATES + p], 8 * p
