@@ -229,3 +229,16 @@ def test_memory_is_freed_in_stream_order() -> None:
             x.free()
             assert aiodev.memory.memory_allocated("cpu") == allocated - (3 << 20)
         done.synchronize_blocking()
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 1, 3), (2, 0, 3)])
+def test_broadcast_to(shape: tuple[int, ...]) -> None:
+    """A read-only view with NumPy's shape rules."""
+    host = np.arange(3.0)
+    array = aiodev.asarray(host, device="cpu")
+    found = aiodev.broadcast_to(array, shape)
+    np.testing.assert_array_equal(found.numpy_blocking(), np.broadcast_to(host, shape))
+    with pytest.raises(ValueError, match="read-only"):
+        found.copy_from(np.zeros(shape))
+    with pytest.raises(ValueError, match="cannot be repeated"):
+        aiodev.broadcast_to(array, (*shape, 2))

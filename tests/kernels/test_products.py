@@ -1,4 +1,4 @@
-"""Products and norms against NumPy's: shapes, strides, types, and what stands in for BLAS where there is none."""
+"""Products against NumPy's: shapes, strides, types, and what stands in for BLAS where there is none."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparing import check, numbers, on_device
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -19,13 +20,6 @@ import aiodev.kernels as kernels
 from aiodev.kernels import blas, linalg, product
 
 FLOATING = ["f4", "f8", "c8", "c16"]
-#: Error of a sum of n products, in units of the last place of the sum of their absolute values.
-ULPS = 4
-
-
-def on_device(host: Any) -> aiodev.Array:
-    """A copy on the CPU device."""
-    return aiodev.asarray(host, device="cpu")
 
 
 def view(base: np.ndarray[Any, Any], transpose: bool, steps: tuple[int, int]) -> tuple[Any, aiodev.Array]:
@@ -36,37 +30,13 @@ def view(base: np.ndarray[Any, Any], transpose: bool, steps: tuple[int, int]) ->
     return (np.swapaxes(host, -1, -2), kernels.matrix_transpose(array)) if transpose else (host, array)
 
 
-def check(found: aiodev.Array, expected: Any, terms: Any = None) -> None:
-    """The same shape, dtype, and values, to ``ULPS`` of ``terms``, the sums of the products' absolute values."""
-    expected = np.asarray(expected)
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    values = found.numpy_blocking()
-    if expected.dtype.kind in "fc":
-        allowed = ULPS * np.finfo(expected.dtype).eps * (abs(expected) if terms is None else terms)
-        assert np.all(abs(values - expected) <= allowed)
-    else:
-        np.testing.assert_array_equal(values, expected)
-
-
-def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Random elements; complex ones with both parts."""
-    rng = np.random.default_rng([seed, *shape])
-    values = rng.integers(-9, 9, shape) if np.dtype(dtype).kind in "biu" else rng.standard_normal(shape)
-    return (
-        values.astype(dtype) + (1j * rng.standard_normal(shape)).astype(dtype)
-        if dtype[0] == "c"
-        else values.astype(dtype)
-    )
-
-
 def check_product(x1: Any, x2: Any, a: aiodev.Array, b: aiodev.Array) -> None:
     """``matmul`` of arrays, next to NumPy's of the same on the host."""
-    wide = np.matmul(x1.astype("c16"), x2.astype("c16")) if x1.dtype.kind in "fc" else None
     expected = np.matmul(x1, x2)
-    terms = None if wide is None else np.matmul(abs(x1), abs(x2)) * max(1, math.isqrt(x1.shape[-1]))
+    floating = expected.dtype.kind in "fc"
+    terms = np.matmul(abs(x1), abs(x2)) * max(1, math.isqrt(x1.shape[-1])) if floating else None
     check(kernels.matmul(a, b), expected, terms)
-    out = on_device(np.full(expected.shape, np.nan if expected.dtype.kind in "fc" else 7).astype(expected.dtype))
+    out = on_device(np.full(expected.shape, np.nan if floating else 7).astype(expected.dtype))
     assert kernels.matmul(a, b, out=out) is out
     check(out, expected, terms)
 
@@ -217,15 +187,6 @@ def test_tensordot_refuses_axes(axes: Any) -> None:
         kernels.tensordot(x, x, axes=axes)
 
 
-def test_norms_of_axes() -> None:
-    """NumPy's integers name an axis; the same one twice is refused."""
-    host = np.arange(6.0).reshape(2, 3)
-    found = linalg.norm(on_device(host), axis=np.int64(1))  # type: ignore[arg-type]
-    check(found, np.linalg.norm(host, axis=1), 10)
-    with pytest.raises(ValueError, match="twice"):
-        linalg.vector_norm(on_device(host), axis=(0, -2))
-
-
 def test_tensordot() -> None:
     """Over the last and the first dimensions, or named ones."""
     a, b = numbers((3, 4, 5), "f8"), numbers((4, 5, 6), "f8", 1)
@@ -233,54 +194,6 @@ def test_tensordot() -> None:
     check(kernels.tensordot(x, y), np.tensordot(a, b), 100)
     check(kernels.tensordot(x, y, axes=([1], [-3])), np.tensordot(a, b, axes=([1], [0])), 100)
     check(kernels.tensordot(x, x, axes=0), np.tensordot(a, a, axes=0), 100)
-
-
-def test_largest_and_least_sizes_with_nan_infinity_and_both_zeros() -> None:
-    """A NaN is the result wherever it is, of either sign; infinity and zero are sizes like others."""
-    host = np.tile(np.linspace(-5, 7, 9000), (6, 1))
-    host[0, 8999], host[1, 0], host[2, 4096] = np.nan, -np.nan, np.inf
-    host[3, 17], host[4] = -0.0, -np.inf
-    for ord in (math.inf, -math.inf):
-        found = kernels.linalg.vector_norm(on_device(host), axis=1, ord=ord).numpy_blocking()
-        np.testing.assert_array_equal(found, np.linalg.norm(host, ord, axis=1))
-
-
-@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "i4"])
-@pytest.mark.parametrize("ord", [None, 0, 1, 2, 3.5, -1, math.inf, -math.inf])
-def test_vector_norms(dtype: str, ord: Any) -> None:
-    """Each order, along an axis, short and long."""
-    for shape, axis in [((3, 4), 1), ((3, 4), 0), ((2, 9001), -1), ((6,), None)]:
-        host = numbers(shape, dtype)
-        host = np.where(host == 0, 1, host).astype(dtype)
-        expected = np.linalg.norm(host, ord, axis)
-        found = linalg.norm(on_device(host), ord, axis)
-        assert found.shape == expected.shape
-        tolerance = 1e-4 if found.dtype == np.float32 else 1e-9
-        np.testing.assert_allclose(found.numpy_blocking(), expected, rtol=tolerance)
-
-
-def test_matrix_norms() -> None:
-    """Those that need no factorisation, of batches, of swapped axes, with dimensions kept."""
-    host = numbers((2, 3, 4), "f8")
-    for ord in ("fro", 1, -1, math.inf, -math.inf):
-        expected = np.linalg.norm(host, ord, (1, 2))
-        check(linalg.matrix_norm(on_device(host), ord=ord), expected, 10)
-        check(linalg.norm(on_device(host), ord, (2, 0), True), np.linalg.norm(host, ord, (2, 0), True), 10)
-    check(linalg.norm(on_device(host)), np.linalg.norm(host), 10)
-    check(linalg.vector_norm(on_device(host), axis=(0, 2)), np.sqrt((host**2).sum((0, 2))), 10)
-
-
-def test_norms_of_what_is_not_ordinary() -> None:
-    """NaN is the largest and the least; no elements have a sum, but no largest."""
-    host = np.array([1.0, np.nan, 2.0])
-    for ord in (1, 2, math.inf, -math.inf):
-        assert np.isnan(linalg.vector_norm(on_device(host), ord=ord).numpy_blocking())
-    assert linalg.vector_norm(on_device(np.zeros((0, 3))), axis=0).numpy_blocking().tolist() == [0, 0, 0]
-    with pytest.raises(ValueError, match="no elements"):
-        linalg.vector_norm(on_device(np.zeros(0)), ord=math.inf)
-    with pytest.raises(ValueError, match="nuc"):
-        linalg.norm(on_device(np.ones((2, 2))), "nuc")
-    assert linalg.vector_norm(on_device(np.ones(4)), ord=np.int64(1)).numpy_blocking() == 4
 
 
 def test_wrong_arguments_name_themselves() -> None:
@@ -371,18 +284,6 @@ os.waitpid(child, 0)
 """
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 1, 3), (2, 0, 3)])
-def test_broadcast_to(shape: tuple[int, ...]) -> None:
-    """A read-only view with NumPy's shape rules."""
-    host = np.arange(3.0)
-    found = aiodev.broadcast_to(on_device(host), shape)
-    np.testing.assert_array_equal(found.numpy_blocking(), np.broadcast_to(host, shape))
-    with pytest.raises(ValueError, match="read-only"):
-        found.copy_from(np.zeros(shape))
-    with pytest.raises(ValueError, match="cannot be repeated"):
-        aiodev.broadcast_to(on_device(host), (*shape, 2))
-
-
 @pytest.mark.parametrize("rows", [1, 300])
 def test_what_a_failed_stream_only_read_stays_as_it_was(rows: int) -> None:
     """Weights that requests share: one request that fails takes its own results along, and no others'."""
@@ -395,7 +296,12 @@ def test_what_a_failed_stream_only_read_stays_as_it_was(rows: int) -> None:
     with aiodev.Stream("cpu") as stream:
         x = aiodev.ones((rows, 64), "f4")
         stream.call(fail)
-        results = [kernels.matmul(x, weights), kernels.matmul(weights, x[0]), kernels.softmax(weights), linalg.norm(weights)]
+        results = [
+            kernels.matmul(x, weights),
+            kernels.matmul(weights, x[0]),
+            kernels.softmax(weights),
+            linalg.norm(weights),
+        ]
     for result in results:
         with pytest.raises(aiodev.DependencyError):
             result.numpy_blocking(60)
