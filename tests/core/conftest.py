@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import aiodev
 from aiodev._core import reactor
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties
 from aiodev._core.entry import BackendEntry
 from aiodev._core.registry import Registry, registry
 from aiodev.testing import SimulatedBackend
+
+sys.path.insert(0, str(Path(__file__).parent))  # helpers of these tests are imported by name
 
 
 class FakeBackend(Backend):
@@ -92,6 +98,33 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedBackend]:
         monkeypatch.setattr(registry, name, value)
     yield backend
     backend.stop()
+
+
+class Block:
+    """Device memory."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.backend, self.nbytes = aiodev.get_backend("cpu"), nbytes
+        self.address = self.backend.allocate(0, nbytes)
+
+    def read(self) -> bytes:
+        return ctypes.string_at(self.address, self.nbytes)
+
+
+@pytest.fixture
+def block() -> Iterator[Callable[[int], Block]]:
+    """Allocate device memory that is given back after the test."""
+    aiodev.init_blocking("cpu")
+    blocks: list[Block] = []
+
+    def allocate(nbytes: int) -> Block:
+        blocks.append(Block(nbytes))
+        return blocks[-1]
+
+    yield allocate
+    aiodev.synchronize_blocking("cpu", timeout=30)
+    for made in blocks:
+        made.backend.deallocate(0, made.address, made.nbytes)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What becomes of a stream's queue when nobody holds the stream any more."""
+"""What becomes of a stream, its work and its queue when nobody holds the stream any more."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import asyncio
 import gc
 import threading
 import time
+import weakref
 
+import anyio
 import pytest
 
 import aiodev
 from aiodev._core import timeline
 from aiodev._core.watcher import watcher
+from aiodev.testing import Latch
 
 
 def let_the_watcher_catch_up() -> None:
@@ -28,6 +31,55 @@ def let_dropped_timelines_end() -> None:
     while timeline._dropped:
         assert time.monotonic() < deadline, f"never ended: {timeline._dropped}"
         let_the_watcher_catch_up()
+
+
+@pytest.mark.anyio
+async def test_a_stream_may_be_dropped_with_work_in_flight() -> None:
+    """The stream is collected; its work goes on, in order, and can be awaited."""
+    stream, seen = aiodev.Stream("cpu"), list[int]()
+    gone = weakref.ref(stream)
+    latch = Latch(stream)
+    stream.call(seen.append, 1)
+    done = stream.call(seen.append, 2)
+    del stream
+    gc.collect()
+    assert gone() is None and not done.query()
+    latch.release()
+    await done
+    assert seen == [1, 2]
+
+
+@pytest.mark.anyio
+async def test_what_dropped_work_needs_lives_until_it_is_done() -> None:
+    """Neither the stream nor its completions are held: what an operation was given still is."""
+
+    class Needed:
+        pass
+
+    needed = Needed()
+    gone, finished = weakref.ref(needed), threading.Event()
+    weakref.finalize(needed, finished.set)
+    stream = aiodev.Stream("cpu")
+    latch = Latch(stream)
+    stream._keep(stream.call(int).value, needed)
+    del stream, needed
+    gc.collect()
+    assert gone() is not None
+    latch.release()
+    assert await anyio.to_thread.run_sync(finished.wait, 30)
+    assert gone() is None
+
+
+def test_a_stream_may_be_collected_at_any_moment() -> None:
+    """The collector runs where it likes, even in a backend that holds its lock: nothing deadlocks."""
+    streams = [aiodev.Stream("cpu")]
+    streams[0].synchronize_blocking()
+    executor = aiodev.get_backend("cpu").executor  # type: ignore[attr-defined]
+    with executor._lock:
+        dropping = threading.Thread(target=streams.clear, daemon=True)
+        dropping.start()
+        dropping.join(10)
+        assert not dropping.is_alive()
 
 
 async def test_a_queue_that_somebody_waits_for_is_not_given_to_another_stream() -> None:

@@ -1,52 +1,25 @@
-"""Streams: order, flow control, identity and end. What is submitted is held by latches, never by time."""
+"""Streams: identity, order, and waiting for them. What is submitted is held by latches, never by time."""
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import ctypes
 import gc
 import pickle
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import anyio
 import pytest
 
 import aiodev
-from aiodev import ClosedError, Stream, StreamFullError
+from aiodev import Stream
 from aiodev._core import reactor
-from aiodev.testing import Latch, SimulatedBackend
+from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
 
-
-class Block:
-    """Device memory."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.backend, self.nbytes = aiodev.get_backend("cpu"), nbytes
-        self.address = self.backend.allocate(0, nbytes)
-
-    def read(self) -> bytes:
-        return ctypes.string_at(self.address, self.nbytes)
-
-
-@pytest.fixture
-def block() -> Iterator[Callable[[int], Block]]:
-    """Allocate device memory that is given back after the test."""
-    aiodev.init_blocking("cpu")
-    blocks: list[Block] = []
-
-    def allocate(nbytes: int) -> Block:
-        blocks.append(Block(nbytes))
-        return blocks[-1]
-
-    yield allocate
-    aiodev.synchronize_blocking("cpu", timeout=30)
-    for made in blocks:
-        made.backend.deallocate(0, made.address, made.nbytes)
+AllocateBlock = Callable[[int], Any]
 
 
 # Identity
@@ -151,7 +124,7 @@ async def test_operations_run_in_order() -> None:
     assert seen == list(range(100))
 
 
-async def test_fills_copies_and_calls_are_one_sequence(block: Callable[[int], Block]) -> None:
+async def test_fills_copies_and_calls_are_one_sequence(block: AllocateBlock) -> None:
     """Work of workers and of threads keeps its order on one stream."""
     stream, first, second = Stream("cpu"), block(4096), block(4096)
     seen: list[bytes] = []
@@ -340,162 +313,3 @@ async def gate_opened(latch: Latch) -> None:
     """Open it from a thread, so that the work is still in flight when the caller starts to wait."""
     await anyio.lowlevel.checkpoint()
     threading.Thread(target=latch.release).start()
-
-
-# Flow control
-
-
-async def test_qsize_counts_what_is_pending() -> None:
-    """Operations submitted and not done; a stream without a bound is never full."""
-    stream = Stream("cpu")
-    with Latch(stream):
-        for _ in range(3):
-            stream.call(int)
-        assert stream.qsize() == 4 and not stream.empty() and not stream.full()
-    await stream.synchronize()
-    assert stream.qsize() == 0 and stream.empty()
-
-
-async def test_a_full_stream_refuses(block: Callable[[int], Block]) -> None:
-    """Every kind of submission to a full stream raises StreamFullError, which is asyncio's QueueFull."""
-    stream, memory = Stream("cpu", maxsize=2), block(16)
-    with Latch(stream):
-        stream.call(int)
-        assert stream.full()
-        for submit in (
-            lambda: stream.call(int),
-            lambda: stream.wait_future(object()),
-            lambda: stream._fill(memory.address, 1, b"\0"),
-            lambda: stream._copy(memory.address, memory.address + 8, 8),
-            lambda: stream._launch(0, 1, b"", 0),
-        ):
-            with pytest.raises(StreamFullError, match="2 operations pending") as caught:
-                submit()
-        assert isinstance(caught.value, asyncio.QueueFull) and caught.value.maxsize == 2
-        assert stream.qsize() == 2, "a refused submission was counted"
-    await stream.drain()
-    assert await stream.call(int, 3) == 3
-
-
-async def test_drain_waits_for_room_and_no_more() -> None:
-    """``drain`` returns as soon as one more operation fits, while others are still pending."""
-    stream = Stream("cpu", maxsize=2)
-    first = Latch(stream)
-    second = Latch(stream)
-    with anyio.move_on_after(0) as scope:
-        await stream.drain()
-    assert scope.cancelled_caught
-    first.release()
-    await stream.drain()
-    assert stream.qsize() == 1 and not stream.full()
-    second.release()
-
-
-async def test_drain_of_a_stream_without_bound_returns() -> None:
-    """There is always room."""
-    stream = Stream("cpu")
-    with Latch(stream):
-        await stream.drain()
-        assert stream.qsize() == 1
-
-
-async def test_a_producer_with_drain_keeps_to_the_bound() -> None:
-    """asyncio's write and drain: never more than ``maxsize`` pending, nothing lost, nothing refused."""
-    stream, seen = Stream("cpu", maxsize=4), list[int]()
-    for i in range(100):
-        await stream.drain()
-        stream.call(seen.append, i)
-        assert stream.qsize() <= 4
-    await stream.synchronize()
-    assert seen == list(range(100))
-
-
-# End
-
-
-async def test_closing_waits_and_then_refuses(block: Callable[[int], Block]) -> None:
-    """``aclose`` waits for what is pending; afterwards every submission raises ClosedError."""
-    stream, seen, memory = Stream("cpu"), list[int](), block(16)
-    stream.call(seen.append, 1)
-    await stream.aclose()
-    assert seen == [1]
-    for submit in (
-        lambda: stream.call(int),
-        lambda: stream.wait_future(object()),
-        lambda: stream._fill(memory.address, 1, b"\0"),
-        lambda: stream._copy(memory.address, memory.address + 8, 8),
-        lambda: stream._launch(0, 1, b"", 0),
-    ):
-        with pytest.raises(ClosedError, match=f"Stream {stream.stream_id} on cpu:0.* is closed"):
-            submit()
-
-
-async def test_closing_twice_does_nothing() -> None:
-    """The second ``aclose`` returns."""
-    stream = Stream("cpu")
-    await stream.aclose()
-    await stream.aclose()
-    await stream.synchronize()
-
-
-async def test_a_closed_stream_stays_closed_when_its_backend_starts(simulated: SimulatedBackend) -> None:
-    """A stream that is closed before its backend has started refuses afterwards, too."""
-    held = threading.Event()
-    start = simulated.start
-    simulated.start = lambda: held.wait(30) and start()
-    stream = Stream("sim")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stream.aclose)
-        await anyio.wait_all_tasks_blocked()
-        held.set()
-    with pytest.raises(ClosedError):
-        stream._fill(0, 0, b"\0")
-    with pytest.raises(ClosedError):
-        stream.call(int)
-
-
-async def test_a_stream_may_be_dropped_with_work_in_flight() -> None:
-    """The stream is collected; its work goes on, in order, and can be awaited."""
-    stream, seen = Stream("cpu"), list[int]()
-    gone = weakref.ref(stream)
-    latch = Latch(stream)
-    stream.call(seen.append, 1)
-    done = stream.call(seen.append, 2)
-    del stream
-    gc.collect()
-    assert gone() is None and not done.query()
-    latch.release()
-    await done
-    assert seen == [1, 2]
-
-
-async def test_what_dropped_work_needs_lives_until_it_is_done() -> None:
-    """Neither the stream nor its completions are held: what an operation was given still is."""
-
-    class Needed:
-        pass
-
-    needed = Needed()
-    gone, finished = weakref.ref(needed), threading.Event()
-    weakref.finalize(needed, finished.set)
-    stream = Stream("cpu")
-    latch = Latch(stream)
-    stream._keep(stream.call(int).value, needed)
-    del stream, needed
-    gc.collect()
-    assert gone() is not None
-    latch.release()
-    assert await anyio.to_thread.run_sync(finished.wait, 30)
-    assert gone() is None
-
-
-def test_a_stream_may_be_collected_at_any_moment() -> None:
-    """The collector runs where it likes, even in a backend that holds its lock: nothing deadlocks."""
-    streams = [Stream("cpu")]
-    streams[0].synchronize_blocking()
-    executor = aiodev.get_backend("cpu").executor  # type: ignore[attr-defined]
-    with executor._lock:
-        dropping = threading.Thread(target=streams.clear, daemon=True)
-        dropping.start()
-        dropping.join(10)
-        assert not dropping.is_alive()
