@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiodev._core import stream as _stream, trace
 from aiodev._core.device import Device
-from aiodev._core.timeline import totals
+from aiodev._core.order import totals
 from aiodev._kernel.service import totals as kernel_totals
 
 __all__ = ["Activity", "counters", "record"]

@@ -1,4 +1,4 @@
-"""What a stream submits to while its backend starts.
+"""What a timeline submits to instead of its backend: while that starts, and when the timeline is lost.
 
 Starting a backend imports compilers and drivers, for half a second or more, in a thread. Submitting must not wait for
 that, so operations are numbered here as the backend would number them, and handed on when it has started. Once handed on,
@@ -114,3 +114,16 @@ class Deferred:
                     operation(timeline.entry.backend, timeline.queue)
                 timeline.bind()
             self._pending.clear()
+
+
+class Lost:
+    """What a lost timeline submits to: everything raises the loss."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def refuse(*args: object) -> Any:
+            raise fresh(self._error)
+
+        return refuse

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from aiodev._core.backend import SUBMITTED
 from aiodev._core.completion import Completion
 from aiodev._core.device import Device
+from aiodev._core.order import Clock, totals
 from aiodev._core.registry import DeviceLike, registry
-from aiodev._core.timeline import Clock, Timeline, totals
+from aiodev._core.timeline import Timeline
 
 if TYPE_CHECKING:
     from aiodev._core.stream import Stream

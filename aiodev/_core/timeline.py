@@ -24,18 +24,19 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core import faults
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend
 from aiodev._core.config import settings
-from aiodev._core.deferred import Deferred, DeferredGate
+from aiodev._core.deferred import Deferred, DeferredGate, Lost
 from aiodev._core.errors import fresh
 from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.finalizing import until_exit
 from aiodev._core.gate import Gate
+from aiodev._core.order import NO_CLOCK, Clock, merged, totals
 from aiodev._core.watcher import watcher
 
 if TYPE_CHECKING:
@@ -44,35 +45,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aiodev")
 
-Clock = Mapping["Timeline", int]
-_NO_CLOCK: Clock = {}
 _opening = threading.Lock()
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 _RELEASE_EVERY = 16  # waits: what finished ones hold are streams, which can be held a little longer
 
-
-def _merged(known: Clock, clock: Clock, own: Timeline) -> dict[Timeline, int]:
-    """The later points of both, without those that are reached, and without those of ``own``."""
-    merged = {t: v for t, v in known.items() if t.counters[COMPLETED] < v}
-    for t, v in clock.items():
-        if t is not own and merged.get(t, 0) < v and t.counters[COMPLETED] < v:
-            merged[t] = v
-    return merged
-
-
-class Counters:
-    """What the runtime did, for :func:`aiodev.profiler.counters`; plain integers, exact under the GIL."""
-
-    __slots__ = ("events_recorded", "waits_elided", "waits_enqueued")
-
-    def __init__(self) -> None:
-        self.events_recorded = 0
-        self.waits_enqueued = 0
-        self.waits_elided = 0
-
-
-totals = Counters()
 
 #: Another library's stream: its handle, and what keeps it alive.
 External = tuple[int | None, object]
@@ -122,7 +99,7 @@ class Timeline:
         self.priority = priority
         self.label = label
         self.lost: BaseException | None = None
-        self.frontier: tuple[int, Clock] = (0, _NO_CLOCK)
+        self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         self.spin_ns = settings.spin_us * 1000  # how long the next wait spins
         self.spin_doubts = 0  # quick waits that it takes before spinning is tried again
         self.quick_waits = 0  # that there have been, while nobody spun
@@ -228,7 +205,7 @@ class Timeline:
     def clock_at(self, value: int) -> Clock:
         """What operation ``value`` is known to follow; empty when it was submitted before that became so."""
         since, clock = self.frontier
-        return clock if value >= since else _NO_CLOCK
+        return clock if value >= since else NO_CLOCK
 
     def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
         """Order later operations after ``other``'s ``value``; returns the wait's number, None when it was elided.
@@ -254,7 +231,7 @@ class Timeline:
             self.release()
         self._kept.append((number, other))
         if clock or (known and not (len(known) == 1 and other in known)):
-            known = _merged(known, clock, self) | {other: value}
+            known = merged(known, clock, self) | {other: value}
         else:
             known = {other: value}
         self.frontier = (number, known)
@@ -402,16 +379,3 @@ def lose_all(error: BaseException) -> None:
     for timeline in living_timelines():
         timeline.lose(error)
     _dropped.clear()
-
-
-class Lost:
-    """What a lost timeline submits to: everything raises the loss."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def refuse(*args: object) -> Any:
-            raise fresh(self._error)
-
-        return refuse

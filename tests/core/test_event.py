@@ -11,7 +11,7 @@ import pytest
 
 import aiodev
 from aiodev import Event, Stream
-from aiodev._core.timeline import totals
+from aiodev._core.order import totals
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio

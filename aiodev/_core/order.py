@@ -1,0 +1,40 @@
+"""Order between timelines: the clocks that say what an operation follows, and counts of what ordering took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aiodev._core.backend import COMPLETED
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline import Timeline
+
+__all__ = ["NO_CLOCK", "Clock", "merged", "totals"]
+
+#: A vector clock: what has run before, as the number of an operation of each timeline.
+Clock = Mapping["Timeline", int]
+NO_CLOCK: Clock = {}
+
+
+def merged(known: Clock, clock: Clock, own: Timeline) -> dict[Timeline, int]:
+    """The later points of both, without those that are reached, and without those of ``own``."""
+    later = {t: v for t, v in known.items() if t.counters[COMPLETED] < v}
+    for t, v in clock.items():
+        if t is not own and later.get(t, 0) < v and t.counters[COMPLETED] < v:
+            later[t] = v
+    return later
+
+
+class Counters:
+    """What the runtime did, for :func:`aiodev.profiler.counters`; plain integers, exact under the GIL."""
+
+    __slots__ = ("events_recorded", "waits_elided", "waits_enqueued")
+
+    def __init__(self) -> None:
+        self.events_recorded = 0
+        self.waits_enqueued = 0
+        self.waits_elided = 0
+
+
+totals = Counters()
