@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import array_of
+from aiodev.kernels.operands import array_of, has_no_gaps
 from aiodev.kernels.operation import DType, Elementwise, Operand
 
-__all__ = ["astype", "clip", "where"]
+__all__ = ["astype", "clip", "convert_first", "where"]
 
 
 def _types_of_where(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
@@ -33,6 +33,7 @@ _clip = Elementwise("clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "
 _clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), _types_of_clip)
 _clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), _types_of_clip)
 _conversions: dict[DType, Elementwise] = {}
+_SCRATCH = -1
 
 
 def where(condition: aiodev.Array, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -121,3 +122,26 @@ def _convert(x: aiodev.Array, dtype: DType, out: aiodev.Array | None) -> aiodev.
         expression = "{x} != 0" if dtype.kind == "b" else "{x}"
         found = _conversions[dtype] = Elementwise("astype", expression, ("x",), lambda kinds: (kinds, dtype))
     return found((x,), out)
+
+
+Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
+
+
+@aiodev.kernel(reads=["x"])
+def convert(i: int, x: Any, out: Any) -> None:
+    """One element; assignment converts."""
+    out[i] = x[i]
+
+
+def convert_first(x: aiodev.Array, operand: int, dtype: DType) -> tuple[aiodev.Array, int, list[Step]]:
+    """An operand of a remembered launch in another dtype: an array, which operand that is, and what has to be launched first.
+
+    An array without gaps is converted to scratch without gaps, so that it can be remembered; any other is at once. Scratch is
+    filled by the launches: what copies it, as a reshaping may, must come before.
+    """
+    if x.dtype == dtype:
+        return x, operand, []
+    if not x.size or not has_no_gaps(x) or dtype.kind == "b" or np.float16 in (x.dtype, dtype):
+        return astype(x, dtype), operand, []
+    made = aiodev.empty(x.shape, dtype, x.device)
+    return made, _SCRATCH, [(convert, x.size, (x.reshape(x.size), made.reshape(x.size)), (operand, _SCRATCH))]

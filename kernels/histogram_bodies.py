@@ -58,14 +58,19 @@ def extremes(x):
     return float_of_reversed_8(least, 0), float_of_8(largest, 0)
 
 
-@aiodev.kernel(uniform=True, reads=["x"])
-def count_few(i, bins, measured, low, high, x, edges, parts, counts):
-    """Count all in bins of one width, and make the edges: between the ends given, or else those of the elements."""
+def make_edges(bins, measured, low, high, x, edges):
+    """Of bins of one width: between the ends given, or else those of the elements."""
     if measured and x.size > 0:
         low, high = extremes(x)
     low, high = apart(low, high)
     for b in range(bins + 1):
         edges[b] = edge_of(b, bins, low, high)
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def count_few(i, bins, measured, low, high, x, edges, parts, counts):
+    """Count all in bins of one width, and make the edges: between the ends given, or else those of the elements."""
+    make_edges(bins, measured, low, high, x, edges)
     mine = parts[: bins + ROOM - _VALUES]
     count_all(x, 0, x.size, bins, edges, mine, parts[bins + ROOM - _VALUES :])
     inner = mine[1 : bins + 1]
@@ -126,16 +131,28 @@ def place_near_edge(value, place, first, last, bins, edges):
 
 
 @aiodev.kernel(uniform=True, reads=("x", "weights"))
+def weigh_few(i, bins, measured, low, high, x, weights, edges, sums):
+    """Make the edges, as :func:`count_few` does, and add up all weights in their bins."""
+    make_edges(bins, measured, low, high, x, edges)
+    weigh_all(x, weights, bins, edges, sums)
+
+
+@aiodev.kernel(uniform=True, reads=("x", "weights"))
 def weigh_even(i, piece, bins, x, weights, edges, parts):
     """Add up the weights of piece ``i`` in bins of one width."""
+    begin, end = i * piece, min((i + 1) * piece, x.size)
+    weigh_all(x[begin:end], weights[begin:end], bins, edges, parts[i * bins : (i + 1) * bins])
+
+
+def weigh_all(x, weights, bins, edges, mine):
+    """Add up weights in bins of one width."""
     first, last = edges[0], edges[bins]
-    mine = parts[i * bins : (i + 1) * bins]
     for b in range(bins):
         mine[b] = 0
-    for k in range(i * piece, min((i + 1) * piece, x.size)):
+    for k in range(x.size):
         value = np.float64(x[k])
         if first <= value and value <= last:
-            mine[np.uint64(bin_of(value, first, last, bins, edges))] += weights[k]
+            mine[np.uint64(bin_of(value, first, last, bins, edges))] += np.float64(weights[k])
 
 
 def bin_of(value, first, last, bins, edges):
@@ -170,7 +187,7 @@ def weigh_uneven(i, piece, bins, x, weights, edges, parts):
     for k in range(i * piece, min((i + 1) * piece, x.size)):
         value = np.float64(x[k])
         if edges[0] <= value and value <= edges[bins]:
-            mine[np.uint64(bin_between(value, bins, edges))] += weights[k]
+            mine[np.uint64(bin_between(value, bins, edges))] += np.float64(weights[k])
 
 
 def bin_between(value, bins, edges):
@@ -198,3 +215,13 @@ def add_parts(i, pieces, width, first, parts, out):
 def densities(i, counts, total, edges, out):
     """Per unit of the data's own measure."""
     out[i] = counts[i] / (edges[i + 1] - edges[i]) / total[0]
+
+
+@aiodev.kernel(uniform=True)
+def densities_few(i, counts, edges, out):
+    """The same of all bins, and their sum."""
+    total = np.float64(0)
+    for b in range(counts.size):
+        total += counts[b]
+    for b in range(out.size):
+        out[b] = counts[b] / (edges[b + 1] - edges[b]) / total

@@ -20,11 +20,12 @@ __all__ = ["histogram"]
 
 #: Elements that are counted in bins of their own, at least; and how many bins there may be in all.
 _PIECE, _MOST_BINS = 1 << 16, 1 << 22
-#: Of one piece in bins of one width, under (how many, whether the range is that of the elements): of the elements and the ends
-#: of the range.
-_launches = aiodev.LaunchCache(3)
+#: Of one piece, under (how many bins, whether their range is that of the elements, whether densities are wanted): of the
+#: elements, the weights, and the ends of the range; or of the edges and nothing, under (None, False, …).
+_launches = aiodev.LaunchCache(4)
 _repeat = _launches.repeat
 _UNIT = 0.0, 1.0
+_SCRATCH = -1
 
 
 def histogram(
@@ -62,17 +63,11 @@ def histogram(
         >>> counts.numpy_blocking(), edges.numpy_blocking()
         (array([1, 2, 1]), array([0., 1., 2., 3.]))
     """
+    if x.__class__ is aiodev.Array:
+        found: tuple[aiodev.Array, aiodev.Array] | None = _repeat_few(x, bins, range, weights, density)
+        if found is not None:
+            return found
     if weights is None:
-        if not density and bins.__class__ is int and x.__class__ is aiodev.Array:
-            try:
-                low, high = _UNIT if range is None else range
-                plain = bins > 0 and 0 < high - low < math.inf  # of such ends nothing needs to be said
-            except (TypeError, ValueError):
-                plain = False
-            if plain:
-                found: Any = _repeat((bins, range is None), x, low, high, None)
-                if found is not None:
-                    return found  # type: ignore[no-any-return]
         array_of("histogram", x)
     else:
         arrays_of("histogram", x=x, weights=weights)
@@ -82,12 +77,9 @@ def histogram(
         raise ValueError(f"histogram: weights have the shape {weights.shape}, x {x.shape}")
     if even := isinstance(bins, int | np.integer):
         bins = int(bins)
-        if weights is None and x.size <= _PIECE and not has_teams(x.device):
-            counts, edges = _count_few(x, bins, range)
-            return (_densities(counts, edges), edges) if density else (counts, edges)
-        edges = _even_edges(x, bins, range)
-    else:
-        edges = _given_edges(x, bins, range)
+    if x.size <= _PIECE and not has_teams(x.device):
+        return _count_few(x, bins, range, weights, bool(density))
+    edges = _even_edges(x, bins, range) if isinstance(bins, int) else _given_edges(x, bins, range)
     stream, number = aiodev.current_stream(x.device), edges.size - 1
     pieces = max(1, min(math.ceil(x.size / _PIECE), _MOST_BINS // number))
     piece = max(1, math.ceil(x.size / pieces))
@@ -108,20 +100,56 @@ def histogram(
     return (_densities(counts, edges), edges) if density else (counts, edges)
 
 
-def _count_few(x: aiodev.Array, bins: int, limits: tuple[float, float] | None) -> tuple[aiodev.Array, aiodev.Array]:
-    """By one launch, which makes the edges too."""
-    low, high = _ends(bins, limits)
-    x = astype(x, np.float32) if x.dtype == np.float16 else x
-    key = bins, limits is None
-    found: Any = _repeat(key, x, low, high, None)
+def _repeat_few(x: aiodev.Array, bins: Any, limits: Any, weights: Any, density: Any) -> Any:
+    """What such a call has submitted before; None where that is not known, or something may have to be said."""
+    if bins.__class__ is int:
+        try:
+            low, high = _UNIT if limits is None else limits
+            plain = bins > 0 and 0 < high - low < math.inf
+        except (TypeError, ValueError):
+            return None
+        return _repeat((bins, limits is None, density), x, weights, low, high, None) if plain else None
+    if bins.__class__ is not aiodev.Array or limits is not None:
+        return None
+    counts = _repeat((None, False, density), x, weights, bins, None, None)
+    return counts if counts is None else (counts, bins)
+
+
+def _count_few(
+    x: aiodev.Array, bins: Any, limits: Any, weights: aiodev.Array | None, density: bool
+) -> tuple[aiodev.Array, aiodev.Array]:
+    """By one index, which makes the edges too; and by another where densities are wanted."""
+    even = bins.__class__ is int
+    low: Any
+    high: Any
+    low, high = _ends(bins, limits) if even else (_given_edges(x, bins, limits), None)
+    if x.dtype == np.float16:
+        x = astype(x, np.float32)
+    if weights is not None and weights.dtype == np.float16:
+        weights = astype(weights, np.float32)
+    key, operands = (bins if even else None, even and limits is None, density), (x, weights, low, high)
+    found: Any = _repeat(key, *operands, None)
     if found is not None:
-        return found  # type: ignore[no-any-return]
-    counts, parts = (aiodev.empty(size, np.int64, x.device) for size in (bins, bins + bodies.ROOM))
-    edges = aiodev.empty(bins + 1, np.float64, x.device)
-    args, takes = (bins, limits is None, low, high, flat(x), edges, parts, counts), (None, None, 1, 2, 0, 4, -1, 3)
-    steps = [(bodies.count_few, 1, args, takes)]
-    _launches.launch_all(key, (x, low, high), counts, steps, made=True, more=[edges])
-    return counts, edges
+        return found if even else (found, low)
+    edges = aiodev.empty(bins + 1, np.float64, x.device) if even else low
+    counts = aiodev.empty(edges.size - 1, np.int64 if weights is None else np.float64, x.device)
+    result = aiodev.empty(counts.size, np.float64, x.device) if density else counts
+    counts_are, edges_are = _SCRATCH if density else 4, 5 if even else 2
+    sizes: tuple[Any, ...] = (bins, limits is None, low, high) if even else (x.size, counts.size)
+    arrays, takes = [flat(x)], [*((None, None, 2, 3) if even else (None, None)), 0]
+    if weights is not None:
+        kernel = bodies.weigh_few if even else bodies.weigh_uneven
+        arrays, takes = [*arrays, flat(weights), edges], [*takes, 1, edges_are]
+    elif even:
+        parts = aiodev.empty(bins + bodies.ROOM, np.int64, x.device)
+        kernel, arrays, takes = bodies.count_few, [*arrays, edges, parts], [*takes, edges_are, _SCRATCH]
+    else:
+        kernel, arrays, takes = bodies.count_uneven, [*arrays, edges], [*takes, edges_are]
+    steps: list[Any] = [(kernel, 1, (*sizes, *arrays, counts), (*takes, counts_are))]
+    if density:
+        steps.append((bodies.densities_few, 1, (counts, edges, result), (_SCRATCH, edges_are, 4)))
+    _launches.launch_all(key, operands, result, steps, made=True, more=[edges] if even else [])
+    return result, edges
 
 
 def _densities(counts: aiodev.Array, edges: aiodev.Array) -> aiodev.Array:
@@ -172,10 +200,12 @@ def _given_edges(x: aiodev.Array, bins: Any, limits: tuple[float, float] | None)
 
 def _sample_histogram(dtype: Any) -> None:
     x = aiodev.ones(4, dtype=dtype)
+    many = aiodev.ones(_PIECE + 1, dtype=dtype)
     for bins in (2, [0.0, 1.0, 2.0]):
         histogram(x, bins)
         histogram(x, bins, weights=x, density=True)
-    histogram(aiodev.ones(_PIECE + 1, dtype=dtype), 2)
+        histogram(many, bins)
+        histogram(many, bins, weights=many, density=True)
 
 
 register_sample("histogram", _sample_histogram)

@@ -9,16 +9,19 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels import indexing_bodies as bodies
-from aiodev.kernels.conversion import astype
+from aiodev.kernels.conversion import Step, astype, convert_first
 from aiodev.kernels.operands import arrays_of, broadcast, checked_axis, checked_out, has_no_gaps, packed, repeated
 
-__all__ = ["put", "scatter_add", "take", "take_along_axis"]
+__all__ = ["put", "scatter_add", "take", "take_along_axis", "take_first"]
 
 Operand = aiodev.Array | complex
 
 _MODES = {"raise": bodies.RAISE, "wrap": bodies.WRAP, "clip": bodies.CLIP}
 #: Taking by one launch, under (name, axis, its type, mode).
 _launches = aiodev.LaunchCache(2)
+#: What is changed in place by one launch or two, under (name, and axis as above, mode): of the indices and the values.
+_changes = aiodev.LaunchCache(2)
+_VALUES, _SCRATCH = 1, -1
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
 #: Elements that are added side by side, at least: fewer are not worth going through all indices again.
@@ -85,6 +88,22 @@ def take(
     if target is not result:
         result.copy_from(target)
     return result
+
+
+def take_first(x: aiodev.Array, operand: int, indices: aiodev.Array, chosen: int) -> tuple[aiodev.Array, list[Step]]:
+    """What :func:`take` of two operands of a remembered launch gives, both of one dimension: scratch, and what fills it.
+
+    Raises:
+        ValueError: there are no elements to take.
+        TypeError: the indices are no integers.
+    """
+    _prepare("take", x, indices, None)
+    taken = aiodev.empty(indices.shape, x.dtype, x.device)
+    if not indices.size:
+        return taken, []
+    _check_length("take", x.size)
+    args = bodies.RAISE, x, indices, taken
+    return taken, [(bodies.take_elements, indices.size, args, (None, operand, chosen, _SCRATCH))]
 
 
 def take_along_axis(
@@ -158,13 +177,17 @@ def put(x: aiodev.Array, indices: aiodev.Array, values: Operand, /, *, mode: str
         >>> aiodev.kernels.put(x, aiodev.asarray([3, 1], device="cpu"), 7).numpy_blocking()
         array([0, 7, 0, 7])
     """
+    key, operands = ("put", mode), (indices, values)
+    if _changes.repeat(key, indices, values, x) is not None:
+        return x
     x, indices, _ = _prepare("put", x, indices, None, whole=False)
-    given = _values("put", x, values, indices.shape)
+    given, which, steps = _values("put", x, values, indices.shape)
     if indices.size:
         _check_length("put", x.size)
         target, flat = packed(x), indices.reshape(indices.size)
-        stream, code = aiodev.current_stream(x.device), _mode("put", mode)
-        bodies.put_elements[flat.size, stream](code, target.reshape(x.size), flat, given.reshape(flat.size))
+        args = _mode("put", mode), target.reshape(x.size), flat, given.reshape(flat.size)
+        steps.append((bodies.put_elements, flat.size, args, (None, 2, 0, which)))
+        _changes.launch_all(key, operands, x, steps, made=False)
         if target is not x:
             x.copy_from(target)
     return x
@@ -201,6 +224,9 @@ def scatter_add(
         >>> aiodev.kernels.scatter_add(counts, aiodev.asarray([0, 3, 3], device="cpu"), 1).numpy_blocking()
         array([1, 0, 0, 2])
     """
+    key, operands = ("scatter_add", axis, axis.__class__, mode), (indices, values)
+    if _changes.repeat(key, indices, values, x) is not None:
+        return x
     x, indices, at = _prepare("scatter_add", x, indices, axis, whole=False)
     if x.dtype.kind in "cb":
         raise TypeError(f"scatter_add: elements of {x.dtype} cannot be added to atomically")
@@ -209,31 +235,44 @@ def scatter_add(
     else:
         shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
         seen = math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :])
-    given = _values("scatter_add", x, values, shape)
+    given, which, steps = _values("scatter_add", x, values, shape)
     if not given.size:
         return x
     _check_length("scatter_add", seen[1])
     target, count = packed(x), indices.size
     parts = target.reshape(seen), indices.reshape(count), given.reshape(seen[0], count, seen[2])
-    _add(parts, _mode("scatter_add", mode), aiodev.current_stream(x.device))
+    kernel, over, sizes = _adding(parts, x.device)
+    takes = *(None for _ in sizes), None, 2, 0, which
+    steps.append((kernel, over, (*sizes, _mode("scatter_add", mode), *_seen(kernel, parts)), takes))
+    _changes.launch_all(key, operands, x, steps, made=False)
     if target is not x:
         x.copy_from(target)
     return x
 
 
-def _add(parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array], mode: int, stream: aiodev.Stream) -> None:
-    x, indices, values = parts
+def _adding(
+    parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array], device: aiodev.Device
+) -> tuple[aiodev.Kernel, int, tuple[int, ...]]:
+    """What adds: the kernel, its indices, and the numbers that it takes first."""
+    x, indices, _ = parts
     outer, _, inner = x.shape
     whole = outer * indices.size * inner <= _PIECE  # one index of the launch, with nobody beside it
-    if stream.device.type == "cpu" and (inner >= 2 * _WIDTH or whole):
-        width = inner if whole else max(_WIDTH, -(-inner // (2 * _cores(stream.device))))
+    if device.type == "cpu" and (inner >= 2 * _WIDTH or whole):
+        width = inner if whole else max(_WIDTH, -(-inner // (2 * _cores(device))))
         slices = -(-inner // width)
-        bodies.add_slices[outer * slices, stream](slices, width, mode, x, indices, values)
-    elif outer == inner == 1:
-        bodies.add_elements[indices.size, stream](mode, x[0, :, 0], indices, values[0, :, 0])
-    else:
-        group = max(1, _PIECE // inner)
-        bodies.add_items[-(-outer * indices.size // group), stream](group, mode, x, indices, values)
+        return bodies.add_slices, outer * slices, (slices, width)
+    if outer == inner == 1:
+        return bodies.add_elements, indices.size, ()
+    group = max(1, _PIECE // inner)
+    return bodies.add_items, -(-outer * indices.size // group), (group,)
+
+
+def _seen(
+    kernel: aiodev.Kernel, parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array]
+) -> tuple[aiodev.Array, aiodev.Array, aiodev.Array]:
+    """The arrays as a kernel that adds takes them."""
+    x, indices, values = parts
+    return (x[0, :, 0], indices, values[0, :, 0]) if kernel is bodies.add_elements else parts
 
 
 @functools.cache
@@ -268,22 +307,26 @@ def _check_length(name: str, length: int) -> None:
         raise ValueError(f"{name}: an axis of no elements has none to index")
 
 
-def _values(name: str, x: aiodev.Array, values: Operand, shape: tuple[int, ...]) -> aiodev.Array:
-    """The values, in the dtype of ``x`` and of a shape that they broadcast to."""
+def _values(
+    name: str, x: aiodev.Array, values: Operand, shape: tuple[int, ...]
+) -> tuple[aiodev.Array, int, list[Step]]:
+    """The values, in the dtype of ``x`` and in the shape; what they are to a remembered launch, and what makes them."""
     if isinstance(values, aiodev.Array):
         arrays_of(name, x=x, values=values)
         if not np.can_cast(values.dtype, x.dtype, "same_kind"):
             raise TypeError(f"{name}: values of {values.dtype} cannot be written to {x.dtype}")
         if broadcast(f"{name}: values", values.shape, shape) != shape:
             raise ValueError(f"{name}: values of the shape {values.shape} do not broadcast to {shape}")
-        found = values if values.dtype == x.dtype else astype(values, x.dtype)
-    else:
-        if not isinstance(values, bool | int | float | complex | np.generic):
-            raise TypeError(f"{name}: argument values: expected an array or a number, got {type(values).__name__}")
-        if not np.can_cast(np.min_scalar_type(values), x.dtype, "same_kind"):
-            raise TypeError(f"{name}: {values!r} cannot be written to {x.dtype}")
-        found = aiodev.full((), values, x.dtype, x.device)
-    return repeated(found, shape)
+        if values.shape == shape:
+            return convert_first(values, _VALUES, x.dtype)
+        return repeated(values if values.dtype == x.dtype else astype(values, x.dtype), shape), _VALUES, []
+    if not isinstance(values, bool | int | float | complex | np.generic):
+        raise TypeError(f"{name}: argument values: expected an array or a number, got {type(values).__name__}")
+    if not np.can_cast(np.min_scalar_type(values), x.dtype, "same_kind"):
+        raise TypeError(f"{name}: {values!r} cannot be written to {x.dtype}")
+    one = aiodev.empty(1, x.dtype, x.device)
+    fill: Step = (bodies.fill_one, 1, (x.dtype.type(values), one), (_VALUES, _SCRATCH))
+    return aiodev.broadcast_to(one.reshape(()), shape), _SCRATCH, [fill]
 
 
 def _middle(x: aiodev.Array, at: int) -> aiodev.Array:

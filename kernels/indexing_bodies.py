@@ -21,6 +21,7 @@ __all__ = [
     "add_elements",
     "add_items",
     "add_slices",
+    "fill_one",
     "put_elements",
     "take_along_last",
     "take_along_middle",
@@ -81,6 +82,12 @@ def take_along_middle(i: int, j: int, k: int, mode: int, x: Any, indices: Any, o
 def take_along_last(i: int, j: int, mode: int, x: Any, indices: Any, out: Any) -> None:
     """The same along the last of two dimensions."""
     out[i, j] = x[i, position(indices[i, j], x.shape[1], mode)]
+
+
+@aiodev.kernel
+def fill_one(i: int, value: Any, out: Any) -> None:
+    """A number that is written or added to several places."""
+    out[i] = value
 
 
 @aiodev.kernel(uniform=True)

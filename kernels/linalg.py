@@ -9,7 +9,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels import norms
-from aiodev.kernels.conversion import astype
+from aiodev.kernels.conversion import convert_first
 from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, whole
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
 from aiodev.kernels.teams import has_teams
@@ -17,7 +17,7 @@ from aiodev.kernels.teams import has_teams
 __all__ = ["matmul", "matrix_norm", "matrix_transpose", "norm", "tensordot", "vecdot", "vector_norm"]
 
 Axes = int | tuple[int, ...] | None
-#: Norms of vectors of one block, under (axis, keepdims, order).
+#: Norms of vectors, under (axis, keepdims, order).
 _launches = aiodev.LaunchCache(1)
 
 
@@ -87,8 +87,6 @@ def vector_norm(
     if known is not None:
         return known
     array_of("vector_norm", x)
-    if x.dtype.kind in "biu":
-        x = astype(x, np.float64)
     given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = sorted(checked_axis("vector_norm", a, x.ndim) for a in given)
     if len(set(axes)) != len(axes):
@@ -100,20 +98,21 @@ def vector_norm(
     if not length and rows and mode in (norms.MAXIMUM, norms.MINIMUM):
         raise ValueError(f"vector_norm: ord={ord} of no elements is not defined")
     shown = tuple(1 if a in axes else n for a, n in enumerate(x.shape)) if keepdims else shape
-    dtype = np.empty(0, x.dtype).real.dtype
+    computed = np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype
+    dtype = np.empty(0, computed).real.dtype
     result = checked_out("vector_norm", out, shown, dtype, x.device)
     if rows:
         blocks, first, second = norms.shares_of(rows, length, x.device)
         power = dtype.type(ord)
-        flat = x.transpose(*kept, *axes).reshape(rows, length)
+        flat, which, steps = convert_first(x.transpose(*kept, *axes).reshape(rows, length), 0, computed)
         found = result.reshape(rows) if has_no_gaps(result) else aiodev.empty(rows, dtype, x.device)
         if blocks == 1 and not has_teams(x.device):
-            args, takes = (mode, power, flat, found), (None, None, 0, 1)
-            _launches.launch(key, (x,), result, norms.norm_short, rows, args, takes, made=out is None)
+            steps.append((norms.norm_short, rows, (mode, power, flat, found), (None, None, which, 1)))
         else:
-            stream, parts = aiodev.current_stream(result.device), aiodev.empty((rows, blocks), dtype, x.device)
-            norms.norm_blocks[first, stream](blocks, mode, power, flat, parts)
-            norms.norm_rows[second, stream](mode, power, parts, found)
+            parts = aiodev.empty((rows, blocks), dtype, x.device)
+            steps.append((norms.norm_blocks, first, (blocks, mode, power, flat, parts), (None, None, None, which, -1)))
+            steps.append((norms.norm_rows, second, (mode, power, parts, found), (None, None, -1, 1)))
+        _launches.launch_all(key, (x,), result, steps, made=out is None)
         if not has_no_gaps(result):
             result.copy_from(found.reshape(shown))
     return result

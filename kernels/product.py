@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
-from itertools import product as pairs
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,30 +21,32 @@ from aiodev.kernels.product_bodies import (
     multiply_plain,
     multiply_tiles,
 )
+from aiodev.kernels.product_cuts import batches_of, cores_of, fitting, is_fit, least_for, panel_of
 from aiodev.kernels.warming import register_sample
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 
 DType = np.dtype[Any]
 
-#: Multiplications for one index of a launch, at least: some tens of µs. A product of no more is not worth sharing.
-_PIECE = 1 << 22
-#: Elements of a matrix that are multiplied with a vector for one index: some tens of µs, too, since each is read from memory.
-#: And columns that a vector is multiplied with side by side, at least: rows of fewer are no way to read memory.
-_VECTOR, _STRIP = 1 << 18, 1 << 9
-#: A panel's rows and columns, at least: below, packing the operands costs as much as multiplying.
-_SIDE = 64
-#: Panels of a product for each core: enough to even out when they start, and no more, since each packs an operand. But sides
-#: longer than this are cut all the same: what is packed is small next to them.
-_PANELS, _LONG = 2, 1 << 12
 #: Rows and columns that an index of a tiled product computes, and elements of the result from which there are enough of them.
 _TILE, _TILED = 4, 1 << 16
 #: Where BLAS has its functions for a type, in the table's order.
 _PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
 #: For each device whose table is filled, and each of those types: what a launch passes first.
 _units: dict[aiodev.Device, dict[DType, tuple[Any, ...]]] = {}
-#: Of small products.
+#: Of products under None, and of tensors under ("tensordot", axes).
 _launches = aiodev.LaunchCache(2)
+#: A launch: a kernel, what it is over, its arguments, and which operands those are.
+_Step = tuple[aiodev.Kernel, int | tuple[int, ...], tuple[Any, ...], tuple[int | None, ...]]
+
+
+class _Call(NamedTuple):
+    """What is asked for, to be repeated."""
+
+    key: Any
+    operands: tuple[aiodev.Array, aiodev.Array]
+    result: aiodev.Array
+    made: bool  #: no result was given
 
 
 def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -133,6 +133,10 @@ def tensordot(
         array([[12., 12., 12., 12., 12.],
                [12., 12., 12., 12., 12.]])
     """
+    key = "tensordot", axes if axes.__class__ is int else repr(axes)  # in which 1.0 is not 1
+    repeated = _launches.repeat(key, x1, x2, None)
+    if repeated is not None:
+        return repeated
     x1, x2 = arrays_of("tensordot", x1=x1, x2=x2)
     if hasattr(axes, "__index__"):
         (axes,) = whole_numbers("tensordot: axes", axes)
@@ -153,7 +157,14 @@ def tensordot(
     shape = [x1.shape[a] for a in kept[0]], [x2.shape[a] for a in kept[1]]
     left = x1.transpose(kept[0] + first).reshape(math.prod(shape[0]), inner)
     right = x2.transpose(second + kept[1]).reshape(inner, math.prod(shape[1]))
-    return matmul(left, right).reshape(*shape[0], *shape[1])
+    dtype = np.result_type(x1.dtype, x2.dtype)
+    if dtype.kind == "b":
+        return matmul(left, right).reshape(*shape[0], *shape[1])
+    result = aiodev.empty((*shape[0], *shape[1]), dtype, x1.device)
+    if result.size:
+        parts = _converted(left, dtype), _converted(right, dtype), result.reshape(left.shape[0], right.shape[1])
+        _fill(*parts, dtype, _Call(key, (x1, x2), result, True))
+    return result
 
 
 # Small products
@@ -171,7 +182,7 @@ def _submit_small(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) 
         (rows, inner), columns = a.shape, b.shape[1]
     except (AttributeError, KeyError, IndexError, ValueError):  # whatever is wrong, or merely larger, is seen to later
         return None
-    if b.shape != (inner, columns) or not 0 < rows * columns * inner <= _least(rows, columns):
+    if b.shape != (inner, columns) or not 0 < rows * columns * inner <= least_for(rows, columns):
         return None
     shape = (rows, columns) if x1.ndim == x2.ndim else (rows if x1.ndim > 1 else columns,)
     made = out is None
@@ -208,7 +219,7 @@ def _multiply(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> a
     elif result.size and not product_vectors.submit_one(x1, x2, result, made=out is None):
         shown = result if x1.ndim > 1 else result[..., None, :]
         shown = shown if x2.ndim > 1 else shown[..., None]
-        _fill(_converted(a, dtype), _converted(b, dtype), shown, dtype)
+        _fill(_converted(a, dtype), _converted(b, dtype), shown, dtype, _Call(None, (x1, x2), result, out is None))
     return result
 
 
@@ -216,24 +227,33 @@ def _converted(x: aiodev.Array, dtype: DType) -> aiodev.Array:
     return x if x.dtype == dtype else astype(x, dtype)
 
 
-def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType) -> None:
-    """Compute ``a @ b`` into ``out``; all have two dimensions or more, the same dtype, and shapes that fit."""
+def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType, call: _Call) -> None:
+    """Compute ``a @ b`` into ``out``; all have two dimensions or more, the same dtype, and shapes that fit.
+
+    Where ``out`` is the result, and nothing has to be copied or converted, the launches can be repeated.
+    """
     stream = aiodev.current_stream(out.device)
     unit = _unit(out.device, dtype, stream)
     rows, columns = out.shape[-2:]
     by_loops = unit is None and out.device.type == "cpu"
-    if not _is_fit(out, packed=by_loops or out.ndim > 3):
+    if not is_fit(out, packed=by_loops or out.ndim > 3):
         whole = aiodev.empty(out.shape, dtype, out.device)
-        _fill(a, b, whole, dtype)
+        _fill(a, b, whole, dtype, call)
         out.copy_from(whole)
         return
-    a, b = _fitting(a, packed=False), _fitting(b, packed=by_loops)
-    if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= _least(rows, columns):
-        table, place, one, zero = unit
-        multiply_once[1, stream](table, place, one, zero, a, b, out)
-        return
-    for left, right, target in _batches(a, b, out):
-        _submit(stream, unit, left, right, target)
+    a, b = fitting(a, packed=False), fitting(b, packed=by_loops)
+    can_repeat = True
+    if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= least_for(rows, columns):
+        steps: list[_Step] = [(multiply_once, 1, (*unit, a, b, out), (None, None, None, None, 0, 1, 2))]
+    else:
+        found = [_submit(stream, unit, *parts) for parts in batches_of(a, b, out)]
+        steps = [step for step in found if step is not None]
+        can_repeat = len(steps) == len(found) > 0  # others have been launched, and are not known here
+    if can_repeat and (unit is None or out.device in _units):  # else only this stream waits for what is loaded
+        _launches.launch_all(call.key, call.operands, call.result, steps, made=call.made)
+    else:
+        for kernel, over, args, _ in steps:
+            kernel[over, stream](*args)
 
 
 def _unit(device: aiodev.Device, dtype: DType, stream: aiodev.Stream) -> tuple[Any, ...] | None:
@@ -255,104 +275,33 @@ def _unit(device: aiodev.Device, dtype: DType, stream: aiodev.Stream) -> tuple[A
     return units[dtype]
 
 
-def _is_fit(x: aiodev.Array, packed: bool) -> bool:
-    """Whether a kernel takes these strides: rows or columns that are contiguous, or no gaps at all if ``packed``."""
-    rows, columns = x.shape[-2:]
-    down, across = x.strides[-2:]
-    size = x.itemsize
-    by_rows = (columns == 1 or across == size) and (rows == 1 or down >= columns * size)
-    if packed:
-        return by_rows and x.strides == _packed_strides(x.shape, size)
-    return by_rows or ((rows == 1 or down == size) and (columns == 1 or across >= rows * size))
-
-
-def _packed_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    return tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def _fitting(x: aiodev.Array, packed: bool) -> aiodev.Array:
-    """The array, or a copy of it with other strides."""
-    if _is_fit(x, packed):
-        return x
-    copied = aiodev.empty_like(x)
-    copied.copy_from(x)
-    return copied
-
-
-def _batches(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> Iterator[tuple[aiodev.Array, ...]]:
-    """The product as one of three-dimensional arrays, or as several where an operand is repeated in some dimensions only."""
-    batch = out.shape[:-2]
-    if b.ndim == 2 and len(batch) and _is_fit(out, packed=True) and _is_fit(a, packed=True):
-        stacked = math.prod(a.shape[:-1])
-        yield a.reshape(1, stacked, a.shape[-1]), b[None], out.reshape(1, stacked, out.shape[-1])
-        return
-    left, right = (x[(None,) * (out.ndim - x.ndim)] for x in (a, b))
-    if all(math.prod(x.shape[:-2]) == 1 or x.shape[:-2] == batch for x in (left, right)):
-        yield tuple(x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (left, right, out))
-        return
-    for index in pairs(*map(range, batch[:-1])):
-        parts = [x[tuple(i if n != 1 else 0 for i, n in zip(index, x.shape, strict=False))] for x in (left, right)]
-        yield *parts, out[index]
-
-
 def _submit(
     stream: aiodev.Stream, unit: tuple[Any, ...] | None, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
-) -> None:
+) -> _Step | None:
+    """The launch of a product of three-dimensional arrays; None if others than kernels here compute it, and are launched."""
     batch, rows, columns = out.shape
     inner = a.shape[-1]
     step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
     if out.device.type != "cpu" and inner:
         if cublas.multiply(stream, a, b, out):
-            return
+            return None
         if rows >= _TILE and columns >= _TILE and batch * rows * columns >= _TILED:
             tiles = batch, -(-rows // _TILE), -(-columns // _TILE)
-            multiply_tiles[tiles, stream](step_a, step_b, a, b, out)
-        else:
-            multiply_elements[out.shape, stream](step_a, step_b, a, b, out)
-        return
+            return multiply_tiles, tiles, (step_a, step_b, a, b, out), (None, None, 0, 1, 2)
+        return multiply_elements, out.shape, (step_a, step_b, a, b, out), (None, None, 0, 1, 2)
     if columns == 1 and product_vectors.submit(stream, a, b[:, :, 0], out[:, :, 0]):
-        return
+        return None
     if rows == 1 and product_vectors.submit(stream, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
-        return
-    height, width = _panel(rows, columns, inner, _cores(out.device))
+        return None
+    height, width = panel_of(rows, columns, inner, cores_of(out.device))
     across = -(-columns // width)
     panels = across * -(-rows // height)
-    group = max(1, _least(rows, columns) // max(1, height * width * inner))
+    group = max(1, least_for(rows, columns) // max(1, height * width * inner))
     sizes = group, batch * panels, across, panels, height, width, step_a, step_b
     count = -(-batch * panels // group)
-    if unit is None:
-        multiply_plain[count, stream](*sizes, a, b, out)
-    else:
-        multiply_panels[count, stream](*unit, *sizes, a, b, out)
-
-
-def _least(rows: int, columns: int) -> int:
-    """Multiplications for one index, at least."""
-    return _VECTOR if rows == 1 or columns == 1 else _PIECE
-
-
-def _panel(rows: int, columns: int, inner: int, cores: int) -> tuple[int, int]:
-    """The rows and columns of the panels that a product is cut into."""
-    if columns == 1:
-        return max(1, min(rows, _VECTOR // max(1, inner))), 1
-    if rows == 1:
-        return 1, min(columns, max(_STRIP, _VECTOR // max(1, inner)))
-    wanted = min(_PANELS * cores, rows * columns * inner // _PIECE)
-    height, width, count = rows, columns, 1
-    while count < wanted and max(height, width) >= 2 * _SIDE or (
-        max(height, width) > _LONG and height * width * inner >= 2 * _PIECE
-    ):
-        if height >= max(2 * _SIDE, width // 4):
-            height = -(-height // 32) * 16  # BLAS's innermost loops are over some 16 rows or columns
-        else:
-            width = -(-width // 32) * 16
-        count *= 2
-    return height, width
-
-
-@functools.cache
-def _cores(device: aiodev.Device) -> int:
-    return aiodev.get_device_properties(device).multi_processor_count
+    numbers = *(unit or ()), *sizes
+    kernel = multiply_plain if unit is None else multiply_panels
+    return kernel, count, (*numbers, a, b, out), (*(None for _ in numbers), 0, 1, 2)
 
 
 def _sample_product(dtype: Any) -> None:

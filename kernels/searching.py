@@ -18,8 +18,8 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels import searching_bodies as bodies
-from aiodev.kernels.conversion import astype
-from aiodev.kernels.indexing import take
+from aiodev.kernels.conversion import convert_first
+from aiodev.kernels.indexing import take_first
 from aiodev.kernels.operands import arrays_of, packed
 from aiodev.kernels.searching_bodies import BLOCK
 from aiodev.kernels.warming import register_sample
@@ -27,8 +27,9 @@ from aiodev.kernels.warming import register_sample
 __all__ = ["Selection", "flat", "nonzero", "searchsorted", "select"]
 
 
-#: Searches without a sorter, under the side.
-_launches = aiodev.LaunchCache(2)
+#: Searches, under the side: of what is searched, for what, and the sorter.
+_launches = aiodev.LaunchCache(3)
+_SCRATCH = -1
 
 
 class Selection:
@@ -170,10 +171,9 @@ def searchsorted(
         >>> aiodev.kernels.searchsorted(x1, x2).numpy_blocking()
         array([1, 4, 0])
     """
-    if sorter is None:
-        found = _launches.repeat(side, x1, x2, None)
-        if found is not None:
-            return found
+    found = _launches.repeat(side, x1, x2, sorter, None)
+    if found is not None:
+        return found
     x1, x2 = arrays_of("searchsorted", x1=x1, x2=x2)
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 has {x1.ndim} dimensions; expected one")
@@ -184,21 +184,23 @@ def searchsorted(
         raise TypeError("searchsorted: complex numbers have no order")
     if common == np.float16:
         common = np.dtype(np.float32)
+    operands = x1, x2, sorter
+    ordered, which, steps = convert_first(x1, 0, common)
+    values, wanted, more = convert_first(x2, 1, common)
+    steps += more
     if sorter is not None:
         arrays_of("searchsorted", x1=x1, sorter=sorter)
         if sorter.shape != x1.shape:
             raise ValueError(f"searchsorted: sorter has the shape {sorter.shape}, x1 {x1.shape}")
-        x1 = take(x1, sorter)
-    given = x1
-    x1, values = (x if x.dtype == common else astype(x, common) for x in (x1, x2))
+        ordered, step = take_first(ordered, which, sorter, 2)
+        which = _SCRATCH
+        steps += step
     out = aiodev.empty(x2.shape, np.int64, x2.device)
     if out.size:
         kernel = bodies.search_left if side == "left" else bodies.search_right
-        args = x1, flat(values), out.reshape(out.size)
-        if sorter is None:
-            _launches.launch(side, (given, x2), out, kernel, out.size, args, (0, 1, 2), made=True)
-        else:
-            kernel[out.size, aiodev.current_stream(out.device)](*args)
+        args = ordered, flat(values), out.reshape(out.size)
+        steps.append((kernel, out.size, args, (which, wanted, 3)))
+        _launches.launch_all(side, operands, out, steps, made=True)
     return out
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from aiodev._array.array import Array, Key, make_array
 from aiodev._array.dtypes import DType
+from aiodev._array.layout import extent
 from aiodev._core import context
 from aiodev._core.completion import Completion
 from aiodev._core.current import current_stream
@@ -126,8 +127,8 @@ class LaunchCache:
             takes: for each of them which operand it is, or their number for the result: the number itself, if need be as
                 another type; or a view of the array from its first element on. None where it is fixed; a fixed array must be
                 filled already, since launches that repeat it, on other streams too, do not wait for what fills it. -1 for
-                scratch, an array whose contents nobody reads before or after: each launch has its own. With an array that is
-                none of these, such as a packed copy, it is launched, and not remembered.
+                scratch, memory whose contents nobody reads before or after, or any view of it: each launch has its own. With
+                an array that is none of these, such as a packed copy, it is launched, and not remembered.
             made: whether the result is new, as none was given.
 
         Raises:
@@ -149,7 +150,7 @@ class LaunchCache:
 
         Args:
             steps: of each launch ``kernel, shape, args, takes``, as for :meth:`launch`. Scratch that is an argument of several
-                is the same for all of them: what one writes, the next ones read.
+                is the same for all of them, and so are views of it: what one writes, the next ones read.
             more: further results, which are always new: those that come after the first one in the numbers of operands.
                 ``repeat`` then returns a tuple.
         """
@@ -184,12 +185,9 @@ def _form_of(operand: Any) -> Any:
 
 
 def _can_follow(operands: Sequence[Any], args: Sequence[Any], takes: Sequence[int | None]) -> bool:
-    """Whether the arrays that are taken are views of the operands, from their first elements on, and scratch has no gaps."""
+    """Whether the arrays that are taken are views of the operands, from their first elements on."""
     for arg, take in zip(args, takes, strict=True):
-        if take == _SCRATCH:
-            if arg._strides is not None:
-                return False
-        elif take is not None and isinstance(arg, Array):
+        if take is not None and take != _SCRATCH and isinstance(arg, Array):
             operand = operands[take]
             if operand.__class__ is not Array or arg._buffer is not operand._buffer or arg._address != operand._address:
                 return False
@@ -228,12 +226,12 @@ def _make_launch(
         return f"c{len(constants) - 1}"
 
     out, scratch = operands[-1], _scratch_of(steps)
-    room = sum(_aligned(array.nbytes) for array in scratch)
+    room = sum(map(_aligned, scratch.values()))
     behind = made and room <= _BEHIND
     places, end = {}, _aligned(out.nbytes) if behind else 0
-    for array in scratch:
-        places[id(array)] = end
-        end += _aligned(array.nbytes)
+    for buffer, nbytes in scratch.items():
+        places[buffer] = end - buffer.address
+        end += _aligned(nbytes)
     launches = []
     for variant, (_, shape, args, takes) in zip(variants, steps, strict=True):
         lengths = shape if isinstance(shape, tuple) else (shape,)
@@ -257,16 +255,17 @@ def _block(
     args: Sequence[Any],
     takes: Sequence[int | None],
     operands: Sequence[Any],
-    scratch: dict[int, int],
+    scratch: dict[Buffer, int],
     constant: Callable[[Any], str],
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: where each array of it lies."""
+    """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: how far each of it moves."""
     signature, stamps = variant.signature, []
     numbers: list[str | int] = list(shape)
     arrays: list[str | bytes] = []
     for arg, kind, take in zip(args, signature.pattern, takes, strict=True):
         if take == _SCRATCH:
-            arrays += [f"address(scratch.address + {constant(scratch[id(arg)])})", arg._pack()[_ADDRESS_BYTES:]]
+            place = constant(arg._address + scratch[arg._buffer])
+            arrays += [f"address(scratch.address + {place})", arg._pack()[_ADDRESS_BYTES:]]
         elif kind in ARRAYS:
             packed = arg._packed or arg._pack()
             stamps.append((f"x{take}._buffer" if take is not None else constant(arg._buffer), kind))
@@ -355,10 +354,15 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _scratch_of(steps: Sequence[Step]) -> list[Array]:
-    """The arrays that are scratch, each once."""
-    found = {id(arg): arg for _, _, args, takes in steps for arg, take in zip(args, takes, strict=True) if take == _SCRATCH}
-    return list(found.values())
+def _scratch_of(steps: Sequence[Step]) -> dict[Buffer, int]:
+    """What is scratch, each once, and the bytes up to where it is used."""
+    found: dict[Buffer, int] = {}
+    for _, _, args, takes in steps:
+        for arg, take in zip(args, takes, strict=True):
+            if take == _SCRATCH:
+                end = arg._address - arg._buffer.address + extent(arg._layout, arg.itemsize)[1]
+                found[arg._buffer] = max(end, found.get(arg._buffer, 0))
+    return found
 
 
 def _allocate(nbytes: int, shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:

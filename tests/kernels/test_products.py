@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 import aiodev
 import aiodev.kernels as kernels
-from aiodev.kernels import blas, linalg, product
+from aiodev.kernels import blas, linalg, product, product_cuts
 
 FLOATING = ["f4", "f8", "c8", "c16"]
 
@@ -135,11 +135,11 @@ def test_products_with_vectors_do_not_depend_on_the_division() -> None:
 def test_panels_cover_a_product_once() -> None:
     """Whatever the shape and the cores, panels are as many as the launch counts, and not too small."""
     for rows, columns, inner, cores in [(512, 512, 512, 2), (1, 9, 4, 2), (7, 1, 10**6, 64), (5000, 130, 800, 16)]:
-        height, width = product._panel(rows, columns, inner, cores)
+        height, width = product_cuts.panel_of(rows, columns, inner, cores)
         assert 1 <= height <= rows and 1 <= width <= columns
-    assert product._panel(2048, 2048, 2048, 2)[0] * product._panel(2048, 2048, 2048, 2)[1] * 4 == 2048**2
-    assert product._panel(50_000, 64, 128, 2)[0] <= 4096  # however few the cores: one that comes late finds work
-    assert product._panel(3000, 1, 3000, 2)[0] < 1500 and product._panel(1, 3000, 3000, 2)[1] < 1500
+    assert product_cuts.panel_of(2048, 2048, 2048, 2)[0] * product_cuts.panel_of(2048, 2048, 2048, 2)[1] * 4 == 2048**2
+    assert product_cuts.panel_of(50_000, 64, 128, 2)[0] <= 4096  # however few the cores: one that comes late finds work
+    assert product_cuts.panel_of(3000, 1, 3000, 2)[0] < 1500 and product_cuts.panel_of(1, 3000, 3000, 2)[1] < 1500
 
 
 @pytest.mark.parametrize("dtype", ["f4", "c16", "i2"])

@@ -1,0 +1,92 @@
+"""How products are cut: into batches of matrices that the kernels take, and into panels that are worth a launch's index."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from itertools import product as pairs
+
+import aiodev
+
+__all__ = ["batches_of", "cores_of", "fitting", "is_fit", "least_for", "panel_of"]
+
+#: Multiplications for one index of a launch, at least: some tens of µs. A product of no more is not worth sharing.
+_PIECE = 1 << 22
+#: Elements of a matrix that are multiplied with a vector for one index: some tens of µs, too, since each is read from memory.
+#: And columns that a vector is multiplied with side by side, at least: rows of fewer are no way to read memory.
+_VECTOR, _STRIP = 1 << 18, 1 << 9
+#: A panel's rows and columns, at least: below, packing the operands costs as much as multiplying.
+_SIDE = 64
+#: Panels of a product for each core: enough to even out when they start, and no more, since each packs an operand. But sides
+#: longer than this are cut all the same: what is packed is small next to them.
+_PANELS, _LONG = 2, 1 << 12
+
+
+def is_fit(x: aiodev.Array, packed: bool) -> bool:
+    """Whether a kernel takes these strides: rows or columns that are contiguous, or no gaps at all if ``packed``."""
+    rows, columns = x.shape[-2:]
+    down, across = x.strides[-2:]
+    size = x.itemsize
+    by_rows = (columns == 1 or across == size) and (rows == 1 or down >= columns * size)
+    if packed:
+        return by_rows and x.strides == _packed_strides(x.shape, size)
+    return by_rows or ((rows == 1 or down == size) and (columns == 1 or across >= rows * size))
+
+
+def _packed_strides(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def fitting(x: aiodev.Array, packed: bool) -> aiodev.Array:
+    """The array, or a copy of it with other strides."""
+    if is_fit(x, packed):
+        return x
+    copied = aiodev.empty_like(x)
+    copied.copy_from(x)
+    return copied
+
+
+def batches_of(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> Iterator[tuple[aiodev.Array, ...]]:
+    """The product as one of three-dimensional arrays, or as several where an operand is repeated in some dimensions only."""
+    batch = out.shape[:-2]
+    if b.ndim == 2 and len(batch) and is_fit(out, packed=True) and is_fit(a, packed=True):
+        stacked = math.prod(a.shape[:-1])
+        yield a.reshape(1, stacked, a.shape[-1]), b[None], out.reshape(1, stacked, out.shape[-1])
+        return
+    left, right = (x[(None,) * (out.ndim - x.ndim)] for x in (a, b))
+    if all(math.prod(x.shape[:-2]) == 1 or x.shape[:-2] == batch for x in (left, right)):
+        yield tuple(x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (left, right, out))
+        return
+    for index in pairs(*map(range, batch[:-1])):
+        parts = [x[tuple(i if n != 1 else 0 for i, n in zip(index, x.shape, strict=False))] for x in (left, right)]
+        yield *parts, out[index]
+
+
+def least_for(rows: int, columns: int) -> int:
+    """Multiplications for one index, at least."""
+    return _VECTOR if rows == 1 or columns == 1 else _PIECE
+
+
+def panel_of(rows: int, columns: int, inner: int, cores: int) -> tuple[int, int]:
+    """The rows and columns of the panels that a product is cut into."""
+    if columns == 1:
+        return max(1, min(rows, _VECTOR // max(1, inner))), 1
+    if rows == 1:
+        return 1, min(columns, max(_STRIP, _VECTOR // max(1, inner)))
+    wanted = min(_PANELS * cores, rows * columns * inner // _PIECE)
+    height, width, count = rows, columns, 1
+    while count < wanted and max(height, width) >= 2 * _SIDE or (
+        max(height, width) > _LONG and height * width * inner >= 2 * _PIECE
+    ):
+        if height >= max(2 * _SIDE, width // 4):
+            height = -(-height // 32) * 16  # BLAS's innermost loops are over some 16 rows or columns
+        else:
+            width = -(-width // 32) * 16
+        count *= 2
+    return height, width
+
+
+@functools.cache
+def cores_of(device: aiodev.Device) -> int:
+    return aiodev.get_device_properties(device).multi_processor_count
