@@ -18,8 +18,10 @@ from aiodev.kernels.operation import DType, Elementwise, Operand
 
 
 def _ordered(first: str, last: str) -> str:
-    """Complex numbers in NumPy's order: by their real parts, then by the imaginary ones."""
-    return f"({{x1}}.real {first} {{x2}}.real) | (({{x1}}.real == {{x2}}.real) & ({{x1}}.imag {last} {{x2}}.imag))"
+    """Complex numbers in NumPy's order: by their real parts, then by the imaginary ones; none with NaN in either."""
+    defined = "({x1}.imag == {x1}.imag) & ({x2}.imag == {x2}.imag)"
+    equal = f"({{x1}}.real == {{x2}}.real) & ({{x1}}.imag {last} {{x2}}.imag)"
+    return f"(({{x1}}.real {first} {{x2}}.real) & {defined}) | ({equal})"
 
 
 def _compared(sign: str) -> dict[str, str]:
@@ -65,13 +67,21 @@ _UNARY: dict[str, tuple[str | dict[str, str], Any]] = {
     "negative": ("-{x}", np.negative),
     "positive": ("{x}", np.positive),
     "real": ("{x}.real", np.real),
-    "reciprocal": ({"": "np.reciprocal({x})", "u": "unsigned_inverse({x})"}, np.reciprocal),
+    "reciprocal": ({"": "np.reciprocal({x})", "i": "whole_inverse({x})", "u": "whole_inverse({x})"}, np.reciprocal),
     "round": ("np.rint({x})", np.rint),
-    "sign": ({"": "np.sign({x})", "u": "{x} != 0", "f": "np.sign({x}) if {x} != 0 else abs({x})"}, np.sign),
+    "sign": (
+        {
+            "": "np.sign({x})",
+            "c": "direction({x})",
+            "f": "np.sign({x}) if {x} != 0 else abs({x})",
+            "u": "{x} != 0",
+        },
+        np.sign,
+    ),
     "signbit": ("np.signbit({x})", np.signbit),
     "sin": ("lang.sin({x})", np.sin),
     "sinh": ("lang.sinh({x})", np.sinh),
-    "sqrt": ("np.sqrt({x})", np.sqrt),
+    "sqrt": ("lang.sqrt({x})", np.sqrt),
     "square": ("{x} * {x}", np.square),
     "tan": ("lang.tan({x})", np.tan),
     "tanh": ("lang.tanh({x})", np.tanh),
@@ -86,7 +96,7 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
     "bitwise_right_shift": ("moved_down({x1}, {x2})", np.right_shift),
     "bitwise_xor": ("{x1} ^ {x2}", np.bitwise_xor),
     "copysign": ("np.copysign({x1}, {x2})", np.copysign),
-    "divide": ("np.divide({x1}, {x2})", np.divide),
+    "divide": ({"": "np.divide({x1}, {x2})", "c": "complex_quotient({x1}, {x2})"}, np.divide),
     "equal": (_compared("=="), np.equal),
     "floor_divide": (
         {

@@ -36,7 +36,7 @@ _SHOWN: dict[str, tuple[str, str, str]] = {
     "negative": ("The number with the opposite sign; of unsigned integers modulo their range.", "[1.0, -2.0]", "[-1.,  2.]"),
     "positive": ("The number itself, in new memory.", "[-1.0]", "[-1.]"),
     "real": ("The real part; of real numbers the number.", "[1 + 2j]", "[1.]"),
-    "reciprocal": ("1 / x, in the dtype of x: of integers rounded towards 0.", "[4.0, 0.5]", "[0.25, 2.  ]"),
+    "reciprocal": ("1 / x, in the dtype of x: of integers rounded towards 0, and of 0 it is 0.", "[4.0, 0.5]", "[0.25, 2.  ]"),
     "round": ("The nearest whole number; halves go to the even one.", "[0.5, 1.5, 2.6]", "[0., 2., 3.]"),
     "sign": ("-1, 0 or 1; of complex numbers x / abs(x).", "[-2.0, 0.0, 5.0]", "[-1.,  0.,  1.]"),
     "signbit": ("Whether the sign is negative, that of zero and NaN too.", "[-1.0, 0.0, -0.0]", "[ True, False,  True]"),

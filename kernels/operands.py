@@ -98,7 +98,7 @@ def checked_axis(function: str, axis: Any, ndim: int) -> int:
 
 
 def whole(function: str, axis: Any) -> Any:
-    """The axis, each of several an integer, or None: to be looked up, where 1.0 would be found for 1.
+    """The axis, each of several an integer, or None: to be looked up, where 1.0 and True would be found for 1.
 
     Raises:
         TypeError: one is something else.
@@ -111,9 +111,11 @@ def whole(function: str, axis: Any) -> Any:
 
 def _index(function: str, axis: Any) -> int:
     try:
-        return operator.index(axis)
+        if not isinstance(axis, bool):
+            return operator.index(axis)
     except TypeError:
-        raise TypeError(f"{function}: axis {axis!r}: expected an integer, got {type(axis).__name__}") from None
+        pass
+    raise TypeError(f"{function}: axis {axis!r}: expected an integer, got {type(axis).__name__}")
 
 
 def whole_numbers(name: str, value: Any) -> tuple[int, ...]:

@@ -5,7 +5,8 @@ result does not depend on the number of threads. A sum of n ``float32`` has the 
 for ``float64``: an error of at most (16384 + n / 16384) · 2⁻⁵³ times the sum of the absolute values, and some tens of times
 less where loops are in vectors.
 
-``out``, where one is given, must not overlap what is reduced.
+``out``, where one is given, must not overlap what is reduced. An array of no dimensions has no axis 0, as the array API says;
+NumPy lets it pass for some functions.
 """
 
 from __future__ import annotations

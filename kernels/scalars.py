@@ -32,9 +32,9 @@ def unsigned_rest(a: Any, b: Any) -> Any:
     return b if b == 0 else a % b
 
 
-def unsigned_inverse(x: Any) -> Any:
-    """NumPy's reciprocal of an unsigned integer: 1 of 1, else 0."""
-    return x if x == 1 else x ^ x
+def whole_inverse(x: Any) -> Any:
+    """The reciprocal of an integer, cut to a whole number: of 1 and -1 the number, else 0, of 0 too."""
+    return x if x == 1 or (x < 0 and x + 1 == 0) else x ^ x
 
 
 def float_quotient(a: Any, b: Any) -> Any:
@@ -57,6 +57,24 @@ def float_rest(a: Any, b: Any) -> Any:
     """NumPy's remainder of floats: one of 0 has the sign of the divisor, too."""
     rest = np.remainder(a, b)
     return np.copysign(rest, b) if rest == 0 else rest
+
+
+def complex_quotient(a: Any, b: Any) -> Any:
+    """NumPy's quotient of complex numbers: by 0 that of either part by a positive 0."""
+    return np.divide(a, b if b != 0 else b - b)
+
+
+def direction(x: Any) -> Any:
+    """The sign of a complex number, x / abs(x); along the axis of the part that is infinite, if one is, as NumPy has it."""
+    size = abs(x)
+    if size == 0:
+        return x - x
+    if size < math.inf or size != size:
+        return np.divide(x, size)
+    right, up = abs(x.real) == math.inf, abs(x.imag) == math.inf
+    if right == up:  # both, or it is only their size that has no number
+        return np.divide(0.25 * x, abs(0.25 * x))
+    return complex(math.copysign(1.0, x.real), 0.0) if right else complex(0.0, math.copysign(1.0, x.imag))
 
 
 def complex_power(a: Any, b: Any) -> Any:
@@ -122,6 +140,8 @@ SCALARS = {
     function.__name__: function
     for function in (
         complex_power,
+        complex_quotient,
+        direction,
         float_quotient,
         float_rest,
         floor_quotient,
@@ -130,10 +150,10 @@ SCALARS = {
         log_sum,
         moved_down,
         moved_up,
-        unsigned_inverse,
         unsigned_power,
         unsigned_quotient,
         unsigned_rest,
+        whole_inverse,
         whole_power,
     )
 }

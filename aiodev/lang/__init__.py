@@ -25,6 +25,7 @@ from aiodev.lang.elementary import (
     log10,
     sin,
     sinh,
+    sqrt,
     tan,
     tanh,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "sin",
     "sinh",
     "sort",
+    "sqrt",
     "tan",
     "tanh",
     "team_array",

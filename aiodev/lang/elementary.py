@@ -1,8 +1,12 @@
 """Exponential, logarithmic, hyperbolic and trigonometric functions, and their inverses, as vector code on the CPU.
 
 The compiler calls the C library for ``math.exp`` and ``np.exp``, an element at a time; these are several times faster in a
-loop. On CUDA they are libdevice's. ``float32`` gives ``float32``; ``float64``, integers and truth values give ``float64``;
-complex numbers go to NumPy's function. Infinities, NaN, subnormal numbers and signed zeros are as in NumPy, and nothing raises.
+loop. On CUDA they are libdevice's. ``float32`` gives ``float32``; ``float64``, integers and truth values give ``float64``.
+Infinities, NaN, subnormal numbers and signed zeros are as in NumPy, and nothing raises.
+
+Complex numbers are computed with in double precision on every device, with the branches and the special values of C99 and of
+the array API. Either part is within 4 ulp, but the real part of ``expm1`` within 4 ulp of the absolute value only. They are no
+vector code.
 
 The errors that are stated are the largest that were found on the CPU, in units in the last place (ulp) of the result, over at
 least 2,000 arguments of every exponent; tests/lang repeats the measurement.
@@ -34,6 +38,7 @@ __all__ = [
     "log10",
     "sin",
     "sinh",
+    "sqrt",
     "tan",
     "tanh",
 ]
@@ -114,6 +119,17 @@ def log10(x: Any) -> Any:
         2.0
     """
     return np.log10(x)
+
+
+def sqrt(x: Any) -> Any:
+    """The square root, rounded once; of complex numbers that of a real part which is not negative. Of negative reals NaN.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.sqrt(9.0))
+        3.0
+    """
+    return np.sqrt(x)
 
 
 def sinh(x: Any) -> Any:

@@ -147,6 +147,28 @@ def test_zeros_have_the_signs_that_the_standard_gives_them() -> None:
     check(kernels.pow(on_device(zeros), on_device(powers)), zeros**powers)
 
 
+def test_complex_numbers_that_are_infinite_or_nan() -> None:
+    """Signs, quotients by zeros of any sign, and comparisons, of which NaN in any part has none."""
+    parts = np.array([0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan])
+    host = np.empty((len(parts), len(parts)), complex)
+    host.real, host.imag = parts[:, None], parts
+    x = on_device(host.ravel())
+    for name in ("sign", "sqrt"):
+        check(getattr(kernels, name)(x), getattr(np, name)(host.ravel()))
+    for name in ("less", "greater_equal"):
+        check(getattr(kernels, name)(x[:, None], x), getattr(np, name)(host.reshape(-1, 1), host.ravel()))
+    for zero in (0j, complex(-0.0, 0.0), complex(0.0, -0.0)):
+        check(kernels.divide(x, on_device(np.array([zero]))), host.ravel() / zero)
+
+
+def test_reciprocals_of_integers() -> None:
+    """Cut to whole numbers; of 0, where NumPy's depend on the type and the processor, 0."""
+    for dtype in ("i1", "i8", "u4"):
+        host = np.array([0, 1, 2, np.iinfo(dtype).max, np.iinfo(dtype).min, -1 if dtype[0] == "i" else 1]).astype(dtype)
+        found = kernels.reciprocal(on_device(host)).numpy_blocking()
+        np.testing.assert_array_equal(found, np.where(abs(host) == 1, host, 0))
+
+
 @pytest.mark.parametrize("x1", ["?", "i1", "u4", "i8", "f4", "c8"])
 @pytest.mark.parametrize("x2", ["i2", "f8"])
 def test_types_are_promoted_as_numpy_does(x1: str, x2: str) -> None:

@@ -175,6 +175,12 @@ def test_out_and_errors() -> None:
         kernels.sum(x, axis=2)
     with pytest.raises(ValueError, match="twice"):
         kernels.sum(x, axis=(0, -2))
+    for axis in (True, (0, True), 1.0):
+        kernels.sum(x, axis=1)  # which could be found for them
+        with pytest.raises(TypeError, match="expected an integer"):
+            kernels.sum(x, axis=axis)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="0 dimensions"):
+        kernels.sum(x[0, 0], axis=0)
     for dtype in ("U3", "M8[s]", object):
         for function in (kernels.sum, kernels.prod, kernels.cumulative_sum):
             with pytest.raises(TypeError, match="dtype .*: expected a boolean"):

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
 from aiodev._backends.cpu import (
     compiler_area,
-    compiler_complex,
     compiler_exp,
     compiler_hyperbolic,
     compiler_inverse,
@@ -20,6 +19,7 @@ from aiodev._backends.cpu import (
     compiler_roots,
     compiler_trigonometric,
 )
+from aiodev._backends.cpu.compiler_complex import make_functions
 from aiodev._backends.cpu.compiler_power import pow_double, pow_single
 from aiodev._backends.cpu.compiler_values import Value
 
@@ -34,6 +34,7 @@ _FUNCTIONS: dict[str, Callable[[Value], Value]] = {
     **compiler_roots.FUNCTIONS,
     **compiler_trigonometric.FUNCTIONS,
 }
+_COMPLEX = make_functions(register_jitable)
 _REAL = types.Float | types.Integer | types.Boolean
 
 
@@ -41,7 +42,8 @@ def install_elementary() -> None:
     """Tell numba of them."""
     for name, emit in _FUNCTIONS.items():
         function = getattr(lang, name)
-        overload(function, target="cpu")(_overload(function, _intrinsic(name, emit)))
+        overload(function, target="cpu")(_overload(name, _intrinsic(name, emit)))
+    overload(lang.sqrt, target="cpu")(_overload("sqrt", register_jitable(lambda x: np.sqrt(x))))
     overload(lang.atan2, target="cpu")(_choose_atan2)
     overload(lang.pow, target="cpu")(_choose_pow)
 
@@ -97,20 +99,23 @@ def _intrinsic(name: str, emit: Callable[[Value], Value]) -> Any:
     return intrinsic(function)
 
 
-def _overload(function: Any, code: Any) -> Callable[..., Any]:
+def _overload(name: str, code: Any) -> Callable[..., Any]:
     def real(x: Any) -> Any:
         return code(x)
 
-    ours: Any = compiler_complex.FUNCTIONS.get(function.__name__)
+    ours: Any = _COMPLEX.get(name)
 
     def narrow(x: Any) -> Any:
         return np.complex64(ours(x))
 
+    def wide(x: Any) -> Any:
+        return ours(x)
+
     def choose(x: Any) -> Any:  # with the annotations of what it gives: numba compares signatures
         if isinstance(x, _REAL):
             return real
-        if not isinstance(x, types.Complex):
+        if ours is None or not isinstance(x, types.Complex):
             return None
-        return function if ours is None else narrow if x is types.complex64 else ours  # the first is NumPy's
+        return narrow if x is types.complex64 else wide
 
     return choose

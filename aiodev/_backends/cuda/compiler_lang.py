@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.cuda import cgutils, nvvmutils, types
 from numba.cuda.core.errors import TypingError
-from numba.cuda.extending import intrinsic, overload
+from numba.cuda.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
+from aiodev._backends.cpu.compiler_complex import make_functions
 from aiodev._backends.cuda import compiler_sorting, compiler_team, compiler_ufuncs
 from aiodev._backends.cuda.compiler_arrays import make_array
 from aiodev.lang import elementary
@@ -167,8 +169,9 @@ def install() -> None:
     overload(lang.rsqrt)(lambda x: lambda x: _rsqrt(x))
     overload(lang.popcount)(lambda x: lambda x: _popcount(x))
     overload(lang.prefetch)(lambda x, at=None: lambda x, at=None: None)
+    of_complex = make_functions(register_jitable)
     for name in elementary.__all__:
-        overload(getattr(lang, name))(_plain_overload(getattr(lang, name)))
+        overload(getattr(lang, name))(_elementary_overload(getattr(lang, name), of_complex.get(name)))
     overload(lang.pow)(_plain_pow)
     overload(lang.atan2)(_plain_atan2)
 
@@ -181,11 +184,19 @@ def _plain_pow(x: Any, y: Any) -> Any:
     return lang.pow
 
 
-def _plain_overload(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function's own body, which calls NumPy's functions: those are libdevice's."""
+def _elementary_overload(function: Callable[..., Any], ours: Any) -> Callable[..., Any]:
+    """Of real numbers the function's own body, which calls NumPy's functions: these are libdevice's; of complex ones ours."""
+
+    def narrow(x: Any) -> Any:
+        return np.complex64(ours(x))
+
+    def wide(x: Any) -> Any:
+        return ours(x)
 
     def choose(x: Any) -> Any:  # with the function's own annotations: numba compares signatures
-        return function
+        if ours is None or not isinstance(x, types.Complex):
+            return function
+        return narrow if x is types.complex64 else wide
 
     return choose
 
