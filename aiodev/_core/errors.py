@@ -10,7 +10,7 @@
     ├─ DeviceError
     │  ├─ DeviceLostError                             the device is gone; sticky
     │  ├─ OutOfMemoryError            (MemoryError)
-    │  ├─ CaptureError
+    │  ├─ CaptureError                               what to wait for is being captured into a graph
     │  └─ InvalidDeviceError          (ValueError)
     ├─ KernelError                                    a kernel raised; the cause is its own exception
     │  ├─ CompileError                                ``.log`` is the compiler's message
@@ -205,7 +205,9 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 
 class CaptureError(DeviceError):
-    """An operation that cannot be captured in a graph.
+    """What was to wait for a CUDA stream that another library is capturing into a graph: it runs nothing until that is over.
+
+    aiodev makes no graphs itself yet.
 
     Example:
         >>> issubclass(aiodev.CaptureError, aiodev.DeviceError)
@@ -289,6 +291,12 @@ class CompileError(KernelError):
         super().__init__(kernel, f"does not compile: {log.strip()}", location=location)
         self.log = log
 
+    def __str__(self) -> str:
+        places = [f"at {self.location}"] if self.location else []  # ahead of the log, which is long
+        places += [f"launched at {self.submitted_at}"] if self.submitted_at else []
+        where = f" ({'; '.join(places)})" if places else ""
+        return f"{self.kernel}: does not compile{where}: {self.log.strip()}"
+
 
 class LaunchError(KernelError, TypeError):
     """A launch whose arguments do not fit the kernel; ``argument`` names the one at fault.
@@ -333,6 +341,13 @@ class DependencyError(KernelError):
             "did not run, because an operation that it is ordered after failed",
             submitted_at=submitted_at,
         )
+
+    def __str__(self) -> str:
+        cause = self.__cause__
+        if cause is None:
+            return super().__str__()
+        first, _, more = str(cause).partition("\n")
+        return f"{super().__str__()}: {type(cause).__name__}: {first}{' …' * bool(more)}"
 
 
 class ClosedError(AiodevError):

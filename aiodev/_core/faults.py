@@ -20,14 +20,16 @@ _learning = threading.RLock()  # re-entrant, for a fault's cause is on another t
 class KnownFault:
     """A fault as the host knows it; ``cause`` is the fault of another timeline that it comes from.
 
+    ``first`` and ``guarded`` are the operations that failed themselves, mostly one; the others did not run.
     ``told``: a waiter of this timeline was told, so that it has ended. ``retrieved``: somebody knows of it, if only through
     a timeline that depends on this one, so that it need not be reported.
     """
 
-    __slots__ = ("_traceback", "cause", "error", "first", "last", "retrieved", "told")
+    __slots__ = ("_traceback", "cause", "error", "first", "guarded", "last", "retrieved", "told")
 
-    def __init__(self, fault: Fault, error: BaseException) -> None:
+    def __init__(self, fault: Fault, error: BaseException, guarded: int) -> None:
         self.first = fault.first
+        self.guarded = guarded
         self.last = fault.last
         self.cause: KnownFault | None = None
         self.error = error
@@ -63,15 +65,18 @@ class FaultLog:
     Attributes:
         known: those that have been learnt.
         seen: the timeline's counter of faults as it was then.
-        gate_errors: why gates are about to be opened as failed, by their numbers.
     """
 
-    __slots__ = ("gate_errors", "known", "seen")
+    __slots__ = ("_gates", "known", "seen")
 
     def __init__(self) -> None:
         self.known: list[KnownFault] = []
         self.seen = 0
-        self.gate_errors: dict[int, BaseException] = {}
+        self._gates: dict[int, tuple[int, BaseException]] = {}
+
+    def gate_fails(self, gate: int, guards: int, error: BaseException) -> None:
+        """Note why a gate is about to be opened as failed, and which operation it is a part of."""
+        self._gates[gate] = guards, error
 
     def at(self, value: int) -> KnownFault | None:
         """The known fault that covers a finished operation, or None."""
@@ -89,9 +94,9 @@ class FaultLog:
         for fault in timeline.entry.backend.faults(timeline.queue):
             if fault.first in known:
                 continue
-            error = fault.error or self.gate_errors.pop(fault.first, None)
+            guarded, error = self._gates.pop(fault.first, (fault.first, fault.error))
             what = timeline.label if fault.dependency is None else f"an operation of {timeline.label}"
-            found = KnownFault(fault, error or dependency_error(what, None))
+            found = KnownFault(fault, error or dependency_error(what, None), guarded)
             self.known.append(found)
             if fault.dependency is not None:
                 queue, first = fault.dependency

@@ -11,17 +11,21 @@ __all__ = ["Gate"]
 class Gate:
     """Holds its stream until it is opened; opening it a second time does nothing.
 
-    Any thread may open it. ``value`` is its number on the stream's timeline.
+    Any thread may open it.
+
+    Attributes:
+        value: its number on the stream's timeline.
+        guards: the operation behind it that it is a part of: the failure of either is the failure of both.
     """
 
-    __slots__ = ("_fail", "_lock", "_open", "value")
+    __slots__ = ("_fail", "_lock", "_open", "guards", "value")
 
     def __init__(
-        self, value: int, open_gate: Callable[[bool], None], fail: Callable[[int, BaseException], None]
+        self, value: int, open_gate: Callable[[bool], None], fail: Callable[[int, int, BaseException], None]
     ) -> None:
-        self.value = value
+        self.value = self.guards = value
         self._open: Callable[[bool], None] | None = open_gate
-        self._fail: Callable[[int, BaseException], None] | None = fail
+        self._fail: Callable[[int, int, BaseException], None] | None = fail
         self._lock = threading.Lock()
 
     def open(self, error: BaseException | None = None) -> None:
@@ -32,5 +36,5 @@ class Gate:
         if open_gate is None or fail is None:
             return
         if error is not None:
-            fail(self.value, error)
+            fail(self.value, self.guards, error)
         open_gate(error is not None)

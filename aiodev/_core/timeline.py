@@ -153,7 +153,7 @@ class Timeline:
         """Hold the timeline until the gate that is returned is opened; ``by_program``: when the program sees fit."""
         value, handle = self.operations.gate(self.queue)
         self.held += by_program
-        return Gate(value, partial(self._open_gate, handle, by_program), self.faults.gate_errors.__setitem__)
+        return Gate(value, partial(self._open_gate, handle, by_program), self.faults.gate_fails)
 
     def _open_gate(self, handle: int | DeferredGate, by_program: bool, failed: bool) -> None:
         self.held -= by_program
@@ -286,7 +286,7 @@ class Timeline:
         if fault is None:
             return
         faults.tell(self, fault)
-        if value == fault.first:
+        if value in (fault.first, fault.guarded):
             raise fault.to_raise()
         raise dependency_error(f"an operation of {self.label}", root_cause(fault.error))
 

@@ -114,7 +114,6 @@ def manual_seed(seed: SupportsIndex) -> None:
     Equal seeds give equal numbers, on different devices, too; :meth:`Generator.spawn` gives each device its own.
 
     Raises:
-        CaptureError: draws from one of them are being recorded.
         TypeError: the seed is no integer.
         ValueError: it is negative, or 2**64 or more.
 
@@ -132,9 +131,6 @@ def manual_seed(seed: SupportsIndex) -> None:
 
 def seed_all() -> int:
     """Seed the default generators of all devices from the operating system; returns the seed.
-
-    Raises:
-        CaptureError: draws from one of them are being recorded.
 
     Example:
         >>> import aiodev

@@ -93,7 +93,6 @@ class Generator:
         """Begin the sequence of a seed of 64 bits; returns the generator itself.
 
         Raises:
-            CaptureError: its draws are being recorded.
             TypeError: the seed is no integer.
             ValueError: it is negative, or 2**64 or more.
         """
@@ -103,11 +102,7 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Begin the sequence of a seed from the operating system; returns the seed.
-
-        Raises:
-            CaptureError: its draws are being recorded.
-        """
+        """Begin the sequence of a seed from the operating system; returns the seed."""
         number = fresh_seed()
         self.manual_seed(number)
         return number
@@ -125,7 +120,6 @@ class Generator:
         are not siblings meet as random numbers of 64 bits do: with a probability below m² / 2**65 among m.
 
         Raises:
-            CaptureError: its draws are being recorded.
             TypeError: ``n`` is no integer.
             ValueError: ``n`` is negative.
         """
@@ -144,11 +138,7 @@ class Generator:
     # The state
 
     def get_state(self) -> bytes:
-        """All that determines what comes next: 16 bytes, the seed and the offset in little-endian order.
-
-        Raises:
-            CaptureError: its draws are being recorded.
-        """
+        """All that determines what comes next: 16 bytes, the seed and the offset in little-endian order."""
         self._refuse_recorded("get the state of")
         return self._state.to_bytes()
 
@@ -156,7 +146,6 @@ class Generator:
         """Continue from where :meth:`get_state` was called, on this or another generator, of this or another device.
 
         Raises:
-            CaptureError: its draws are being recorded.
             TypeError: it is no bytes.
             ValueError: they are no state.
         """
@@ -165,11 +154,7 @@ class Generator:
         self._state.write(seed, offset)
 
     def get_offset(self) -> int:
-        """How many words were drawn since it was seeded, those included that rounding to blocks of 4 left out.
-
-        Raises:
-            CaptureError: its draws are being recorded.
-        """
+        """How many words were drawn since it was seeded, those included that rounding to blocks of 4 left out."""
         self._refuse_recorded("get the offset of")
         return self._state.offset
 
@@ -177,7 +162,6 @@ class Generator:
         """Continue from a word of the sequence.
 
         Raises:
-            CaptureError: its draws are being recorded.
             TypeError: the offset is no integer.
             ValueError: it is negative, 2**64 or more, or no multiple of 4.
         """
@@ -188,11 +172,7 @@ class Generator:
             state.write(state.seed, number)
 
     def clone_state(self) -> Generator:
-        """Another generator for the same device with the same state; draws from one leave the other as it is.
-
-        Raises:
-            CaptureError: its draws are being recorded.
-        """
+        """Another generator for the same device with the same state; draws from one leave the other as it is."""
         self._refuse_recorded("clone")
         clone = Generator(self._device)
         clone._state.write(*self._state.read())

@@ -133,6 +133,10 @@ class Kernel:
 
         return register
 
+    def __reduce__(self) -> str:
+        """By reference, as functions are pickled and copied: another process imports the module that defines it."""
+        return self.py_func.__qualname__
+
     def __repr__(self) -> str:
         where = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
         return f"<aiodev.Kernel {where}({', '.join(self._names)}), ndim={self.ndim}>"
@@ -308,8 +312,11 @@ def kernel(
         >>> transpose.ndim
         2
     """
-    if ndim not in (1, 2, 3):
+    if type(ndim) is not int or ndim not in (1, 2, 3):
         raise ValueError(f"ndim={ndim!r}: a kernel has 1, 2 or 3 dimensions")
+    for option, given in (("boundscheck", boundscheck), ("uniform", uniform)):
+        if not isinstance(given, bool):
+            raise TypeError(f"{option}={given!r}: expected True or False")
     options = parse_options(boundscheck, fastmath)
 
     def decorate(function: Callable[..., None]) -> Kernel:

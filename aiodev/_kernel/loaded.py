@@ -1,39 +1,15 @@
-"""Waiting for a kernel to be there, and for a launch that had to wait for it."""
+"""Waiting for a kernel to be there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from typing import Any
 
-from aiodev._core.backend import FAULTS
-from aiodev._core.completion import Completion
 from aiodev._core.errors import fresh
-from aiodev._core.reactor import current_reactor, wait, wait_blocking
+from aiodev._core.reactor import current_reactor
 from aiodev._kernel.service import Loading
 
-__all__ = ["GatedCompletion", "Loaded"]
-
-
-class GatedCompletion(Completion):
-    """The completion of a launch behind a gate: when the gate fails, that is the launch's own failure.
-
-    The gate is an operation by itself, so without this the launch would report that something before it failed.
-    """
-
-    gate: int
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        yield from wait(self.timeline, self.value)
-        self._check()
-
-    def synchronize_blocking(self, timeout: float | None = None) -> None:
-        wait_blocking(self.timeline, self.value, timeout)
-        self._check()
-
-    def _check(self) -> None:
-        if self.timeline.counters[FAULTS]:
-            self.timeline.check(self.gate)
-            self.timeline.check(self.value)
+__all__ = ["Loaded"]
 
 
 class Loaded:

@@ -31,10 +31,11 @@ def parameters_of(function: Callable[..., None], ndim: int) -> list[inspect.Para
     Raises:
         TypeError: too few for the indices, or of a kind that a kernel cannot have; or this is no plain function with a name.
     """
-    code = getattr(function, "__code__", None)
-    if code is None or code.co_flags & _NOT_PLAIN:
-        raise TypeError(f"{function!r}: a kernel is made of a plain function; of no coroutine, generator or class")
-    found = list(inspect.signature(function).parameters.values())
+    if not isinstance(function, types.FunctionType) or function.__code__.co_flags & _NOT_PLAIN:
+        raise TypeError(
+            f"{function!r}: a kernel is made of a plain function; of no coroutine, generator, method, class or kernel"
+        )
+    found = list(inspect.signature(function, follow_wrapped=False).parameters.values())
     if len(found) < ndim:
         raise TypeError(
             f"{function.__name__}: a kernel of {ndim} dimension(s) takes {ndim} indices first, then arguments"

@@ -16,12 +16,14 @@ Place = tuple[int, tuple[int, ...], Stream | None]
 #: What a launch over one dimension is told instead, since it is cheaper to make: a length, with a stream or without.
 LinePlace = int | tuple[int, Stream]
 
+_MOST = 2**63 - 1
+
 
 def parse_place(kernel: str, ndim: int, asked: Any) -> Place:
     """Read ``shape`` or ``(shape, stream)``; a shape is an int or a tuple of ``ndim`` ints.
 
     Raises:
-        LaunchError: it is neither, or has another number of dimensions, or a negative length.
+        LaunchError: it is neither, or has another number of dimensions, or a negative length, or 2**63 indices or more.
     """
     stream: Stream | None = None
     shape = asked
@@ -38,7 +40,10 @@ def parse_place(kernel: str, ndim: int, asked: Any) -> Place:
         raise LaunchError(kernel, "shape", _expected(ndim), f"{len(found)} dimension(s): {asked!r}")
     if any(length < 0 for length in found):
         raise LaunchError(kernel, "shape", "lengths of 0 or more", repr(shape))
-    return math.prod(found), found, stream
+    size = math.prod(found)
+    if max(size, *found) > _MOST:
+        raise LaunchError(kernel, "shape", "fewer than 2**63 indices", repr(shape))
+    return size, found, stream
 
 
 def _expected(ndim: int) -> str:

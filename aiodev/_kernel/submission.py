@@ -5,14 +5,15 @@ This is the way of the first launches; later ones take the shorter one of :mod:`
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Sequence
 from typing import Any
 
+from aiodev._core import sites
 from aiodev._core.completion import Completion
-from aiodev._core.errors import LaunchError
+from aiodev._core.errors import CompileError, LaunchError
 from aiodev._core.stream import Stream
-from aiodev._kernel.loaded import GatedCompletion
 from aiodev._kernel.service import Loading
 from aiodev._kernel.signature import ARRAYS, FORMATS, READ, Signature
 from aiodev._kernel.variants import Variant
@@ -69,14 +70,20 @@ def submit(variant: Variant, stream: Stream, size: int, block: bytes, args: tupl
 
 
 def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, site: int) -> Completion:
-    """Submit code that is not there yet: the stream waits for it, and fails if it does not come."""
+    """Submit code that is not there yet: the stream waits for it, and if it does not come the launch fails."""
     gate = stream._gate()
     try:
         value = stream._launch(loading.entry, size, block, site)
     except BaseException:  # Ctrl-C too: a gate that nobody opens holds the stream for ever
         gate.open()
         raise
-    loading.when_done(gate.open)
-    completion = GatedCompletion(stream.timeline, value)
-    completion.gate = gate.value
-    return completion
+    gate.guards = value
+
+    def open_gate(error: BaseException | None) -> None:
+        if isinstance(error, CompileError):  # one for all launches, each of which was made at a place of its own
+            error = copy.copy(error)
+            error.submitted_at = sites.describe(site)
+        gate.open(error)
+
+    loading.when_done(open_gate)
+    return Completion(stream.timeline, value)

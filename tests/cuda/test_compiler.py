@@ -72,6 +72,25 @@ def test_loads_do_not_wait_for_stores() -> None:
     assert "shr.s64" not in loop, "an index is tested for being negative"
 
 
+def returns(i: int, x: Any) -> None:
+    if i > 0:
+        return x[i]  # type: ignore[no-any-return]
+
+
+def draws(i: int, x: Any) -> None:
+    x[i] = np.random.random()
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "found"), [(returns, 2, "returns a value"), (draws, 1, "aiodev.kernels.random")]
+)
+def test_a_body_gives_nothing_and_draws_nothing(body: Callable[..., None], line: int, found: str) -> None:
+    """As on the CPU: a value would be lost, and the host's random numbers are not there."""
+    with pytest.raises(CompileError, match=found) as caught:
+        compiled(body, "A1f4C")
+    assert caught.value.location == f"{__file__}:{body.__code__.co_firstlineno + line}"
+
+
 def halves(i: int, a: Any, x: Any, whole: Any, out: Any) -> None:
     value = abs(x[i]) + a * -x[i] / 3 + math.exp(x[i]) + x[i] ** 2 + 2.5 * x[i] + 3 * float(x[i])
     if x[i] == 0 or value < x[i]:

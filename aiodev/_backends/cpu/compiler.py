@@ -34,6 +34,7 @@ from aiodev._backends.cpu.compiler_interpreted import interpreted_entry
 from aiodev._backends.cpu.compiler_intrinsics import array_at, counted, scalar_at
 from aiodev._backends.cpu.compiler_object import CompiledEntry, emit, link
 from aiodev._backends.cpu.compiler_pipeline import EntryCompiler, entry_flags
+from aiodev._backends.cpu.compiler_refused import check_host_state, returned_value
 from aiodev._backends.cpu.compiler_source import Argument, entry_source, parse_arguments
 from aiodev._backends.cpu.compiler_staging import staged_arguments, staging_module
 from aiodev._core.backend import KernelSpec
@@ -142,6 +143,7 @@ def compile_result(spec: KernelSpec) -> Any:
     unknown = [name for name, _ in spec.options if name not in OPTIONS]
     if unknown:
         raise CompileError(spec.name, f"no option is called {unknown[0]!r}", location=_first_line(spec))
+    check_host_state(spec.name, spec.function)
     arguments = parse_arguments(spec.ndim, spec.arguments)
     options = {"error_model": "aiodev", **dict(spec.options)}
     fastmath = options["fastmath"] = _fastmath(options.get("fastmath", False))
@@ -149,7 +151,11 @@ def compile_result(spec: KernelSpec) -> Any:
         body = jit_function(spec.function, forceinline=True, **options)
         word = types.int64
         # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
-        body.compile((*[word] * spec.ndim, *map(numba_type, arguments)))
+        kinds = (*[word] * spec.ndim, *map(numba_type, arguments))
+        body.compile(kinds)
+        returned = body.overloads[kinds].signature.return_type
+        if returned is not types.none:
+            raise returned_value(spec.name, spec.function, str(returned))
         entry = _entry_function(spec, body, arguments)
         typing, target = cpu_target.typing_context, cpu_target.target_context
         typing.refresh()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy
 
+from aiodev._backends.cpu.compiler_refused import check_host_state, returned_value
 from aiodev._backends.cpu.compiler_source import WORD, Argument
 from aiodev._core.errors import KernelError
 
@@ -22,12 +23,16 @@ __all__ = ["described", "interpreted_entry"]
 
 
 def interpreted_entry(
-    name: str, function: Callable[..., None], ndim: int, arguments: list[Argument]
+    name: str, function: Callable[..., object], ndim: int, arguments: list[Argument]
 ) -> Callable[[bytes, int, int], None]:
     """A Python function that does what the range entry of the kernel ``name`` does.
 
     What the body raises is the cause of the KernelError that it raises.
+
+    Raises:
+        CompileError: the body draws from the state of a host's thread.
     """
+    check_host_state(name, function)
 
     def entry(block: bytes, lo: int, hi: int) -> None:
         shape = struct.unpack_from(f"<{ndim}q", block)
@@ -35,7 +40,10 @@ def interpreted_entry(
         try:
             with numpy.errstate(all="ignore"):  # compiled code does not warn either
                 for flat in range(lo, hi):
-                    function(*_indices(flat, shape), *values)
+                    if (returned := function(*_indices(flat, shape), *values)) is not None:
+                        raise returned_value(name, function, type(returned).__name__)
+        except KernelError:
+            raise
         except Exception as error:  # a body may raise anything
             raise _located(name, error, function.__code__) from error
 

@@ -31,6 +31,7 @@ from numba.cuda.core.errors import NumbaError
 from numba.cuda.cudadrv import nvvm
 from numba.cuda.np.numpy_support import from_dtype
 
+from aiodev._backends.cpu.compiler_refused import check_host_state, returned_value
 from aiodev._backends.cpu.compiler_source import Argument, parse_arguments
 from aiodev._backends.cuda import compiler_lang
 from aiodev._backends.cuda.compiler_function import device_function
@@ -76,13 +77,17 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
     words = parameters(spec.ndim, arguments)
     if 8 * (len(words) + 2) > _PARAMETER_BYTES:
         raise CompileError(spec.name, f"its arguments take {8 * len(words)} bytes, of {_PARAMETER_BYTES - 16}")
+    check_host_state(spec.name, spec.function)
     boundscheck, fastmath = bool(options.get("boundscheck")), options.get("fastmath", False)
     if not isinstance(fastmath, bool):
         fastmath = set(fastmath)  # flags by their names
     with _explained(spec), global_compiler_lock, compiling_for(architecture, boundscheck):
         body = device_function(spec.function, fastmath)
         # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
-        body.compile_device((*[types.int64] * spec.ndim, *map(_numba_type, arguments)))
+        compiled = body.compile_device((*[types.int64] * spec.ndim, *map(_numba_type, arguments)))
+        returned = compiled.signature.return_type
+        if returned is not types.none:
+            raise returned_value(spec.name, spec.function, str(returned))
         entry = _entry_function(spec, body, arguments)
         result = compile_cuda(
             entry,
