@@ -1,0 +1,251 @@
+"""What an allocator has that no buffer holds, and how a block is found there when its bin has none.
+
+What no bin has comes from the extents. Before memory is taken from the backend, bins that hold much are emptied into the
+extents, where neighbours are joined; before more is reserved than should be, what has been free for long goes back; and when
+the backend has no more, everything goes back that nobody uses, the requesting timeline waits for what others use, and hooks
+are called.
+
+All of this happens under the lock that guards segments and extents, and none of it in the common case, which is in
+:mod:`aiodev._memory.caching`, with the invariants of both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from aiodev._core.errors import OutOfMemoryError
+from aiodev._memory.block import FREE, Bin, Block, Segment
+from aiodev._memory.stats import Totals
+from aiodev._memory.supply import RawMemory, Supply
+
+if TYPE_CHECKING:
+    from aiodev._core.device import Device
+    from aiodev._core.timeline import Timeline
+
+__all__ = ["Stock"]
+
+_T = TypeVar("_T")
+#: Bins are emptied before memory is taken if they hold this much of what there is.
+_WORTHWHILE = 1 / 8
+
+
+class Stock:
+    """The bins, extents and segments of one allocator.
+
+    Attributes:
+        totals: accounts of the device.
+        supply: the segments, and where they come from.
+        hooks: called when the device has no more memory.
+        private: the private pools of this device.
+        number: 0, or that of a private pool.
+        abandoned: nobody will allocate from it again.
+        pending: cached or free blocks with a timeline to forget.
+    """
+
+    def __init__(
+        self, device: Device, raw: RawMemory, hold: Callable[[Any, Any], int | None], common: Self | None
+    ) -> None:
+        self.device = device
+        self.totals: Totals = Totals() if common is None else common.totals
+        self.supply = Supply(raw, self.totals)
+        self.hooks: list[Callable[[Device, int], object]] = [] if common is None else common.hooks
+        self.private: list[Self] = []
+        self.number = 0
+        self.abandoned = False
+        self.pending: deque[Block] = deque()
+        self._hold = hold
+        self._common = common
+        self._bins: dict[int, Bin] = {}
+        # Re-entrant: an allocation in a finalizer that the garbage collector runs while this thread holds it.
+        self._lock: threading.RLock = threading.RLock() if common is None else common._lock
+        self._looking = False  # a thread is at work on segments and extents
+
+    def _find(self, home: Bin, timeline: Timeline) -> Block:
+        """A block of the bin's size from the extents, or, in this order: from the bins of other sizes, from the backend."""
+        with self._lock:
+            if self._looking:  # a finalizer allocates, in the midst of what this thread does here
+                return self._own_segment(home)
+            self._looking = True
+            try:
+                block = self._cut(home, timeline)
+                if block.next is not None and block.next.state == FREE:  # what is left of the free block, with its uses
+                    self._list(block.next)
+            finally:
+                self._looking = False
+            self.totals.ordered += block.hand_to(timeline)
+            return block
+
+    def _own_segment(self, home: Bin) -> Block:
+        try:
+            block = self.supply.segment_for(home.kind, home.size)
+        except MemoryError as error:
+            raise self.out_of_memory(home.size) from error
+        block.bin = home
+        return block
+
+    def _cut(self, home: Bin, timeline: Timeline) -> Block:
+        kind, size = home.kind, home.size
+        block = kind.take(size, timeline)
+        if block is None and self._worth_emptying(home):
+            self._empty_bins(home)
+            block = kind.take(size, timeline)
+        if block is None:
+            surplus = self.supply.surplus(size)
+            if surplus > 0:
+                block = self._make_room(home, timeline, surplus)
+        if block is None:
+            try:
+                block = self.supply.grow(kind, size, timeline)
+            except MemoryError as error:
+                block = self._in_need(home, timeline, error)
+        block.bin = home
+        return block
+
+    def _worth_emptying(self, home: Bin) -> bool:
+        kind = home.kind
+        cached = sum(len(other.free) * other.size for other in list(self._bins.values()) if other.kind is kind)
+        enough = self.supply.growable or cached + kind.nbytes >= home.size  # what is missing can be put beside it
+        return enough and cached >= _WORTHWHILE * self.totals.reserved
+
+    def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
+        """Join what is cached, of one kind or of both, with the extents."""
+        for home in list(self._bins.values()):
+            if like is None or home.kind is like.kind:
+                taken: list[Block] = []
+                try:
+                    while True:
+                        taken.append(home.free.pop())
+                except IndexError:
+                    pass
+                for block in taken:
+                    if not block.settle() and block.uses is not None and not whatever_uses_it:
+                        home.free.append(block)
+                    else:
+                        block.segment.kind.add(block, whatever_uses_it)
+        for kind in (self.supply.small, self.supply.large):
+            kind.rejoin(whatever_uses_it)
+            for block in kind.blocks():
+                self._list(block)
+
+    def _list(self, block: Block) -> None:
+        """Have the timeline of a free block forgotten when its work is done."""
+        if block.timeline is not None and not block.listed:
+            block.listed = True
+            self.pending.append(block)
+
+    def _make_room(self, home: Bin, timeline: Timeline, surplus: int) -> Block | None:
+        """Give back what has been free for long, before more is reserved than should be; or find a block on the way."""
+        self._empty_bins()
+        block = home.kind.take(home.size, timeline)
+        if block is None:
+            self.totals.collected += self.supply.release(self.supply.idle(), surplus)
+        return block
+
+    def _in_need(self, home: Bin, timeline: Timeline, error: MemoryError) -> Block:
+        """A block when the backend has no more."""
+        self.totals.retries += 1
+        hooks = list(self.hooks)
+        while True:
+            self._empty_bins()
+            block = self._take_anywhere(home, timeline)
+            if block is not None:
+                return block
+            self.supply.release(self.supply.idle())
+            self._empty_others()
+            try:
+                return self.supply.grow(home.kind, home.size, timeline)
+            except MemoryError:
+                pass
+            block = self._wait_for(home, timeline)
+            if block is not None:
+                return block
+            if not hooks:
+                break
+            self._call(hooks.pop(0), home.size)
+        self.totals.out_of_memory += 1
+        raise self.out_of_memory(home.size) from error
+
+    def _take_anywhere(self, home: Bin, timeline: Timeline | None) -> Block | None:
+        """A block of either kind: now that memory is short, small pieces of a large segment, and large ones of a small."""
+        supply = self.supply
+        other = supply.small if home.kind is supply.large else supply.large
+        return home.kind.take(home.size, timeline) or other.take(home.size, timeline)
+
+    def _call(self, hook: Callable[[Device, int], object], nbytes: int) -> None:
+        """Let a hook drop what it can; it may allocate and free."""
+        self._looking = False
+        try:
+            hook(self.device, nbytes)
+        finally:
+            self._looking = True
+
+    def _wait_for(self, home: Bin, timeline: Timeline) -> Block | None:
+        """Memory that other timelines' work still uses, with ``timeline`` held until that is done."""
+        self._empty_bins(whatever_uses_it=True)
+        block = self._take_anywhere(home, None)
+        if block is None:
+            return None
+        value = self._hold(timeline, block.pending())
+        if value is None:
+            block.segment.kind.add(block)
+            return None
+        self.totals.waits += 1
+        block.timeline, block.value, block.uses = timeline, value, None
+        return block
+
+    def _empty_others(self) -> int:
+        """Give back what the other pools of the device have cached."""
+        common = self._common or self
+        return sum(other._empty_own() for other in (common, *common.private) if other is not self)
+
+    def info(self) -> tuple[int, int]:
+        """Bytes that the device has left for this process, and in total."""
+        return self.supply.info()
+
+    def out_of_memory(self, nbytes: int) -> OutOfMemoryError:
+        """The error, with the figures of now."""
+        free, total = self.info()
+        totals = self.totals
+        return OutOfMemoryError(
+            str(self.device), nbytes, allocated=totals.allocated, reserved=totals.reserved, free=free, total=total
+        )
+
+    def empty_cache(self) -> int:
+        """Give all memory back that is cached and done with, by the private pools too; returns how many bytes."""
+        with self._lock:
+            returned = self._empty_own() + sum(other._empty_own() for other in self.private)
+            self.private = [other for other in self.private if not other.abandoned or other.supply.segments()]
+            return returned
+
+    def _empty_own(self) -> int:
+        if self._looking:
+            return 0
+        self._looking = True
+        try:
+            self._empty_bins()
+            return self.supply.release(self.supply.idle())
+        finally:
+            self._looking = False
+
+    def settle(self) -> None:
+        """Let go of every timeline whose work is done."""
+        for _ in range(len(self.pending)):
+            try:
+                block = self.pending.popleft()
+            except IndexError:  # another thread was faster
+                return
+            if block.forget():
+                block.listed = False
+            else:
+                self.pending.append(block)
+        with self._lock:
+            if not self._looking:
+                self.supply.idle()  # settles free blocks, those that several timelines used too
+
+    def each_segment(self, describe: Callable[[Self, Segment, list[Block]], _T]) -> list[_T]:
+        """What ``describe`` says of each segment and its blocks."""
+        with self._lock:
+            return [describe(self, segment, list(segment.blocks())) for segment in self.supply.segments()]
