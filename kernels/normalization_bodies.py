@@ -11,7 +11,7 @@ from typing import Any
 
 import aiodev
 from aiodev.kernels.reduction_elements import larger
-from aiodev.lang import exp
+from aiodev.lang import exp, fma
 
 __all__ = [
     "BLOCK",
@@ -84,10 +84,14 @@ def sum_of_exponentials(x: Any, top: Any) -> Any:
     return total
 
 
-def shifted(x: Any, out: Any, shift: Any) -> None:
-    """Write ``x - shift``."""
+def write_logarithms(x: Any, out: Any, top: Any, total: Any) -> None:
+    """Write ``x - top - log(total)``: near the top the first difference is exact, while the sum of the last two is rounded.
+
+    It is an ``fma``, since no compiler that may reorder sums takes that apart.
+    """
+    rest, one = math.log(total), out.dtype.type(1)
     for k in range(x.size):
-        out[k] = x[k] - shift
+        out[k] = fma(x[k], one, -top) - rest
 
 
 def scale_all(out: Any, scale: Any) -> None:
@@ -103,7 +107,7 @@ def softmax_rows(i: int, group: int, logarithm: bool, x: Any, out: Any) -> None:
         source, target = x[row], out[row]
         top = largest(source)
         if logarithm:
-            shifted(source, target, top + math.log(sum_of_exponentials(source, top)))
+            write_logarithms(source, target, top, sum_of_exponentials(source, top))
         else:
             scale_all(target, out.dtype.type(1) / exponentials(source, target, top))
 
@@ -138,7 +142,7 @@ def softmax_of_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, to
     row, block = i // blocks, i % blocks
     lo, hi = block * BLOCK, min(x.shape[1], (block + 1) * BLOCK)
     if logarithm:
-        shifted(x[row, lo:hi], out[row, lo:hi], whole[row, 0] + math.log(whole[row, 1]))
+        write_logarithms(x[row, lo:hi], out[row, lo:hi], whole[row, 0], whole[row, 1])
     else:
         scale_all(out[row, lo:hi], exp(tops[row, block] - whole[row, 0]) / whole[row, 1])
 
@@ -171,15 +175,12 @@ def softmax_columns(i: int, chunks: int, width: int, logarithm: bool, x: Any, ou
                 total[j] += value
                 target[j] = value
     for j in range(top.size):
-        if logarithm:
-            top[j] += math.log(total[j])
-        else:
-            total[j] = 1 / total[j]
+        total[j] = math.log(total[j]) if logarithm else 1 / total[j]
     for k in range(length):
         source, target = x[outer, k, first:last], out[outer, k, first:last]
         if logarithm:
             for j in range(top.size):
-                target[j] = source[j] - top[j]
+                target[j] = source[j] - top[j] - total[j]
         else:
             for j in range(top.size):
                 target[j] *= total[j]

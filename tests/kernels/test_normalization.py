@@ -99,6 +99,20 @@ def test_long_rows_are_cut_into_blocks(dtype: str, length: int) -> None:
     check(kernels.log_softmax(on_device(host)), np.log(expected), dtype, ULPS["softmax"], 64)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("shape", [(4, 30), (2, bodies.BLOCK + 30)])
+def test_logarithms_of_large_elements_are_accurate(dtype: str, shape: tuple[int, int]) -> None:
+    """What is far from 0, and near each other, loses nothing to the sum of the largest and a logarithm."""
+    host = (1e4 + np.random.default_rng(2).uniform(-30, 0, shape)).astype(dtype)
+    wide = host.astype(np.longdouble)
+    for axis in (0, 1):
+        less = wide - wide.max(axis, keepdims=True)
+        exact = less - np.log(np.exp(less).sum(axis, keepdims=True))
+        found = kernels.log_softmax(on_device(host), axis=axis).numpy_blocking()
+        units = 8 * np.finfo(dtype).eps * np.maximum(1, np.abs(exact))
+        assert (np.abs(found - exact) <= units * (1 if dtype == "f4" else 1 + shape[axis] / 80)).all()
+
+
 def test_softmax_of_what_is_not_ordinary() -> None:
     """Nothing overflows; NaN and infinities go as in the definition, in short and long rows, along any axis."""
     row = np.array([0.0, 1000.0, -1000.0, 1000.0])
