@@ -30,8 +30,6 @@ __all__ = ["argsort", "check_order", "sort"]
 DType = np.dtype[Any]
 #: Bytes of the longest row that one worker sorts by radix sort, however few there are; and from how many rows on each is.
 _LONG_BYTES, _FEW = 1 << 19, 8
-#: Bytes of the longest row that one worker sorts by a network if it is the only one.
-_ALONE_BYTES = 72 << 10
 #: Rows for which more counters are worth it: they have more keys than that, and their keys are in the caches.
 _WIDE, _WIDE_BYTES = 1 << 14, 1 << 22
 #: Elements of a matrix whose columns are sorted without a copy that has them as rows.
@@ -159,7 +157,7 @@ def _sort_rows(key: Any, x: aiodev.Array, axis: int, descending: bool, given: ai
         return _moved_back(result, axis)
     length, rows = x.shape[axis], x.size // x.shape[axis]
     flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
-    most = min(longest(x.dtype), _ALONE_BYTES // x.itemsize if rows == 1 else length)
+    most = longest(x.dtype)
     if has_teams(x.device):
         sort_by_teams(plan, team_kernels(x.dtype, descending), flat, out, length)
     elif length > (most or _LONG_BYTES // x.itemsize) and rows < _FEW:

@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 import aiodev
 from aiodev import lang
-from aiodev._backends.cpu import compiler
+from aiodev._backends.cpu import compiler, compiler_sorting_networks
 
-LENGTHS = st.one_of(
-    st.integers(0, 300), st.sampled_from([511, 512, 513, 1000, 1024, 1025, 2047, 3000, 3100, 5000, 8192, 12000, 16384])
-)
+#: Shares of a power of two among them: networks of some rows are for these.
+_LONG = [511, 512, 513, 640, 1000, 1024, 1025, 1280, 1281, 1700, 2047, 2500, 3000, 3100, 3500, 5000, 7000, 8192, 12000, 16384]
+LENGTHS = st.one_of(st.integers(0, 300), st.sampled_from(_LONG))
 
 
 @aiodev.kernel
@@ -75,13 +75,26 @@ def test_what_is_refused() -> None:
         sort_parts[1](0, 4, aiodev.zeros(4, dtype="i2", device="cpu")).synchronize_blocking()
 
 
-@pytest.mark.parametrize("count", [4, 12, 16])
-def test_networks_sort(count: int) -> None:
-    """They do if they sort all zeros and ones (Knuth, 5.3.4, theorem Z)."""
-    from aiodev._backends.cpu import compiler_sorting_steps
-
-    keys = [np.arange(1 << count) >> k & 1 for k in range(count)]
-    for level in compiler_sorting_steps.NETWORKS[count]:
+def sorts(network: Any, keys: Any) -> bool:
+    """Whether a network sorts columns."""
+    keys = list(keys)
+    for level in network:
         for a, b in level:
             keys[a], keys[b] = np.minimum(keys[a], keys[b]), np.maximum(keys[a], keys[b])
-    assert all((a <= b).all() for a, b in zip(keys[:-1], keys[1:], strict=True))
+    return all((a <= b).all() for a, b in zip(keys[:-1], keys[1:], strict=True))
+
+
+@pytest.mark.parametrize("count", [4, 12, 16, 20, 28])
+def test_networks_sort(count: int) -> None:
+    """They do if they sort all zeros and ones (Knuth, 5.3.4, theorem Z); a part of these, of the largest one."""
+    numbers = np.arange(1 << min(count, 20))
+    if count > 20:
+        numbers = numbers * np.random.default_rng(0).integers(1 << 20, size=numbers.size)
+    assert sorts(compiler_sorting_networks.NETWORKS[count], [(numbers >> k & 1).astype(bool) for k in range(count)])
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_networks_merge(count: int) -> None:
+    """All zeros and ones that change twice, going round."""
+    turns = [np.roll(np.arange(count) < ones, by) for ones in range(count + 1) for by in range(count)]
+    assert sorts(compiler_sorting_networks.MERGES[count], np.array(turns).T)

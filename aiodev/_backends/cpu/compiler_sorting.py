@@ -11,13 +11,13 @@ columns move elements between lanes. At last the matrix is transposed. Nothing b
 
 **Invariants.**
 
-1.  There are 2ⁿ rows, at least 16, or three fourths as many, where 12 are sorted first; or 4. What the elements do not fill is
-    filled with the greatest number, which stays at the end.
+1.  There are 2ⁿ rows, at least 16, where 16 are sorted first; or five, six or seven eighths as many, where 20, 12 or 28 are; or
+    4. What the elements do not fill is filled with the greatest number, which stays at the end.
 2.  Merging is bitonic: of two runs the second one is *turned round*, that is compared with the first one from its end on; then
     come the first and the second half of each, and so on. The smaller of two goes to where comes first in the run.
 3.  Steps between the same rows are done together, so that these stay in registers: turning round with the two steps after it
-    takes eight rows; the steps after these, two, three or four at a time, take 4, 8 or 16, and the last ones 3, 6 or 12. What
-    has room in 4 or 16 rows stays in registers from beginning to end.
+    takes eight rows; the steps after these, up to four at a time, take up to 16, and the last ones 3, 6 or 12, 5 or 7. What has
+    room in 4 or 16 rows stays in registers from beginning to end.
 
 See Knuth, The Art of Computer Programming, vol. 3, 5.3.4, on networks and Batcher's bitonic merging; Chhugani et al., Efficient
 Implementation of Sorting on Multi-Core SIMD CPU Architecture (2008), on columns of vectors.
@@ -37,9 +37,12 @@ from numba.extending import intrinsic, overload, register_jitable
 from aiodev import lang
 from aiodev._backends.cpu.compiler_sorting_steps import (
     BYTES,
+    merge_2,
     merge_3,
     merge_4,
+    merge_5,
     merge_6,
+    merge_7,
     merge_8,
     merge_12,
     merge_16,
@@ -47,6 +50,8 @@ from aiodev._backends.cpu.compiler_sorting_steps import (
     sort_16,
     sort_columns_12,
     sort_columns_16,
+    sort_columns_20,
+    sort_columns_28,
     transpose,
     turn_1,
     turn_2,
@@ -62,8 +67,8 @@ _MOST_BYTES = 1 << 17
 #: Where in a page of the stack the rows begin. Measured: a thousand numbers take 0.7 µs from there on, but a fifth longer from
 #: 0.5 to 2 KiB on, presumably since loads wait for stores to other variables that are in the same place of another page.
 _PAGE, _PLACE = 1 << 12, 3 << 10
-#: Rows at least, and from how many on there may be three fourths of the next power of two.
-_ROWS, _MANY = 16, 64
+#: Rows at least, and from how many on there may be three fourths of the next power of two, or five or seven eighths.
+_ROWS, _MANY, _MORE = 16, 64, 128
 
 
 @intrinsic
@@ -83,15 +88,15 @@ def _stack(typing_context, x):  # type: ignore[no-untyped-def]
 
 
 @register_jitable(inline="always")
-def _merge(room, size, steps, thrice, lanes):  # type: ignore[no-untyped-def]
-    """Merge down the columns within blocks of 2ⁿ rows, n being ``steps``, or three times as many, some steps at a time."""
-    unit, last = lanes, 0
-    if thrice:
+def _merge(room, size, steps, odd, lanes):  # type: ignore[no-untyped-def]
+    """Merge down the columns within blocks of 2ⁿ rows, n being ``steps``, ``odd`` times as many, some steps at a time."""
+    unit, last = odd * lanes, 0
+    if odd == 3:
         last = 0 if steps == 3 else min(steps, 2)
-        unit = 3 * lanes << last
+        unit <<= last
         steps -= last
     while steps > 0:
-        some = 2 if steps == 2 else 3 if steps & 3 else 4
+        some = steps if steps <= 2 else 3 if steps & 3 else 4
         step = unit << (steps - some)
         for block in range(0, size, step << some):
             for k in range(block, block + step, lanes):
@@ -99,12 +104,18 @@ def _merge(room, size, steps, thrice, lanes):  # type: ignore[no-untyped-def]
                     merge_16(room, k, step)
                 elif some == 3:
                     merge_8(room, k, step)
-                else:
+                elif some == 2:
                     merge_4(room, k, step)
+                else:
+                    merge_2(room, k, step)
         steps -= some
-    if thrice:
+    if odd > 1:
         for k in range(0, size, unit):
-            if last == 2:
+            if odd == 5:
+                merge_5(room, k, lanes)
+            elif odd == 7:
+                merge_7(room, k, lanes)
+            elif last == 2:
                 merge_12(room, k, lanes)
             elif last == 1:
                 merge_6(room, k, lanes)
@@ -131,9 +142,13 @@ def _make_sort(x: Any) -> Any:
         height, base = _ROWS, 16
         while height * lanes < n:
             height *= 2
-        thrice = height >= _MANY and height // 4 * 3 * lanes >= n
-        if thrice:
-            height, base = height // 4 * 3, 12
+        odd = 1
+        if height >= _MORE and height // 8 * 5 * lanes >= n:
+            height, base, odd = height // 8 * 5, 20, 5
+        elif height >= _MANY and height // 4 * 3 * lanes >= n:
+            height, base, odd = height // 4 * 3, 12, 3
+        elif height >= _MORE and height // 8 * 7 * lanes >= n:
+            height, base, odd = height // 8 * 7, 28, 7
         size, columns = height * lanes, base * lanes
         for at in range(0, size, columns):
             source = x
@@ -145,11 +160,15 @@ def _make_sort(x: Any) -> Any:
                 rest = target[given.size :]
                 for k in range(rest.size):
                     rest[k] = top
-            if thrice:
+            if odd == 5:
+                sort_columns_20(source, at, room, at)
+            elif odd == 3:
                 sort_columns_12(source, at, room, at)
+            elif odd == 7:
+                sort_columns_28(source, at, room, at)
             else:
                 sort_columns_16(source, at, room, at)
-        group, rows, steps = 1, base, -1 if thrice else 1
+        group, rows, steps = 1, base, 1 if odd == 1 else -1
         while group < lanes:  # one place that merges, since it is much code
             if rows < height:
                 rows, steps = 2 * rows, steps + 1
@@ -157,7 +176,7 @@ def _make_sort(x: Any) -> Any:
                 group, steps = 2, steps + 1
             else:
                 group *= 2
-            step = (3 * lanes if thrice else lanes) << steps
+            step = odd * lanes << steps
             for start in range(0, height, rows):
                 for k in range(rows // 8):
                     first, last = (start + k) * lanes, (start + rows - 1 - k) * lanes
@@ -171,7 +190,7 @@ def _make_sort(x: Any) -> Any:
                         turn_8(room, first, last, step)
                     elif lanes == 16:
                         turn_16(room, first, last, step)
-            _merge(room, size, steps, thrice, lanes)
+            _merge(room, size, steps, odd, lanes)
         for row in range(0, height, lanes):
             transpose(room, row * lanes, x, row, height, n)
 

@@ -2,9 +2,6 @@
 
 A *row* is a vector of 64 bytes, whatever the processor's have: LLVM makes several of one. Rows lie one after the other in an
 array; where they begin is said in elements.
-
-The networks, with as few comparisons as are known for so many keys, are from Dobbelaere's list
-(https://bertdobbelaere.github.io/sorting_networks.html).
 """
 
 from __future__ import annotations
@@ -18,12 +15,16 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from aiodev._backends.cpu.compiler_sorting_networks import MERGES, NETWORKS, Network
+
 __all__ = [
     "BYTES",
-    "NETWORKS",
+    "merge_2",
     "merge_3",
     "merge_4",
+    "merge_5",
     "merge_6",
+    "merge_7",
     "merge_8",
     "merge_12",
     "merge_16",
@@ -31,6 +32,8 @@ __all__ = [
     "sort_16",
     "sort_columns_12",
     "sort_columns_16",
+    "sort_columns_20",
+    "sort_columns_28",
     "transpose",
     "turn_1",
     "turn_2",
@@ -41,37 +44,7 @@ __all__ = [
 
 #: Bytes of a vector, and of the parts within which processors move elements most cheaply.
 BYTES, _PART = 64, 16
-#: The networks for so many rows: comparisons by level.
-NETWORKS = {
-    4: (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((1, 2),)),
-    12: (
-        ((0, 8), (1, 7), (2, 6), (3, 11), (4, 10), (5, 9)),
-        ((0, 1), (2, 5), (3, 4), (6, 9), (7, 8), (10, 11)),
-        ((0, 2), (1, 6), (5, 10), (9, 11)),
-        ((0, 3), (1, 2), (4, 6), (5, 7), (8, 11), (9, 10)),
-        ((1, 4), (3, 5), (6, 8), (7, 10)),
-        ((1, 3), (2, 5), (6, 9), (8, 10)),
-        ((2, 3), (4, 5), (6, 7), (8, 9)),
-        ((4, 6), (5, 7)),
-        ((3, 4), (5, 6), (7, 8)),
-    ),
-    16: (
-        ((0, 13), (1, 12), (2, 15), (3, 14), (4, 8), (5, 6), (7, 11), (9, 10)),
-        ((0, 5), (1, 7), (2, 9), (3, 4), (6, 13), (8, 14), (10, 15), (11, 12)),
-        ((0, 1), (2, 3), (4, 5), (6, 8), (7, 9), (10, 11), (12, 13), (14, 15)),
-        ((0, 2), (1, 3), (4, 10), (5, 11), (6, 7), (8, 9), (12, 14), (13, 15)),
-        ((1, 2), (3, 12), (4, 6), (5, 7), (8, 10), (9, 11), (13, 14)),
-        ((1, 4), (2, 6), (5, 8), (7, 10), (9, 13), (11, 14)),
-        ((2, 4), (3, 6), (9, 12), (11, 13)),
-        ((3, 5), (6, 8), (7, 9), (10, 12)),
-        ((3, 4), (5, 6), (7, 8), (9, 10), (11, 12)),
-        ((6, 7), (8, 9)),
-    ),
-}
-
 _WORD = ir.IntType(32)
-
-Network = Sequence[Sequence[tuple[int, int]]]
 
 
 class _Rows:
@@ -158,14 +131,13 @@ class _Rows:
         return self._choose(by, *self.exchange(a, self._swap(a, by)))
 
     def merge_rows(self, rows: list[Any]) -> None:
-        """Halve and halve again what is to be merged down the columns; of three rows that are left, sort them."""
+        """Halve and halve again what is to be merged down the columns; then merge the odd number of rows that are left."""
         size = len(rows)
         while size % 2 == 0:
             self.sort(rows, [[(k, k + size // 2) for k in range(len(rows)) if k % size < size // 2]])
             size //= 2
-        if size == 3:
-            for a, b in ((0, 2), (0, 1), (1, 2)):
-                self.sort(rows, [[(k + a, k + b) for k in range(0, len(rows), 3)]])
+        for level in MERGES.get(size, ()):
+            self.sort(rows, [[(k + a, k + b) for k in range(0, len(rows), size) for a, b in level]])
 
     def merge_groups(self, row: Any, group: int) -> Any:
         """What comes after turning round that compares columns."""
@@ -261,7 +233,7 @@ def _make_turn(group: int) -> Any:
 
 
 def _make_merge(count: int) -> Any:
-    """Steps down the columns, from half of ``count`` rows, each ``step`` from the next, down to one; three are sorted."""
+    """Steps down the columns, from half of ``count`` rows, each ``step`` from the next, down to one, or an odd number."""
 
     @intrinsic
     def merge(typing_context, x, first, step):  # type: ignore[no-untyped-def]
@@ -336,6 +308,8 @@ def _make_sort_all(count: int) -> Any:
 
 sort_4, sort_16 = (_make_sort_all(count) for count in (4, 16))
 sort_columns_12, sort_columns_16 = (_make_sort_columns(count) for count in (12, 16))
-merge_4, merge_8, merge_16 = (_make_merge(count) for count in (4, 8, 16))
+sort_columns_20, sort_columns_28 = (_make_sort_columns(count) for count in (20, 28))
+merge_2, merge_4, merge_8, merge_16 = (_make_merge(count) for count in (2, 4, 8, 16))
 merge_3, merge_6, merge_12 = (_make_merge(count) for count in (3, 6, 12))
+merge_5, merge_7 = (_make_merge(count) for count in (5, 7))
 turn_1, turn_2, turn_4, turn_8, turn_16 = (_make_turn(group) for group in (1, 2, 4, 8, 16))
