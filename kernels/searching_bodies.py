@@ -29,9 +29,9 @@ def count_true(i, mask, counts):
 
 def number_of(mask):
     """How many are not 0."""
-    total = 0
+    total = np.int64(0)
     for k in range(mask.size):
-        total += np.int64(mask[k] != 0)  # type: ignore[assignment]
+        total += np.int64(mask[k] != 0)
     return total
 
 

@@ -137,10 +137,10 @@ def plan_passes(size, bits, most, spare):
 
 def is_in_order(keys):
     """Whether none is greater than the next."""
-    greater = 0
+    greater = np.int64(0)
     before, after = keys[: keys.size - 1], keys[1:]
     for k in range(before.size):
-        greater += np.int64(before[k] > after[k])  # type: ignore[assignment]
+        greater += np.int64(before[k] > after[k])
     return greater == 0
 
 

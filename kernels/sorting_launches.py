@@ -59,7 +59,7 @@ class SplitWork:
         args = self._length, cut.buckets, x, *self._choice
         choose = kernels.choose, 1, args, (None, None, _X, *choice)
         found = *self._choice[1:], self._offsets, self._found, self._counts
-        count = kernels.count, cut.blocks, (*sizes, x, *found), (None, None, None, _X, *(_SCRATCH for _ in found))
+        count = kernels.count_keys, cut.blocks, (*sizes, x, *found), (None, None, None, _X, *(_SCRATCH for _ in found))
         args = cut.blocks, cut.buckets, self._counts, self._starts
         return sizes, [choose, count, (splits.sum_up_buckets, 1, args, (None, None, _SCRATCH, _SCRATCH))]
 
@@ -110,7 +110,7 @@ class _TeamWork:
     def count(self, p: int, keys: aiodev.Array, other: aiodev.Array) -> None:
         """Find out where pass ``p`` moves the keys of each block."""
         sizes = self.length, self.cut.block, p
-        self._kernels.count[self.teams, self.stream](*sizes, keys, other, self.state, self.counts)
+        self._kernels.count_bytes[self.teams, self.stream](*sizes, keys, other, self.state, self.counts)
         teams.sum_up[self.sums, self.stream](self.length, self.cut.blocks, p, self.state, self.counts)
 
 

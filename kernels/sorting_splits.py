@@ -110,7 +110,7 @@ class SplitKernels(NamedTuple):
     """
 
     choose: aiodev.Kernel  #: (i, n, buckets, x, sample, limits, table): one index
-    count: aiodev.Kernel  # type: ignore[assignment]  #: (i, n, block, buckets, x, limits, table, room, found, counts)
+    count_keys: aiodev.Kernel  #: (i, n, block, buckets, x, limits, table, room, found, counts)
     split: aiodev.Kernel  #: (i, n, block, buckets, x, found, counts, keys)
     split_places: aiodev.Kernel  #: (i, n, block, buckets, x, found, counts, keys, places)
     finish: aiodev.Kernel  #: (i, each, buckets, starts, keys, other, counts, out): groups of ``each`` buckets
@@ -145,24 +145,24 @@ def choose_buckets(sample, wanted, limits, table):
         table[(np.uint64(sample[k]) - low) >> np.uint64(shift)] += 1
     each = sample.size // wanted
     bucket = 0
-    held = 0
+    held = np.int64(0)
     for digit in range(table.size):
         own = np.int64(table[digit])
         bits = 0
         if own >= 2 * each:
             if held > 0:
                 bucket += 1
-                held = 0
+                held = np.int64(0)
             while bits < shift and (own >> (bits + 1)) >= each:
                 bits += 1
             table[digit] = ((bucket - (digit << bits)) & 0xFFFF) | ((shift - bits) << 16)
             bucket += 1 << bits
         else:
             table[digit] = ((bucket - digit) & 0xFFFF) | (shift << 16)
-            held += own  # type: ignore[assignment]
+            held += own
             if held >= each:
                 bucket += 1
-                held = 0
+                held = np.int64(0)
 
 
 def make_split_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain, key: Any) -> SplitKernels:

@@ -61,7 +61,7 @@ class TeamKernels(NamedTuple):
     encode: aiodev.Kernel  #: (i, x, keys)
     encode_places: aiodev.Kernel  #: (i, x, keys, places)
     decode: aiodev.Kernel  #: (i, n, block, p, keys, other, state, out)
-    count: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
+    count_bytes: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
     move: aiodev.Kernel  #: (i, n, block, p, keys, other, state, counts)
     move_places: aiodev.Kernel  #: (i, n, block, p, keys, other, places, others, state, counts)
 

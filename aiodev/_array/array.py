@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Array", "Key", "allocate", "make_array"]
 
 
-class Key(tuple):  # type: ignore[type-arg]
+class Key(tuple[Any, ...]):
     """What arrays have in common, as one object, which is told from others by identity and hashes as fast as any plain object.
 
     What kernels are compiled for, (device, descriptor, writable), is one; the whole layout is another.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.reactor import at_hand, wait, wait_any, wait_blocking
@@ -48,7 +48,7 @@ class Completion(NamedTuple):
         """
         timeline, value = self
         if at_hand(timeline, value) and not timeline.counters[FAULTS]:
-            return _DONE  # type: ignore[return-value]
+            return DONE
         return wait(timeline, value, check=True, spun=True)
 
     async def synchronize(self) -> None:
@@ -73,8 +73,8 @@ class Completion(NamedTuple):
 
 
 #: Awaiting something done: an exhausted iterator, which stays exhausted whoever shares it.
-_DONE = iter(())
-next(_DONE, None)
+DONE = cast("Generator[Any, Any, Any]", iter(()))
+next(DONE, None)
 
 
 class Outcome:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.backend import COUNTER_WORDS, SUBMITTED
+from aiodev._core.backend import COUNTER_WORDS, SUBMITTED, Backend
 from aiodev._core.errors import fresh
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ class Deferred:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._lock = threading.Lock()
-        self._pending: list[Callable[[Any, int], object]] = []
+        self._pending: list[Callable[[Backend, int], int]] = []
         self._done = False
         self.counters: memoryview[int] = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
 
-    def _defer(self, operation: Callable[[Any, int], Any]) -> int:
+    def _defer(self, operation: Callable[[Backend, int], int]) -> int:
         """Number ``operation(backend, queue)`` and keep it, or run it when the backend has started meanwhile."""
         with self._lock:
             if not self._done:
@@ -62,7 +62,7 @@ class Deferred:
         timeline = self._timeline
         if timeline.lost is not None:
             raise fresh(timeline.lost)
-        return operation(timeline.entry.backend, timeline.queue)  # type: ignore[no-any-return]
+        return operation(timeline.entry.backend, timeline.queue)
 
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
         """As :meth:`Backend.launch`; likewise the others."""
@@ -83,19 +83,19 @@ class Deferred:
     def wait_timeline(self, other: Timeline, value: int) -> int:
         """Wait for a timeline that may be deferred itself."""
 
-        def wait(backend: Any, queue: int) -> int:
+        def wait(backend: Backend, queue: int) -> int:
             other.open_queue()
-            return backend.wait(queue, other.queue, value)  # type: ignore[no-any-return]
+            return backend.wait(queue, other.queue, value)
 
         return self._defer(wait)
 
     def gate(self, queue: int) -> tuple[int, DeferredGate]:
         gate = DeferredGate()
 
-        def make(backend: Any, queue: int) -> int:
+        def make(backend: Backend, queue: int) -> int:
             value, handle = backend.gate(queue)
             gate.bind(functools.partial(backend.open_gate, handle))
-            return value  # type: ignore[no-any-return]
+            return value
 
         return self._defer(make), gate
 

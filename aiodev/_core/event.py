@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from aiodev._core.backend import SUBMITTED
-from aiodev._core.completion import Completion
+from aiodev._core.completion import DONE, Completion
 from aiodev._core.device import Device
 from aiodev._core.order import Clock, totals
 from aiodev._core.registry import DeviceLike, registry
@@ -141,7 +141,7 @@ class Event:
         """Suspend the task until the point is reached; raises what failed on its stream before it."""
         record = self._record
         if record is None:
-            return iter(())  # type: ignore[return-value]
+            return DONE
         if self._blocking:
             record[0].spin_ns = 0
         return Completion(record[0], record[1]).__await__()

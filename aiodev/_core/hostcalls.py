@@ -59,7 +59,7 @@ class HostThreads:
 
     def forget_after_fork(self) -> None:
         """In a forked child the threads are gone."""
-        self.__init__()  # type: ignore[misc]
+        HostThreads.__init__(self)
 
 
 host_threads = HostThreads()

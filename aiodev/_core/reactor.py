@@ -48,7 +48,7 @@ class AsyncioReactor:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.waits = WaitSet()
+        self.waits: WaitSet[asyncio.Future[None]] = WaitSet()
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
     @property
@@ -58,8 +58,8 @@ class AsyncioReactor:
 
     def _wake(self) -> None:
         for future in self.waits.collect():
-            if not future.done():  # type: ignore[attr-defined]
-                future.set_result(None)  # type: ignore[attr-defined]
+            if not future.done():
+                future.set_result(None)
 
     def waiter(self) -> asyncio.Future[None]:
         """What enters the wait set for the running task."""
@@ -115,7 +115,7 @@ class TrioReactor:
         self._lowlevel = trio.lowlevel
         self._finished: type[BaseException] = trio.RunFinishedError
         self.loop = trio.lowlevel.current_trio_token()
-        self.waits = WaitSet()
+        self.waits: WaitSet[_TrioWaiter] = WaitSet()
         self.closed = False
         trio.lowlevel.spawn_system_task(self._run, name="aiodev reactor")
 
@@ -124,7 +124,7 @@ class TrioReactor:
             while True:
                 await self._lowlevel.wait_readable(self.waits.descriptor.read_end)
                 for waiter in self.waits.collect():
-                    waiter.wake()  # type: ignore[attr-defined]
+                    waiter.wake()
         finally:
             self.closed = True
 
@@ -313,7 +313,7 @@ class _ParkingPlace:
     """Where a thread waits; kept from one blocking wait to the next."""
 
     def __init__(self) -> None:
-        self.waits = WaitSet()
+        self.waits: WaitSet[str] = WaitSet()
         self.poll = select.poll()
         self.poll.register(self.waits.descriptor.read_end, select.POLLIN)
 

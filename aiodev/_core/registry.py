@@ -209,12 +209,13 @@ class Registry:
             self._held = list(self._entries.values())
             for entry in self._held:
                 entry.hold()
-            starters = {entry.starter for entry in self._held} - {None, threading.current_thread()}
+            starters = {starter for entry in self._held if (starter := entry.starter) is not None}
+            starters.discard(threading.current_thread())
             if not starters or time.monotonic() > deadline:
                 return
             self.resume()  # a start may fork, too
             for starter in starters:
-                starter.join(max(0.0, deadline - time.monotonic()))  # type: ignore[union-attr]
+                starter.join(max(0.0, deadline - time.monotonic()))
 
     def resume(self) -> None:
         """After a fork, in the parent."""

@@ -246,7 +246,8 @@ class Timeline:
                 return operations.wait_timeline(other, value)
             if isinstance(other.operations, Deferred):
                 other.operations.started(None)  # its backend is ours, and ours has
-            return operations.wait(self.queue, other.queue, value)  # type: ignore[no-any-return]
+            number: int = operations.wait(self.queue, other.queue, value)
+            return number
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
         watcher.watch(other, value, lambda: gate.open(other.error_of(value)))

@@ -25,7 +25,7 @@ class Span:
 
     __slots__ = ("begin", "device", "end", "last", "name", "stream_id", "timeline")
 
-    def __init__(self, name: str, timeline: Timeline, stream: Stream) -> None:
+    def __init__(self, name: str, timeline: Timeline, stream: Identity) -> None:
         self.name = name
         self.timeline = timeline
         self.last = 0  # the number of the closing stamp
@@ -59,7 +59,7 @@ class Trace:
         identity = Identity(stream)
 
         def submit_traced(*args: Any) -> int:
-            span = Span(name(args), timeline, identity)  # type: ignore[arg-type]
+            span = Span(name(args), timeline, identity)
             operations, queue = timeline.operations, timeline.queue
             timeline.keep(operations.stamp(queue, ctypes.addressof(span.begin)), span)
             value = submit(*args)

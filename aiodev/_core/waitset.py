@@ -18,7 +18,7 @@ import heapq
 import logging
 import os
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiodev._core.backend import COMPLETED, Backend
 from aiodev._core.finalizing import until_exit
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
 
 logger = logging.getLogger("aiodev")
+_Token = TypeVar("_Token", bound=Hashable)
 
 
 class Descriptor:
@@ -65,7 +66,7 @@ class Descriptor:
             os.close(end)
 
 
-class _Waiters:
+class _Waiters(Generic[_Token]):
     """The waiters of one timeline."""
 
     __slots__ = ("by_value", "heap", "timeline")
@@ -73,19 +74,19 @@ class _Waiters:
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.heap: list[int] = []
-        self.by_value: dict[int, dict[Hashable, None]] = {}
+        self.by_value: dict[int, dict[_Token, None]] = {}
 
 
 _descriptors: list[Descriptor] = []  # not in use
 
 
 @until_exit
-class WaitSet:
+class WaitSet(Generic[_Token]):
     """Waiters of one loop or thread. A waiter is any hashable token."""
 
     def __init__(self) -> None:
         self.descriptor = _descriptors.pop() if _descriptors else Descriptor()
-        self._groups: dict[Backend, dict[int, _Waiters]] = {}
+        self._groups: dict[Backend, dict[int, _Waiters[_Token]]] = {}
         self._due: list[tuple[Backend, int]] = []  # to be looked at by the next `collect`
         self._recycled = False
 
@@ -107,7 +108,7 @@ class WaitSet:
     def __del__(self) -> None:
         self.recycle()  # a thread has ended, and with it what it waited with
 
-    def add(self, timeline: Timeline, value: int, token: Hashable) -> bool:
+    def add(self, timeline: Timeline, value: int, token: _Token) -> bool:
         """Have ``token`` returned by ``collect`` once ``timeline`` reaches ``value``; False when it has already."""
         backend = timeline.entry.backend
         group = self._groups.setdefault(backend, {})
@@ -133,7 +134,7 @@ class WaitSet:
         waiters.by_value[value] = {token: None}
         return True
 
-    def discard(self, timeline: Timeline, value: int, token: Hashable) -> None:
+    def discard(self, timeline: Timeline, value: int, token: _Token) -> None:
         """Forget ``token``."""
         group = self._groups.get(timeline.entry.backend, {})
         waiters = group.get(timeline.queue)
@@ -146,14 +147,14 @@ class WaitSet:
             if not waiters.by_value:
                 self._drop(group, waiters)
 
-    def _drop(self, group: dict[int, _Waiters], waiters: _Waiters) -> None:
+    def _drop(self, group: dict[int, _Waiters[_Token]], waiters: _Waiters[_Token]) -> None:
         del group[waiters.timeline.queue]
         waiters.timeline.parked -= 1
 
-    def collect(self) -> list[Hashable]:
+    def collect(self) -> list[_Token]:
         """The waiters whose operation is done; to be called when the descriptor is readable."""
         self.descriptor.clear()
-        done: list[Hashable] = []
+        done: list[_Token] = []
         due, self._due = self._due, []
         # Every waker of the descriptor, whether or not anybody waits here for its backend: one that fired for an earlier owner
         # of the descriptor would stay silent until it is collected.
@@ -163,7 +164,7 @@ class WaitSet:
             self._settle(backend, self._groups.get(backend, {}), queue, done)
         return done
 
-    def _settle(self, backend: Backend, group: dict[int, _Waiters], queue: int, done: list[Hashable]) -> None:
+    def _settle(self, backend: Backend, group: dict[int, _Waiters[_Token]], queue: int, done: list[_Token]) -> None:
         waiters = group.get(queue)
         if waiters is None:  # all were discarded, or a stale wake-up
             return

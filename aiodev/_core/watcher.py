@@ -45,7 +45,7 @@ class Watcher:
     def __init__(self) -> None:
         self._starting = threading.RLock()
         self._inbox: deque[tuple[Timeline | None, int, _Job]] = deque()
-        self._waits: WaitSet | None = None
+        self._waits: WaitSet[_Job] | None = None
 
     def watch(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
         """Call ``callback`` once ``timeline`` reaches ``value``: now, when it has already, else from the watcher's thread."""
@@ -66,7 +66,7 @@ class Watcher:
         self._inbox.append((None, 0, _Job(callback)))
         self._started().descriptor.wake()
 
-    def _started(self) -> WaitSet:
+    def _started(self) -> WaitSet[_Job]:
         waits = self._waits
         if waits is None:
             with self._starting:
@@ -76,7 +76,7 @@ class Watcher:
                 waits = self._waits
         return waits
 
-    def _run(self, waits: WaitSet) -> None:
+    def _run(self, waits: WaitSet[_Job]) -> None:
         poll = select.poll()
         poll.register(waits.descriptor.read_end, select.POLLIN)
         while True:
@@ -94,13 +94,13 @@ class Watcher:
                 del timeline, job
             done.reverse()
             while done:  # and keep none of them, nor the timeline that it may hold, until the next wake-up
-                done.pop().run()  # type: ignore[attr-defined]
+                done.pop().run()
 
     def forget_after_fork(self) -> None:
         """In a forked child the thread is gone; start afresh."""
         if self._waits is not None:
             self._waits.descriptor.close()
-        self.__init__()  # type: ignore[misc]
+        Watcher.__init__(self)
 
 
 #: The process's watcher.

@@ -43,7 +43,7 @@ def draw_timeline(run: TracedRun, path: Path) -> Path:
     first = min(activity.start_ns for activity in run.activities)
     last = max(activity.end_ns for activity in run.activities)
     names = sorted({activity.name for activity in run.activities})
-    colours = dict(zip(names, colormaps["tab10"].colors, strict=False))  # type: ignore[attr-defined]
+    colours = {name: colormaps["tab10"](number) for number, name in enumerate(names)}
     rows = {stream: row for row, stream in enumerate(run.streams)}
 
     figure = Figure(figsize=(14, 7), layout="constrained")

@@ -104,7 +104,7 @@ class Service:
     def forget_after_fork(self) -> None:
         """In a forked child: the threads and the workers are the parent's."""
         self.workers.forget()
-        self.__init__()  # type: ignore[misc]
+        Service.__init__(self)
 
     def load(self, loading: Loading) -> None:
         """Start bringing a kernel in."""

@@ -84,7 +84,7 @@ class DeviceBuffer(Buffer):
         totals.allocated -= block.size
         totals.frees += 1
         block.state = CACHED
-        block.bin.free.append(block)  # type: ignore[union-attr]
+        block.bin.free.append(block)  # type: ignore[union-attr]  # a live block has one
         if block.timeline is not None and not block.listed:
             block.listed = True
             source.pending.append(block)

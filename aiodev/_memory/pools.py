@@ -39,7 +39,8 @@ class Chosen:
         self.owner = owner
 
 
-chosen: ContextVar[Chosen] = ContextVar("aiodev.memory", default=Chosen({}, None, None))  # noqa: B039  # nothing changes it
+_NOTHING_CHOSEN = Chosen({}, None, None)
+chosen: ContextVar[Chosen] = ContextVar("aiodev.memory", default=_NOTHING_CHOSEN)
 #: How many pools there are: most programs have none, and an allocation then looks no further.
 private_pools = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Workbench
@@ -32,7 +33,7 @@ def recycled_queues_start_afresh(bench: Workbench) -> None:
         assert bench.backend.faults(number) == [], "a fresh queue has faults"
         _, gate = bench.backend.gate(number)
         bench.backend.open_gate(gate, True)
-        bench.until(lambda n=number: bench.backend.spin(n, 1, 1_000_000), "a failed gate does not complete")  # type: ignore[misc]
+        bench.until(partial(bench.backend.spin, number, 1, 1_000_000), "a failed gate does not complete")
         bench.backend.destroy_queue(number)
 
 

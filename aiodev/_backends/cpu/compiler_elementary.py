@@ -1,5 +1,8 @@
 """The elementary functions of :mod:`aiodev.lang` on the CPU: code without branches, inlined where they are called."""
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -52,7 +55,7 @@ def _of_two(single: Callable[[Value, Value], Value], double: Callable[[Value, Va
     """The intrinsic of two numbers, in the precision that has both."""
 
     @intrinsic
-    def function(typing_context, x, y):  # type: ignore[no-untyped-def]
+    def function(typing_context, x, y):
         is_single = {x, y} <= {types.float16, types.float32}
         found, emit = (types.float32, single) if is_single else (types.float64, double)
 
@@ -87,7 +90,7 @@ def _choose_pow(x: Any, y: Any) -> Any:
 
 
 def _intrinsic(name: str, emit: Callable[[Value], Value]) -> Any:
-    def function(typing_context, x):  # type: ignore[no-untyped-def]
+    def function(typing_context, x):
         found = types.float32 if x in (types.float16, types.float32) else types.float64
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

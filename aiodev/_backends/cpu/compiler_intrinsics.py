@@ -3,6 +3,9 @@
 An array that is made here has no owner: whoever launched the kernel keeps its memory alive until the launch has completed.
 """
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
@@ -33,7 +36,7 @@ def _load(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
 
 
 @intrinsic
-def scalar_at(typing_context, address, scalar_type):  # type: ignore[no-untyped-def]
+def scalar_at(typing_context, address, scalar_type):
     """The scalar at ``address``, which is little endian and may be followed by padding."""
     found = _instance(scalar_type)
 
@@ -45,7 +48,7 @@ def scalar_at(typing_context, address, scalar_type):  # type: ignore[no-untyped-
 
 
 @intrinsic
-def array_at(typing_context, address, array_type):  # type: ignore[no-untyped-def]
+def array_at(typing_context, address, array_type):
     """The array that the words at ``address`` describe: data, shape, and strides in bytes unless contiguous."""
     found = _instance(array_type)
 
@@ -74,7 +77,7 @@ def _contiguous_strides(builder: ir.IRBuilder, shape: list[ir.Value], itemsize: 
 
 
 @intrinsic
-def counted(typing_context, index):  # type: ignore[no-untyped-def]
+def counted(typing_context, index):
     """``index``, which the optimiser may take for non-negative.
 
     Without that, each ``x[i]`` keeps a test for a negative index, which costs the loop its vector form.

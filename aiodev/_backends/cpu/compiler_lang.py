@@ -3,6 +3,9 @@
 Atomics are relaxed (LLVM's ``monotonic``), as they are on a GPU: they order nothing but the element itself.
 """
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -57,7 +60,7 @@ def _element(context: Any, builder: Any, array_type: Any, array: Any, index_type
 def _updater(name: str, signed: str, unsigned: str, floating: str) -> Any:
     """The intrinsic for one read-modify-write instruction, by kind of element."""
 
-    def update(typing_context, array, index, value):  # type: ignore[no-untyped-def]
+    def update(typing_context, array, index, value):
         _checked_index(name, array, index)
         dtype = array.dtype
         operation = floating if isinstance(dtype, types.Float) else signed if dtype.signed else unsigned
@@ -79,7 +82,7 @@ _max = _updater("atomic_max", "max", "umax", "fmax")
 
 
 @intrinsic
-def _cas(typing_context, array, index, expected, value):  # type: ignore[no-untyped-def]
+def _cas(typing_context, array, index, expected, value):
     _checked_index("atomic_cas", array, index)
     dtype = array.dtype
 
@@ -126,13 +129,13 @@ _sqrt_type, _sqrt_code = _floating("rsqrt", "sqrt", 1)
 
 
 @intrinsic
-def _fma(typing_context, a, b, c):  # type: ignore[no-untyped-def]
+def _fma(typing_context, a, b, c):
     found = _fma_type(a, b, c)
     return found(a, b, c), _fma_code(found, (a, b, c))
 
 
 @intrinsic
-def _rsqrt(typing_context, x):  # type: ignore[no-untyped-def]
+def _rsqrt(typing_context, x):
     found = _sqrt_type(x)
     root = _sqrt_code(found, (x,))
 
@@ -144,7 +147,7 @@ def _rsqrt(typing_context, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _popcount(typing_context, x):  # type: ignore[no-untyped-def]
+def _popcount(typing_context, x):
     if not isinstance(x, types.Integer):
         raise TypingError(f"popcount: expected an integer, got {x}")
 
@@ -183,7 +186,7 @@ def install() -> None:
 
 
 def _update_overload(code: Any) -> Callable[..., Any]:
-    def choose(array, index, value):  # type: ignore[no-untyped-def]
+    def choose(array, index, value):
         return lambda array, index, value: code(array, index, value)
 
     return choose

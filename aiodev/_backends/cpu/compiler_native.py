@@ -1,5 +1,8 @@
 """What :func:`aiodev.lang.call_native` means in compiled code: a plain C call through a pointer."""
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
@@ -34,7 +37,7 @@ def _passed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 
 @intrinsic
-def _call(typing_context, address, args):  # type: ignore[no-untyped-def]
+def _call(typing_context, address, args):
     kinds = tuple(args)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:

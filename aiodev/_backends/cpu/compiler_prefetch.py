@@ -1,5 +1,8 @@
 """What :func:`aiodev.lang.prefetch` means in compiled code: an instruction for each cache line."""
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
@@ -23,7 +26,7 @@ _HOW = (0, 3, 1)
 
 
 @intrinsic
-def _fetch_line(typing_context, x, k):  # type: ignore[no-untyped-def]
+def _fetch_line(typing_context, x, k):
     """The cache line that has element ``k``."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

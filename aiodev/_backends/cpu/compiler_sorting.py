@@ -23,6 +23,9 @@ See Knuth, The Art of Computer Programming, vol. 3, 5.3.4, on networks and Batch
 Implementation of Sorting on Multi-Core SIMD CPU Architecture (2008), on columns of vectors.
 """
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
@@ -72,7 +75,7 @@ _ROWS, _MANY, _MORE = 16, 64, 128
 
 
 @intrinsic
-def _stack(typing_context, x):  # type: ignore[no-untyped-def]
+def _stack(typing_context, x):
     """A pointer to room for the elements of an array and what fills the matrix up, for as long as the caller runs."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -88,7 +91,7 @@ def _stack(typing_context, x):  # type: ignore[no-untyped-def]
 
 
 @register_jitable(inline="always")
-def _merge(room, size, steps, odd, lanes):  # type: ignore[no-untyped-def]
+def _merge(room, size, steps, odd, lanes):
     """Merge down the columns within blocks of 2ⁿ rows, n being ``steps``, ``odd`` times as many, some steps at a time."""
     unit, last = odd * lanes, 0
     if odd == 3:

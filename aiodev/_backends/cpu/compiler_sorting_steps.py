@@ -4,6 +4,9 @@ A *row* is a vector of 64 bytes, whatever the processor's have: LLVM makes sever
 array; where they begin is said in elements.
 """
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -184,7 +187,7 @@ def _make_sort_columns(count: int) -> Any:
     """Sort the columns of so many rows, read in one array and written to another one."""
 
     @intrinsic
-    def sort_columns(typing_context, source, at, x, to):  # type: ignore[no-untyped-def]
+    def sort_columns(typing_context, source, at, x, to):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             given, found = _Rows(context, builder, source, args[0]), _Rows(context, builder, x, args[2])
             rows = [given.load(given.later(args[1], k)) for k in range(count)]
@@ -205,7 +208,7 @@ def _make_turn(group: int) -> Any:
     """
 
     @intrinsic
-    def turn(typing_context, x, first, last, step):  # type: ignore[no-untyped-def]
+    def turn(typing_context, x, first, last, step):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             matrix = _Rows(context, builder, x, args[0])
             first, last, step = args[1:]
@@ -236,7 +239,7 @@ def _make_merge(count: int) -> Any:
     """Steps down the columns, from half of ``count`` rows, each ``step`` from the next, down to one, or an odd number."""
 
     @intrinsic
-    def merge(typing_context, x, first, step):  # type: ignore[no-untyped-def]
+    def merge(typing_context, x, first, step):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             matrix = _Rows(context, builder, x, args[0])
             places = [args[1]]
@@ -254,7 +257,7 @@ def _make_merge(count: int) -> Any:
 
 
 @intrinsic
-def transpose(typing_context, room, at, x, to, height, size):  # type: ignore[no-untyped-def]
+def transpose(typing_context, room, at, x, to, height, size):
     """Write as many rows as there are lanes as columns, each ``height`` elements on; nothing beyond the end."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -280,7 +283,7 @@ def _make_sort_all(count: int) -> Any:
     """Sort an array that has no more elements than so many rows have."""
 
     @intrinsic
-    def sort_all(typing_context, x, size):  # type: ignore[no-untyped-def]
+    def sort_all(typing_context, x, size):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             matrix, zero = _Rows(context, builder, x, args[0]), ir.Constant(args[1].type, 0)
             rows = [matrix.load_some(matrix.later(zero, k), args[1], x.dtype.maxval) for k in range(count)]

@@ -10,7 +10,7 @@ that have none, and compensated arithmetic would not survive those.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
@@ -216,10 +216,10 @@ class Value:
         zero = ir.Constant(ir.IntType(64), 0)
         return Value(self.builder, self.builder.load(self.builder.gep(table, [zero, self.ir], inbounds=True)))
 
-    def clamped(self, low: float, high: float) -> Self:
+    def clamped(self, low: float, high: float) -> Value:
         """At least ``low`` and at most ``high``; NaN stays."""
         below = choose(self > high, self.like(high), self)
-        return choose(below < low, self.like(low), below)  # type: ignore[return-value]
+        return choose(below < low, self.like(low), below)
 
 
 def choose(condition: Value, yes: Value, no: Value | float) -> Value:

@@ -1,5 +1,8 @@
 """What a CUDA entry is made of: arrays and scalars from parameter words, and a thread's place in the grid."""
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
@@ -36,7 +39,7 @@ def _from_word(builder: Any, word: Any, kind: ir.Type) -> Any:
 
 
 @intrinsic
-def scalar_of(typing_context, scalar_type, words):  # type: ignore[no-untyped-def]
+def scalar_of(typing_context, scalar_type, words):
     """The scalar in ``words``: one word, or two for complex128; complex64 has both parts in one."""
     found = _instance(scalar_type)
 
@@ -57,7 +60,7 @@ def scalar_of(typing_context, scalar_type, words):  # type: ignore[no-untyped-de
 
 
 @intrinsic
-def array_of(typing_context, array_type, data, words):  # type: ignore[no-untyped-def]
+def array_of(typing_context, array_type, data, words):
     """The array at ``data``, of which ``words`` are the shape, and the strides in bytes unless it is contiguous."""
     found = _instance(array_type)
 
@@ -81,7 +84,7 @@ def array_of(typing_context, array_type, data, words):  # type: ignore[no-untype
 
 
 @intrinsic
-def advance(typing_context, index, step):  # type: ignore[no-untyped-def]
+def advance(typing_context, index, step):
     """``index + step``, neither of which is negative, nor the sum out of range: so that no ``x[i]`` tests for that."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -91,7 +94,7 @@ def advance(typing_context, index, step):  # type: ignore[no-untyped-def]
 
 
 def _first_index(axis: str) -> Any:
-    def first_index(typing_context):  # type: ignore[no-untyped-def]
+    def first_index(typing_context):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             register = nvvmutils.SRegBuilder(builder)
             block = builder.zext(register.ctaid(axis), _WORD)
@@ -105,7 +108,7 @@ def _first_index(axis: str) -> Any:
 
 
 def _stride(axis: str) -> Any:
-    def stride(typing_context):  # type: ignore[no-untyped-def]
+    def stride(typing_context):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             register = nvvmutils.SRegBuilder(builder)
             threads = builder.zext(register.ntid(axis), _WORD)
@@ -117,7 +120,7 @@ def _stride(axis: str) -> Any:
 
 
 def _register(name: str, axis: str) -> Any:
-    def register(typing_context):  # type: ignore[no-untyped-def]
+    def register(typing_context):
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return builder.zext(getattr(nvvmutils.SRegBuilder(builder), name)(axis), _WORD)
 
