@@ -101,7 +101,7 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
 
     fixture = inspect.Parameter("anyio_backend", inspect.Parameter.KEYWORD_ONLY)
     parameters = {**signature.parameters, "anyio_backend": fixture}
-    run.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(parameters=list(parameters.values()))
     return run
 
 

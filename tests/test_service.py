@@ -64,7 +64,7 @@ def end(process: subprocess.Popen[str]) -> int:
         return process.wait(30)
     finally:
         process.kill()
-        process.stdout.close()  # type: ignore[union-attr]
+        process.stdout.close()
 
 
 @pytest.fixture(scope="module")

@@ -206,7 +206,7 @@ def test_numba_reads_and_writes_the_memory() -> None:
     """Through the array that the interface gives."""
     numba = pytest.importorskip("numba")
 
-    @numba.njit  # type: ignore[untyped-decorator]
+    @numba.njit
     def double(a: Any) -> None:
         for i in range(a.shape[0]):
             a[i] *= 2

@@ -111,7 +111,7 @@ def chain(i, steps, out):
 async def test_only_what_can_be_divided_is_shared() -> None:
     """A long kernel of one index stays with its worker: a helper could only move it, and what follows, to another core."""
     await aiodev.init("cpu")
-    if aiodev.get_backend("cpu").executor_kind != "native":  # type: ignore[attr-defined]
+    if aiodev.get_backend("cpu").executor_kind != "native":
         pytest.skip("the portable executor divides by size alone")
     stream = aiodev.Stream("cpu")
     out = aiodev.zeros(64, dtype="f8", device="cpu")

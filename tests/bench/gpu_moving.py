@@ -142,7 +142,7 @@ async def reduction(run: Run) -> Figure:
         "aiodev, sum of rows": lambda: kernels.sum(rows, axis=1),
         "aiodev, sum of columns": lambda: kernels.sum(rows, axis=0),
     }.items():
-        await join(cases, name, lambda ours=ours: lambda: throughput(ours, 4 * size))  # type: ignore[misc]
+        await join(cases, name, lambda ours=ours: lambda: throughput(ours, 4 * size))
 
     def torch_sum(axis: int | None) -> Case:
         torch = peer("torch")

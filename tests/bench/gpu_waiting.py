@@ -241,7 +241,7 @@ async def lag(run: Run) -> Figure:
     }
     cases: dict[str, Case] = {}
     for name, work in works.items():
-        await join(cases, name, lambda work=work: lambda: _lateness(work, seconds))  # type: ignore[misc]
+        await join(cases, name, lambda work=work: lambda: _lateness(work, seconds))
     values = await run.medians(cases, repeats=3)
     wanted = (Bar("idle", within=1.0, case=name) for name in works if name != "idle")
     return Figure(

@@ -19,19 +19,19 @@ __all__ = ["FIGURES", "bandwidth"]
 
 
 @numba.njit(parallel=True)
-def _add(x, y, out):  # type: ignore[no-untyped-def]
+def _add(x, y, out):
     for i in numba.prange(len(x)):
         out[i] = x[i] + y[i]
 
 
 @numba.njit(parallel=True)
-def _saxpy(a, x, y, out):  # type: ignore[no-untyped-def]
+def _saxpy(a, x, y, out):
     for i in numba.prange(len(x)):
         out[i] = a * x[i] + y[i]
 
 
 @numba.njit(parallel=True)
-def _exp(x, out):  # type: ignore[no-untyped-def]
+def _exp(x, out):
     for i in numba.prange(len(x)):
         out[i] = math.exp(x[i])
 

@@ -24,7 +24,7 @@ HostArray = np.ndarray[Any, Any]
 
 
 @numba.njit(parallel=True, fastmath={"reassoc", "contract"})
-def _numba_softmax(x, out):  # type: ignore[no-untyped-def]
+def _numba_softmax(x, out):
     for i in numba.prange(x.shape[0]):
         top = x[i, 0]
         for j in range(x.shape[1]):
@@ -38,7 +38,7 @@ def _numba_softmax(x, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True, fastmath={"reassoc", "contract"})
-def _numba_layer_norm(x, out):  # type: ignore[no-untyped-def]
+def _numba_layer_norm(x, out):
     for i in numba.prange(x.shape[0]):
         total = np.float32(0)
         for j in range(x.shape[1]):

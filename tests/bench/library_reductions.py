@@ -20,7 +20,7 @@ _COLUMNS = 1000
 
 
 @numba.njit(parallel=True, fastmath=True)
-def _sum(x, out):  # type: ignore[no-untyped-def]
+def _sum(x, out):
     total = np.float32(0)
     for i in numba.prange(len(x)):
         total += x[i]
@@ -28,7 +28,7 @@ def _sum(x, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True, fastmath=True)
-def _sum_rows(x, out):  # type: ignore[no-untyped-def]
+def _sum_rows(x, out):
     for i in numba.prange(x.shape[0]):
         total = np.float32(0)
         for j in range(x.shape[1]):
@@ -37,7 +37,7 @@ def _sum_rows(x, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True, fastmath=True)
-def _sum_columns(x, out):  # type: ignore[no-untyped-def]
+def _sum_columns(x, out):
     parts = np.zeros((2, x.shape[1]), np.float32)
     half = x.shape[0] // 2
     for part in numba.prange(2):
@@ -48,7 +48,7 @@ def _sum_columns(x, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True, fastmath=True)
-def _mean(x, out):  # type: ignore[no-untyped-def]
+def _mean(x, out):
     total = np.float32(0)
     for i in numba.prange(len(x)):
         total += x[i]
@@ -56,7 +56,7 @@ def _mean(x, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True, fastmath=True)
-def _var(x, out):  # type: ignore[no-untyped-def]
+def _var(x, out):
     total = np.float32(0)
     for i in numba.prange(len(x)):
         total += x[i]
@@ -68,7 +68,7 @@ def _var(x, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True, fastmath=True)
-def _min(x, out):  # type: ignore[no-untyped-def]
+def _min(x, out):
     least = x[0]
     for i in numba.prange(len(x)):
         least = min(least, x[i])

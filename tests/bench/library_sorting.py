@@ -17,7 +17,7 @@ __all__ = ["FIGURES", "figure_of"]
 
 
 @numba.njit(parallel=True)
-def _sum_blocks(x, totals):  # type: ignore[no-untyped-def]
+def _sum_blocks(x, totals):
     size = -(-len(x) // len(totals))
     for block in numba.prange(len(totals)):
         total = 0.0
@@ -27,7 +27,7 @@ def _sum_blocks(x, totals):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True)
-def _sum_on(x, totals, out):  # type: ignore[no-untyped-def]
+def _sum_on(x, totals, out):
     size = -(-len(x) // len(totals))
     for block in numba.prange(len(totals)):
         total = totals[block]
@@ -43,7 +43,7 @@ def _cumulative_sum(x: Any, out: Any) -> None:
 
 
 @numba.njit(parallel=True)
-def _count(x, low, high, parts):  # type: ignore[no-untyped-def]
+def _count(x, low, high, parts):
     pieces, bins = parts.shape
     size = -(-len(x) // pieces)
     for piece in numba.prange(pieces):

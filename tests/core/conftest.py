@@ -32,7 +32,7 @@ class FakeBackend(Backend):
     """
 
     def __init__(self, name: str = "fake", devices: int = 2, *, reason: str | None = None) -> None:
-        self.name = name  # type: ignore[misc]
+        self.name = name
         self.capabilities = Capabilities(host_accessible=False)
         self.reason = reason
         self.devices = devices

@@ -75,7 +75,7 @@ def test_a_relative_cache_stays_where_it_was() -> None:
 def test_settings_do_not_change() -> None:
     """They are read once."""
     with pytest.raises(FrozenInstanceError):
-        Settings().executor = "python"  # type: ignore[misc]
+        Settings().executor = "python"
 
 
 def test_every_setting_says_what_it_is() -> None:

@@ -74,7 +74,7 @@ def test_a_stream_may_be_collected_at_any_moment() -> None:
     """The collector runs where it likes, even in a backend that holds its lock: nothing deadlocks."""
     streams = [aiodev.Stream("cpu")]
     streams[0].synchronize_blocking()
-    executor = aiodev.get_backend("cpu").executor  # type: ignore[attr-defined]
+    executor = aiodev.get_backend("cpu").executor
     with executor._lock:
         dropping = threading.Thread(target=streams.clear, daemon=True)
         dropping.start()
@@ -121,7 +121,7 @@ async def test_a_stream_in_a_cycle_ends_when_its_work_does() -> None:
 async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:
     """Thousands of streams, one after the other, take the room of few."""
     await aiodev.init("cpu")
-    if aiodev.get_backend("cpu").executor_kind == "python":  # type: ignore[attr-defined]
+    if aiodev.get_backend("cpu").executor_kind == "python":
         pytest.skip("the portable executor gives every queue a number of its own")
     queues = set()
     for _ in range(2000):

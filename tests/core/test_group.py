@@ -93,7 +93,7 @@ async def test_a_group_gives_streams_inside_its_block_only() -> None:
 async def test_what_completes_is_completions() -> None:
     """Anything else is named, and not an attribute that it lacks."""
     with pytest.raises(TypeError, match="expected completions.* got 1"):
-        await anext(aiodev.as_completed([1]))  # type: ignore[list-item]
+        await anext(aiodev.as_completed([1]))
 
 
 async def test_completions_come_in_the_order_in_which_they_are_done() -> None:

@@ -62,12 +62,12 @@ class Program:
         elif kind < 0.97:
             self.gates.append(stream._gate())
         elif self.gates:
-            self.gates.pop(self.choose.randrange(len(self.gates))).open()  # type: ignore[attr-defined]
+            self.gates.pop(self.choose.randrange(len(self.gates))).open()
 
     def finish(self) -> None:
         """Let everything run, and check the order."""
         for gate in self.gates:
-            gate.open()  # type: ignore[attr-defined]
+            gate.open()
         for stream in self.streams:
             stream.synchronize_blocking(30)
         for earlier, later in self.follows:

@@ -155,7 +155,7 @@ def test_other_things_are_no_devices(add_backend: AddBackend) -> None:
         registry.resolve(-1)
     for wrong in (1.0, b"fake", object()):
         with pytest.raises(TypeError):
-            registry.resolve(wrong)  # type: ignore[arg-type]
+            registry.resolve(wrong)
 
 
 def test_counts_are_asked_anew_until_the_start(add_backend: AddBackend) -> None:

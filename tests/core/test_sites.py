@@ -32,7 +32,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     monkeypatch.setattr(sites, "_libraries", {"shelf.of.kernels"})
     inner = module("shelf.of.kernels.inner", "def run():\n    return submit()", submit=submit)
     outer = module("shelf.of.kernels", "def run():\n    return inner.run()", inner=inner)
-    return outer.run  # type: ignore[no-any-return]
+    return outer.run
 
 
 def test_a_site_is_the_callers_line() -> None:

@@ -48,14 +48,14 @@ def test_a_negative_bound_is_refused() -> None:
 def test_what_is_called_is_a_function() -> None:
     """It is said at the call, not to whoever waits."""
     with pytest.raises(TypeError, match="call: expected a function, got 3"):
-        Stream("cpu").call(3)  # type: ignore[arg-type]
+        Stream("cpu").call(3)
 
 
 def test_numbers_are_whole() -> None:
     """A bound and a priority are not cut."""
     for wrong in ({"maxsize": 1.5}, {"priority": 0.5}):
         with pytest.raises(TypeError, match="float"):
-            Stream("cpu", **wrong)  # type: ignore[arg-type]
+            Stream("cpu", **wrong)
 
 
 def test_what_a_stream_can_wait_for_is_not_mixed_up() -> None:
@@ -68,7 +68,7 @@ def test_what_a_stream_can_wait_for_is_not_mixed_up() -> None:
         (stream.wait_stream, event, "a Stream"),
     ):
         with pytest.raises(TypeError, match=rf"expected {name}, got <aiodev\."):
-            wait(wrong)  # type: ignore[operator]
+            wait(wrong)
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])

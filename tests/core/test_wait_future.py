@@ -264,7 +264,7 @@ def test_what_is_no_awaitable_is_refused() -> None:
 
     async def main() -> None:
         with pytest.raises(TypeError):
-            stream.wait_future(42)  # type: ignore[arg-type]
+            stream.wait_future(42)
         assert await stream.call(int, 1) == 1
 
     asyncio.run(main())

@@ -216,7 +216,7 @@ def test_a_loop_that_closes_with_work_in_flight_loses_only_its_own_wake_ups() ->
     assert asyncio.run(_result(call)) == 3
     assert asyncio.run(_result(stream.call(int, 4))) == 4
     assert not abandoned.done()
-    abandoned._log_destroy_pending = False  # type: ignore[attr-defined]
+    abandoned._log_destroy_pending = False
 
 
 def test_a_blocking_wait_ends_at_its_timeout() -> None:
@@ -247,7 +247,7 @@ async def test_waking_a_crowd_takes_one_turn() -> None:
         collections += 1
         return list(collect())
 
-    waits.collect = counted  # type: ignore[method-assign, assignment]
+    waits.collect = counted
     try:
         latch.release()
         assert await asyncio.gather(*waiters) == [1] * 1000
@@ -266,7 +266,7 @@ def test_a_recycled_descriptor_wakes_its_next_owner() -> None:
         abandoned = loop.create_task(_result(call))
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
-        abandoned._log_destroy_pending = False  # type: ignore[attr-defined]
+        abandoned._log_destroy_pending = False
         latch.release()  # and the wake-up goes to nobody
         call.synchronize_blocking(30)
 

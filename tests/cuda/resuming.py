@@ -66,7 +66,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     _write(item.nodeid)
     faulthandler.dump_traceback_later(LIMIT, exit=True, file=_stderr)
     try:
-        return (yield)  # type: ignore[return-value]
+        return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
         if (loss := _loss()) is not None:

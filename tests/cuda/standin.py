@@ -103,7 +103,7 @@ class StandInCompiler:
         entry = cpu_compiler.load_kernel(replace(spec, options=kept), "")
         ndim = spec.ndim
         code = arena.allocate(64)
-        ctypes.c_int64.from_address(code).value = entry  # type: ignore[assignment]
+        ctypes.c_int64.from_address(code).value = entry
 
         def kernel(parameters: int, nbytes: int, grid: int) -> None:
             record, value = get(parameters), get(parameters + 8)

@@ -63,7 +63,7 @@ class _Meeting:
             self._changed.notify_all()
 
 
-class _Block(simulator.BlockManager):  # type: ignore[misc]
+class _Block(simulator.BlockManager):
     """The threads of one block."""
 
     def run(self, grid_point: Any, *args: Any) -> None:
@@ -93,7 +93,7 @@ simulator.BlockThread.syncthreads = lambda thread: thread._manager.meeting.wait(
 def _team_array(size: int, dtype: Any) -> Any:
     """One array for each place in the source and each block."""
     caller = sys._getframe(1)
-    manager: Any = threading.current_thread()._manager  # type: ignore[attr-defined]
+    manager: Any = threading.current_thread()._manager
     place = caller.f_code, caller.f_lasti
     made = np.frombuffer(b"\xa7" * (size * np.dtype(dtype).itemsize), dtype).copy()
     return vars(manager).setdefault("shared", {}).setdefault(place, made)
@@ -172,6 +172,6 @@ def start(team_bits: int = 8, piece: int | None = None) -> Any:
     if piece is not None:
         teams._PIECE, teams._TEAMS = piece, 16
     del sys.modules["aiodev.kernels"]
-    service.load = service._finish  # type: ignore[method-assign]
+    service.load = service._finish
     aiodev.register_backend("cuda", _Teams)
     return importlib.import_module("aiodev.kernels")

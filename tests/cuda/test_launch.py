@@ -120,7 +120,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     kernel = aiodev.kernel(_line)
     for wrong in ({"block": 0}, {"grid": -1}, {"block": 2.5}, {"team": True}):
         with pytest.raises(ValueError, match="block=|grid=|team="):
-            kernel.implementation("cuda", **wrong)  # type: ignore[arg-type]
+            kernel.implementation("cuda", **wrong)
 
 
 async def test_other_devices_refuse_what_they_do_not_have() -> None:

@@ -31,7 +31,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetUUID=lambda handle: uuids[handle],
     )
-    monkeypatch.setitem(sys.modules, "pynvml", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     properties._count_by_nvml.cache_clear()

@@ -54,7 +54,7 @@ def remember(launched: Kernel, device: Device, *args: Any) -> Variant:
     keys = tuple(getattr(arg, "_key", type(arg)) for arg in args)
     use = analyse(launched.py_func, tuple(launched._names))
     signature = describe(launched.name, launched.ndim, launched._names, args, device, use)
-    variant = Variant(keys, device, signature, _Loaded())  # type: ignore[arg-type]
+    variant = Variant(keys, device, signature, _Loaded())
     launched._variants.remember(variant, launched._generate)
     return variant
 
@@ -67,7 +67,7 @@ def main() -> None:
     context.replace(device=device, stream=stream)
     w, x, y, z = arrays(*(np.zeros(8) for _ in range(4)))
     variant = remember(saxpy4, device, w, x, y, z)
-    bound = BoundLaunch(saxpy4, variant, stream, (8,), (w, x, y, z), bytes(72), print)  # type: ignore[arg-type]
+    bound = BoundLaunch(saxpy4, variant, stream, (8,), (w, x, y, z), bytes(72), print)
     remember(saxpy, device, 2.0, x, y, z)
     a, b, c = np.zeros(8), np.zeros(8), np.zeros(8)
     over = saxpy4[8]

@@ -41,7 +41,7 @@ def refuse(i: int, x: Any) -> None:
 
 @aiodev.kernel
 def nonsense(i: int, x: Any) -> None:
-    x[i] = not_defined_anywhere(i)  # type: ignore[name-defined]  # noqa: F821
+    x[i] = not_defined_anywhere(i)  # noqa: F821
 
 
 async def test_it_launches_as_often_as_it_is_called() -> None:

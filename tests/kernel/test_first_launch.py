@@ -28,7 +28,7 @@ def double(i: int, x: Any) -> None:
 
 @kernel
 def nonsense(i: int, x: Any) -> None:
-    x[i] = not_defined_anywhere(i)  # type: ignore[name-defined]  # noqa: F821
+    x[i] = not_defined_anywhere(i)  # noqa: F821
 
 
 @needs_compiler

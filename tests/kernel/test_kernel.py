@@ -171,7 +171,7 @@ def test_refused_at_decoration() -> None:
         kernel(lambda i, x: None)
     for wrong in (_coroutine, _generator, int, "name"):
         with pytest.raises(TypeError, match="a kernel is made of a plain function"):
-            kernel(wrong)  # type: ignore[call-overload]
+            kernel(wrong)
     with pytest.raises(TypeError, match="plain ones"):
         kernel(lambda i, *args: None)
 

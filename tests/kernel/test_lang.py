@@ -152,7 +152,7 @@ def test_prefetching_changes_nothing_and_may_ask_for_what_is_not_there() -> None
         run(refused, 1, few)
 
     def refused_place(i: int, x: Any) -> None:
-        lang.prefetch(x, 1.5)  # type: ignore[arg-type]
+        lang.prefetch(x, 1.5)
 
     with pytest.raises(CompileError, match="prefetch: expected an integer for the place"):
         run(refused_place, 1, x)

@@ -159,7 +159,7 @@ async def test_fixed_arrays_and_keys() -> None:
         assert (await out.numpy()).tolist() == [5 + by, 6 + by, 5 + by]
     with pytest.raises(TypeError, match="unhashable"):
         assert launches.repeat([], x, out) is None
-        launches.launch([], (x,), out, look_up, 3, (out, 0, x, out), (None, None, 0, 1), made=False)  # type: ignore[arg-type]
+        launches.launch([], (x,), out, look_up, 3, (out, 0, x, out), (None, None, 0, 1), made=False)
 
 
 def test_it_runs_on_the_current_stream() -> None:

@@ -57,7 +57,7 @@ async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
     """Its entry does; that of a kernel which says nothing does not."""
     await aiodev.init("cpu")
 
-    def body(i, x):  # type: ignore[no-untyped-def]
+    def body(i, x):
         x[i] = 1
 
     for uniform in (False, True):
@@ -70,10 +70,10 @@ async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
 async def test_what_a_kernel_is_said_to_read_outlives_its_failure() -> None:
     """An array that it gives to a function counts as written without that, and names and promises are looked at."""
 
-    def total(row):  # type: ignore[no-untyped-def]
+    def total(row):
         return row[0] + row[1]
 
-    def body(i, x, out):  # type: ignore[no-untyped-def]
+    def body(i, x, out):
         out[i] = total(x[:2])
         if out[i] > 0:
             raise ValueError

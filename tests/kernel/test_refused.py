@@ -37,19 +37,19 @@ def fill(i: int, x: Any) -> None:
 def element(i: int, x: Any) -> None:
     if x[i] > 0:
         return
-    return x[i]  # type: ignore[no-any-return]
+    return x[i]
 
 
 @aiodev.kernel
 def chosen(i: int, x: Any) -> None:
     x[i] = 0
-    return x[i] if i else None  # type: ignore[no-any-return]
+    return x[i] if i else None
 
 
 @aiodev.kernel
 def constant(i: int, x: Any) -> None:
     x[i] = 0
-    return 1  # type: ignore[return-value]
+    return 1
 
 
 @aiodev.kernel
@@ -145,7 +145,7 @@ def test_random_numbers_of_the_host(body: aiodev.Kernel, within: Callable[..., A
 
 @aiodev.kernel
 def unknown(i: int, x: Any) -> None:
-    x[i] = not_there(i)  # type: ignore[name-defined]  # noqa: F821
+    x[i] = not_there(i)  # noqa: F821
 
 
 def _wait(done: aiodev.Completion, stream: aiodev.Stream, x: aiodev.Array) -> None:

@@ -30,7 +30,7 @@ def fill(i: int, x: Any) -> None:
 
 
 def wrong(i: int, x: Any) -> None:
-    x[i] = nowhere  # type: ignore[name-defined]  # noqa: F821
+    x[i] = nowhere  # noqa: F821
 
 
 def job(function: Any, directory: Path, key: str) -> Job:

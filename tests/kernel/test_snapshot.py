@@ -19,7 +19,7 @@ def make(source: str, **values: Any) -> Callable[..., None]:
     """The function ``body`` of a module of its own."""
     namespace = {"__name__": "somewhere", **values}
     exec(compile(source, "somewhere.py", "exec"), namespace)
-    return namespace["body"]  # type: ignore[no-any-return]
+    return namespace["body"]
 
 
 SOURCE = "def body(i, x):\n    x[i] = helper(x[i]) + CONSTANT\ndef helper(v):\n    return v * FACTOR\n"

@@ -339,14 +339,14 @@ def test_wrong_arguments_name_themselves() -> None:
     """Which argument, what was expected, what to do."""
     array = aiodev.ones(3, device="cpu")
     with pytest.raises(TypeError, match=r"add: argument x2: .*NumPy.*asarray"):
-        kernels.add(array, np.ones(3))  # type: ignore[arg-type]
+        kernels.add(array, np.ones(3))
     for convert in (lambda x: kernels.astype(x, "f4"), kernels.clip):
         with pytest.raises(TypeError, match="argument x: expected an array, got list"):
             convert([1.0])
     with pytest.raises(TypeError, match="numbers only"):
         kernels.add(1, 2)
     with pytest.raises(TypeError, match="x1"):
-        kernels.add("a", array)  # type: ignore[arg-type]
+        kernels.add("a", array)
     with pytest.raises(TypeError, match="nextafter: float16"):
         kernels.nextafter(aiodev.ones(3, "i1", "cpu"), 2)
     with pytest.raises(ValueError, match="out"):
@@ -385,6 +385,6 @@ def test_a_layout_that_was_seen_before() -> None:
         assert kernels.add(x, x, out=out[:, ::2]).dtype == np.float64
         np.testing.assert_array_equal(out.numpy_blocking()[:, ::2], host + host)
         with pytest.raises(TypeError, match="out"):
-            kernels.add(x, x, out=host)  # type: ignore[arg-type]
+            kernels.add(x, x, out=host)
         with pytest.raises(ValueError, match="shape"):
             kernels.add(x, x, out=aiodev.zeros(6, np.float32, "cpu"))

@@ -101,7 +101,7 @@ def test_wrong_calls_say_what_is_expected() -> None:
     with pytest.raises(TypeError, match=r"saxpy: expected the operands \(a, x, y\), got 2"):
         saxpy(1.0, x)
     with pytest.raises(TypeError, match="y"):
-        saxpy(1.0, x, "y")  # type: ignore[arg-type]
+        saxpy(1.0, x, "y")
     with pytest.raises(TypeError, match="function of numbers"):
         kernels.fused(lambda *xs: xs)
     with pytest.raises(TypeError, match="returns a number"):

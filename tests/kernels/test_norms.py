@@ -51,7 +51,7 @@ def test_matrix_norms() -> None:
 def test_norms_of_axes() -> None:
     """NumPy's integers name an axis; the same one twice is refused."""
     host = np.arange(6.0).reshape(2, 3)
-    found = linalg.norm(on_device(host), axis=np.int64(1))  # type: ignore[arg-type]
+    found = linalg.norm(on_device(host), axis=np.int64(1))
     check(found, np.linalg.norm(host, axis=1), 10)
     with pytest.raises(ValueError, match="twice"):
         linalg.vector_norm(on_device(host), axis=(0, -2))

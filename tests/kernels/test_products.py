@@ -204,7 +204,7 @@ def test_wrong_arguments_name_themselves() -> None:
     with pytest.raises(ValueError, match="1 dimension"):
         kernels.matmul(x, on_device(1.0))
     with pytest.raises(TypeError, match=r"argument x2.*asarray"):
-        kernels.matmul(x, np.ones((4, 2)))  # type: ignore[arg-type]
+        kernels.matmul(x, np.ones((4, 2)))
     with pytest.raises(ValueError, match="out has the shape"):
         kernels.matmul(x, x.T, out=x)
     with pytest.raises(TypeError, match="out is float32"):

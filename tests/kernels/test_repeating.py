@@ -100,7 +100,7 @@ def test_no_call_takes_anothers_plan(calls: list[tuple[str, str]]) -> None:
             continue
         with np.errstate(all="ignore"):
             expected = np.asarray(numpys(host))
-        x = _VIEWS[kind](on_device(whole))  # type: ignore[arg-type]
+        x = _VIEWS[kind](on_device(whole))
         out = aiodev.zeros(expected.shape, expected.dtype, "cpu")
         assert ours(x, out) is out
         np.testing.assert_allclose(out.numpy_blocking(), expected, rtol=1e-5, atol=1e-5, err_msg=f"{name} of {kind}")
@@ -283,7 +283,7 @@ def test_moving_elements_again_and_again() -> None:
             (kernels.concat([x, x], out=frame[1:, 1:]), np.concatenate([host, host])),
             (kernels.concat([x, y, x], axis=1), np.concatenate([host, whole, host], 1)),
             (kernels.concat((x, y), axis=None), np.concatenate([host, whole], None)),
-            (kernels.concat(array for array in (x, y)), np.concatenate([host, whole])),  # type: ignore[arg-type]
+            (kernels.concat(array for array in (x, y)), np.concatenate([host, whole])),
             (kernels.concat([x] * 5), np.concatenate([host] * 5)),
             (kernels.stack([x, y], axis=-1), np.stack([host, whole], -1)),
             (kernels.stack([x.T, x.T]), np.stack([host.T, host.T])),

@@ -46,9 +46,9 @@ def test_wrong_arguments_are_wrong_every_time() -> None:
         with pytest.raises(TypeError, match="cannot be written"):
             kernels.add(x, x, out=whole)
         with pytest.raises(TypeError, match="out: expected an"):
-            kernels.add(x, x, out=np.zeros(3, "f4"))  # type: ignore[arg-type]
+            kernels.add(x, x, out=np.zeros(3, "f4"))
         with pytest.raises(TypeError, match="expected an array or a number"):
-            kernels.add(x, "three", out=out)  # type: ignore[arg-type]
+            kernels.add(x, "three", out=out)
         with pytest.raises(ValueError, match="axis"):
             kernels.sum(x, axis=1, out=out)
         with pytest.raises(ValueError, match="shape"):

@@ -129,7 +129,7 @@ def test_search_errors() -> None:
     with pytest.raises(TypeError, match="complex"):
         kernels.searchsorted(aiodev.ones(3, dtype="c8", device="cpu"), x)
     with pytest.raises(TypeError, match="searchsorted: argument sorter"):
-        kernels.searchsorted(x, x, sorter=[0, 1, 2])  # type: ignore[arg-type]
+        kernels.searchsorted(x, x, sorter=[0, 1, 2])
     for name in ("unique_values", "unique_counts", "unique_inverse", "unique_all"):
         with pytest.raises(TypeError, match=f"{name}: complex"):
             getattr(kernels, name)(aiodev.ones(3, dtype="c8", device="cpu"))
@@ -200,6 +200,6 @@ def test_histogram_errors() -> None:
         ({"weights": aiodev.ones(4, device="cpu")}, r"weights have the shape \(4,\)"),
     ):
         with pytest.raises(ValueError, match=message):
-            kernels.histogram(x, **arguments)  # type: ignore[arg-type]
+            kernels.histogram(x, **arguments)
     with pytest.raises(TypeError, match="complex"):
         kernels.histogram(aiodev.ones(3, dtype="c8", device="cpu"))

@@ -177,4 +177,4 @@ def test_what_cannot_be_sorted() -> None:
     with pytest.raises(TypeError, match="out is int64, the result float32"):
         kernels.sort(kernels.real(x), out=aiodev.empty((2, 2), "i8", "cpu"))
     with pytest.raises(TypeError, match="expected an array, got list"):
-        kernels.sort([1, 2])  # type: ignore[arg-type]
+        kernels.sort([1, 2])

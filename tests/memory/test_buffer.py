@@ -28,7 +28,7 @@ class Nowhere:
 def test_the_last_use_on_each_timeline_is_known(uses: list[tuple[int, bool, int]]) -> None:
     """Reads and writes by turns on several timelines: numbers never go back, and contents are of the last write."""
     lines: list[Any] = [Line() for _ in range(4)]
-    buffer = Buffer(0, Nowhere(), None, lines[0], 0)  # type: ignore[arg-type]
+    buffer = Buffer(0, Nowhere(), None, lines[0], 0)
     last: dict[Any, int] = {}
     written: tuple[Any, int] = (lines[0], 0)
     for which, writes, step in uses:
@@ -53,7 +53,7 @@ def test_a_slower_thread_does_not_set_a_number_back(first: int, second: int) -> 
     """Two threads that launched on one timeline may note it in either order."""
     for stamp in (Buffer._stamp, Buffer._stamp_aside):
         one, other = Line(), Line()
-        buffer = Buffer(0, Nowhere(), None, other, 0)  # type: ignore[arg-type]
-        stamp(buffer, one, first)  # type: ignore[arg-type]
-        stamp(buffer, one, second)  # type: ignore[arg-type]
+        buffer = Buffer(0, Nowhere(), None, other, 0)
+        stamp(buffer, one, first)
+        stamp(buffer, one, second)
         assert max(value for line, value in buffer.uses() if line is one) == max(first, second)
