@@ -3,7 +3,8 @@
 A snapshot holds the code object, and the values of the globals, closure cells and defaults that the code looks up, and of
 those of the plain functions that it calls, and so on. Two things follow. Its digest is the same in every process as long as
 nothing that matters has changed, whatever else changed in the module. And a worker process rebuilds the function from
-it without importing the user's module, so a kernel in ``__main__``, in a notebook, or in a closure is no different.
+it without importing the user's modules, so a kernel in ``__main__``, in a notebook, or in a closure is no different: a module
+is sent as what the code may take from it, an enumeration as its members, a class of exceptions as its name.
 
 Values are taken when the kernel is first launched with given types, and copied when they are hashed, soon after.
 """
@@ -11,24 +12,32 @@ Values are taken when the kernel is first launched with given types, and copied 
 from __future__ import annotations
 
 import builtins
+import enum
+import functools
 import importlib
 import marshal
+import opcode
+import operator
 import pickle
+import sys
 import types
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy
+from aiodev._kernel.digest import Uncapturable, dumps, feed, feed_code
 
 __all__ = ["Snapshot", "Uncapturable", "capture"]
 
 #: Packages whose functions and modules are named, not copied: the compiler knows them by identity.
 NAMED_PACKAGES = frozenset({"aiodev", "builtins", "cmath", "llvmlite", "math", "numba", "numpy", "operator", "scipy"})
 
+#: What a value is, and what stands for it.
+Tagged = tuple[str, Any]
 
-class Uncapturable(Exception):
-    """A body that depends on something that cannot be sent to another process, nor keyed."""
+_ENUMERATIONS = (enum.IntFlag, enum.IntEnum, enum.Flag, enum.Enum)
+_EXTENDED, _LOAD_GLOBAL, _LOAD_NAME = (opcode.opmap[name] for name in ("EXTENDED_ARG", "LOAD_GLOBAL", "LOAD_NAME"))
 
 
 @dataclass(slots=True)
@@ -38,11 +47,8 @@ class _Function:
     code: types.CodeType
     names: tuple[str, str, str]
     defaults: tuple[Any, ...] | None
-    globals: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    closure: tuple[tuple[str, Any], ...] = ()
-    attributes: dict[str, tuple[str, Any]] = field(
-        default_factory=dict
-    )  # read from modules; they count for the key only
+    globals: dict[str, Tagged] = field(default_factory=dict)
+    closure: tuple[Tagged, ...] = ()
 
 
 class Snapshot:
@@ -61,12 +67,12 @@ class Snapshot:
 
         hasher = hashlib.sha256()
         for function in self.functions:
-            _feed_code(hasher, function.code)
-            _feed(hasher, function.defaults)
-            for group in (function.globals, function.attributes, dict(enumerate(function.closure))):
+            feed_code(hasher, function.code)
+            feed(hasher, function.defaults)
+            for group in (function.globals, dict(enumerate(function.closure))):
                 for name, (tag, value) in sorted(group.items(), key=lambda item: str(item[0])):
                     hasher.update(f"{name}={tag}:".encode())
-                    _feed(hasher, value)
+                    feed(hasher, value)
         return hasher.hexdigest()
 
     def to_bytes(self) -> bytes:
@@ -75,12 +81,7 @@ class Snapshot:
         Raises:
             Uncapturable: a value that cannot be pickled.
         """
-        try:
-            return pickle.dumps(
-                [(marshal.dumps(f.code), f.names, f.defaults, f.globals, f.closure) for f in self.functions]
-            )
-        except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
-            raise Uncapturable(str(error)) from error
+        return dumps([(marshal.dumps(f.code), f.names, f.defaults, f.globals, f.closure) for f in self.functions])
 
     @staticmethod
     def rebuild(data: bytes) -> Callable[..., None]:
@@ -96,76 +97,143 @@ class Snapshot:
         for function, (_, _, _, values, closure) in zip(made, parts, strict=True):
             function.__globals__.update({name: _restore(tagged, made) for name, tagged in values.items()})
             for cell, tagged in zip(function.__closure__ or (), closure, strict=True):
-                cell.cell_contents = _restore(tagged, made)
+                if tagged[0] != "empty":
+                    cell.cell_contents = _restore(tagged, made)
         return made[0]
 
 
-def _restore(tagged: tuple[str, Any], made: list[types.FunctionType]) -> Any:
+def _restore(tagged: Tagged, made: list[types.FunctionType]) -> Any:
     tag, value = tagged
     if tag == "function":
         return made[value]
     if tag == "module":
         return importlib.import_module(value)
+    if tag == "contents":
+        name, values = value
+        module = types.ModuleType(name)
+        vars(module).update({attribute: _restore(found, made) for attribute, found in values.items()})
+        return module
     if tag == "jitted":
         import numba
 
         index, options = value
         return numba.njit(**options)(made[index])
+    if tag == "tuple":
+        return tuple(_restore(item, made) for item in value)
+    if tag == "record":
+        kind, values = value
+        return _record(*kind)(*(_restore(item, made) for item in values))
+    if tag == "record class":
+        return _record(*value)
+    if tag == "enumeration":
+        return _enumeration(*value)
+    if tag == "member":
+        kind, member = value
+        return _enumeration(*kind)[member]
+    if tag == "exception":
+        return type(value[1].rpartition(".")[2], (Exception,), {"__aiodev_class__": value})
     return value
+
+
+@functools.cache
+def _record(name: str, names: tuple[str, ...]) -> Any:
+    return namedtuple(name, names)
+
+
+@functools.cache
+def _enumeration(base: str, name: str, members: tuple[tuple[str, Any], ...]) -> Any:
+    return getattr(enum, base)(name, members)
 
 
 def capture(function: Callable[..., None]) -> Snapshot:
     """What ``function`` depends on, as it is now. Cheap: values are referred to, not copied."""
-    snapshot = Snapshot()
-    _add(snapshot, function, {})
-    return snapshot
+    capturing = _Capturing()
+    capturing.add(function)
+    return capturing.snapshot
 
 
-def _add(snapshot: Snapshot, function: Any, seen: dict[int, int]) -> int:
-    if id(function) in seen:
-        return seen[id(function)]
-    index = seen[id(function)] = len(snapshot.functions)
-    code = function.__code__
-    names = (function.__name__, function.__qualname__, function.__module__ or "__main__")
-    captured = _Function(code, names, function.__defaults__)
-    snapshot.functions.append(captured)
-    for name in sorted(_looked_up(code)):
-        if name in function.__globals__:
-            value = function.__globals__[name]
-            captured.globals[name] = _tag(snapshot, value, seen)
-            if isinstance(value, types.ModuleType):
-                _add_attributes(snapshot, captured, value, seen)
-    closure = []
-    for cell in function.__closure__ or ():
+class _Capturing:
+    """Takes functions into a snapshot, once each."""
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot()
+        self._seen: dict[int, int] = {}
+        self._modules: list[types.ModuleType] = []  # that are being looked into, to stop where they name each other
+
+    def add(self, function: Any) -> int:
+        """Take a function in; returns its index."""
+        if id(function) in self._seen:
+            return self._seen[id(function)]
+        functions = self.snapshot.functions
+        index = self._seen[id(function)] = len(functions)
+        code = function.__code__
+        names = (function.__name__, function.__qualname__, function.__module__ or "__main__")
+        captured = _Function(code, names, function.__defaults__)
+        functions.append(captured)
+        attributes = _names(code)
+        for name in sorted(_globals(code)):
+            if name in function.__globals__:
+                captured.globals[name] = self._tag(function.__globals__[name], attributes)
+        closure: list[Tagged] = []
+        for cell in function.__closure__ or ():
+            try:
+                closure.append(self._tag(cell.cell_contents, attributes))
+            except ValueError:
+                closure.append(("empty", None))
+        captured.closure = tuple(closure)
+        return index
+
+    def _tag(self, value: Any, attributes: frozenset[str]) -> Tagged:
+        """What stands for a value, of which the code may take some ``attributes``."""
+        if isinstance(value, types.ModuleType):
+            return self._tag_module(value, attributes)
+        if isinstance(value, type):
+            return _tag_class(value)
+        if isinstance(value, enum.Enum):
+            kind = _tag_class(type(value))
+            return ("member", (kind[1], value.name)) if kind[0] == "enumeration" and value.name else ("value", value)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return "record", (_tag_class(type(value))[1], tuple(self._tag(item, attributes) for item in value))
+        if type(value) is tuple:
+            return "tuple", tuple(self._tag(item, attributes) for item in value)
+        body = getattr(value, "__aiodev_body__", None)
+        if body is not None:
+            return "function", self.add(body)
+        if isinstance(value, types.FunctionType) and _package(value.__module__) not in NAMED_PACKAGES:
+            return "function", self.add(value)
+        plain, options = getattr(value, "py_func", None), getattr(value, "targetoptions", None)
+        if isinstance(plain, types.FunctionType) and isinstance(options, dict):
+            return "jitted", (self.add(plain), dict(options))
+        return "value", value
+
+    def _tag_module(self, module: types.ModuleType, attributes: frozenset[str]) -> Tagged:
+        """A user's module is what the code may take from it: so that counts, and nothing else of the module has to run."""
+        if _package(module.__name__) in NAMED_PACKAGES or module in self._modules:
+            return "module", module.__name__
+        self._modules.append(module)
+        values = vars(module)
+        contents = {name: self._tag(values[name], attributes) for name in sorted(attributes) if name in values}
+        self._modules.pop()
+        return "contents", (module.__name__, contents)
+
+
+def _tag_class(value: type) -> Tagged:
+    """A class of the user's by what the compiler asks of it, where that is known."""
+    if _package(value.__module__) in NAMED_PACKAGES:
+        return "value", value
+    if issubclass(value, enum.Enum):
+        base = next(kind.__name__ for kind in _ENUMERATIONS if issubclass(value, kind))
+        members = tuple((name, member.value) for name, member in value.__members__.items())
+        if all(isinstance(number, bool | int | float) for _, number in members):
+            return "enumeration", (base, value.__name__, members)
+    if issubclass(value, tuple) and hasattr(value, "_fields"):
+        return "record class", (value.__name__, tuple(value._fields))
+    if issubclass(value, Exception):
         try:
-            closure.append(_tag(snapshot, cell.cell_contents, seen))
-        except ValueError:
-            closure.append(("empty", None))
-    captured.closure = tuple(closure)
-    return index
-
-
-def _add_attributes(snapshot: Snapshot, captured: _Function, module: types.ModuleType, seen: dict[int, int]) -> None:
-    """Constants and functions that the code reads from a module of the user's count for the key, though not by copy."""
-    if _package(module.__name__) in NAMED_PACKAGES:
-        return
-    for name in sorted(_looked_up(captured.code)):
-        value = vars(module).get(name)
-        if isinstance(value, bool | int | float | complex | str | types.FunctionType) or hasattr(value, "py_func"):
-            captured.attributes[f"{module.__name__}.{name}"] = _tag(snapshot, value, seen)
-
-
-def _tag(snapshot: Snapshot, value: Any, seen: dict[int, int]) -> tuple[str, Any]:
-    if isinstance(value, types.ModuleType):
-        return "module", value.__name__
-    body = getattr(value, "__aiodev_body__", None)
-    if body is not None:
-        return "function", _add(snapshot, body, seen)
-    if isinstance(value, types.FunctionType) and _package(value.__module__) not in NAMED_PACKAGES:
-        return "function", _add(snapshot, value, seen)
-    plain, options = getattr(value, "py_func", None), getattr(value, "targetoptions", None)
-    if isinstance(plain, types.FunctionType) and isinstance(options, dict):
-        return "jitted", (_add(snapshot, plain, seen), dict(options))
+            if operator.attrgetter(value.__qualname__)(sys.modules[value.__module__]) is value:
+                return "exception", (value.__module__, value.__qualname__)
+        except (AttributeError, KeyError):  # no other code finds it by its name
+            pass
     return "value", value
 
 
@@ -175,49 +243,26 @@ def _package(module: str | None) -> str:
     return "aiodev.kernels" if f"{name}.".startswith("aiodev.kernels.") else name.partition(".")[0]
 
 
-def _looked_up(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _looked_up(constant)
-    return names
+@functools.lru_cache(1024)
+def _names(code: types.CodeType) -> frozenset[str]:
+    """The names of globals and attributes in the code, and in what is defined inside of it."""
+    return frozenset(code.co_names).union(*(_names(inner) for inner in _inner(code)))
 
 
-def _feed_code(hasher: Any, code: types.CodeType) -> None:
-    """Hash a code object. ``marshal`` will not do: its output depends on reference counts."""
-    shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_firstlineno)
-    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_name, code.co_filename)
-    hasher.update(repr((shape, names)).encode())
-    for data in (code.co_code, code.co_linetable, code.co_exceptiontable):
-        hasher.update(data)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            _feed_code(hasher, constant)
-        else:
-            _feed(hasher, constant)
+@functools.lru_cache(1024)
+def _globals(code: types.CodeType) -> frozenset[str]:
+    """The names among those that it looks up as globals, by its instructions: ``x.size`` needs no global ``size``."""
+    found, names = set(), code.co_names
+    extended = 0
+    for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        argument |= extended
+        extended = argument << 8 if operation == _EXTENDED else 0
+        if operation == _LOAD_GLOBAL:
+            found.add(names[argument >> 1])  # the lowest bit says whether the global is about to be called
+        elif operation == _LOAD_NAME:
+            found.add(names[argument])
+    return frozenset(found).union(*(_globals(inner) for inner in _inner(code)))
 
 
-def _feed(hasher: Any, value: Any) -> None:
-    """Hash a value by its type and content."""
-    hasher.update(type(value).__qualname__.encode())
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes) or value is Ellipsis:
-        hasher.update(repr(value).encode())
-    elif isinstance(value, tuple | list):
-        hasher.update(str(len(value)).encode())
-        for item in value:
-            _feed(hasher, item)
-    elif isinstance(value, frozenset | set):
-        _feed(hasher, sorted(value, key=repr))
-    elif isinstance(value, dict):
-        _feed(hasher, sorted(value.items(), key=repr))
-    elif isinstance(value, numpy.ndarray | numpy.generic):
-        array = numpy.asarray(value)
-        hasher.update(f"{array.dtype}{array.shape}".encode())
-        hasher.update(array.tobytes())
-    elif isinstance(value, type | types.BuiltinFunctionType | types.FunctionType):
-        hasher.update(f"{value.__module__}.{value.__qualname__}".encode())
-    else:
-        try:
-            hasher.update(pickle.dumps(value, protocol=4))
-        except Exception as error:  # whatever a foreign __reduce__ raises
-            raise Uncapturable(f"{type(value).__name__} cannot be pickled: {error}") from error
+def _inner(code: types.CodeType) -> list[types.CodeType]:
+    return [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]

@@ -1,7 +1,7 @@
 """A compile worker: ``python -c "from aiodev._kernel.worker import main; main()"``; it reads jobs until its input ends.
 
 It is a process of its own, started afresh: nothing of the program that launches kernels runs here, not even an import of
-its modules, unless a body reads from one.
+its modules, unless a body uses an object of a class of theirs.
 """
 
 from __future__ import annotations

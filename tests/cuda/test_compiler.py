@@ -6,6 +6,7 @@ import math
 import pickle
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,30 @@ def test_a_body_gives_nothing_and_draws_nothing(body: Callable[..., None], line:
     with pytest.raises(CompileError, match=found) as caught:
         compiled(body, "A1f4C")
     assert caught.value.location == f"{__file__}:{body.__code__.co_firstlineno + line}"
+
+
+class BadRow(Exception):
+    pass
+
+
+user = types.ModuleType("user")
+user.scaled = lambda value: 3 * value  # type: ignore[attr-defined]
+#: What a worker has in the place of a class of the program.
+stand_in = type("BadRow", (Exception,), {"__aiodev_class__": (__name__, "BadRow")})
+
+
+def foreign(i: int, x: Any) -> None:
+    x[i] = user.scaled(x[i])
+    if x[i] > 100:
+        raise stand_in("too large")
+
+
+def test_a_program_s_own_classes_and_modules() -> None:
+    """A module's functions are compiled with the body; an exception is of the class that its name is of."""
+    made = pickle.loads(pickle.dumps(compiled(foreign, "A1f4C")))
+    (status,) = made.exceptions
+    cause = made.explain("foreign", status).__cause__
+    assert type(cause) is BadRow and cause.args == ("too large",)
 
 
 def halves(i: int, a: Any, x: Any, whole: Any, out: Any) -> None:

@@ -73,3 +73,55 @@ def test_what_cannot_be_sent_is_compiled_here() -> None:
     first[2](x).synchronize_blocking(60)
     assert x.numpy_blocking().tolist() == [1, 1]
     assert profiler.counters()["kernels_compiled"] == before + 1
+
+
+PROGRAM = """
+import enum
+from collections import namedtuple
+import aiodev, helpers
+from aiodev import profiler
+
+Pair = namedtuple("Pair", "low high")
+PAIR = Pair(10, 20)
+
+class Colour(enum.IntEnum):
+    RED = 3
+
+class BadRow(Exception):
+    pass
+
+@aiodev.kernel
+def mixed(i, x):
+    x[i] = helpers.scaled(x[i], PAIR.high) + Colour.RED.value
+    if x[i] > 100:
+        raise BadRow("too large", x[i])
+
+x = aiodev.ones(2, device="cpu")
+for _ in range(2):
+    try:
+        mixed[1](x).synchronize_blocking(60)
+        print(x.numpy_blocking()[0], end=" ")
+    except aiodev.KernelError as error:
+        print(type(error.__cause__) is BadRow, error.__cause__.args, end=" ")
+found = profiler.counters()
+print(found["kernels_compiled"], found["kernels_loaded"])
+"""
+
+
+def test_a_program_s_own_classes_and_modules(tmp_path: Path, cache_without_kernels: Path) -> None:
+    """A worker compiles what uses them, importing neither; it is found again, until what is taken from them changes."""
+    root, cache = str(Path(aiodev.__file__).parents[1]), str(cache_without_kernels)
+    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": cache, "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def run(factor: int) -> str:
+        text = f"print('imported')\nFACTOR = ({factor},)\ndef scaled(v, by):\n    return v * by * FACTOR[0]\n"
+        (tmp_path / "helpers.py").write_text(text)
+        command = [sys.executable, str(tmp_path / "program.py")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert not done.stderr.strip(), done.stderr
+        return done.stdout.strip()
+
+    assert run(1) == "imported\n23.0 True ('too large', 463.0) 1 0"
+    assert run(1) == "imported\n23.0 True ('too large', 463.0) 0 1"
+    assert run(2) == "imported\n43.0 True ('too large', 1723.0) 1 0"

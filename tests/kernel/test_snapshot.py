@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import math
 import subprocess
 import sys
 import types
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -98,3 +100,81 @@ def test_what_cannot_be_sent_is_said() -> None:
         snapshot.digest()
     with pytest.raises(Uncapturable):
         snapshot.to_bytes()
+
+
+Pair = namedtuple("Pair", "low high")
+
+
+class Colour(enum.IntEnum):
+    RED = 3
+    BLUE = 4
+
+
+class BadRow(ValueError):
+    pass
+
+
+def module(name: str, **values: Any) -> types.ModuleType:
+    """A module of the user's that is nowhere on the path."""
+    made = types.ModuleType(name)
+    vars(made).update(values)
+    return made
+
+
+def test_what_the_body_takes_from_modules_counts() -> None:
+    """Constants, tuples, arrays and functions, and those of modules in them; nothing else that a module has."""
+    source = "def body(i, x):\n    x[i] = user.inner.FACTOR * user.helper(user.TABLE[0])\n"
+
+    def user_key(factor: float = 2.0, table: Any = (1, 2), text: str = "def body(v): return v\n", **more: Any) -> str:
+        inner = module("user.inner", FACTOR=factor, **more)
+        user = module("user", inner=inner, TABLE=table, helper=make(text), **more)
+        inner.user = user  # type: ignore[attr-defined]  # they name each other
+        return capture(make(source, user=user)).digest()
+
+    assert user_key() == user_key(OTHER=sys._getframe())
+    others = [
+        user_key(3.0),
+        user_key(table=(2, 2)),
+        user_key(table=np.arange(2)),
+        user_key(text="def body(v): return 2\n"),
+    ]
+    assert len({user_key(), *others}) == 5
+
+
+def test_a_global_is_not_an_attribute() -> None:
+    """A name after a dot is none of the globals' business."""
+    body = make("def body(i, x):\n    x[i] = x.size\n", size=sys._getframe())
+    assert capture(body).digest() == capture(make("def body(i, x):\n    x[i] = x.size\n", size=1)).digest()
+    many = "def body(i, x):\n    x[i] = " + " + ".join(f"V{n}" for n in range(300)) + "\n"
+    values = {f"V{n}": n for n in range(300)}
+    assert capture(make(many, **values)).functions[0].globals.keys() == values.keys()
+
+
+def test_values_of_classes_of_one_s_own_are_sent_by_content() -> None:
+    """Records, enumerations, exceptions and modules that no other process has."""
+    user = module("user", scale=make("def body(v):\n    return 2 * v\n"))
+    body = make(
+        "def body(i, x):\n    if x[i]:\n        raise BadRow(i)\n"
+        "    x[i] = user.scale(PAIR.high) + Colour.BLUE + Pair(1, 2).low + (RED is Colour.RED)\n",
+        user=user, PAIR=Pair(10, 20), Pair=Pair, Colour=Colour, RED=Colour.RED, BadRow=BadRow,
+    )  # fmt: skip
+    data = capture(body).to_bytes()
+    twin = Snapshot.rebuild(data)
+    x = [0, 1]
+    twin(0, x)
+    assert x[0] == 46
+    with pytest.raises(Exception, match="1") as caught:
+        twin(1, x)
+    assert caught.type.__aiodev_class__ == (__name__, "BadRow")
+    assert __name__.encode() in data and twin.__globals__["Pair"] is not Pair
+
+
+def test_they_count_by_content() -> None:
+    """An enumeration's values, the order of a record's fields."""
+
+    def of(value: Any) -> str:
+        return capture(make("def body(i, x):\n    x[i] = VALUE\n", VALUE=value)).digest()
+
+    assert of(enum.IntEnum("E", "A B")) == of(enum.IntEnum("E", "A B")) != of(enum.IntEnum("E", "B A"))
+    assert of(enum.IntEnum("E", "A B").A) != of(enum.IntEnum("E", "A B").B)
+    assert of(namedtuple("R", "a b")(1, 2)) != of(namedtuple("R", "b a")(1, 2))

@@ -20,6 +20,7 @@ from numba import cloudpickle
 from numba.core import callconv, lowering
 
 from aiodev._backends.cpu.compiler_interpreted import described
+from aiodev._backends.cpu.raised import kept, raised
 from aiodev._core.errors import KernelError
 
 __all__ = ["LocatedLower", "decode_error", "install_error_model"]
@@ -54,7 +55,7 @@ def decode_error(excinfo: int, kernel: str, location: str | None = None) -> Kern
     kind, arguments, where = cloudpickle.loads(ctypes.string_at(info.pickle, info.size))
     if info.count > 0:
         arguments = _dynamic(info, arguments)
-    cause = _instantiate(kind, arguments or ())
+    cause = raised(kind, arguments or ())
     if where is not None:
         location = f"{where[1]}:{where[2]}"
     text = str(cause)
@@ -71,13 +72,6 @@ def _dynamic(info: _ExcInfo, static: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(item for item in static if not isinstance(item, ir.Value))
     values = iter(_Unwrap(unwrap)(info.arguments))
     return described(tuple(next(values) if isinstance(item, ir.Value) else item for item in static))
-
-
-def _instantiate(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
-    try:
-        return kind(*arguments)
-    except Exception as error:  # the exception's class is the user's; its failure is what there is to tell
-        return error
 
 
 class _ErrorModel(callconv.NumpyErrorModel):
@@ -111,7 +105,14 @@ class _LocatedCallConv(callconv.CPUCallConv):
     ) -> None:
         if loc is None and _place.location is not None:
             loc, func_name = _place.location, _place.function
+        exc, exc_args = kept(exc, exc_args)
         super().set_static_user_exc(builder, exc, exc_args=exc_args, loc=loc, func_name=func_name)
+
+    def set_dynamic_user_exc(
+        self, builder: Any, exc: Any, exc_args: Any, nb_types: Any, loc: Any = None, func_name: str | None = None
+    ) -> None:
+        exc, exc_args = kept(exc, exc_args)
+        super().set_dynamic_user_exc(builder, exc, exc_args, nb_types, loc=loc, func_name=func_name)
 
 
 class LocatedLower(lowering.Lower):

@@ -37,6 +37,7 @@ class _Copier:
         install_error_model()
         self._options = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
         self._done: dict[int, Any] = {}
+        self._modules: dict[int, types.ModuleType] = {}
 
     def jit(self, function: types.FunctionType) -> Any:
         found = self._done.get(id(function))
@@ -45,20 +46,31 @@ class _Copier:
             cells = tuple(types.CellType() for _ in function.__closure__ or ())
             copied = _copy(function, namespace, cells)
             found = self._done[id(function)] = njit(pipeline_class=EntryCompiler, **self._options)(copied)
-            for name in _names(function.__code__):
+            names = _names(function.__code__)
+            for name in names:
                 if name in namespace:
-                    namespace[name] = self._jitted(namespace[name])
+                    namespace[name] = self._jitted(namespace[name], names)
             for cell, original in zip(cells, function.__closure__ or (), strict=True):
                 with contextlib.suppress(ValueError):  # an empty cell; numba says so better
-                    cell.cell_contents = self._jitted(original.cell_contents)
+                    cell.cell_contents = self._jitted(original.cell_contents, names)
         return found
 
-    def _jitted(self, value: Any) -> Any:
-        """The jitted form of a plain function or of another kernel; anything else as it is."""
+    def _jitted(self, value: Any, names: set[str]) -> Any:
+        """The jitted form of a plain function or of another kernel, or a module with these; anything else as it is."""
+        if isinstance(value, types.ModuleType) and not _is_known(value.__name__):
+            return self._with_jitted(value, names)
         plain = value if isinstance(value, types.FunctionType) else getattr(value, "__aiodev_body__", None)
         if plain is None or _is_known(plain.__module__ or "") and plain is value:
             return value
         return self.jit(plain)
+
+    def _with_jitted(self, module: types.ModuleType, names: set[str]) -> types.ModuleType:
+        """A copy of a module that has what may be taken from it by these names, with functions jitted."""
+        copied = self._modules.setdefault(id(module), types.ModuleType(module.__name__))
+        for name in names.intersection(vars(module)).difference(vars(copied)):
+            setattr(copied, name, None)  # it may lead back here
+            setattr(copied, name, self._jitted(getattr(module, name), names))
+        return copied
 
 
 def _copy(

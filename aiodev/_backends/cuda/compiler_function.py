@@ -31,6 +31,7 @@ class _Copier:
         self._fastmath = fastmath
         self._done: dict[int, Any] = {}
         self._busy: set[int] = set()
+        self._modules: dict[int, types.ModuleType] = {}
 
     def device_function(self, function: types.FunctionType) -> Any:
         found = self._done.get(id(function))
@@ -43,12 +44,13 @@ class _Copier:
         return found
 
     def _copy(self, function: types.FunctionType) -> types.FunctionType:
+        names = _names(function.__code__)
         changed = {
             name: device
-            for name in _names(function.__code__)
-            if name in function.__globals__ and (device := self._device(function.__globals__[name])) is not None
+            for name in names
+            if name in function.__globals__ and (device := self._device(function.__globals__[name], names)) is not None
         }
-        cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
+        cells = tuple(self._cell(cell, names) for cell in function.__closure__ or ())
         if not changed and cells == (function.__closure__ or ()):
             return function
         namespace = {**function.__globals__, **changed}
@@ -57,19 +59,30 @@ class _Copier:
         copied.__kwdefaults__, copied.__doc__ = function.__kwdefaults__, function.__doc__
         return copied
 
-    def _cell(self, cell: types.CellType) -> types.CellType:
+    def _cell(self, cell: types.CellType, names: set[str]) -> types.CellType:
         try:
-            device = self._device(cell.cell_contents)
+            device = self._device(cell.cell_contents, names)
         except ValueError:  # an empty cell; numba says so better
             return cell
         return cell if device is None else types.CellType(device)
 
-    def _device(self, value: object) -> Any:
-        """The device function for a plain function or for another kernel; None for anything else."""
+    def _device(self, value: object, names: set[str]) -> Any:
+        """The device function for a plain function or for another kernel, or a module with these; None for anything else."""
+        if isinstance(value, types.ModuleType) and not _is_known(value.__name__):
+            return self._with_devices(value, names)
         plain = value if isinstance(value, types.FunctionType) else getattr(value, "__aiodev_body__", None)
         if plain is None or (_is_known(plain.__module__ or "") and plain is value):
             return None
         return None if id(plain) in self._busy else self.device_function(plain)
+
+    def _with_devices(self, module: types.ModuleType, names: set[str]) -> types.ModuleType:
+        """A copy of a module that has what may be taken from it by these names, with device functions."""
+        copied = self._modules.setdefault(id(module), types.ModuleType(module.__name__))
+        for name in names.intersection(vars(module)).difference(vars(copied)):
+            value = getattr(module, name)
+            setattr(copied, name, value)  # it may lead back here
+            setattr(copied, name, self._device(value, names) or value)
+        return copied
 
 
 def _is_known(module: str) -> bool:

@@ -21,6 +21,8 @@ from numba.cuda.target import CUDATargetContext
 from numba.cuda.typing import signature
 from numba.cuda.typing.templates import _OverloadFunctionTemplate
 
+from aiodev._backends.cpu.raised import kept
+
 __all__ = ["compiling_for", "exceptions"]
 
 
@@ -33,7 +35,7 @@ class _Exceptions(callconv._MinimalCallHelper):
     def _add_exception(self, kind: Any, arguments: Any, location: Any) -> int:
         if location is None and _place:
             location = (None, _place[-1].filename, _place[-1].line)
-        entry = (kind, arguments, location)
+        entry = (*kept(kind, arguments), location)
         for status, known in self.exceptions.items():
             if known == entry and [type(a) for a in known[1] or ()] == [type(a) for a in arguments or ()]:
                 return int(status)

@@ -12,6 +12,7 @@ from typing import Any
 
 from aiodev._backends.cpu import compiler_disk as disk
 from aiodev._backends.cpu.preload import quiet_import
+from aiodev._backends.cpu.raised import raised
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
 
@@ -40,7 +41,7 @@ class Image:
     def explain(self, kernel: str, status: int) -> KernelError:
         """The error for a launch that left ``status``; its cause is what the body raised."""
         kind, arguments, where = self.exceptions[status]
-        cause = kind(*(arguments or ())) if kind is not None else RuntimeError("failed")
+        cause = raised(kind, arguments or ()) if kind is not None else RuntimeError("failed")
         text = str(cause)
         location = f"{where[1]}:{where[2]}" if where else None
         detail = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
