@@ -32,6 +32,7 @@ _where = Elementwise("where", "{x1} if {condition} else {x2}", ("condition", "x1
 _clip = Elementwise("clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), _types_of_clip)
 _clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), _types_of_clip)
 _clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), _types_of_clip)
+_copy = Elementwise("clip", "{x}", ("x",), _types_of_clip)
 _conversions: dict[DType, Elementwise] = {}
 _SCRATCH = -1
 
@@ -79,8 +80,7 @@ def clip(
         return _clip_below((x, min), out)
     if max is not None:
         return _clip_above((x, max), out)
-    array_of("clip", x)
-    return _convert(x, x.dtype, out)
+    return _copy((x,), out)
 
 
 def astype(
@@ -111,17 +111,13 @@ def astype(
         copied = aiodev.empty_like(x)
         copied.copy_from(x)
         return copied
-    return _convert(there, wanted, None)
-
-
-def _convert(x: aiodev.Array, dtype: DType, out: aiodev.Array | None) -> aiodev.Array:
-    if x.dtype.kind == "c" and dtype.kind not in "bc":
-        raise TypeError(f"astype: {x.dtype} cannot become {dtype}; complex numbers have no order and two parts")
-    found = _conversions.get(dtype)
+    if x.dtype.kind == "c" and wanted.kind not in "bc":
+        raise TypeError(f"astype: {x.dtype} cannot become {wanted}; complex numbers have no order and two parts")
+    found = _conversions.get(wanted)
     if found is None:
-        expression = "{x} != 0" if dtype.kind == "b" else "{x}"
-        found = _conversions[dtype] = Elementwise("astype", expression, ("x",), lambda kinds: (kinds, dtype))
-    return found((x,), out)
+        expression = "{x} != 0" if wanted.kind == "b" else "{x}"
+        found = _conversions[wanted] = Elementwise("astype", expression, ("x",), lambda kinds: (kinds, wanted))
+    return found((there,), None)
 
 
 Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]

@@ -10,7 +10,16 @@ import numpy as np
 import aiodev
 from aiodev.kernels import indexing_bodies as bodies
 from aiodev.kernels.conversion import Step, astype, convert_first
-from aiodev.kernels.operands import arrays_of, broadcast, checked_axis, checked_out, has_no_gaps, packed, repeated
+from aiodev.kernels.operands import (
+    arrays_of,
+    broadcast,
+    checked_axis,
+    checked_out,
+    has_no_gaps,
+    packed,
+    repeated,
+    written,
+)
 
 __all__ = ["put", "scatter_add", "take", "take_along_axis", "take_first"]
 
@@ -169,7 +178,8 @@ def put(x: aiodev.Array, indices: aiodev.Array, values: Operand, /, *, mode: str
 
     Raises:
         TypeError: the indices are no integers, or the values cannot become elements of ``x`` without loss.
-        ValueError: the shapes do not fit, or ``x`` is read-only.
+        ValueError: the shapes do not fit.
+        LaunchError: ``x`` is read-only.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -181,6 +191,7 @@ def put(x: aiodev.Array, indices: aiodev.Array, values: Operand, /, *, mode: str
     if _changes.repeat(key, indices, values, x) is not None:
         return x
     x, indices, _ = _prepare("put", x, indices, None, whole=False)
+    written("put", x=x)
     given, which, steps = _values("put", x, values, indices.shape)
     if indices.size:
         _check_length("put", x.size)
@@ -216,7 +227,8 @@ def scatter_add(
     Raises:
         TypeError: the indices are no integers, the elements are complex or booleans, or the values cannot become elements of
             ``x`` without loss.
-        ValueError: the shapes do not fit, or ``x`` is read-only.
+        ValueError: the shapes do not fit.
+        LaunchError: ``x`` is read-only.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -228,6 +240,7 @@ def scatter_add(
     if _changes.repeat(key, indices, values, x) is not None:
         return x
     x, indices, at = _prepare("scatter_add", x, indices, axis, whole=False)
+    written("scatter_add", x=x)
     if x.dtype.kind in "cb":
         raise TypeError(f"scatter_add: elements of {x.dtype} cannot be added to atomically")
     if axis is None:

@@ -23,6 +23,7 @@ __all__ = [
     "shared",
     "whole",
     "whole_numbers",
+    "written",
 ]
 
 DType = np.dtype[Any]
@@ -145,7 +146,8 @@ def checked_out(
 
     Raises:
         ValueError: ``out`` has another shape.
-        TypeError: ``out`` has another dtype.
+        TypeError: ``out`` has another dtype, or is no array.
+        LaunchError: ``out`` is elsewhere, or read-only.
     """
     if out is None:
         return aiodev.empty(shape, dtype, device)
@@ -155,7 +157,21 @@ def checked_out(
         raise ValueError(f"{function}: out has the shape {out.shape}, the result {shape}")
     if out.dtype != dtype:
         raise TypeError(f"{function}: out is {out.dtype}, the result {dtype}; aiodev.kernels.astype converts")
+    if out.device != device:
+        raise aiodev.LaunchError(function, "out", f"an array on {device}", str(out.device))
+    written(function, out=out)
     return out
+
+
+def written(function: str, **values: aiodev.Array) -> None:
+    """See that the arguments can be written to.
+
+    Raises:
+        LaunchError: one is read-only.
+    """
+    for name, value in values.items():
+        if not value.writable:
+            raise aiodev.LaunchError(function, name, "an array that can be written to", "a read-only one")
 
 
 def has_no_gaps(x: aiodev.Array) -> bool:

@@ -156,6 +156,11 @@ class Array(Protocols):
         return math.prod(self._shape) * self._dtype.itemsize
 
     @property
+    def writable(self) -> bool:
+        """Whether it may be written to: not what repeats elements, nor what is another library's and read-only there."""
+        return self._writable
+
+    @property
     def T(self) -> Array:
         """The array with its dimensions reversed; a view."""
         return self.transpose()

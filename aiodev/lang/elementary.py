@@ -67,7 +67,7 @@ def exp2(x: Any) -> Any:
 
 
 def expm1(x: Any) -> Any:
-    """e**x - 1, accurate for small x too, to 1.1 ulp.
+    """e**x - 1, accurate for small x too, to 1.1 ulp in ``float32`` and 1.2 in ``float64``.
 
     Example:
         >>> from aiodev import lang
@@ -199,7 +199,7 @@ def cos(x: Any) -> Any:
 
 
 def tan(x: Any) -> Any:
-    """Tangent, to 1 ulp, of arguments of any size.
+    """Tangent, to 1.1 ulp in ``float32`` and 1 in ``float64``, of arguments of any size.
 
     Example:
         >>> from aiodev import lang
@@ -254,7 +254,7 @@ def asinh(x: Any) -> Any:
 
 
 def acosh(x: Any) -> Any:
-    """The inverse of the hyperbolic cosine, to 1.4 ulp in ``float32`` and 1.6 in ``float64``.
+    """The inverse of the hyperbolic cosine, to 1.5 ulp in ``float32`` and 1.6 in ``float64``.
 
     Example:
         >>> from aiodev import lang
@@ -276,7 +276,7 @@ def atanh(x: Any) -> Any:
 
 
 def cbrt(x: Any) -> Any:
-    """The cube root, of negative numbers too, to 1 ulp in ``float32`` and 0.8 in ``float64``; of real numbers.
+    """The cube root, of negative numbers too, to 1.2 ulp in ``float32`` and 1 in ``float64``; of real numbers.
 
     Example:
         >>> from aiodev import lang
