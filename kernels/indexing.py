@@ -20,6 +20,7 @@ from aiodev.kernels.operands import (
     repeated,
     written,
 )
+from aiodev.kernels.teams import has_teams
 
 __all__ = ["put", "scatter_add", "take", "take_along_axis", "take_first"]
 
@@ -33,6 +34,8 @@ _changes = aiodev.LaunchCache(2)
 _VALUES, _SCRATCH = 1, -1
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
+#: Rows of which elements are taken by one index, at least: it finds the places once.
+_ROWS = 16
 #: Elements that are added side by side, at least: fewer are not worth going through all indices again.
 _WIDTH = 16
 
@@ -84,6 +87,16 @@ def take(
     outer, _, inner = source.shape
     code = _mode("take", mode)
     numbers: tuple[int, ...]
+    if inner == 1 and outer >= _ROWS and not has_teams(x.device):
+        group = max(_ROWS, _PIECE // flat.size)
+        groups = -(-outer // group)
+        places = aiodev.empty((groups, flat.size), np.int32 if x.shape[at] < 1 << 31 else np.int64, x.device)
+        args = group, code, source[:, :, 0], flat, places, target.reshape(outer, flat.size)
+        takes: tuple[int | None, ...] = None, None, 0, 1, _SCRATCH, 2
+        _launches.launch(key, operands, result, bodies.take_from_rows, groups, args, takes, made=out is None)
+        if target is not result:
+            result.copy_from(target)
+        return result
     if outer == inner == 1:
         kernel, count, numbers = bodies.take_elements, flat.size, (code,)
         arrays = source[0, :, 0], flat, target.reshape(flat.size)

@@ -26,6 +26,7 @@ __all__ = [
     "take_along_last",
     "take_along_middle",
     "take_elements",
+    "take_from_rows",
     "take_items",
 ]
 
@@ -68,8 +69,21 @@ def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any,
     for item in range(i // blocks * group, min(out.shape[0] * count, (i // blocks + 1) * group)):
         outer, j = item // count, item % count
         p = position(indices[j], x.shape[1], mode)
-        for k in range(lo, hi):
-            out[outer, j, k] = x[outer, p, k]
+        target, source = out[outer, j, lo:hi], x[outer, p, lo:hi]
+        for k in range(target.size):
+            target[k] = source[k]
+
+
+@aiodev.kernel(uniform=True, reads=("x", "indices"))
+def take_from_rows(i: int, group: int, mode: int, x: Any, indices: Any, places: Any, out: Any) -> None:
+    """Elements of some rows, each row's at the same places; those are found once, and kept in row ``i`` of ``places``."""
+    mine = places[i]
+    for k in range(indices.shape[0]):
+        mine[k] = position(indices[k], x.shape[1], mode)
+    for row in range(i * group, min(out.shape[0], (i + 1) * group)):
+        target, source = out[row], x[row]
+        for k in range(mine.size):
+            target[k] = source[np.uint64(mine[k])]
 
 
 @aiodev.kernel(ndim=3, uniform=True)

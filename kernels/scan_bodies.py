@@ -15,7 +15,10 @@ from aiodev.kernels.named import named_kernel
 from aiodev.kernels.reduction_bodies import BLOCK, Plain
 from aiodev.kernels.scan_teams import add_scan_teams
 
-__all__ = ["make_scan"]
+__all__ = ["STRIP", "make_columns", "make_scan"]
+
+#: Columns that are run through side by side.
+STRIP = 1 << 8
 
 
 def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel, aiodev.Kernel]:
@@ -85,3 +88,47 @@ def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[ai
     )
     add_scan_teams(second, third, load, combine, identity)
     return first, second, third
+
+
+def make_columns(name: str, load: Plain, combine: Plain) -> aiodev.Kernel:
+    """Running totals down columns, strips of which are run through side by side, row after row.
+
+    (i, strips, x, identity, before, totals, out): of strip ``i % strips`` of matrix ``i // strips``; row ``i`` of ``totals`` is
+    room for its totals. They are written before each element or after it; the result may have a first row more than ``x``.
+    """
+
+    def begin(totals, identity):
+        for k in range(totals.size):
+            totals[k] = identity
+
+    def go_on(totals, source):
+        for k in range(source.size):
+            totals[k] = combine(totals[k], load(source[k]))
+
+    def write(totals, target):
+        for k in range(target.size):
+            target[k] = totals[k]
+
+    def write_and_go_on(totals, source, target):
+        for k in range(target.size):  # which may be the source
+            total = totals[k]
+            totals[k] = combine(total, load(source[k]))
+            target[k] = total
+
+    def columns(i, strips, x, identity, before, totals, out):
+        matrix, lo = i // strips, i % strips * STRIP
+        hi = min(lo + STRIP, out.shape[2])
+        mine = totals[i, : hi - lo]
+        begin(mine, identity)
+        more = out.shape[1] - x.shape[1]
+        if more > 0:
+            write(mine, out[matrix, 0, lo:hi])
+        for row in range(x.shape[1]):
+            source, target = x[matrix, row, lo:hi], out[matrix, row + more, lo:hi]
+            if before:
+                write_and_go_on(mine, source, target)
+            else:
+                go_on(mine, source)
+                write(mine, target)
+
+    return named_kernel(name, columns, uniform=True)

@@ -1,6 +1,7 @@
 """Running sums and products.
 
-Rows of no more than a block are run through by one index each, elements that lie apart too if there are few.
+Rows of no more than a block are run through by one index each, elements that lie apart too if there are few. Where there are
+many, columns are run through side by side.
 A long row is cut into blocks of fixed length: each is summed, the sums are summed up, and then each block's totals follow
 from what comes before it. So the result does not depend on the number of threads. It is computed in ``float64``,
 ``complex128`` or 64-bit integers, as in :func:`aiodev.kernels.sum`, and rounded once.
@@ -19,14 +20,14 @@ import aiodev
 from aiodev.kernels.operands import arrays_of, checked_axis, checked_out, has_no_gaps
 from aiodev.kernels.reduction_bodies import BLOCK
 from aiodev.kernels.reductions import sum_plan
-from aiodev.kernels.scan_bodies import make_scan
+from aiodev.kernels.scan_bodies import STRIP, make_columns, make_scan
 from aiodev.kernels.scan_teams import pieces_and_teams
 from aiodev.kernels.teams import has_teams
 from aiodev.kernels.warming import register_sample
 
 __all__ = ["cumulative_prod", "cumulative_sum"]
 
-#: Elements whose columns are run through where they are: of more, a copy as rows is faster.
+#: Elements whose columns are run through one by one.
 _FEW = 1 << 12
 #: By one launch, under (name, axis, dtype and both options).
 _launches = aiodev.LaunchCache(1)
@@ -91,6 +92,11 @@ def _kernels(name: str, load: Any, combine: Any, identity: Any) -> tuple[aiodev.
     return make_scan(name, load, combine, identity)
 
 
+@functools.cache
+def _columns(name: str, load: Any, combine: Any) -> aiodev.Kernel:
+    return make_columns(name, load, combine)
+
+
 def _scan(
     name: str,
     reduction: str,
@@ -115,6 +121,8 @@ def _scan(
     length, inner = x.shape[at], math.prod(x.shape[at + 1 :])
     width = length + bool(include_initial)
     shape = *x.shape[:at], width, *x.shape[at + 1 :]
+    if inner != 1 and x.size > _FEW and length and not has_teams(x.device):
+        return _scan_columns(key, name, plan, x, (length, inner, shape), bool(exclusive), out)
     if length > BLOCK or has_teams(x.device) or (inner != 1 and x.size > _FEW):
         if out is not None:
             checked_out(name, out, shape, plan.result, x.device)
@@ -128,6 +136,30 @@ def _scan(
         _launches.launch(key, (x,), result, kernel, result.size // width, args, takes, made=out is None)
         if target is not result:
             result.copy_from(target)
+    return result
+
+
+def _scan_columns(
+    key: Any,
+    name: str,
+    plan: Any,
+    x: aiodev.Array,
+    lengths: tuple[int, int, tuple[int, ...]],
+    before: bool,
+    out: aiodev.Array | None,
+) -> aiodev.Array:
+    """Along another axis than the last one, where the elements are."""
+    length, inner, shape = lengths
+    result = checked_out(name, out, shape, plan.result, x.device)
+    target = result if has_no_gaps(result) else aiodev.empty_like(result)
+    matrices, strips = x.size // (length * inner), -(-inner // STRIP)
+    parts = x.reshape(matrices, length, inner), target.reshape(matrices, target.size // (matrices * inner), inner)
+    totals = aiodev.empty((matrices * strips, min(STRIP, inner)), plan.identity.dtype, x.device)
+    args, takes = (strips, parts[0], plan.identity, before, totals, parts[1]), (None, 0, None, None, -1, 1)
+    kernel = _columns(name, plan.load, plan.combine)
+    _launches.launch(key, (x,), result, kernel, matrices * strips, args, takes, made=out is None)
+    if target is not result:
+        result.copy_from(target)
     return result
 
 

@@ -162,3 +162,22 @@ def test_wrong_arguments_name_themselves() -> None:
         kernels.put(i, i, on_device(np.ones(2)))
     with pytest.raises(ValueError, match="dimensions"):
         kernels.take_along_axis(x, i)
+
+
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+def test_elements_of_many_rows(mode: Any) -> None:
+    """Each row's at the same places, in groups of rows; an index that is out of bounds fails in any of them."""
+    rng = np.random.default_rng(3)
+    for rows in (16, 17, 40):
+        host = rng.normal(size=(rows, 300))
+        indices = rng.integers(-300, 300, 290) if mode != "clip" else rng.integers(-400, 400, 290)
+        expected = host.take(indices, 1, mode=mode)
+        for x in (on_device(host), on_device(host.T.copy()).T):
+            found = kernels.take(x, on_device(indices), axis=1, mode=mode).numpy_blocking()
+            np.testing.assert_array_equal(found, expected)
+            out = aiodev.empty((290, rows), "f8", "cpu").T
+            kernels.take(x, on_device(indices), axis=1, mode=mode, out=out)
+            np.testing.assert_array_equal(out.numpy_blocking(), expected)
+    if mode == "raise":
+        with pytest.raises(aiodev.KernelError, match="out of bounds"):
+            kernels.take(x, on_device(np.array([0, 300])), axis=1).numpy_blocking()

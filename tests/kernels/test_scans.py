@@ -47,6 +47,24 @@ def test_kinds() -> None:
     np.testing.assert_array_equal(out.numpy_blocking(), np.cumsum(host, 0))
 
 
+@pytest.mark.parametrize("shape", [(70, 80), (2, 900, 5), (20, 600)])
+def test_many_columns(shape: tuple[int, ...]) -> None:
+    """Which are run through side by side, in strips; of gaps, in place and into another layout, too."""
+    host = np.random.default_rng(2).integers(-9, 9, shape).astype("f8")
+    axis, totals = len(shape) - 2, np.cumsum(host, len(shape) - 2)
+    for _ in range(3):
+        x = on_device(host)
+        np.testing.assert_array_equal(kernels.cumulative_sum(x, axis=axis).numpy_blocking(), totals)
+        initial = kernels.cumulative_sum(x, axis=axis, include_initial=True).numpy_blocking()
+        np.testing.assert_array_equal(np.diff(initial, axis=axis), host)
+        assert not initial.take(0, axis).any()
+        out = aiodev.empty(shape[::-1], "f8", "cpu").T
+        kernels.cumulative_sum(x[..., ::-1], axis=axis, out=out)
+        np.testing.assert_array_equal(out.numpy_blocking()[..., ::-1], totals)
+        kernels.cumulative_sum(x, axis=axis, exclusive=True, out=x)
+        np.testing.assert_array_equal(x.numpy_blocking(), totals - host)
+
+
 def test_precision() -> None:
     """A million float32 are summed in more than their own precision."""
     host = np.random.default_rng(1).random(1_000_000, dtype="f4")
