@@ -123,6 +123,6 @@ def test_nobody_steps_aside_for_a_range_that_is_exhausted() -> None:
         world.words[DEVICE + layout.D_STOP] = 1
         return True
 
-    replaced = {"in_the_way": lambda queue, worker: True, "step_aside": moves.append, "look_around": look_around}
+    replaced = {"in_the_way": lambda queue, worker: not moves, "step_aside": moves.append, "look_around": look_around}
     assert world.run(scheduling, "find_work", DEVICE, WORKER, **replaced) == 0
     assert moves == [] and world.words[QUEUE + layout.Q_RANGE_LINKED] == 0
