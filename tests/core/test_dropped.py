@@ -123,6 +123,7 @@ async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:
     await aiodev.init("cpu")
     if aiodev.get_backend("cpu").executor_kind == "python":
         pytest.skip("the portable executor gives every queue a number of its own")
+    left: set[int] = set(aiodev.get_backend("cpu").executor._free[0])  # by earlier tests; those take turns
     queues = set()
     for _ in range(2000):
         stream = aiodev.Stream("cpu")
@@ -130,4 +131,4 @@ async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:
         await stream.call(abs, -1)
         del stream
         let_the_watcher_catch_up()
-    assert len(queues) < 200
+    assert len(queues - left) < 200

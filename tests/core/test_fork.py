@@ -88,6 +88,7 @@ def test_a_fork_waits_for_a_start() -> None:
     """A start in progress comes to its end first, so that the child inherits no half-made state."""
     run(
         """
+        from aiodev._core.registry import registry
         starting, may_start = threading.Event(), threading.Event()
 
         class Slow(SimulatedBackend):
@@ -100,7 +101,15 @@ def test_a_fork_waits_for_a_start() -> None:
         heard = []
         threading.Thread(target=aiodev.init_blocking, args=("sim",)).start()
         assert starting.wait(30)
-        threading.Timer(0.2, lambda: (heard.append(1), may_start.set())).start()
+        starter = registry.entry("sim").starter
+        join = starter.join
+
+        def join_when_heard(timeout):
+            heard.append(timeout)
+            may_start.set()
+            join(timeout)
+
+        starter.join = join_when_heard
         in_child(lambda: raises(aiodev.BadForkError, aiodev.init_blocking, "sim"))
         assert heard and aiodev.is_initialized("sim")
         """

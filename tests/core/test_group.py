@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import anyio
 import pytest
+from parking import when_parked
 
 import aiodev
 from aiodev.testing import Latch
@@ -56,15 +55,15 @@ async def test_a_body_that_fails_alone_raises_its_own_exception() -> None:
 
 async def test_cancelling_the_body_still_waits_for_what_runs() -> None:
     """A cancelled body leaves when the device is done, not before; cancellation then goes on."""
-    started, release = threading.Event(), threading.Event()
     with anyio.CancelScope() as scope:
         async with aiodev.StreamGroup("cpu") as group:
-            call = group.stream().call(lambda: (started.set(), release.wait(30)))
-            await anyio.to_thread.run_sync(started.wait, 30)
-            threading.Timer(0.02, release.set).start()
+            stream = group.stream()
+            latch = Latch(stream)
+            call = stream.call(int)
+            when_parked(stream, 2, latch.release)
             scope.cancel()
             await anyio.sleep_forever()
-    assert scope.cancelled_caught and call.query() and release.is_set()
+    assert scope.cancelled_caught and call.query()
 
 
 async def test_failures_of_a_cancelled_group_are_logged(caplog: pytest.LogCaptureFixture) -> None:

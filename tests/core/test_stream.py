@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from parking import when_parked
 
 import aiodev
 from aiodev import Stream
@@ -258,7 +259,7 @@ def test_a_timeout_may_be_as_long_as_one_likes(timeout: float) -> None:
     stream = Stream("cpu")
     latch = Latch(stream)
     done = stream.call(int, 5)
-    threading.Timer(0.01, latch.release).start()
+    when_parked(stream, 2, latch.release)
     assert done.synchronize_blocking(timeout=timeout) == 5
     aiodev.synchronize_blocking("cpu", timeout=timeout)
 

@@ -273,7 +273,8 @@ def test_a_recycled_descriptor_wakes_its_next_owner() -> None:
         async def wait() -> None:
             await asyncio.sleep(0)  # the reactor has nothing to wait for when the stale wake-up arrives
             current_reactor()
-            await asyncio.sleep(0.001)  # through the selector, where the stale wake-up would arrive
+            for _ in range(3):
+                await asyncio.sleep(0)  # through the selector, where the stale wake-up would arrive
             held = Latch(stream)
             later = asyncio.ensure_future(_result(stream.call(int, 1)))
             await asyncio.sleep(0)
