@@ -1,10 +1,8 @@
-"""Events: points of streams; and the waits that cost nothing because the order is already there."""
+"""Events: points of streams, that streams and tasks wait for."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 
 import anyio
 import pytest
@@ -15,13 +13,6 @@ from aiodev._core.order import totals
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
-
-
-def counted(work: Callable[[], object]) -> tuple[int, int]:
-    """How many waits ``work`` enqueued and elided."""
-    before = totals.waits_enqueued, totals.waits_elided
-    work()
-    return totals.waits_enqueued - before[0], totals.waits_elided - before[1]
 
 
 # Records
@@ -141,6 +132,17 @@ def test_interprocess_events_are_refused() -> None:
         Event().ipc_handle()
     with pytest.raises(ValueError):
         Event.from_ipc_handle("cpu", b"")
+
+
+async def test_recording_counts() -> None:
+    """Each record is counted, and enqueues nothing unless it measures time."""
+    stream = Stream("cpu")
+    with Latch(stream):
+        before = totals.events_recorded
+        stream.record_event()
+        assert stream.qsize() == 1
+        stream.record_event(Event(enable_timing=True))
+        assert stream.qsize() == 2 and totals.events_recorded == before + 2
 
 
 # Time
@@ -269,96 +271,3 @@ async def test_streams_of_different_kinds_follow_each_other(simulated: object) -
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(OSError):
         await first.synchronize()
-
-
-async def test_a_wait_for_ones_own_stream_enqueues_nothing() -> None:
-    """A stream follows itself."""
-    stream = Stream("cpu")
-    with Latch(stream):
-        done, event = stream.call(int), stream.record_event()
-        assert counted(lambda: stream.wait(done)) == (0, 1)
-        assert counted(lambda: stream.wait_event(event)) == (0, 1)
-        assert counted(lambda: stream.wait_stream(stream)) == (0, 1)
-        assert stream.qsize() == 2
-
-
-async def test_a_wait_for_what_is_done_enqueues_nothing() -> None:
-    """A point that is reached needs no wait."""
-    first, second = Stream("cpu"), Stream("cpu")
-    done, event = first.call(int), first.record_event()
-    await done
-    assert counted(lambda: second.wait(done)) == (0, 1)
-    assert counted(lambda: second.wait_event(event)) == (0, 1)
-    assert second.timeline.submitted == 0
-
-
-async def test_a_wait_that_was_made_before_enqueues_nothing() -> None:
-    """The same point, or an earlier one of the same stream, twice."""
-    first, second = Stream("cpu"), Stream("cpu")
-    with Latch(first):
-        early, late = first.call(int), first.call(int)
-        assert counted(lambda: second.wait(late)) == (1, 0)
-        assert counted(lambda: (second.wait(late), second.wait(early))) == (0, 2)
-        assert counted(lambda: second.wait(first.call(int))) == (1, 0)
-    await second.synchronize()
-
-
-async def test_a_wait_that_another_implies_enqueues_nothing() -> None:
-    """A stream that follows one which follows a third follows that, too, at any length."""
-    streams = [Stream("cpu") for _ in range(5)]
-    with Latch(streams[0]):
-        points = []
-        for before, after in zip(streams, streams[1:], strict=False):
-            points.append(before.call(int))
-            after.wait(points[-1])
-        for stream, known in zip(streams[1:], range(1, 5), strict=True):
-            assert counted(lambda s=stream, n=known: [s.wait(p) for p in points[:n]]) == (0, known)
-    await streams[-1].synchronize()
-
-
-async def test_an_implied_wait_is_not_taken_for_more() -> None:
-    """What the other stream came to follow only after the point that is waited for is waited for."""
-    first, second, third = Stream("cpu"), Stream("cpu"), Stream("cpu")
-    latch_first, latch_second = Latch(first), Latch(second)
-    early, event = second.call(int), second.record_event()
-    second.wait_stream(first)
-    assert counted(lambda: third.wait(early)) == (1, 0)
-    assert counted(lambda: third.wait_event(event)) == (0, 1)
-    assert counted(lambda: third.wait_stream(first)) == (1, 0)
-    later = third.call(int)
-    latch_second.release()
-    await early
-    assert not later.query()
-    latch_first.release()
-    await later
-
-
-async def test_recording_counts() -> None:
-    """Each record is counted, and enqueues nothing unless it measures time."""
-    stream = Stream("cpu")
-    with Latch(stream):
-        before = totals.events_recorded
-        stream.record_event()
-        assert stream.qsize() == 1
-        stream.record_event(Event(enable_timing=True))
-        assert stream.qsize() == 2 and totals.events_recorded == before + 2
-
-
-async def test_waits_in_a_ring_do_not_deadlock() -> None:
-    """Many streams that follow each other round and round, from many threads, come to an end."""
-    streams = [Stream("cpu") for _ in range(8)]
-    ready = threading.Barrier(8)
-
-    def weave(index: int) -> None:
-        ready.wait(30)
-        for _ in range(50):
-            streams[index].call(int)
-            streams[index].wait_event(streams[index - 1].record_event())
-
-    threads = [threading.Thread(target=weave, args=(index,)) for index in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    for stream in streams:
-        await stream.synchronize()

@@ -72,6 +72,21 @@ async def _never() -> None:
     await anyio.sleep_forever()
 
 
+async def test_synchronize_says_nothing_of_what_came_later() -> None:
+    """A failure of work that was submitted after the call is for whoever waits for that."""
+    stream = Stream("cpu")
+    latch = Latch(stream)
+    async with anyio.create_task_group() as group:
+        group.start_soon(stream.synchronize)
+        await anyio.wait_all_tasks_blocked()
+        failed = stream.call(fail)
+        latch.release()
+        while not failed.query():  # so that the task goes on when both are done
+            pass
+    with pytest.raises(OSError):
+        await failed
+
+
 async def test_what_came_before_a_failure_stays_done() -> None:
     """Its result is not touched."""
     stream = Stream("cpu")

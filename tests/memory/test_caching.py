@@ -310,3 +310,58 @@ def test_a_buffer_used_by_several_timelines_waits_for_all() -> None:
     b.advance()
     b.advance()
     assert pool.allocate(1000, c).address == address
+
+
+def test_a_search_leaves_the_bin_as_it_was() -> None:
+    """What it passed over goes back in order: who frees and asks again gets what it freed last, which is in its caches."""
+    pool, _ = allocator()
+    a, b = FakeTimeline("A"), FakeTimeline("B")
+    buffers = [pool.allocate(1000, a) for _ in range(3)]
+    addresses = [buffer.address for buffer in buffers]
+    for buffer in buffers:
+        buffer._stamp(a, a.submit())
+    del buffer
+    while buffers:
+        del buffers[0]
+    other = pool.allocate(1000, b)
+    assert other.address not in addresses and pool.totals.passed_over == 1
+    assert [pool.allocate(1000, a).address, pool.allocate(1000, a).address] == [addresses[2]] * 2
+
+
+def test_bins_that_hold_little_are_not_emptied() -> None:
+    """Less than an eighth of what there is: what is missing is taken from the backend."""
+    pool, memory = allocator(granularity=2 << 20)
+    timeline = FakeTimeline("A")
+    kept = [pool.allocate(6 << 20, timeline) for _ in range(10)]
+    block = pool.allocate(3 << 20, timeline).block
+    reserved = memory.nbytes
+    assert block.state == CACHED
+    kept.append(pool.allocate(5 << 20, timeline))
+    assert block.state == CACHED and memory.nbytes > reserved
+
+
+def test_bins_are_not_emptied_for_what_they_cannot_serve() -> None:
+    """Where memory cannot be put beside what is free, and all that is free would not do."""
+    pool, _ = allocator()
+    timeline = FakeTimeline("A")
+    block = pool.allocate(8 << 20, timeline).block
+    large = pool.allocate(40 << 20, timeline)
+    assert block.state == CACHED and block.segment is not large.block.segment
+
+
+def test_an_allocation_in_the_midst_of_another_takes_memory_of_its_own() -> None:
+    """As in a finalizer that the collector runs while segments and extents are being changed."""
+    pool, memory = allocator()
+    timeline = FakeTimeline("A")
+    allocate, inner = memory.allocate, []
+
+    def interrupted(nbytes: int) -> int:
+        memory.allocate = allocate
+        inner.append(pool.allocate(1000, timeline))
+        return allocate(nbytes)
+
+    memory.allocate = interrupted
+    outer = pool.allocate(2000, timeline)
+    assert inner[0].block.segment.nbytes == 1024
+    assert outer.block.segment.nbytes == SMALL_SEGMENT
+    assert pool.totals.allocated == 1024 + 2048 and pool.totals.reserved == memory.nbytes

@@ -166,7 +166,8 @@ def test_hooks_are_called_until_there_is_room() -> None:
     def useful(device: aiodev.Device, nbytes: int) -> None:
         calls.append(("useful", nbytes))
         held.clear()
-        pool.allocate(1000, timeline)  # a hook may allocate
+        segment = pool.allocate(1000, timeline).block.segment  # a hook may allocate
+        assert segment.nbytes == SMALL_SEGMENT, "it was served as in the midst of another allocation"
 
     def late(device: aiodev.Device, nbytes: int) -> None:
         calls.append(("late", nbytes))
