@@ -60,7 +60,7 @@ def take_elements(i: int, mode: int, x: Any, indices: Any, out: Any) -> None:
     out[i] = x[position(indices[i], x.shape[0], mode)]
 
 
-@aiodev.kernel(uniform=True)
+@aiodev.kernel(uniform=True, reads=("x", "indices"))
 def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any, out: Any) -> None:
     """Some items, or a block of one."""
     count = indices.shape[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.moves import fixed, join, move, repeat_join, repeat_move
+from aiodev.kernels.moves import fixed, join, lay, move, repeat_join, repeat_move
 from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, packed, whole_numbers
 from aiodev.kernels.views import Axes, broadcast_to, expand_dims
 
@@ -54,6 +54,8 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
     result = checked_out("concat", out, shape, np.result_type(*(x.dtype for x in found)), first.device)
     if join(key, given, result, out is None, lambda parts: np.concatenate(parts, key[1])):
         return result
+    if lay(key, given, result, out is None, at):
+        return result
     begin = 0
     for x in found:
         end = begin + x.shape[at]
@@ -83,12 +85,14 @@ def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array
     found = _several("stack", arrays)
     if any(x.shape != found[0].shape for x in found):
         raise ValueError(f"stack: expected one shape, got {', '.join(str(x.shape) for x in found)}")
-    checked_axis("stack", axis, found[0].ndim + 1)
+    at = checked_axis("stack", axis, found[0].ndim + 1)
     views = [expand_dims(x, axis=axis) for x in found]
     shape = list(views[0].shape)
     shape[axis] = len(views)
     result = checked_out("stack", out, tuple(shape), np.result_type(*(x.dtype for x in found)), found[0].device)
     if join(key, found, result, out is None, lambda parts: np.stack(parts, axis)):
+        return result
+    if lay(key, found, result, out is None, at):
         return result
     return concat(views, axis=axis, out=result)
 

@@ -7,6 +7,7 @@ few elements, for which copies piece by piece would cost Python tens of µs; and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.operands import HostArray, has_no_gaps, shared
+from aiodev.kernels.teams import has_teams
 
-__all__ = ["fixed", "join", "move", "repeat_join", "repeat_move"]
+__all__ = ["fixed", "join", "lay", "move", "repeat_join", "repeat_move"]
 
 #: Elements of a result, and arrays that are joined.
 _FEW, _MOST_JOINED = 1 << 12, 4
@@ -47,6 +49,21 @@ def take_from_four(i: int, one: int, two: int, three: int, places: Any, a: Any, 
         out[i] = c[place - two]
     else:
         out[i] = d[place - three]
+
+
+@aiodev.kernel(reads=["x"])
+def copy_line(i: int, x: Any, out: Any) -> None:
+    """An element of an array that is laid behind others."""
+    out[i] = x[i]
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def copy_lines(i: int, group: int, width: int, begin: int, step: int, x: Any, out: Any) -> None:
+    """Rows of ``width`` elements that are; rows of the result are ``step`` apart. Flat arrays, whose slices have no gaps."""
+    for row in range(i * group, min((i + 1) * group, x.size // width)):
+        source, target = x[row * width : (row + 1) * width], out[row * step + begin : row * step + begin + width]
+        for k in range(target.size):
+            target[k] = source[k]
 
 
 def fixed(value: Any) -> Any:
@@ -107,6 +124,28 @@ def join(
     args = *counts, table, *(x.reshape(x.size) for x in four), result.reshape(result.size)
     takes = None, None, None, None, *range(_MOST_JOINED + 1)
     _joins.launch((key, len(arrays)), four, result, take_from_four, result.size, args, takes, made=made)
+    return True
+
+
+def lay(key: Any, arrays: Sequence[aiodev.Array], result: aiodev.Array, made: bool, axis: int) -> bool:
+    """Fill the result with arrays one after another along an axis, by a launch for each; False if it cannot be done so."""
+    if len(arrays) > _MOST_JOINED or not result.size or has_teams(result.device) or result.dtype == np.float16:
+        return False
+    if any(x.dtype != result.dtype for x in arrays) or not all(map(has_no_gaps, (*arrays, result))):
+        return False
+    outer, begin, out = math.prod(result.shape[:axis]), 0, result.reshape(result.size)
+    steps: list[Any] = []
+    step = result.size // outer
+    for number, x in enumerate(arrays):
+        width, flat = x.size // outer, x.reshape(x.size)
+        if width and outer == 1:
+            steps.append((copy_line, width, (flat, out[begin : begin + width]), (number, _MOST_JOINED)))
+        elif width:
+            group = max(1, _FEW // width)
+            args = group, width, begin, step, flat, out
+            steps.append((copy_lines, -(-outer // group), args, (None, None, None, None, number, _MOST_JOINED)))
+        begin += width
+    _joins.launch_all((key, len(arrays)), _four(arrays), result, steps, made=made)
     return True
 
 

@@ -241,11 +241,12 @@ def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType, cal
         _fill(a, b, whole, dtype, call)
         out.copy_from(whole)
         return
-    a, b = fitting(a, packed=False), fitting(b, packed=by_loops)
     can_repeat = True
     if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= least_for(rows, columns):
+        # Of any strides, as a product that is known to be small is, for the same sums.
         steps: list[_Step] = [(multiply_once, 1, (*unit, a, b, out), (None, None, None, None, 0, 1, 2))]
     else:
+        a, b = fitting(a, packed=False), fitting(b, packed=by_loops)
         found = [_submit(stream, unit, *parts) for parts in batches_of(a, b, out)]
         steps = [step for step in found if step is not None]
         can_repeat = len(steps) == len(found) > 0  # others have been launched, and are not known here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.current import current_stream
@@ -11,7 +12,16 @@ if TYPE_CHECKING:
     from aiodev._array.array import Array
     from aiodev._core.completion import Completion
 
-__all__ = ["carry"]
+__all__ = ["carry", "set_repeat_copy"]
+
+#: Copies as arrays of the same layouts were copied before, or gives None; kernels stand above arrays.
+repeat_copy: Callable[[Array, Array], Completion | None] = lambda dst, src: None  # noqa: E731
+
+
+def set_repeat_copy(repeat: Callable[[Array, Array], Completion | None]) -> None:
+    """Say what remembers copies of arrays with gaps."""
+    global repeat_copy
+    repeat_copy = repeat
 
 
 def carry(dst: Array, src: Any) -> Completion:
@@ -21,6 +31,8 @@ def carry(dst: Array, src: Any) -> Completion:
     Between two kinds of device that the host does not reach it goes by way of the host.
     """
     source = getattr(src, "_buffer", None)
+    if source is not None and (done := repeat_copy(dst, src)) is not None:
+        return done
     if source is None or source.source.device is dst.device:
         return current_stream(dst.device).copy(dst, src)
     here, there = dst._buffer.source, source.source

@@ -16,6 +16,7 @@ memory, in a thread of native code).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,8 +48,8 @@ _WORDS: dict[int, DType] = {
     16: np.dtype("c16"),
 }
 
-#: Launches the kernel that copies (stream, shape of three dimensions, dst, src).
-StridedKernel = Callable[[Stream, tuple[int, ...], Array, Array], Completion]
+#: Launches the kernel that copies (stream, shape of three dimensions, dst, src, the arrays that these are words of or None).
+StridedKernel = Callable[[Stream, tuple[int, ...], Array, Array, tuple[Array, Array] | None], Completion]
 _strided_kernel: StridedKernel | None = None
 
 
@@ -90,12 +91,13 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion:
     timeline = stream.timeline
     if 0 in dst.shape:
         return Completion(timeline, timeline.submitted)
-    shape, itemsize = dst.shape, dst.dtype.itemsize
-    count, nbytes, offsets = layout.runs(shape, dst.strides, source.strides, itemsize)
-    if count > (1 if stream.maxsize else PIECES):
+    most = 1 if stream.maxsize else PIECES
+    pieces = _pieces(dst.shape, dst.strides, source.strides, dst.dtype.itemsize, most)
+    if pieces is None:
         done = _copy_strided(stream, dst, source)
         _note_use(timeline, done.value, dst, source)
         return done
+    nbytes, offsets = pieces
     to, fro = _address(dst), _address(source)
     value = 0
     try:
@@ -104,6 +106,15 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion:
     finally:  # also of the pieces before one that was refused
         _note_use(timeline, value, dst, source)
     return Completion(timeline, value)
+
+
+@functools.lru_cache(4096)
+def _pieces(
+    shape: tuple[int, ...], to: tuple[int, ...], fro: tuple[int, ...], itemsize: int, most: int
+) -> tuple[int, tuple[tuple[int, int], ...]] | None:
+    """The bytes of each piece, and where they begin on both sides; None where there are more."""
+    count, nbytes, offsets = layout.runs(shape, to, fro, itemsize)
+    return None if count > most else (nbytes, tuple(offsets))
 
 
 def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
@@ -204,22 +215,34 @@ def _launch(stream: Stream, dst: Array, src: Array) -> Completion:
     """Copy by kernel: as unsigned words, over the fewest dimensions, three at a time."""
     if _strided_kernel is None:
         raise RuntimeError("no strided kernel: import aiodev, which sets one")
-    shape, (to, fro) = layout.collapse(dst.shape, dst.strides, src.strides)
-    fill = 3 - len(shape)
-    outer, inner = shape[:-3], (1,) * fill + shape[-3:]
+    inner, to, fro, boxes = _boxes(dst.shape, dst.strides, src.strides)
     word = _WORDS[dst.dtype.itemsize]
+    whole = (dst, src) if len(boxes) == 1 else None
     done = None
-    for index in np.ndindex(*outer):
-        there = sum(i * s for i, s in zip(index, to, strict=False))
-        here = sum(i * s for i, s in zip(index, fro, strict=False))
+    for there, here in boxes:
         done = _strided_kernel(
             stream,
             inner,
-            make_array(dst._buffer, dst._address + there, inner, word, (0,) * fill + to[-3:], True),
-            make_array(src._buffer, src._address + here, inner, word, (0,) * fill + fro[-3:], True),
+            make_array(dst._buffer, dst._address + there, inner, word, to, True),
+            make_array(src._buffer, src._address + here, inner, word, fro, True),
+            whole,
         )
     assert done is not None
     return done
+
+
+@functools.lru_cache(4096)
+def _boxes(
+    shape: tuple[int, ...], to: tuple[int, ...], fro: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """The shape and strides of three dimensions, and where those begin on both sides, once for each index of the others."""
+    shape, (to, fro) = layout.collapse(shape, to, fro)
+    fill = (0,) * (3 - len(shape))
+    places = tuple(
+        (sum(i * s for i, s in zip(index, to, strict=False)), sum(i * s for i, s in zip(index, fro, strict=False)))
+        for index in np.ndindex(*shape[:-3])
+    )
+    return (1,) * len(fill) + shape[-3:], fill + to[-3:], fill + fro[-3:], places
 
 
 Stream.copy_arrays = copy_arrays

@@ -95,6 +95,7 @@ def packed_strides(shape: Shape, itemsize: int) -> Shape:
     return tuple(reversed(strides))
 
 
+@functools.lru_cache(4096)
 def is_contiguous(layout: Layout, itemsize: int) -> bool:
     """Whether the elements lie in C order with no gaps; as NumPy has it, strides of single elements do not matter."""
     if 0 in layout.shape:
@@ -108,6 +109,7 @@ def is_contiguous(layout: Layout, itemsize: int) -> bool:
     return True
 
 
+@functools.lru_cache(4096)
 def extent(layout: Layout, itemsize: int) -> tuple[int, int]:
     """(first, last): the bytes from ``first`` up to ``last`` hold all elements, relative to the first element."""
     if 0 in layout.shape:
@@ -236,6 +238,7 @@ def resolve_shape(shape: tuple[Any, ...], size: int) -> Shape:
     return tuple(found)
 
 
+@functools.lru_cache(4096)
 def reshape_strides(layout: Layout, shape: Shape, itemsize: int) -> Shape | None:
     """Strides that show the same elements, in C order, in another shape; None if no strides do.
 
@@ -266,6 +269,7 @@ def reshape_strides(layout: Layout, shape: Shape, itemsize: int) -> Shape | None
     return tuple(strides + [last] * (len(shape) - len(strides)))
 
 
+@functools.lru_cache(4096)
 def collapse(shape: Shape, *strides: Shape) -> tuple[Shape, tuple[Shape, ...]]:
     """The fewest dimensions that visit the same elements of several layouts of one shape, in the same order."""
     lengths: list[int] = []

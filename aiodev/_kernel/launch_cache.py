@@ -48,6 +48,8 @@ _pack_address = struct.Struct("<q").pack
 #: What is taken for scratch, how the arrays in it are aligned, and up to how many bytes it lies behind a new result: an
 #: allocation takes as long as the rest.
 _SCRATCH, _ALIGNMENT, _BEHIND = -1, 64, 1 << 12
+#: Launches that are remembered as one, at most.
+_MOST_STEPS = 16
 #: A kernel, what it is launched over, its arguments, and which operand each of them is.
 Step = tuple[Kernel, int | tuple[int, ...], Sequence[Any], Sequence[int | None]]
 #: Takes operands and a result, or None for one, and returns the result.
@@ -125,7 +127,7 @@ class LaunchCache:
             shape: over what.
             args: of the kernel, all of them.
             takes: for each of them which operand it is, or their number for the result: the number itself, if need be as
-                another type; or a view of the array from its first element on. None where it is fixed; a fixed array must be
+                another type; or a view of the array. None where it is fixed; a fixed array must be
                 filled already, since launches that repeat it, on other streams too, do not wait for what fills it. -1 for
                 scratch, memory whose contents nobody reads before or after, or any view of it: each launch has its own. With
                 an array that is none of these, such as a packed copy, it is launched, and not remembered.
@@ -162,7 +164,7 @@ class LaunchCache:
             completion = kernel[(*lengths, stream)](*args)
         if not seen:
             self._enter(self._met, case, None)
-        elif all(_can_follow((*operands, out, *more), args, takes) for _, _, args, takes in steps):
+        elif len(steps) <= _MOST_STEPS and all(_can_follow((*operands, out, *more), *step[2:]) for step in steps):
             variants = [kernel._variants.of(tuple(args), out.device) for kernel, _, args, _ in steps]
             if all(variant.loading.ready for variant in variants):
                 self._enter(self._known, case, _make_launch(variants, steps, (*operands, out), made, more))
@@ -185,11 +187,11 @@ def _form_of(operand: Any) -> Any:
 
 
 def _can_follow(operands: Sequence[Any], args: Sequence[Any], takes: Sequence[int | None]) -> bool:
-    """Whether the arrays that are taken are views of the operands, from their first elements on."""
+    """Whether the arrays that are taken are views of the operands."""
     for arg, take in zip(args, takes, strict=True):
         if take is not None and take != _SCRATCH and isinstance(arg, Array):
             operand = operands[take]
-            if operand.__class__ is not Array or arg._buffer is not operand._buffer or arg._address != operand._address:
+            if operand.__class__ is not Array or arg._buffer is not operand._buffer:
                 return False
     return True
 
@@ -274,7 +276,13 @@ def _block(
             else:
                 own = operands[take]._packed or operands[take]._pack()
                 whole = f"(x{take}._packed or x{take}._pack())"
-                arrays += [whole] if packed == own else [f"{whole}[:{_ADDRESS_BYTES}]", packed[_ADDRESS_BYTES:]]
+                if packed == own:
+                    arrays.append(whole)
+                elif arg._address == operands[take]._address:
+                    arrays += [f"{whole}[:{_ADDRESS_BYTES}]", packed[_ADDRESS_BYTES:]]
+                else:
+                    place = constant(arg._address - operands[take]._address)
+                    arrays += [f"address(x{take}._address + {place})", packed[_ADDRESS_BYTES:]]
         elif take is None:
             numbers += [arg] if kind == SCALAR else [arg.real, arg.imag]
         else:
