@@ -5,6 +5,7 @@ Compiling holds the GIL for tenths of a second at a time, so at the very first s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -17,14 +18,18 @@ def ensure_cached() -> None:
 
     Where no process can be started, nothing is done: then the import of the native code compiles it, in this process.
     """
-    if codecache.native_is_cached() or not sys.executable:
+    if not codecache.native_is_cached():
+        run_elsewhere("aiodev._backends.cpu.build")
+
+
+def run_elsewhere(module: str) -> None:
+    """Call ``main`` of a module in a process that finds what this one does, and wait; nothing where none can be started."""
+    if not sys.executable:
         return
-    command = [sys.executable, "-c", "from aiodev._backends.cpu import build; build.main()"]
-    try:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", f"import {module} as build; build.main()"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with contextlib.suppress(OSError):
         subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
-    except OSError:
-        return
 
 
 def main() -> None:

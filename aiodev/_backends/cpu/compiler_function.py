@@ -15,11 +15,9 @@ from numba import njit
 
 from aiodev._backends.cpu.compiler_errors import install_error_model
 from aiodev._backends.cpu.compiler_pipeline import EntryCompiler
+from aiodev._backends.cpu.compiler_reach import is_known, names_of
 
 __all__ = ["jit_function"]
-
-#: Packages whose functions numba knows by identity, through overloads.
-KNOWN_PACKAGES = frozenset({"aiodev", "builtins", "cmath", "llvmlite", "math", "numba", "numpy", "operator", "scipy"})
 
 
 def jit_function(function: Any, **options: Any) -> Any:
@@ -46,7 +44,7 @@ class _Copier:
             cells = tuple(types.CellType() for _ in function.__closure__ or ())
             copied = _copy(function, namespace, cells)
             found = self._done[id(function)] = njit(pipeline_class=EntryCompiler, **self._options)(copied)
-            names = _names(function.__code__)
+            names = names_of(function.__code__)
             for name in names:
                 if name in namespace:
                     namespace[name] = self._jitted(namespace[name], names)
@@ -57,10 +55,10 @@ class _Copier:
 
     def _jitted(self, value: Any, names: set[str]) -> Any:
         """The jitted form of a plain function or of another kernel, or a module with these; anything else as it is."""
-        if isinstance(value, types.ModuleType) and not _is_known(value.__name__):
+        if isinstance(value, types.ModuleType) and not is_known(value.__name__):
             return self._with_jitted(value, names)
         plain = value if isinstance(value, types.FunctionType) else getattr(value, "__aiodev_body__", None)
-        if plain is None or _is_known(plain.__module__ or "") and plain is value:
+        if plain is None or is_known(plain.__module__ or "") and plain is value:
             return value
         return self.jit(plain)
 
@@ -80,17 +78,3 @@ def _copy(
     copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
     copied.__kwdefaults__, copied.__doc__ = function.__kwdefaults__, function.__doc__
     return copied
-
-
-def _is_known(module: str) -> bool:
-    """Whether numba knows a module's functions by identity. The standard kernels are written as any user's are."""
-    return module.partition(".")[0] in KNOWN_PACKAGES and not f"{module}.".startswith("aiodev.kernels.")
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """Every name that code, or code nested in it, looks up."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return names

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from aiodev._backends.cpu import codecache
+from aiodev._backends.cpu.build import run_elsewhere
 from aiodev._backends.cuda.codecache import native_key
 
 __all__ = ["ensure_cached", "main"]
@@ -15,14 +13,8 @@ __all__ = ["ensure_cached", "main"]
 
 def ensure_cached() -> None:
     """Fill the cache from another process, unless it is full. Blocks for some seconds, without the GIL."""
-    if _marker().exists() or not sys.executable:
-        return
-    command = [sys.executable, "-c", "from aiodev._backends.cuda import build; build.main()"]
-    try:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
-    except OSError:
-        return
+    if not _marker().exists():
+        run_elsewhere("aiodev._backends.cuda.build")
 
 
 def main() -> None:

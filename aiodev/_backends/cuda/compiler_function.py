@@ -11,12 +11,9 @@ from typing import Any
 
 from numba import cuda
 
-__all__ = ["device_function"]
+from aiodev._backends.cpu.compiler_reach import is_known, names_of
 
-#: Packages whose functions numba knows by identity, through overloads.
-KNOWN_PACKAGES = frozenset(
-    {"aiodev", "builtins", "cmath", "cuda", "llvmlite", "math", "numba", "numba_cuda", "numpy", "operator", "scipy"}
-)
+__all__ = ["device_function"]
 
 
 def device_function(function: Any, fastmath: bool | set[str]) -> Any:
@@ -44,7 +41,7 @@ class _Copier:
         return found
 
     def _copy(self, function: types.FunctionType) -> types.FunctionType:
-        names = _names(function.__code__)
+        names = names_of(function.__code__)
         changed = {
             name: device
             for name in names
@@ -68,10 +65,10 @@ class _Copier:
 
     def _device(self, value: object, names: set[str]) -> Any:
         """The device function for a plain function or for another kernel, or a module with these; None for anything else."""
-        if isinstance(value, types.ModuleType) and not _is_known(value.__name__):
+        if isinstance(value, types.ModuleType) and not is_known(value.__name__):
             return self._with_devices(value, names)
         plain = value if isinstance(value, types.FunctionType) else getattr(value, "__aiodev_body__", None)
-        if plain is None or (_is_known(plain.__module__ or "") and plain is value):
+        if plain is None or (is_known(plain.__module__ or "") and plain is value):
             return None
         return None if id(plain) in self._busy else self.device_function(plain)
 
@@ -83,17 +80,3 @@ class _Copier:
             setattr(copied, name, value)  # it may lead back here
             setattr(copied, name, self._device(value, names) or value)
         return copied
-
-
-def _is_known(module: str) -> bool:
-    """Whether numba knows a module's functions by identity. The standard kernels are written as any user's are."""
-    return module.partition(".")[0] in KNOWN_PACKAGES and not f"{module}.".startswith("aiodev.kernels.")
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """Every name that code, or code nested in it, looks up."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return names
