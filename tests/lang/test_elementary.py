@@ -279,7 +279,7 @@ def test_loops_become_vector_code(name: str, dtype: Any) -> None:
     assert re.search(rf"(fmul|fadd|fsub).* <\d+ x {width}>", text)
 
 
-POWER_ERRORS = {np.float32: 0.51, np.float64: 0.8}
+POWER_ERRORS = {np.float32: 0.51, np.float64: 1.6}
 
 
 @precisions
@@ -298,6 +298,8 @@ def test_powers_are_within_the_stated_bounds(dtype: Any) -> None:
     exponents[::5] = np.rint(exponents[::5])
     exponents[-50_000:] *= 20
     exponents[-25_000:] *= 10
+    with np.errstate(divide="ignore", invalid="ignore"):  # to results that are nearly infinite or 0
+        exponents[-12_500:] = random.uniform(-1, 1, 12_500) * np.log(np.finfo(dtype).max) / np.log(bases[-12_500:])
     found, exact = of_pairs(power, np.power, bases.astype(dtype), exponents.astype(dtype))
     assert errors(found, exact).max() <= POWER_ERRORS[dtype]
     assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()
