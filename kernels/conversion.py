@@ -63,7 +63,7 @@ def clip(
     with fractional bounds become floats. Where ``min`` is above ``max``, that is the result.
 
     Raises:
-        OverflowError: a Python integer is beyond the dtype of ``x``.
+        OverflowError: a Python integer is beyond the dtype of ``x``, and all of that is on its wrong side.
         TypeError: ``out`` is of a lower kind than the result.
 
     Example:
@@ -74,12 +74,20 @@ def clip(
         >>> aiodev.kernels.clip(aiodev.asarray([0, 1, 4], device="cpu"), 0.5, 2.5).numpy_blocking()
         array([0.5, 1. , 2.5])
     """
-    if min is not None and max is not None:
-        return _clip((x, min, max), out)
-    if min is not None:
-        return _clip_below((x, min), out)
-    if max is not None:
-        return _clip_above((x, max), out)
+    try:
+        if min is not None and max is not None:
+            return _clip((x, min, max), out)
+        if min is not None:
+            return _clip_below((x, min), out)
+        if max is not None:
+            return _clip_above((x, max), out)
+    except OverflowError:
+        limits = np.iinfo(x.dtype)
+        if type(min) is int and min < limits.min:
+            return clip(x, None, max, out=out)
+        if type(max) is int and max > limits.max:
+            return clip(x, min, None, out=out)
+        raise
     return _copy((x,), out)
 
 

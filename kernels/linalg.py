@@ -74,7 +74,7 @@ def vector_norm(
         ord: a power, ``inf`` for the largest absolute value, ``-inf`` for the least, 0 for how many are not 0.
 
     Raises:
-        ValueError: the least or the largest of no elements, an axis that is not there, or one that is named twice.
+        ValueError: the least of no elements (the largest of none is 0), an axis that is not there, or one that is named twice.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -95,7 +95,7 @@ def vector_norm(
     shape = tuple(x.shape[a] for a in kept)
     rows, length = math.prod(shape), math.prod(x.shape[a] for a in axes)
     mode = _mode(ord)
-    if not length and rows and mode in (norms.MAXIMUM, norms.MINIMUM):
+    if not length and rows and mode == norms.MINIMUM:
         raise ValueError(f"vector_norm: ord={ord} of no elements is not defined")
     shown = tuple(1 if a in axes else n for a, n in enumerate(x.shape)) if keepdims else shape
     computed = np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype

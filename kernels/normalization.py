@@ -33,6 +33,10 @@ class _Call(NamedTuple):
     out: aiodev.Array
     made: bool  #: none was given
 
+    def is_in_place(self, source: aiodev.Array, target: aiodev.Array) -> bool:
+        """Whether the result replaces the array, where these are read and written: the key says half of it."""
+        return self.out is self.operands[0] and source.address == target.address
+
     def launch(self, kernel: aiodev.Kernel, pieces: int, args: tuple[Any, ...], takes: tuple[int | None, ...]) -> None:
         """The one launch that it comes to."""
         _launches.launch(self.key, self.operands, self.out, kernel, pieces, args, takes, made=self.made)
@@ -53,7 +57,7 @@ def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = No
         >>> aiodev.kernels.softmax(aiodev.asarray([0.0, 0.0, 1000.0, 1000.0], device="cpu")).numpy_blocking()
         array([0. , 0. , 0.5, 0.5])
     """
-    return _softmax(("softmax", axis, axis.__class__), x, out, logarithm=False)
+    return _softmax(("softmax", axis, axis.__class__, out is x), x, out, logarithm=False)
 
 
 def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -65,7 +69,7 @@ def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None 
         >>> aiodev.kernels.log_softmax(x).numpy_blocking()
         array([-1000.,     0.])
     """
-    return _softmax(("log_softmax", axis, axis.__class__), x, out, logarithm=True)
+    return _softmax(("log_softmax", axis, axis.__class__, out is x), x, out, logarithm=True)
 
 
 def layer_norm(
@@ -93,7 +97,7 @@ def layer_norm(
         >>> aiodev.kernels.layer_norm(aiodev.asarray([1.0, 2.0, 3.0], device="cpu"), eps=0).numpy_blocking().round(3)
         array([-1.225,  0.   ,  1.225])
     """
-    key = "layer_norm", axis, axis.__class__, eps
+    key = "layer_norm", axis, axis.__class__, eps, out is x
     found = _repeat(key, x, weight, bias, out)
     if found is not None:
         return found
@@ -131,7 +135,7 @@ def rms_norm(
         >>> aiodev.kernels.rms_norm(x, eps=0).numpy_blocking().round(3)
         array([ 0.849, -1.131,  1.414,  0.   ])
     """
-    key = "rms_norm", axis, axis.__class__, eps
+    key = "rms_norm", axis, axis.__class__, eps, out is x
     found = _repeat(key, x, weight, None, out)
     if found is not None:
         return found
@@ -156,40 +160,39 @@ def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, lo
     found = _repeat(key, x, None, None, out)
     if found is not None:
         return found
-    (name, axis, _), given = key, x
+    (name, axis, *_), given = key, x
     x = _real(name, x)
     at, length = _axis_length(name, x, axis)
     result = checked_out(name, out, x.shape, x.dtype, x.device)
     if not x.size:
         return result
+    call = _Call(key, (given, None, None), result, out is None)
     inner = math.prod(x.shape[at + 1 :])
     if inner == 1:
         source, target, moved = _rows(x, at, result)
         if length <= bodies.BLOCK:
             group = max(1, _PIECE // length)
-            args = group, logarithm, source, target
-            call = _Call(key, (given, None, None), result, out is None)
-            call.launch(bodies.softmax_rows, -(-len(source) // group), args, (None, None, 0, 3))
+            args = group, logarithm, call.is_in_place(source, target), source, target
+            call.launch(bodies.softmax_rows, -(-len(source) // group), args, (None, None, None, 0, 3))
         else:
-            _softmax_blocks(source, target, logarithm)
+            _softmax_blocks(source, target, logarithm, call.is_in_place(source, target))
     else:
         shape = x.size // (length * inner), length, inner
         moved = _Moved(result)
-        call = _Call(key, (given, None, None), result, out is None)
         _softmax_columns(call, packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
     moved.finish()
     return result
 
 
-def _softmax_blocks(x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
+def _softmax_blocks(x: aiodev.Array, out: aiodev.Array, logarithm: bool, same: bool) -> None:
     stream = aiodev.current_stream(out.device)
     rows, length = x.shape
     blocks = -(-length // bodies.BLOCK)
     tops, sums = (aiodev.empty((rows, blocks), x.dtype, x.device) for _ in range(2))
     whole = aiodev.empty((rows, 2), x.dtype, x.device)
-    bodies.softmax_blocks[rows * blocks, stream](blocks, logarithm, x, out, tops, sums)
+    bodies.softmax_blocks[rows * blocks, stream](blocks, logarithm, same, x, out, tops, sums)
     bodies.softmax_statistics[rows, stream](tops, sums, whole)
-    bodies.softmax_of_blocks[rows * blocks, stream](blocks, logarithm, x, out, tops, whole)
+    bodies.softmax_of_blocks[rows * blocks, stream](blocks, logarithm, same, x, out, tops, whole)
 
 
 def _softmax_columns(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
@@ -197,7 +200,8 @@ def _softmax_columns(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm:
     width = min(inner, max(_WIDTH, _PIECE // length))
     chunks = -(-inner // width)
     tops, sums = (aiodev.empty((outer, inner), dtype, x.device) for dtype in (x.dtype, np.float64))
-    args, takes = (chunks, width, logarithm, x, out, tops, sums), (None, None, None, 0, 3, -1, -1)
+    args = chunks, width, logarithm, call.is_in_place(x, out), x, out, tops, sums
+    takes = None, None, None, None, 0, 3, -1, -1
     call.launch(bodies.softmax_columns, outer * chunks, args, takes)
 
 
@@ -221,8 +225,9 @@ def _over_rows(
     source, target, moved = _rows(x, at, call.out)
     rows, length = source.shape
     group = max(1, _PIECE // length)
-    args = group, number, source, *(factor for factor, _ in factors), target
-    takes = None, None, 0, *(take for _, take in factors), 3
+    same = call.is_in_place(source, target)
+    args = group, same, number, source, *(factor for factor, _ in factors), target
+    takes = None, None, None, 0, *(take for _, take in factors), 3
     call.launch(kernel, -(-rows // group), args, takes)
     moved.finish()
 

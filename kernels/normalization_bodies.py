@@ -58,8 +58,28 @@ def largest(x: Any) -> Any:
     return larger(larger(m1, m0), larger(m3, m2))
 
 
-def exponentials(x: Any, out: Any, top: Any) -> Any:
+# A result may be the array itself. A loop that reads one array and writes another is in vectors where the two do not overlap,
+# as far as compilers can tell; so there are others, over the result alone, for where it is the same.
+
+
+def replace_by_exponentials(out: Any, top: Any) -> Any:
+    """Write ``exp(out - top)``; returns their sum."""
+    total = out.dtype.type(0)
+    for first in range(0, out.size, CHUNK):
+        target = out[first : min(out.size, first + CHUNK)]
+        part = out.dtype.type(0)
+        for k in range(target.size):
+            value = exp(target[k] - top)
+            target[k] = value
+            part += value
+        total += part
+    return total
+
+
+def exponentials(x: Any, out: Any, same: bool, top: Any) -> Any:
     """Write ``exp(x - top)``; returns their sum."""
+    if same:
+        return replace_by_exponentials(out, top)
     total = out.dtype.type(0)
     for first in range(0, x.size, CHUNK):
         source, target = x[first : min(x.size, first + CHUNK)], out[first : min(x.size, first + CHUNK)]
@@ -84,14 +104,18 @@ def sum_of_exponentials(x: Any, top: Any) -> Any:
     return total
 
 
-def write_logarithms(x: Any, out: Any, top: Any, total: Any) -> None:
+def write_logarithms(x: Any, out: Any, same: bool, top: Any, total: Any) -> None:
     """Write ``x - top - log(total)``: near the top the first difference is exact, while the sum of the last two is rounded.
 
     It is an ``fma``, since no compiler that may reorder sums takes that apart.
     """
     rest, one = math.log(total), out.dtype.type(1)
-    for k in range(x.size):
-        out[k] = fma(x[k], one, -top) - rest
+    if same:
+        for k in range(out.size):
+            out[k] = fma(out[k], one, -top) - rest
+    else:
+        for k in range(x.size):
+            out[k] = fma(x[k], one, -top) - rest
 
 
 def scale_all(out: Any, scale: Any) -> None:
@@ -101,19 +125,21 @@ def scale_all(out: Any, scale: Any) -> None:
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])
-def softmax_rows(i: int, group: int, logarithm: bool, x: Any, out: Any) -> None:
+def softmax_rows(i: int, group: int, logarithm: bool, same: bool, x: Any, out: Any) -> None:
     """Some rows, whole."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
         source, target = x[row], out[row]
         top = largest(source)
         if logarithm:
-            write_logarithms(source, target, top, sum_of_exponentials(source, top))
+            write_logarithms(source, target, same, top, sum_of_exponentials(source, top))
         else:
-            scale_all(target, out.dtype.type(1) / exponentials(source, target, top))
+            scale_all(target, out.dtype.type(1) / exponentials(source, target, same, top))
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])
-def softmax_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops: Any, sums: Any) -> None:
+def softmax_blocks(
+    i: int, blocks: int, logarithm: bool, same: bool, x: Any, out: Any, tops: Any, sums: Any
+) -> None:
     """The largest element of a block of a row, and the sum of exponentials relative to it; these too, unless of logarithms."""
     row, block = i // blocks, i % blocks
     lo, hi = block * BLOCK, min(x.shape[1], (block + 1) * BLOCK)
@@ -121,7 +147,10 @@ def softmax_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops:
     top = largest(source)
     tops[row, block] = top
     known = top if top > -math.inf else x.dtype.type(0)  # a block of -inf alone comes to 0 beside others, not to NaN
-    sums[row, block] = sum_of_exponentials(source, known) if logarithm else exponentials(source, target, known)
+    if logarithm:
+        sums[row, block] = sum_of_exponentials(source, known)
+    else:
+        sums[row, block] = exponentials(source, target, same, known)
 
 
 @aiodev.kernel(uniform=True)
@@ -137,18 +166,22 @@ def softmax_statistics(i: int, tops: Any, sums: Any, whole: Any) -> None:
 
 
 @aiodev.kernel(uniform=True, reads=["x"])
-def softmax_of_blocks(i: int, blocks: int, logarithm: bool, x: Any, out: Any, tops: Any, whole: Any) -> None:
+def softmax_of_blocks(
+    i: int, blocks: int, logarithm: bool, same: bool, x: Any, out: Any, tops: Any, whole: Any
+) -> None:
     """The result in a block, once its row's sum is known."""
     row, block = i // blocks, i % blocks
     lo, hi = block * BLOCK, min(x.shape[1], (block + 1) * BLOCK)
     if logarithm:
-        write_logarithms(x[row, lo:hi], out[row, lo:hi], whole[row, 0], whole[row, 1])
+        write_logarithms(x[row, lo:hi], out[row, lo:hi], same, whole[row, 0], whole[row, 1])
     else:
         scale_all(out[row, lo:hi], exp(tops[row, block] - whole[row, 0]) / whole[row, 1])
 
 
 @aiodev.kernel(uniform=True, reads=["x"])
-def softmax_columns(i: int, chunks: int, width: int, logarithm: bool, x: Any, out: Any, tops: Any, sums: Any) -> None:
+def softmax_columns(
+    i: int, chunks: int, width: int, logarithm: bool, same: bool, x: Any, out: Any, tops: Any, sums: Any
+) -> None:
     """Along the middle of three dimensions, for ``width`` columns of the last: row after row, so all are read in order.
 
     ``sums`` are in double precision: they are added up one element after the other.
@@ -169,6 +202,11 @@ def softmax_columns(i: int, chunks: int, width: int, logarithm: bool, x: Any, ou
         if logarithm:
             for j in range(top.size):
                 total[j] += exp(source[j] - top[j])
+        elif same:
+            for j in range(top.size):
+                value = exp(target[j] - top[j])
+                total[j] += value
+                target[j] = value
         else:
             for j in range(top.size):
                 value = exp(source[j] - top[j])
@@ -178,7 +216,10 @@ def softmax_columns(i: int, chunks: int, width: int, logarithm: bool, x: Any, ou
         total[j] = math.log(total[j]) if logarithm else 1 / total[j]
     for k in range(length):
         source, target = x[outer, k, first:last], out[outer, k, first:last]
-        if logarithm:
+        if logarithm and same:
+            for j in range(top.size):
+                target[j] = target[j] - top[j] - total[j]
+        elif logarithm:
             for j in range(top.size):
                 target[j] = source[j] - top[j] - total[j]
         else:
@@ -220,40 +261,56 @@ def root_mean_square_scale(x: Any, eps: Any) -> Any:
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])
-def layer_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
+def layer_norm_rows(i: int, group: int, same: bool, eps: Any, x: Any, out: Any) -> None:
     """Some rows, with mean 0 and variance 1."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
         source, target = x[row], out[row]
         mean, scale = mean_and_scale(source, eps)
-        for k in range(source.size):
-            target[k] = (source[k] - mean) * scale
+        if same:
+            for k in range(target.size):
+                target[k] = (target[k] - mean) * scale
+        else:
+            for k in range(source.size):
+                target[k] = (source[k] - mean) * scale
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=("x", "weight", "bias"))
-def layer_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, bias: Any, out: Any) -> None:
+def layer_norm_scaled_rows(i: int, group: int, same: bool, eps: Any, x: Any, weight: Any, bias: Any, out: Any) -> None:
     """The same, times a weight, plus a bias."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
         source, target = x[row], out[row]
         mean, scale = mean_and_scale(source, eps)
-        for k in range(source.size):
-            target[k] = (source[k] - mean) * scale * weight[k] + bias[k]
+        if same:
+            for k in range(target.size):
+                target[k] = (target[k] - mean) * scale * weight[k] + bias[k]
+        else:
+            for k in range(source.size):
+                target[k] = (source[k] - mean) * scale * weight[k] + bias[k]
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])
-def rms_norm_rows(i: int, group: int, eps: Any, x: Any, out: Any) -> None:
+def rms_norm_rows(i: int, group: int, same: bool, eps: Any, x: Any, out: Any) -> None:
     """Some rows, with a mean square of 1."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
         source, target = x[row], out[row]
         scale = root_mean_square_scale(source, eps)
-        for k in range(source.size):
-            target[k] = source[k] * scale
+        if same:
+            for k in range(target.size):
+                target[k] = target[k] * scale
+        else:
+            for k in range(source.size):
+                target[k] = source[k] * scale
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=("x", "weight"))
-def rms_norm_scaled_rows(i: int, group: int, eps: Any, x: Any, weight: Any, out: Any) -> None:
+def rms_norm_scaled_rows(i: int, group: int, same: bool, eps: Any, x: Any, weight: Any, out: Any) -> None:
     """The same, times a weight."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
         source, target = x[row], out[row]
         scale = root_mean_square_scale(source, eps)
-        for k in range(source.size):
-            target[k] = source[k] * scale * weight[k]
+        if same:
+            for k in range(target.size):
+                target[k] = target[k] * scale * weight[k]
+        else:
+            for k in range(source.size):
+                target[k] = source[k] * scale * weight[k]

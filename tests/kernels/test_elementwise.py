@@ -282,10 +282,14 @@ def test_bounds_are_promoted_as_numpy_does(dtype: str, low: Any, high: Any) -> N
 
 
 def test_bounds_that_do_not_fit_are_refused() -> None:
-    """Neither they nor the result are cut."""
-    x = on_device(np.arange(5, dtype="i1"))
-    with pytest.raises(OverflowError):
-        kernels.clip(x, 0, 1000)
+    """Neither they nor the result are cut; those that nothing can pass are none."""
+    host = np.arange(5, dtype="i1")
+    x = on_device(host)
+    for low, high in ((2, 1000), (-1000, 3), (-(2**70), 2**70), (None, 128), (-129, None)):
+        check(kernels.clip(x, low, high), np.clip(host, low, high))
+    for low, high in ((1000, None), (0, -1000), (1000, 2000)):
+        with pytest.raises(OverflowError):
+            kernels.clip(x, low, high)
     with pytest.raises(TypeError, match="out"):
         kernels.clip(x, 0.5, 2.5, out=x)
 

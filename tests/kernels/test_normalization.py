@@ -133,6 +133,28 @@ def test_softmax_of_what_is_not_ordinary() -> None:
     assert np.array_equal(kernels.log_softmax(on_device(masked)).numpy_blocking(), masked - 7)
 
 
+@pytest.mark.parametrize("shape", [(3, bodies.BLOCK + 30), (70, 60)])
+def test_in_place_the_bits_are_the_same(shape: tuple[int, int]) -> None:
+    """Along either axis, with factors and without, and where the array has gaps."""
+    host = np.random.default_rng(4).standard_normal(shape).astype("f4")
+    for axis in (0, 1):
+        factors = on_device(np.linspace(1, 2, shape[axis], dtype="f4"))
+        for function, more in (
+            (kernels.softmax, ()),
+            (kernels.log_softmax, ()),
+            (kernels.layer_norm, ()),
+            (kernels.layer_norm, (factors, factors)),
+            (kernels.rms_norm, ()),
+            (kernels.rms_norm, (factors,)),
+        ):
+            expected = function(on_device(host), *more, axis=axis).numpy_blocking()
+            wide = on_device(np.repeat(host, 2, axis=0))
+            for x in (on_device(host), wide[::2]):
+                function(x, *more, axis=axis, out=x)
+                np.testing.assert_array_equal(x.numpy_blocking(), expected)
+            np.testing.assert_array_equal(wide[1::2].numpy_blocking(), host)
+
+
 def test_softmax_in_place_and_of_integers() -> None:
     """``out`` may be the argument; integers become double precision."""
     host = np.random.default_rng(1).standard_normal((50, 70))

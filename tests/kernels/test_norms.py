@@ -58,13 +58,15 @@ def test_norms_of_axes() -> None:
 
 
 def test_norms_of_what_is_not_ordinary() -> None:
-    """NaN is the largest and the least; no elements have a sum, but no largest."""
+    """NaN is the largest and the least; the largest of no elements is 0, but there is no least."""
     host = np.array([1.0, np.nan, 2.0])
     for ord in (1, 2, math.inf, -math.inf):
         assert np.isnan(linalg.vector_norm(on_device(host), ord=ord).numpy_blocking())
     assert linalg.vector_norm(on_device(np.zeros((0, 3))), axis=0).numpy_blocking().tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="no elements"):
-        linalg.vector_norm(on_device(np.zeros(0)), ord=math.inf)
+        linalg.vector_norm(on_device(np.zeros(0)), ord=-math.inf)
+    assert linalg.vector_norm(on_device(np.zeros(0)), ord=math.inf).numpy_blocking() == 0
+    assert linalg.matrix_norm(on_device(np.zeros((2, 5, 0))), ord=1).numpy_blocking().tolist() == [0, 0]
     with pytest.raises(ValueError, match="nuc"):
         linalg.norm(on_device(np.ones((2, 2))), "nuc")
     assert linalg.vector_norm(on_device(np.ones(4)), ord=np.int64(1)).numpy_blocking() == 4
