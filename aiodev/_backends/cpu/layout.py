@@ -63,8 +63,9 @@ KIND_KERNEL, KIND_DEPENDENCY, KIND_GATE = 1, 2, 3
 QUEUE_BYTES: Final = Q_FAULT_RING + FAULT_SLOTS * FAULT_BYTES
 
 # Share: what one worker of a range begins with. On a cache line of its own.
-S_NEXT: Final = 0  #: first index that nobody has claimed
+S_NEXT: Final = 0  #: first place that nobody has claimed
 S_END: Final = 8
+S_MIRROR: Final = 16  #: 0 where places are indices; else the sum of a place and the end of the index there
 SHARE_BYTES: Final = 64
 
 # Device: the workers that share a ready list for each priority.

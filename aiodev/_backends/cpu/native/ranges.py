@@ -34,6 +34,7 @@ from aiodev._backends.cpu.layout import (
     R_ARGUMENTS,
     R_B,
     S_END,
+    S_MIRROR,
     S_NEXT,
     SHARE_BYTES,
     W_SCRATCH,
@@ -170,14 +171,20 @@ def open_range(queue, worker, start, size, piece):
 
 @inner
 def deal(queue, start, size, workers, least):
-    """Cut [start, size) into shares of at least so many indices; returns how many there are."""
+    """Cut [start, size) into shares of at least so many indices, to be run through the other way than the last range's.
+
+    Returns how many there are.
+    """
     length = max(least, (size - start + workers - 1) // workers)
     length += -length % GRAIN if length > GRAIN else 0
     share, lo, count = get(queue + Q_SHARES), start, 0
     for _ in range(workers):
         hi = min(size, lo + length)
+        backwards = get(share + S_MIRROR) == 0 and lo < hi
+        end = lo + length if backwards and length > GRAIN else hi  # whole pieces, counted from there
         put(share + S_NEXT, lo)
-        put(share + S_END, hi)
+        put(share + S_END, end)
+        put(share + S_MIRROR, lo + end if backwards else 0)
         count += 1 if lo < hi else 0
         share, lo = share + SHARE_BYTES, hi
     return count
@@ -191,7 +198,7 @@ def join_range(device, worker, queue, until, expects):
     (invariant 6).
     """
     record = get(queue + Q_CURSOR)
-    entry = get(record + R_A)
+    entry, size = get(record + R_A), get(record + R_B)
     workers = get(get(queue + Q_HELPERS) + D_WORKERS)
     own = this_core()
     turn = 0  # that many of the shares, ours first, are through
@@ -214,6 +221,11 @@ def join_range(device, worker, queue, until, expects):
             continue
         if hi == end:
             fetch_add(queue + Q_RANGE_LEFT, -1)
+        mirror = get(share + S_MIRROR)
+        if mirror != 0:
+            lo, hi = mirror - hi, min(mirror - lo, size)
+            if lo >= hi:
+                continue
         run_piece(worker, queue, record, lo, hi)
         if expects:
             wake_helper(device, queue)
