@@ -12,7 +12,8 @@ the shape as well.
 
 A core reads ahead by itself what is read in order. Only loops that compute much with small elements gain from asking for it
 earlier, and these only where a part of what they read is in the last cache: up to a quarter. Where all is in a cache, asking
-costs up to an eighth; where cores read as fast as memory gives, up to a third.
+costs up to an eighth; where cores read as fast as memory gives, up to a third. Sums of ``float32`` that are in a cache are
+:func:`aiodev.lang.sum`'s: to convert one by one takes longer than to read them. From memory it is the other way round.
 """
 
 # The bodies that are made here are numba's to type.
@@ -26,10 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev import lang
 from aiodev.kernels import reduction_teams as teams
 from aiodev.kernels.named import named_kernel
 from aiodev.kernels.reduction_elements import larger, store
-from aiodev.lang import prefetch
 
 __all__ = [
     "AHEAD",
@@ -101,27 +102,40 @@ class Places(NamedTuple):
     whole_columns: aiodev.Kernel  #: (i, x, length, inner, out): columns to places, one each; not by teams
 
 
-def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity: Any) -> Kernels:
-    """The kernels of an operation.
+def make_kernels(
+    name: str, load: Plain, combine: Plain, finish: Plain, identity: Any, four: Plain | None = None
+) -> Kernels:
+    """The kernels of an operation; or of a sum of float32, ``four`` of which are added at once.
 
     Their loops run over slices: an index that may be negative, as far as the compiler knows, would keep them out of vectors.
     """
 
-    def fold(x, identity):
+    def fold_each(x, identity):
         total = identity
         for k in range(x.size):
             total = combine(total, load(x[k]))
         return total
 
+    def fold_fours(x, identity):
+        return lang.sum(x)
+
+    def combine_four(a, b, c, d):
+        return combine(combine(load(a), load(b)), combine(load(c), load(d)))
+
+    fold = fold_fours if four is not None else fold_each
+    four = four or combine_four
+
     def fold_part(x, lo, hi, identity):
-        if x.itemsize > WORD or x.nbytes < KEPT or x.nbytes > LOST:
+        if x.itemsize > WORD or x.nbytes < KEPT:
             return fold(x[lo:hi], identity)
+        if x.nbytes > LOST:
+            return fold_each(x[lo:hi], identity)
         total = identity
         step, ahead = PIECE // x.itemsize, AHEAD // x.itemsize
         for start in range(lo, hi, step):
             stop = min(start + step, hi)
-            prefetch(x[start + ahead : stop + ahead])
-            total = combine(total, fold(x[start:stop], identity))
+            lang.prefetch(x[start + ahead : stop + ahead])
+            total = combine(total, fold_each(x[start:stop], identity))
         return total
 
     def rows(i, x, length, identity, number, out):
@@ -145,8 +159,7 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity
         a, b = x[: totals.size], x[inner : inner + totals.size]
         c, d = x[2 * inner : 2 * inner + totals.size], x[3 * inner : 3 * inner + totals.size]
         for j in range(totals.size):
-            pair = combine(combine(load(a[j]), load(b[j])), combine(load(c[j]), load(d[j])))
-            totals[j] = combine(totals[j], pair)
+            totals[j] = combine(totals[j], four(a[j], b[j], c[j], d[j]))
 
     def columns(i, slabs, strips, x, length, inner, identity, parts):
         outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
@@ -163,7 +176,7 @@ def make_kernels(name: str, load: Plain, combine: Plain, finish: Plain, identity
                 start, width = (first + 4 * q) * inner + j, min(step, right - j)
                 if inner > SHORT and x.itemsize <= WORD:
                     for r in range(4):
-                        prefetch(x[start + r * inner + ahead : start + r * inner + ahead + width])
+                        lang.prefetch(x[start + r * inner + ahead : start + r * inner + ahead + width])
                 add_four(x[start:], inner, totals[j - left : j - left + width])
         for r in range(first + 4 * fours, last):
             a = x[r * inner + left : r * inner + right]
@@ -273,7 +286,7 @@ def make_places(name: str, load: Plain, key: Any) -> Places:
         for start in range(lo, hi, step):
             stop = min(start + step, hi)
             if x.itemsize <= WORD:
-                prefetch(x[start + AHEAD // x.itemsize : stop + AHEAD // x.itemsize])
+                lang.prefetch(x[start + AHEAD // x.itemsize : stop + AHEAD // x.itemsize])
             largest = fold(x[start:stop])
             if largest > best:
                 best, place = largest, start

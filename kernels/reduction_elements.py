@@ -22,6 +22,7 @@ __all__ = [
     "float_of_8",
     "float_of_reversed_4",
     "float_of_reversed_8",
+    "four_singles",
     "inverse_of",
     "inverted_signed",
     "inverted_unsigned",
@@ -93,6 +94,11 @@ def unsigned(value: Any) -> Any:
 def double(value: Any) -> Any:
     """As float64."""
     return np.float64(value)
+
+
+def four_singles(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """The sum of four float32 as float64; two by two, with two roundings to float32 on the way."""
+    return np.float64((a + b) + (c + d))
 
 
 def double_complex(value: Any) -> Any:

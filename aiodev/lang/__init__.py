@@ -33,6 +33,7 @@ from aiodev.lang.hints import prefetch
 from aiodev.lang.native import call_native
 from aiodev.lang.numeric import atan2, fma, popcount, pow, rsqrt
 from aiodev.lang.sorting import sort
+from aiodev.lang.summing import sum
 from aiodev.lang.team import team_array, team_barrier, team_rank, team_size
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "sinh",
     "sort",
     "sqrt",
+    "sum",
     "tan",
     "tanh",
     "team_array",

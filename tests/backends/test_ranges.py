@@ -88,6 +88,34 @@ def test_every_index_once(threads: int, size: int, cost: int) -> None:
             assert entry.covered(size), entry.pieces
 
 
+def starts_of(executor: NativeExecutor, queue: int, cost: int, size: int) -> list[int]:
+    """Where the pieces of one range begin, in the order in which they are run."""
+    entry = Entry(executor, cost)
+    assert executor.spin(queue, executor.launch(queue, entry.address, size, b"", 0), _PATIENCE)
+    assert entry.covered(size)
+    return [lo for _, lo, _ in entry.pieces]
+
+
+@pytest.mark.parametrize("size", [1000, 1024])
+def test_short_ranges_are_run_to_and_fro(size: int) -> None:
+    """From the end that was reached last; with whole pieces."""
+    with started(1) as executor:
+        queue, _ = executor.create_queue(0, 0, False)
+        runs = [starts_of(executor, queue, _MS // 50_000, size) for _ in range(4)]
+        assert all(len(run) > 1 for run in runs)
+        assert [run == sorted(run) for run in runs] in ([True, False] * 2, [False, True] * 2)
+        assert all(run == sorted(run, reverse=True) for run in runs if run != sorted(run))
+        assert all(start % 64 == 0 for run in runs for start in run)
+
+
+def test_long_ranges_are_run_one_way() -> None:
+    """Their pieces are long, and follow one another."""
+    with started(1) as executor:
+        queue, _ = executor.create_queue(0, 0, False)
+        runs = [starts_of(executor, queue, _MS // 1000, 1000) for _ in range(3)]
+        assert all(len(run) > 1 and run == sorted(run) for run in runs)
+
+
 def test_who_waits_awake_helps() -> None:
     """With the other worker busy, the one that has the range waits in each piece until this thread has had one, too."""
     with started(2) as executor, one_worker_held(executor):

@@ -246,6 +246,17 @@ def test_sorting(code: str) -> None:
     assert compiled(sort_sixteen, f"A1{code}C").cubin
 
 
+def sum_sixteen(i: int, x: Any, out: Any) -> None:
+    """Each index its own sixteen."""
+    out[i] = lang.sum(x[16 * i : 16 * i + 16])
+
+
+@pytest.mark.parametrize(("code", "wide"), [("f4", "f8"), ("u2", "u8"), ("b1", "i8"), ("c8", "c16")])
+def test_summing(code: str, wide: str) -> None:
+    """A loop, wide."""
+    assert compiled(sum_sixteen, f"A1{code}C", f"A1{wide}C").cubin
+
+
 def test_heap_is_sorted() -> None:
     """NaN is last."""
     rng = np.random.default_rng(1)

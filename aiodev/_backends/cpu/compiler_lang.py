@@ -23,6 +23,7 @@ from aiodev._backends.cpu.compiler_elementary import install_elementary
 from aiodev._backends.cpu.compiler_native import install_native
 from aiodev._backends.cpu.compiler_prefetch import install_prefetch
 from aiodev._backends.cpu.compiler_sorting import install_sorting
+from aiodev._backends.cpu.compiler_summing import install_summing
 
 __all__ = ["install"]
 
@@ -183,6 +184,7 @@ def install() -> None:
     install_native()
     install_prefetch()
     install_sorting()
+    install_summing()
 
 
 def _update_overload(code: Any) -> Callable[..., Any]:

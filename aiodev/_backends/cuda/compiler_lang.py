@@ -19,7 +19,7 @@ from numba.cuda.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
 from aiodev._backends.cpu.compiler_complex import make_functions
-from aiodev._backends.cuda import compiler_sorting, compiler_team, compiler_ufuncs
+from aiodev._backends.cuda import compiler_sorting, compiler_summing, compiler_team, compiler_ufuncs
 from aiodev._backends.cuda.compiler_arrays import make_array
 from aiodev.lang import elementary
 
@@ -163,6 +163,7 @@ def install() -> None:
     compiler_ufuncs.install()
     compiler_team.install()
     compiler_sorting.install()
+    compiler_summing.install()
     for function, code in ((lang.atomic_add, _add), (lang.atomic_min, _min), (lang.atomic_max, _max)):
         overload(function)(_update_overload(code))
     overload(lang.atomic_cas)(

@@ -150,7 +150,7 @@ def open_range(queue, worker, start, size, piece):
     device = get(queue + Q_HELPERS)
     put(queue + Q_RANGE_CHUNK, piece)
     workers = get(device + D_WORKERS)
-    store(queue + Q_RANGE_LEFT, deal(queue, start, size, workers, max(1, piece // PARTS)))
+    store(queue + Q_RANGE_LEFT, deal(queue, start, size, workers, piece))
     put(queue + Q_RANGE_MEMBERS, 1)
     if workers == 1:
         return False
@@ -170,17 +170,18 @@ def open_range(queue, worker, start, size, piece):
 
 
 @inner
-def deal(queue, start, size, workers, least):
-    """Cut [start, size) into shares of at least so many indices, to be run through the other way than the last range's.
+def deal(queue, start, size, workers, piece):
+    """Cut [start, size) into shares; returns how many there are.
 
-    Returns how many there are.
+    What a kernel read or wrote last is what a core's cache still has: short shares are run through to and fro. Long ones are
+    not: each change of direction between their pieces would cost more than is left of the last range.
     """
-    length = max(least, (size - start + workers - 1) // workers)
+    length = max(1, piece // PARTS, (size - start + workers - 1) // workers)
     length += -length % GRAIN if length > GRAIN else 0
     share, lo, count = get(queue + Q_SHARES), start, 0
     for _ in range(workers):
         hi = min(size, lo + length)
-        backwards = get(share + S_MIRROR) == 0 and lo < hi
+        backwards = get(share + S_MIRROR) == 0 and lo < hi and length <= 2 * piece
         end = lo + length if backwards and length > GRAIN else hi  # whole pieces, counted from there
         put(share + S_NEXT, lo)
         put(share + S_END, end)
@@ -208,7 +209,7 @@ def join_range(device, worker, queue, until, expects):
     while turn < workers:
         share = get(queue + Q_SHARES) + (own + turn) % workers * SHARE_BYTES
         end, most = get(share + S_END), load(queue + Q_RANGE_CHUNK)
-        piece = whole(max(most // PARTS, min(most, (end - load(share + S_NEXT)) // 2)))
+        piece = whole(max(most // PARTS, min(most, (end - load(share + S_NEXT)) // 8)))
         if until != NEVER:
             left = max(0, until - before) * 1000 // get(entry + E_COST)
             if left == 0:

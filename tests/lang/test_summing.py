@@ -1,0 +1,98 @@
+"""``sum`` within a kernel, against exact sums: any length, any type, slices anywhere."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import aiodev
+from aiodev import lang
+
+LENGTHS = st.one_of(st.integers(0, 200), st.sampled_from([255, 256, 257, 1000, 4095, 5000]))
+
+
+@aiodev.kernel
+def sum_parts(i: int, start: int, size: int, x: Any, out: Any) -> None:
+    """The sums of ``size`` elements, each from its own row's ``start`` on."""
+    out[i] = lang.sum(x[i, start : start + size])
+
+
+@aiodev.kernel
+def sum_columns(i: int, x: Any, out: Any) -> None:
+    """Slices with gaps."""
+    out[i] = lang.sum(x[:, i])
+
+
+def sums_of(host: Any, start: int, size: int, dtype: str) -> Any:
+    """What the kernel finds."""
+    out = aiodev.empty(len(host), dtype, "cpu")
+    sum_parts[len(host)](start, size, aiodev.asarray(host, device="cpu"), out).synchronize_blocking()
+    return out.numpy_blocking()
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("f4", 2.0**-23), ("f8", 0.0)])
+@given(LENGTHS, st.integers(0, 17), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=40)
+def test_floats(dtype: str, rounding: float, size: int, start: int, seed: int) -> None:
+    """Within the stated error; what lies beside the slice does not count."""
+    host = np.random.default_rng(seed).standard_normal((2, start + size + 5)).astype(dtype)
+    host[:, :start] = host[:, start + size :] = np.nan
+    for row, found in zip(host, sums_of(host, start, size, "f8"), strict=True):
+        part = [float(value) for value in row[start : start + size]]
+        limit = (rounding + max(size, 1) * 2.0**-53) * math.fsum(map(abs, part))
+        assert abs(found - math.fsum(part)) <= limit
+
+
+def test_equal_numbers_of_single_precision_are_added_exactly() -> None:
+    """Twice and four times a float32 is one."""
+    host = np.full((1, 64_000), 0.1, "f4")
+    assert sums_of(host, 0, 64_000, "f8") == math.fsum(map(float, host[0]))
+
+
+@pytest.mark.parametrize("place", [0, 63, 64, 79, 80])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinities_are_kept(place: int, value: float) -> None:
+    """In a group of vectors, in the vectors that are left, and in the elements that are left."""
+    host = np.ones((1, 83), "f4")
+    host[0, place] = value
+    np.testing.assert_array_equal(sums_of(host, 0, 83, "f8"), [value])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [("f2", "f8"), ("i1", "i8"), ("i8", "i8"), ("u4", "u8"), ("b1", "i8"), ("c8", "c16")]
+)
+def test_other_types_are_added_wide(dtype: str, wide: str) -> None:
+    """As NumPy does, when told so."""
+    host = np.random.default_rng(1).integers(0, 100, (3, 131)).astype(dtype)
+    np.testing.assert_array_equal(sums_of(host, 1, 129, wide), host[:, 1:130].sum(axis=1, dtype=wide))
+
+
+def test_slices_with_gaps() -> None:
+    """One element after the other."""
+    host = np.random.default_rng(1).integers(0, 100, (131, 3)).astype("f4")
+    out = aiodev.empty(3, "f8", "cpu")
+    sum_columns[3](aiodev.asarray(host, device="cpu"), out).synchronize_blocking()
+    np.testing.assert_array_equal(out.numpy_blocking(), host.sum(axis=0, dtype="f8"))
+
+
+def test_what_is_no_row_of_numbers_is_refused() -> None:
+    """By the compiler, with the kernel's line."""
+
+    @aiodev.kernel
+    def flat(i: int, x: Any, out: Any) -> None:
+        out[i] = lang.sum(x)
+
+    x, out = aiodev.zeros((2, 2), "f4", "cpu"), aiodev.empty(1, "f8", "cpu")
+    with pytest.raises(aiodev.CompileError, match="sum: expected a one-dimensional array of numbers"):
+        flat[1](x, out).synchronize_blocking()
+
+
+def test_plain_function_does_the_same() -> None:
+    """Where a body is read or debugged."""
+    assert lang.sum(np.array([0.5, 1.0], "f4")) == 1.5
+    assert lang.sum(np.array([True, True])).dtype == np.int64
+    assert lang.sum(np.array([200, 100], "u1")) == 300
