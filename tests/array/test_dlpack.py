@@ -133,6 +133,7 @@ def test_without_order_nothing_is_waited_for() -> None:
     with stream, Latch(stream):
         array = aiodev.zeros(3)
         array.__dlpack__(stream=-1, max_version=(1, 0))
+        assert not stream.query()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

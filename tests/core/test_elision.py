@@ -99,8 +99,10 @@ async def test_waits_in_a_ring_do_not_deadlock() -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
+        assert not thread.is_alive()
     for stream in streams:
         await stream.synchronize()
+        assert stream.query()
 
 
 async def test_what_is_known_of_a_stream_is_the_later_of_two_points() -> None:

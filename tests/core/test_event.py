@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import anyio
@@ -110,8 +111,11 @@ async def test_an_event_of_a_dropped_stream_arrives() -> None:
     latch = Latch(stream)
     event = stream.record_event()
     del stream
+    gc.collect()
+    assert not event.query()
     latch.release()
     await event
+    assert event.query()
 
 
 async def test_a_blocking_event_can_be_awaited() -> None:

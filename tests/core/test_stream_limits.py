@@ -111,6 +111,8 @@ async def test_closing_twice_does_nothing() -> None:
     await stream.aclose()
     await stream.aclose()
     await stream.synchronize()
+    with pytest.raises(ClosedError):
+        stream.call(int)
 
 
 async def test_a_closed_stream_stays_closed_when_its_backend_starts(simulated: SimulatedBackend) -> None:

@@ -36,6 +36,10 @@ async def test_what_is_warm_has_nothing_to_wait_for() -> None:
 async def test_what_a_function_refuses_is_left_out() -> None:
     """Its other dtypes are compiled."""
     await kernels.warm_up(["layer_norm", "floor"], dtypes=["complex64", "float32"])
+    before, x = compiled_or_loaded(), aiodev.ones((3, 5), "f4")
+    for found in (kernels.layer_norm(x), kernels.floor(x)):
+        await found.numpy()
+    assert compiled_or_loaded() == before
 
 
 async def test_a_function_may_register_its_own_calls(monkeypatch: pytest.MonkeyPatch) -> None:
