@@ -195,11 +195,13 @@ def searchsorted(
         ordered, step = take_first(ordered, which, sorter, 2)
         which = _SCRATCH
         steps += step
+    if not x1.size:
+        return aiodev.zeros(x2.shape, np.int64, x2.device)
     out = aiodev.empty(x2.shape, np.int64, x2.device)
     if out.size:
         kernel = bodies.search_left if side == "left" else bodies.search_right
-        args = ordered, flat(values), out.reshape(out.size)
-        steps.append((kernel, out.size, args, (which, wanted, 3)))
+        args = x1.size.bit_length(), ordered, flat(values), out.reshape(out.size)
+        steps.append((kernel, -(-out.size // bodies.TOGETHER), args, (None, which, wanted, 3)))
         _launches.launch_all(side, operands, out, steps, made=True)
     return out
 

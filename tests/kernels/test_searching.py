@@ -135,6 +135,22 @@ def test_search_errors() -> None:
             getattr(kernels, name)(aiodev.ones(3, dtype="c8", device="cpu"))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "i8"])
+def test_searchsorted_of_every_length(dtype: str) -> None:
+    """Up to a power of two and beyond it, with values that are equal, below, above and NaN; of any number of values."""
+    rng = np.random.default_rng(4)
+    for size in (*range(12), 31, 32, 33, 1000, 1023, 1024, 1025):
+        host, values = np.sort(rng.integers(-9, 9, size).astype(dtype)), rng.integers(-11, 11, 13).astype(dtype)
+        if dtype == "f4":
+            values[::5], values[1::7], values[2::7] = np.nan, np.inf, -np.inf
+            host[size - size // 4 :] = np.nan
+        for count in (1, 2, 3, 4, 13):
+            for side in ("left", "right"):
+                found = kernels.searchsorted(on_device(host), on_device(values[:count]), side=side)
+                np.testing.assert_array_equal(found.numpy_blocking(), np.searchsorted(host, values[:count], side))
+
+
+
 @pytest.mark.parametrize("size", [0, 1, 1000, 200_000])
 @pytest.mark.parametrize("dtype", ["f4", "i4"])
 def test_histograms(size: int, dtype: str) -> None:
