@@ -1,15 +1,15 @@
 """What a body does with its parameters, read from its source.
 
 Three questions are asked of it. Which arrays does it write (a read-only one is refused there)? Which does it surely not (a
-failure of the kernel leaves those as they are)? And what does it combine a scalar with (a weak scalar takes the type of
-that)? Where there is no source, as at a plain prompt, nothing is known and nothing is refused here; the compiler still
-refuses a write to a read-only array.
+failure of the kernel leaves those as they are; :mod:`aiodev._kernel.reading` finds out)? And what does it combine a scalar
+with (a weak scalar takes the type of that)? Where there is no source, as at a plain prompt, nothing is known and nothing is
+refused here; the compiler still refuses a write to a read-only array.
 
 The text is only believed if it compiles to the very code of the body: a file may have been edited since it was imported, and
 what is wrongly taken for a reader would be read before it has written.
 
-It runs at a kernel's first launch, on the loop's thread, so it looks at each node once, reads no more of the file than the
-body's lines, and remembers what it found for a code object, which many functions may share.
+It runs at a kernel's first launch, on the loop's thread, so it reads no more of the file than the body's lines, and remembers
+what it found for a code object, which many functions may share.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ import linecache
 import operator
 import textwrap
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType, ModuleType
 from typing import Any
 
-__all__ = ["BodyUse", "analyse"]
+from aiodev._kernel.reading import only_read
 
-#: What can be asked of an array without touching its elements.
-_PLAIN_ATTRIBUTES = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"})
-_MANY = 99
+__all__ = ["BodyUse", "analyse", "definition"]
+
 _FUTURE = functools.reduce(operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
 
 
@@ -42,18 +41,19 @@ class BodyUse:
 
     Attributes:
         written: parameters that are surely written to.
-        indices: for each parameter of which only elements are read, by how many indices at least: an array of no more
-            dimensions is not written, nor is any view of it made.
         partners: for each scalar-like parameter, the arrays whose elements appear in the same statement.
         integral: parameters that are used where only an integer will do, or in a way that is not understood.
         known: whether there is a source.
+        function: the body.
+        promised: parameters that the body is said to only read.
     """
 
     written: set[str] = field(default_factory=set)
-    indices: dict[str, int] = field(default_factory=dict)
     partners: dict[str, set[str]] = field(default_factory=dict)
     integral: set[str] = field(default_factory=set)
     known: bool = True
+    function: Callable[..., None] | None = None
+    promised: frozenset[str] = frozenset()
 
     def promising(self, names: Iterable[str]) -> BodyUse:
         """The same of a body that is said to write none of these parameters, and to make no view of them that it writes.
@@ -65,14 +65,17 @@ class BodyUse:
         broken = self.written.intersection(names)
         if broken:
             raise TypeError(f"reads={names!r}: the body writes {', '.join(sorted(broken))}")
-        return replace(self, indices=self.indices | dict.fromkeys(names, _MANY)) if names else self
+        return replace(self, promised=frozenset(names))
 
-    def only_reads(self, name: str, ndim: int) -> bool:
-        """Whether the body surely does not write the array of ``ndim`` dimensions that is called ``name``."""
-        return self.known and self.indices.get(name, -1) >= ndim
+    def only_read(self, arrays: Mapping[str, int]) -> frozenset[str]:
+        """Which of these arrays the body surely does not write; their numbers of dimensions by name."""
+        if not self.known or self.promised.issuperset(arrays):
+            return self.promised
+        return self.promised | only_read(self.function, arrays, definition)
 
 
 _known: weakref.WeakKeyDictionary[CodeType, dict[tuple[str, ...], BodyUse]] = weakref.WeakKeyDictionary()
+_definitions: weakref.WeakKeyDictionary[CodeType, ast.FunctionDef | ast.Lambda | None] = weakref.WeakKeyDictionary()
 
 
 def analyse(function: Callable[..., None], parameters: tuple[str, ...]) -> BodyUse:
@@ -80,15 +83,15 @@ def analyse(function: Callable[..., None], parameters: tuple[str, ...]) -> BodyU
     known = _known.setdefault(function.__code__, {})
     use = known.get(parameters)
     if use is None:
-        tree = _tree(function)
+        tree = definition(function)
         known[parameters] = use = (
             BodyUse(integral=set(parameters), known=False) if tree is None else _analyse_tree(tree, parameters)
         )
-    return use
+    return replace(use, function=function)
 
 
 def _analyse_tree(tree: ast.AST, parameters: tuple[str, ...]) -> BodyUse:
-    use = BodyUse(indices=dict.fromkeys(parameters, _MANY))
+    use = BodyUse()
     names = frozenset(parameters)
     nodes, parents = _walk(tree)
     for node in nodes:
@@ -98,15 +101,13 @@ def _analyse_tree(tree: ast.AST, parameters: tuple[str, ...]) -> BodyUse:
         elif isinstance(node, ast.Call):
             if node.args and _called(node).startswith("atomic_"):
                 use.written |= _roots(node.args[0]) & names
-            elif _called(node) == "slice":  # which may then be any index
-                use.indices = dict.fromkeys(parameters, -1)
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Return):
             _note_partners(node, names, use)
     for node in nodes:
-        if isinstance(node, ast.Name) and node.id in names:
-            _note_reading(node, parents, use)
-            if isinstance(node.ctx, ast.Store) or not _meets_elements(node, parents):
-                use.integral.add(node.id)
+        if not isinstance(node, ast.Name) or node.id not in names:
+            continue
+        if isinstance(node.ctx, ast.Store) or not _meets_elements(node, parents):
+            use.integral.add(node.id)
     return use
 
 
@@ -124,8 +125,15 @@ def _walk(tree: ast.AST) -> tuple[list[ast.AST], dict[ast.AST, ast.AST]]:
     return nodes, parents
 
 
-def _tree(function: Callable[..., None]) -> ast.AST | None:
+def definition(function: Callable[..., Any]) -> ast.FunctionDef | ast.Lambda | None:
     """The definition in the source that the function's code is of, or None."""
+    code = function.__code__
+    if code not in _definitions:
+        _definitions[code] = _definition(function)
+    return _definitions[code]
+
+
+def _definition(function: Callable[..., Any]) -> ast.FunctionDef | ast.Lambda | None:
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
     text = "".join(lines[code.co_firstlineno - 1 : _last_line(code)])
@@ -142,7 +150,7 @@ def _tree(function: Callable[..., None]) -> ast.AST | None:
     return None
 
 
-def _compiles_to(node: ast.FunctionDef | ast.Lambda, function: Callable[..., None]) -> bool:
+def _compiles_to(node: ast.FunctionDef | ast.Lambda, function: Callable[..., Any]) -> bool:
     code, values = function.__code__, function.__globals__
     if getattr(node, "name", "<lambda>") != code.co_name:
         return False
@@ -208,42 +216,6 @@ def _elements(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Subscript):
         return _roots(node.value)
     return {name for child in ast.iter_child_nodes(node) for name in _elements(child)}
-
-
-# Reading
-
-
-def _note_reading(name: ast.Name, parents: dict[ast.AST, ast.AST], use: BodyUse) -> None:
-    """Lower ``use.indices`` to what this mention of a parameter reads it by; -1 if it may do more than read elements."""
-    node: ast.AST = name
-    parent = parents[node]
-    count = 0
-    while isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.ctx, ast.Load):
-        count += _index_count(parent.slice)
-        node, parent = parent, parents[parent]
-    if isinstance(parent, ast.Subscript) and parent.value is node:  # stored to
-        count = -1
-    elif node is name:
-        if isinstance(parent, ast.Attribute) and parent.attr in _PLAIN_ATTRIBUTES or _is_call_of(parent, "len"):
-            return
-        count = -1
-    use.indices[name.id] = min(use.indices[name.id], count)
-
-
-def _is_call_of(node: ast.AST, function: str) -> bool:
-    return isinstance(node, ast.Call) and _called(node) == function
-
-
-def _index_count(index: ast.expr) -> int:
-    """How many dimensions an index takes away; none where it may leave some of those that it goes along."""
-    items = index.elts if isinstance(index, ast.Tuple) else [index]
-    if any(isinstance(item, ast.Slice | ast.Starred | ast.Constant) and not _is_int(item) for item in items):
-        return -_MANY
-    return len(items)
-
-
-def _is_int(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 # Scalars

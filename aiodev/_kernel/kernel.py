@@ -297,9 +297,10 @@ def kernel(
         uniform: every index takes about as long as any other, and waits for nothing. On the CPU, a thread that waits awake for
             such a kernel, an event loop's too, then computes a part of it instead of spinning: no longer than twice the time
             for which it would have spun, as far as what an index was seen to cost tells.
-        reads: names of arrays that the body only reads. That it only reads elements, as in ``x[i]``, is seen; what it does with
-            an array that it slices or gives to a function is not, and such an array counts as written: when the kernel fails,
-            or does not run since something before it failed, its contents are not usable any more. Name model weights here.
+        reads: names of arrays that the body only reads, where that is not seen. It is seen of what the body reads by itself,
+            by slices, and by plain functions that it calls. What it gives to anything else, or uses in a function that is
+            defined inside of it, counts as written: when the kernel fails, or does not run since something before it
+            failed, its contents are not usable any more. At a prompt that keeps no source nothing is seen.
 
     Raises:
         TypeError: ``reads`` has a name that is no parameter; when it is launched, one that the body writes.

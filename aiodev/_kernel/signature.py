@@ -83,13 +83,13 @@ def describe(
         key = key_of(value)
         if key is not None:
             arrays[name] = _array_descriptor(kernel, name, key, device, use)
+    only_read = use.only_read({name: _ndim(descriptor) for name, descriptor in arrays.items()})
     descriptors, pattern = [], ""
     for name, value in zip(names, args, strict=True):
         if name in arrays:
             descriptor = arrays[name]
             descriptors.append(descriptor)
-            read = descriptor.endswith("r") or use.only_reads(name, _ndim(descriptor))
-            pattern += READ if read else ARRAY
+            pattern += READ if descriptor.endswith("r") or name in only_read else ARRAY
         else:
             code = _scalar_code(kernel, name, value, arrays, device, use)
             descriptors.append(code)

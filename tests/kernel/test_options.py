@@ -68,13 +68,13 @@ async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
 
 
 async def test_what_a_kernel_is_said_to_read_outlives_its_failure() -> None:
-    """An array that it gives to a function counts as written without that, and names and promises are looked at."""
-
-    def total(row):
-        return row[0] + row[1]
+    """An array that a function inside of it uses counts as written without that, and names and promises are looked at."""
 
     def body(i, x, out):
-        out[i] = total(x[:2])
+        def total(k):
+            return x[k] + x[k + 1]
+
+        out[i] = total(i)
         if out[i] > 0:
             raise ValueError
 

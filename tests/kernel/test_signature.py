@@ -91,7 +91,7 @@ def test_descriptors_of_arrays() -> None:
     frozen.flags.writeable = False
     found = signature(saxpy, strided, FakeArray(frozen), array("b1", ()), array("u2"))
     assert found.descriptors == ("A2f4A", "A1c16Cr", "A0b1C", "A1u2C")
-    assert found.pattern == "ARRA"  # of a matrix, ``x[i]`` is a row, which may be written to
+    assert found.pattern == "RRRA"
 
 
 def test_block_is_shape_then_scalars() -> None:

@@ -128,7 +128,7 @@ def test_what_the_body_takes_from_modules_counts() -> None:
     def user_key(factor: float = 2.0, table: Any = (1, 2), text: str = "def body(v): return v\n", **more: Any) -> str:
         inner = module("user.inner", FACTOR=factor, **more)
         user = module("user", inner=inner, TABLE=table, helper=make(text), **more)
-        inner.user = user  # type: ignore[attr-defined]  # they name each other
+        inner.user = user  # they name each other
         return capture(make(source, user=user)).digest()
 
     assert user_key() == user_key(OTHER=sys._getframe())
