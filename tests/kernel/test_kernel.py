@@ -98,7 +98,8 @@ async def test_kernel_error() -> None:
         with pytest.raises(KernelError) as caught:
             await refuse[8](x)
         error = caught.value
-        assert isinstance(error.__cause__, ValueError) and error.__cause__.args == ("bad row", 3)
+        assert isinstance(error.__cause__, ValueError)
+        assert error.__cause__.args in [("bad row", row) for row in range(3, 8)]  # in whatever order they ran
         assert error.location == f"{__file__}:{refuse.py_func.__code__.co_firstlineno + 3}"
         assert error.submitted_at is not None and error.submitted_at.startswith(__file__)
     await refuse[2](x)

@@ -245,6 +245,7 @@ def test_forms_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_several_threads() -> None:
     """Each with its own arrays and stream, all with one cache that is too small for them."""
     accumulate, outs = Accumulate(most=3), [aiodev.zeros(size, "f4", "cpu") for size in range(2, 8)]
+    aiodev.synchronize_blocking("cpu")  # what fills them is on another stream
 
     def work(out: aiodev.Array) -> None:
         with aiodev.Stream("cpu") as stream:
