@@ -50,7 +50,7 @@ def sum_conjugate_products(x1: Any, x2: Any, total: Any) -> Any:
     return total
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True, reads=("x1", "x2"))
+@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
     """The dot product of a row, block after block."""
     a, b = x1[i], x2[i]
@@ -61,7 +61,7 @@ def dot_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
     out[i, 0] = total
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True, reads=("x1", "x2"))
+@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_conjugate_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
     """The same, of the conjugate of the first."""
     a, b = x1[i], x2[i]
@@ -72,7 +72,7 @@ def dot_conjugate_rows(i: int, x1: Any, x2: Any, out: Any) -> None:
     out[i, 0] = total
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True, reads=("x1", "x2"))
+@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     """The dot product of one block of a row."""
     row, block = i // blocks, i % blocks
@@ -81,7 +81,7 @@ def dot_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     out[row, block] = sum_products(a[lo:hi], b[lo:hi], out.dtype.type(0))
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True, reads=("x1", "x2"))
+@aiodev.kernel(fastmath={"reassoc", "contract"}, uniform=True)
 def dot_conjugate_blocks(i: int, blocks: int, x1: Any, x2: Any, out: Any) -> None:
     """The same, of the conjugate of the first."""
     row, block = i // blocks, i % blocks

@@ -107,7 +107,7 @@ def finished(total: Any, mode: int, power: Any) -> Any:
     return total ** (1 / power) if mode == POWER else total
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract", "nsz"}, uniform=True, reads=["x"])
+@aiodev.kernel(fastmath={"reassoc", "contract", "nsz"}, uniform=True)
 def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) -> None:
     """What one block of a row gives."""
     row, block = i // blocks, i % blocks
@@ -115,7 +115,7 @@ def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) ->
     out[row, block] = gathered(values, mode, power, out.dtype.type(0), out.dtype.type(1))
 
 
-@aiodev.kernel(fastmath={"reassoc", "contract", "nsz"}, uniform=True, reads=["x"])
+@aiodev.kernel(fastmath={"reassoc", "contract", "nsz"}, uniform=True)
 def norm_short(i: int, mode: int, power: Any, x: Any, out: Any) -> None:
     """The norm of a row that is one block; not by teams."""
     total = gathered(x[i], mode, power, out.dtype.type(0), out.dtype.type(1))

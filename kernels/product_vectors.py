@@ -71,7 +71,7 @@ def add_one(totals: Any, p: Any, factor: Any) -> None:
         totals[k] += p[k] * factor
 
 
-@aiodev.kernel(fastmath=_REORDERED, uniform=True, reads=("a", "b"))
+@aiodev.kernel(fastmath=_REORDERED, uniform=True)
 def multiply_rows(i: int, groups: int, group: int, step_a: int, step_b: int, a: Any, b: Any, out: Any) -> None:
     """``group`` rows of matrices, times vectors, block after block; ``groups`` of them in a matrix."""
     batch, first = i // groups, i % groups * group
@@ -98,7 +98,7 @@ def multiply_rows(i: int, groups: int, group: int, step_a: int, step_b: int, a: 
         z[row] = total
 
 
-@aiodev.kernel(fastmath=_REORDERED, uniform=True, reads=("a", "b"))
+@aiodev.kernel(fastmath=_REORDERED, uniform=True)
 def multiply_blocks(i: int, blocks: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any) -> None:
     """Some columns of few rows of matrices, times vectors."""
     batch, block = i // blocks, i % blocks
@@ -108,7 +108,7 @@ def multiply_blocks(i: int, blocks: int, step_a: int, step_b: int, a: Any, b: An
         parts[batch, block, row] = dot_one(x[row, left:right], y[left:right])
 
 
-@aiodev.kernel(fastmath=_REORDERED, uniform=True, reads=("a", "b"))
+@aiodev.kernel(fastmath=_REORDERED, uniform=True)
 def multiply_slabs(
     i: int, slabs: int, strips: int, slab: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any
 ) -> None:

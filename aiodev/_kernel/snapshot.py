@@ -203,7 +203,8 @@ class _Capturing:
             return "function", self.add(value)
         plain, options = getattr(value, "py_func", None), getattr(value, "targetoptions", None)
         if isinstance(plain, types.FunctionType) and isinstance(options, dict):
-            return "jitted", (self.add(plain), dict(options))
+            kept = {name: option for name, option in options.items() if name != "nopython"}  # njit says it itself
+            return "jitted", (self.add(plain), kept)
         return "value", value
 
     def _tag_module(self, module: types.ModuleType, attributes: frozenset[str]) -> Tagged:

@@ -7,10 +7,12 @@ import math
 import subprocess
 import sys
 import types
+import warnings
 from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -167,6 +169,16 @@ def test_values_of_classes_of_one_s_own_are_sent_by_content() -> None:
         twin(1, x)
     assert caught.type.__aiodev_class__ == (__name__, "BadRow")
     assert __name__.encode() in data and twin.__globals__["Pair"] is not Pair
+
+
+def test_jitted_functions_are_sent_with_their_options() -> None:
+    """numba, which has them say what is so anyway, has nothing to warn of."""
+    fast = numba.njit(fastmath=True)(make("def body(v):\n    return v + 1\n"))
+    data = capture(make("def body(i, x):\n    x[i] = fast(x[i])\n", fast=fast)).to_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        twin = Snapshot.rebuild(data).__globals__["fast"]
+    assert twin.targetoptions["fastmath"] is True and twin.py_func(1) == 2
 
 
 def test_they_count_by_content() -> None:
