@@ -111,3 +111,19 @@ def test_who_cannot_be_waited_for_any_more_is_woken(waits: WaitSet[str], caplog:
     assert sorted(waits.collect()) == ["high", "other"]
     assert "cannot be waited for" in caplog.text
     assert line.parked == other.parked == 0
+
+
+def test_a_descriptor_goes_to_one_next_owner(waits: WaitSet[str]) -> None:
+    """However often its set is done with; with nobody parked any more."""
+    line = Bells().line()
+    assert waits.add(line, 5, "high")
+    waits.recycle()
+    waits.recycle()
+    assert waitset._descriptors == [waits.descriptor] and line.parked == 0
+
+
+def test_a_descriptor_of_the_parent_goes_to_nobody(waits: WaitSet[str]) -> None:
+    """In a forked child: the parent reads it."""
+    waits.descriptor.process += 1  # as if this were another one
+    waits.recycle()
+    assert waitset._descriptors == []
