@@ -33,7 +33,7 @@ __all__ = [
 Call = Callable[[], object]
 HostArray = np.ndarray[Any, Any]
 #: Seconds of ours that are submitted before the stream is awaited, and how many calls those are at least and at most: a rate is
-#: that of a queue with work. Of the peers, whose calls block, as many are timed together as of ours at least.
+#: that of a queue with work. Of the peers, whose calls block, as many are timed together.
 LASTING, FEWEST, MOST = 1e-3, 5, 50
 #: Elements from which on the rate of a function is held to its peers'.
 LARGE = 10**6
@@ -60,16 +60,16 @@ def tensors(*hosts: HostArray) -> tuple[Any, ...]:
     return tuple(torch.from_numpy(host.copy()) for host in hosts)
 
 
-def rate(amount: float, count: int, function: Call) -> Callable[[], float]:
+def rate(amount: float, count: int, function: Call, in_a_row: int) -> Callable[[], float]:
     """10⁹ units of ``amount`` in a second, from the best of ``count`` times some calls: others use the machine, too."""
 
     def case() -> float:
         best = math.inf
         for _ in range(count):
             began = time.perf_counter()
-            for _ in range(FEWEST):
+            for _ in range(in_a_row):
                 function()
-            best = min(best, (time.perf_counter() - began) / FEWEST)
+            best = min(best, (time.perf_counter() - began) / in_a_row)
         return amount / best / 1e9
 
     return case
@@ -141,7 +141,7 @@ async def rates(
     async with aiodev.Stream("cpu"):
         together = in_a_row or await _lasting(ours)
         cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours, together)}
-        cases |= {peer: rate(amount, count, call) for peer, call in peers.items()}
+        cases |= {peer: rate(amount, count, call, together) for peer, call in peers.items()}
         values = await run.medians(cases, pause=PAUSE)
     found = [Bar(peer, at_least=bars[peer]) for peer in peers] if large and in_a_row is None else []
     return Figure(name, unit, values, found, note=note)
