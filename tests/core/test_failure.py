@@ -87,6 +87,26 @@ async def test_synchronize_says_nothing_of_what_came_later() -> None:
         await failed
 
 
+def test_a_failure_ends_where_the_backend_forgave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another thread submits while a waiter is being told runs, and is not taken for what did not."""
+    stream, later = Stream("cpu"), []
+    failed = stream.call(fail)
+    while not failed.query():
+        pass
+    backend = aiodev.get_backend("cpu")
+    forgive = backend.forgive
+
+    def forgive_and_submit(queue: int) -> None:
+        forgive(queue)
+        later.append(stream.call(int, 3))
+
+    monkeypatch.setattr(backend, "forgive", forgive_and_submit)
+    with pytest.raises(OSError):
+        failed.synchronize_blocking(30)
+    (done,) = later
+    assert done.synchronize_blocking(30) == 3
+
+
 async def test_what_came_before_a_failure_stays_done() -> None:
     """Its result is not touched."""
     stream = Stream("cpu")
