@@ -9,7 +9,7 @@ import numpy
 __all__ = ["sum"]
 
 #: In what numbers of each kind are summed.
-_WIDE = {"b": "i8", "i": "i8", "u": "u8", "f": "f8", "c": "c16"}
+WIDE = {"b": "i8", "i": "i8", "u": "u8", "f": "f8", "c": "c16"}
 
 
 def sum(x: Any) -> Any:
@@ -39,4 +39,4 @@ def sum(x: Any) -> Any:
         >>> out.numpy_blocking()
         array([1., 4.])
     """
-    return numpy.sum(x, dtype=_WIDE[x.dtype.kind])
+    return numpy.sum(x, dtype=WIDE[x.dtype.kind])

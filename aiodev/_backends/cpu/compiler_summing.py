@@ -19,10 +19,12 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array
+from numba.np.numpy_support import as_dtype
 
 from aiodev import lang
+from aiodev.lang.summing import WIDE
 
-__all__ = ["install_summing"]
+__all__ = ["install_summing", "make_loop"]
 
 #: Elements of a vector, and vectors that are read together. LLVM makes of it what the processor has.
 _LANES, _VECTORS = 16, 4
@@ -80,21 +82,9 @@ def _sum_vectors(typing_context, x):  # type: ignore[no-untyped-def]
     return types.float64(x), generate
 
 
-def _choose(x: Any) -> Any:
-    if not isinstance(x, types.Array) or x.ndim != 1 or not isinstance(x.dtype, types.Number | types.Boolean):
-        raise TypingError(f"sum: expected a one-dimensional array of numbers, got {x}")
-    if x.layout == "C" and x.dtype in (types.float32, types.float64):
-
-        def vectors(x: Any) -> Any:
-            return _sum_vectors(x)
-
-        return vectors
-    if isinstance(x.dtype, types.Complex):
-        wide: Any = np.complex128
-    elif isinstance(x.dtype, types.Float):
-        wide = np.float64
-    else:
-        wide = np.int64 if not isinstance(x.dtype, types.Integer) or x.dtype.signed else np.uint64
+def make_loop(dtype: np.dtype[Any]) -> Any:
+    """The function that adds one element of such a type after the other, wide."""
+    wide: Any = np.dtype(WIDE[dtype.kind]).type
 
     def code(x: Any) -> Any:
         total = wide(0)
@@ -103,6 +93,18 @@ def _choose(x: Any) -> Any:
         return total
 
     return code
+
+
+def _choose(x: Any) -> Any:
+    if not isinstance(x, types.Array) or x.ndim != 1 or not isinstance(x.dtype, types.Number | types.Boolean):
+        raise TypingError(f"sum: expected a one-dimensional array of numbers, got {x}")
+    if x.layout != "C" or x.dtype not in (types.float32, types.float64):
+        return make_loop(as_dtype(x.dtype))
+
+    def vectors(x: Any) -> Any:
+        return _sum_vectors(x)
+
+    return vectors
 
 
 def install_summing() -> None:

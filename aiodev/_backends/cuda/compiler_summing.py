@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba.cuda import types
 from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import overload
+from numba.cuda.np.numpy_support import as_dtype
 
 from aiodev import lang
+from aiodev._backends.cpu.compiler_summing import make_loop
 
 __all__ = ["install"]
 
@@ -17,20 +18,7 @@ __all__ = ["install"]
 def _choose(x: Any) -> Any:
     if not isinstance(x, types.Array) or x.ndim != 1 or not isinstance(x.dtype, types.Number | types.Boolean):
         raise TypingError(f"sum: expected a one-dimensional array of numbers, got {x}")
-    if isinstance(x.dtype, types.Complex):
-        wide: Any = np.complex128
-    elif isinstance(x.dtype, types.Float):
-        wide = np.float64
-    else:
-        wide = np.int64 if not isinstance(x.dtype, types.Integer) or x.dtype.signed else np.uint64
-
-    def code(x: Any) -> Any:
-        total = wide(0)
-        for k in range(x.size):
-            total += wide(x[k])
-        return total
-
-    return code
+    return make_loop(as_dtype(x.dtype))
 
 
 def install() -> None:
