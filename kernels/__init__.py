@@ -91,7 +91,8 @@ from aiodev.kernels.elementwise import (
 )
 from aiodev.kernels.fusion import Fused, binary_transform, fused, unary_transform
 from aiodev.kernels.histograms import histogram
-from aiodev.kernels.indexing import put, scatter_add, take, take_along_axis
+from aiodev.kernels.indexing import take, take_along_axis
+from aiodev.kernels.indexing_writes import put, scatter_add
 from aiodev.kernels.joins import concat, pad, repeat, roll, stack, tile
 from aiodev.kernels.normalization import layer_norm, log_softmax, rms_norm, softmax
 from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot

@@ -1,43 +1,27 @@
-"""Reading and writing at indices that are themselves in an array."""
+"""Reading at indices that are themselves in an array."""
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
 
 import aiodev
 from aiodev.kernels import indexing_bodies as bodies
-from aiodev.kernels.conversion import Step, astype, convert_first
-from aiodev.kernels.operands import (
-    arrays_of,
-    broadcast,
-    checked_axis,
-    checked_out,
-    has_no_gaps,
-    packed,
-    repeated,
-    written,
-)
+from aiodev.kernels.conversion import Step
+from aiodev.kernels.operands import arrays_of, broadcast, checked_axis, checked_out, has_no_gaps, repeated
 from aiodev.kernels.teams import has_teams
 
-__all__ = ["put", "scatter_add", "take", "take_along_axis", "take_first"]
-
-Operand = aiodev.Array | complex
+__all__ = ["check_length", "mode_of", "prepare", "take", "take_along_axis", "take_first"]
 
 _MODES = {"raise": bodies.RAISE, "wrap": bodies.WRAP, "clip": bodies.CLIP}
 #: Taking by one launch, under (name, axis, its type, mode).
 _launches = aiodev.LaunchCache(2)
-#: What is changed in place by one launch or two, under (name, and axis as above, mode): of the indices and the values.
-_changes = aiodev.LaunchCache(2)
-_VALUES, _SCRATCH = 1, -1
+_SCRATCH = -1
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
 #: Rows of which elements are taken by one index, at least: it finds the places once.
 _ROWS = 16
-#: Elements that are added side by side, at least: fewer are not worth going through all indices again.
-_WIDTH = 16
 
 
 def take(
@@ -76,16 +60,16 @@ def take(
     found = _launches.repeat(key, x, indices, out)
     if found is not None:
         return found
-    x, indices, at = _prepare("take", x, indices, axis)
+    x, indices, at = prepare("take", x, indices, axis)
     shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
     result = checked_out("take", out, shape, x.dtype, x.device)
     if not result.size:
         return result
-    _check_length("take", x.shape[at])
+    check_length("take", x.shape[at])
     flat = indices.reshape(indices.size)
     source, target = _middle(x, at), result if has_no_gaps(result) else aiodev.empty_like(result)
     outer, _, inner = source.shape
-    code = _mode("take", mode)
+    code = mode_of("take", mode)
     numbers: tuple[int, ...]
     if inner == 1 and outer >= _ROWS and not has_teams(x.device):
         group = max(_ROWS, _PIECE // flat.size)
@@ -119,11 +103,11 @@ def take_first(x: aiodev.Array, operand: int, indices: aiodev.Array, chosen: int
         ValueError: there are no elements to take.
         TypeError: the indices are no integers.
     """
-    _prepare("take", x, indices, None)
+    prepare("take", x, indices, None)
     taken = aiodev.empty(indices.shape, x.dtype, x.device)
     if not indices.size:
         return taken, []
-    _check_length("take", x.size)
+    check_length("take", x.size)
     args = bodies.RAISE, x, indices, taken
     return taken, [(bodies.take_elements, indices.size, args, (None, operand, chosen, _SCRATCH))]
 
@@ -156,7 +140,7 @@ def take_along_axis(
     found = _launches.repeat(key, x, indices, out)
     if found is not None:
         return found
-    x, indices, at = _prepare("take_along_axis", x, indices, axis)
+    x, indices, at = prepare("take_along_axis", x, indices, axis)
     if x.ndim != indices.ndim:
         raise ValueError(f"take_along_axis: x has {x.ndim} dimensions, indices {indices.ndim}; expected as many")
     others = broadcast("take_along_axis", *((*a.shape[:at], 1, *a.shape[at + 1 :]) for a in (x, indices)))
@@ -164,11 +148,11 @@ def take_along_axis(
     result = checked_out("take_along_axis", out, shape, x.dtype, x.device)
     if not result.size:
         return result
-    _check_length("take_along_axis", x.shape[at])
+    check_length("take_along_axis", x.shape[at])
     source = _middle(repeated(x, (*shape[:at], x.shape[at], *shape[at + 1 :])), at)
     where = _middle(repeated(indices, shape), at)
     target = result if has_no_gaps(result) else aiodev.empty_like(result)
-    seen, code, kernel = _middle(target, at), _mode("take_along_axis", mode), bodies.take_along_middle
+    seen, code, kernel = _middle(target, at), mode_of("take_along_axis", mode), bodies.take_along_middle
     lengths: tuple[int, ...] = seen.shape
     arrays = source, where, seen
     if seen.shape[2] == 1:
@@ -180,136 +164,10 @@ def take_along_axis(
     return result
 
 
-def put(x: aiodev.Array, indices: aiodev.Array, values: Operand, /, *, mode: str = "raise") -> aiodev.Array:
-    """Write ``values`` to ``x`` at ``indices`` of its elements in C order, in place; returns ``x``.
-
-    Where an index occurs twice, one of its values is written; which is not defined. ``mode`` is as for :func:`take`; under
-    ``"raise"`` other elements may have been written when an index is found to be out of bounds.
-
-    Args:
-        values: a number, or an array that broadcasts to the shape of ``indices``.
-
-    Raises:
-        TypeError: the indices are no integers, or the values cannot become elements of ``x`` without loss.
-        ValueError: the shapes do not fit.
-        LaunchError: ``x`` is read-only.
-
-    Example:
-        >>> import aiodev, aiodev.kernels
-        >>> x = aiodev.zeros(4, "int64", "cpu")
-        >>> aiodev.kernels.put(x, aiodev.asarray([3, 1], device="cpu"), 7).numpy_blocking()
-        array([0, 7, 0, 7])
-    """
-    key, operands = ("put", mode), (indices, values)
-    if _changes.repeat(key, indices, values, x) is not None:
-        return x
-    x, indices, _ = _prepare("put", x, indices, None, whole=False)
-    written("put", x=x)
-    given, which, steps = _values("put", x, values, indices.shape)
-    if indices.size:
-        _check_length("put", x.size)
-        target, flat = packed(x), indices.reshape(indices.size)
-        args = _mode("put", mode), target.reshape(x.size), flat, given.reshape(flat.size)
-        steps.append((bodies.put_elements, flat.size, args, (None, 2, 0, which)))
-        _changes.launch_all(key, operands, x, steps, made=False)
-        if target is not x:
-            x.copy_from(target)
-    return x
-
-
-def scatter_add(
-    x: aiodev.Array,
-    indices: aiodev.Array,
-    values: Operand,
-    /,
-    *,
-    axis: int | None = None,
-    mode: str = "raise",
-) -> aiodev.Array:
-    """Add ``values`` to the elements, or slices, of ``x`` at ``indices`` along ``axis``, in place; returns ``x``.
-
-    It adds to what :func:`take` with the same arguments reads, as often as an index occurs. Single elements and short slices
-    are added atomically, in an order that is not defined: integers come out the same on every run, floats may differ in
-    their last bits. On the CPU, up to 4096 elements, and slices of 32 elements and more, are added in the order of the
-    indices, so there floats are the same, too. ``mode`` is as for :func:`take`; under ``"raise"`` other values may have been
-    added when an index is found to be out of bounds.
-
-    Args:
-        values: a number, or an array that broadcasts to the shape of ``take(x, indices, axis=axis)``.
-
-    Raises:
-        TypeError: the indices are no integers, the elements are complex or booleans, or the values cannot become elements of
-            ``x`` without loss.
-        ValueError: the shapes do not fit.
-        LaunchError: ``x`` is read-only.
-
-    Example:
-        >>> import aiodev, aiodev.kernels
-        >>> counts = aiodev.zeros(4, "i8", "cpu")
-        >>> aiodev.kernels.scatter_add(counts, aiodev.asarray([0, 3, 3], device="cpu"), 1).numpy_blocking()
-        array([1, 0, 0, 2])
-    """
-    key, operands = ("scatter_add", axis, axis.__class__, mode), (indices, values)
-    if _changes.repeat(key, indices, values, x) is not None:
-        return x
-    x, indices, at = _prepare("scatter_add", x, indices, axis, whole=False)
-    written("scatter_add", x=x)
-    if x.dtype.kind in "cb":
-        raise TypeError(f"scatter_add: elements of {x.dtype} cannot be added to atomically")
-    if axis is None:
-        shape, seen = indices.shape, (1, x.size, 1)
-    else:
-        shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
-        seen = math.prod(x.shape[:at]), x.shape[at], math.prod(x.shape[at + 1 :])
-    given, which, steps = _values("scatter_add", x, values, shape)
-    if not given.size:
-        return x
-    _check_length("scatter_add", seen[1])
-    target, count = packed(x), indices.size
-    parts = target.reshape(seen), indices.reshape(count), given.reshape(seen[0], count, seen[2])
-    kernel, over, sizes = _adding(parts, x.device)
-    takes = *(None for _ in sizes), None, 2, 0, which
-    steps.append((kernel, over, (*sizes, _mode("scatter_add", mode), *_seen(kernel, parts)), takes))
-    _changes.launch_all(key, operands, x, steps, made=False)
-    if target is not x:
-        x.copy_from(target)
-    return x
-
-
-def _adding(
-    parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array], device: aiodev.Device
-) -> tuple[aiodev.Kernel, int, tuple[int, ...]]:
-    """What adds: the kernel, its indices, and the numbers that it takes first."""
-    x, indices, _ = parts
-    outer, _, inner = x.shape
-    whole = outer * indices.size * inner <= _PIECE  # one index of the launch, with nobody beside it
-    if device.type == "cpu" and (inner >= 2 * _WIDTH or whole):
-        width = inner if whole else max(_WIDTH, -(-inner // (2 * _cores(device))))
-        slices = -(-inner // width)
-        return bodies.add_slices, outer * slices, (slices, width)
-    if outer == inner == 1:
-        return bodies.add_elements, indices.size, ()
-    group = max(1, _PIECE // inner)
-    return bodies.add_items, -(-outer * indices.size // group), (group,)
-
-
-def _seen(
-    kernel: aiodev.Kernel, parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array]
-) -> tuple[aiodev.Array, aiodev.Array, aiodev.Array]:
-    """The arrays as a kernel that adds takes them."""
-    x, indices, values = parts
-    return (x[0, :, 0], indices, values[0, :, 0]) if kernel is bodies.add_elements else parts
-
-
-@functools.cache
-def _cores(device: aiodev.Device) -> int:
-    return aiodev.get_device_properties(device).multi_processor_count
-
-
 # Arguments
 
 
-def _prepare(
+def prepare(
     name: str, x: aiodev.Array, indices: aiodev.Array, axis: int | None, whole: bool = True
 ) -> tuple[aiodev.Array, aiodev.Array, int]:
     """The array, flattened without an axis if ``whole``, the indices, and the axis from the first."""
@@ -321,38 +179,16 @@ def _prepare(
     return x, indices, checked_axis(name, axis, x.ndim)
 
 
-def _mode(name: str, mode: str) -> int:
+def mode_of(name: str, mode: str) -> int:
     try:
         return _MODES[mode]
     except KeyError:
         raise ValueError(f"{name}: mode={mode!r}: expected 'raise', 'wrap' or 'clip'") from None
 
 
-def _check_length(name: str, length: int) -> None:
+def check_length(name: str, length: int) -> None:
     if not length:
         raise ValueError(f"{name}: an axis of no elements has none to index")
-
-
-def _values(
-    name: str, x: aiodev.Array, values: Operand, shape: tuple[int, ...]
-) -> tuple[aiodev.Array, int, list[Step]]:
-    """The values, in the dtype of ``x`` and in the shape; what they are to a remembered launch, and what makes them."""
-    if isinstance(values, aiodev.Array):
-        arrays_of(name, x=x, values=values)
-        if not np.can_cast(values.dtype, x.dtype, "same_kind"):
-            raise TypeError(f"{name}: values of {values.dtype} cannot be written to {x.dtype}")
-        if broadcast(f"{name}: values", values.shape, shape) != shape:
-            raise ValueError(f"{name}: values of the shape {values.shape} do not broadcast to {shape}")
-        if values.shape == shape:
-            return convert_first(values, _VALUES, x.dtype)
-        return repeated(values if values.dtype == x.dtype else astype(values, x.dtype), shape), _VALUES, []
-    if not isinstance(values, bool | int | float | complex | np.generic):
-        raise TypeError(f"{name}: argument values: expected an array or a number, got {type(values).__name__}")
-    if not np.can_cast(np.min_scalar_type(values), x.dtype, "same_kind"):
-        raise TypeError(f"{name}: {values!r} cannot be written to {x.dtype}")
-    one = aiodev.empty(1, x.dtype, x.device)
-    fill: Step = (bodies.fill_one, 1, (x.dtype.type(values), one), (_VALUES, _SCRATCH))
-    return aiodev.broadcast_to(one.reshape(()), shape), _SCRATCH, [fill]
 
 
 def _middle(x: aiodev.Array, at: int) -> aiodev.Array:

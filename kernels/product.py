@@ -188,7 +188,7 @@ def _submit_small(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) 
     made = out is None
     if out is None:
         out = aiodev.empty(shape, dtype, device)
-    elif out.shape != shape or out.dtype is not dtype:
+    elif not isinstance(out, aiodev.Array) or out.shape != shape or out.dtype is not dtype or not out.writable:
         return None
     target = out if len(shape) > 1 else out.reshape(rows, columns)
     args, takes = (*unit, a, b, target), (None, None, None, None, 0, 1, 2)
