@@ -1,0 +1,54 @@
+"""A timeline that is held until work of others is done, whatever becomes of that."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiodev import Stream
+from aiodev._core.holding import hold_until
+from aiodev.testing import Latch
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_it_is_held_until_all_of_them_are_done() -> None:
+    """And what follows runs, though some of it failed."""
+    held, first, second = Stream("cpu"), Stream("cpu"), Stream("cpu")
+    gates = [stream._gate() for stream in (first, second)]
+    value = hold_until(held.timeline, {stream.timeline: stream.timeline.submitted for stream in (first, second)})
+    assert value == 1
+    done = held.call(int, 3)
+    gates[0].open(OSError("the first one's own"))
+    with pytest.raises(OSError):
+        await first.synchronize()
+    assert not done.query()
+    gates[1].open()
+    assert await done == 3
+
+
+async def test_what_is_done_holds_nothing() -> None:
+    """Nor does what is the timeline's own, of which the last one is named."""
+    held, other = Stream("cpu"), Stream("cpu")
+    done = other.call(int)
+    await done
+    assert hold_until(held.timeline, {other.timeline: done.value}) == 0
+    gate = held._gate()
+    assert hold_until(held.timeline, {held.timeline: gate.value}) == gate.value
+    assert held.qsize() == 1
+    gate.open()
+    await held.synchronize()
+
+
+@pytest.mark.parametrize("between", [0, 1, 2])
+async def test_what_waits_for_the_program_holds_nobody(between: int) -> None:
+    """Neither does what is ordered after such work, at any distance: the program may be waiting for the one to be held."""
+    held, streams = Stream("cpu"), [Stream("cpu") for _ in range(between + 1)]
+    with Latch(streams[0]):
+        for before, after in zip(streams, streams[1:], strict=False):
+            after.wait_stream(before)
+        last = streams[-1].timeline
+        assert hold_until(held.timeline, {last: last.submitted}) is None
+        assert held.empty()
+    for stream in streams:
+        await stream.synchronize()
+    assert hold_until(held.timeline, {last: last.submitted}) == 0
