@@ -46,7 +46,7 @@ class _Function:
 
     code: types.CodeType
     names: tuple[str, str, str]
-    defaults: tuple[Any, ...] | None
+    defaults: tuple[Tagged, ...] | None = None
     globals: dict[str, Tagged] = field(default_factory=dict)
     closure: tuple[Tagged, ...] = ()
 
@@ -88,13 +88,14 @@ class Snapshot:
         """The body, from :meth:`to_bytes`."""
         parts = pickle.loads(data)
         made: list[types.FunctionType] = []
-        for code, (name, qualname, module), defaults, _, closure in parts:
+        for code, (name, qualname, module), _, _, closure in parts:
             cells = tuple(types.CellType() for _ in closure)
             namespace = {"__builtins__": builtins, "__name__": module}
-            function = types.FunctionType(marshal.loads(code), namespace, name, defaults, cells)
+            function = types.FunctionType(marshal.loads(code), namespace, name, None, cells)
             function.__qualname__, function.__module__ = qualname, module
             made.append(function)
-        for function, (_, _, _, values, closure) in zip(made, parts, strict=True):
+        for function, (_, _, defaults, values, closure) in zip(made, parts, strict=True):
+            function.__defaults__ = defaults and tuple(_restore(tagged, made) for tagged in defaults)
             function.__globals__.update({name: _restore(tagged, made) for name, tagged in values.items()})
             for cell, tagged in zip(function.__closure__ or (), closure, strict=True):
                 if tagged[0] != "empty":
@@ -168,9 +169,11 @@ class _Capturing:
         index = self._seen[id(function)] = len(functions)
         code = function.__code__
         names = (function.__name__, function.__qualname__, function.__module__ or "__main__")
-        captured = _Function(code, names, function.__defaults__)
+        captured = _Function(code, names)
         functions.append(captured)
         attributes = _names(code)
+        if function.__defaults__:
+            captured.defaults = tuple(self._tag(value, attributes) for value in function.__defaults__)
         for name in sorted(_globals(code)):
             if name in function.__globals__:
                 captured.globals[name] = self._tag(function.__globals__[name], attributes)
@@ -212,8 +215,8 @@ class _Capturing:
         if _package(module.__name__) in NAMED_PACKAGES or module in self._modules:
             return "module", module.__name__
         self._modules.append(module)
-        values = vars(module)
-        contents = {name: self._tag(values[name], attributes) for name in sorted(attributes) if name in values}
+        found = [name for name in sorted(attributes) if hasattr(module, name)]
+        contents = {name: self._tag(getattr(module, name), attributes) for name in found}
         self._modules.pop()
         return "contents", (module.__name__, contents)
 

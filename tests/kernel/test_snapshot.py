@@ -189,4 +189,22 @@ def test_they_count_by_content() -> None:
 
     assert of(enum.IntEnum("E", "A B")) == of(enum.IntEnum("E", "A B")) != of(enum.IntEnum("E", "B A"))
     assert of(enum.IntEnum("E", "A B").A) != of(enum.IntEnum("E", "A B").B)
+    first, second = (enum.IntEnum("E", names) for names in ("A B", "B A"))
+
+    def default_of(value: Any) -> str:
+        helper = make("def body(v, way=WAY):\n    return v if way == WAY else 0\n", WAY=value)
+        return capture(make("def body(i, x):\n    x[i] = helper(x[i])\n", helper=helper)).digest()
+
+    assert default_of(first.A) == default_of(first.A) != default_of(second.A)
     assert of(namedtuple("R", "a b")(1, 2)) != of(namedtuple("R", "b a")(1, 2))
+
+
+def test_modules_that_load_what_is_asked_for_are_asked() -> None:
+    """What a module has only when it is asked for counts, and comes along."""
+    lazy = module("lazy", __getattr__=lambda name: {"FACTOR": 3}[name] if name == "FACTOR" else _absent(name))
+    body = make("def body(i, x):\n    x[i] = lazy.FACTOR * x.size\n", lazy=lazy)
+    assert Snapshot.rebuild(capture(body).to_bytes()).__globals__["lazy"].FACTOR == 3
+
+
+def _absent(name: str) -> Any:
+    raise AttributeError(name)

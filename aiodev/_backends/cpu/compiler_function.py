@@ -65,9 +65,10 @@ class _Copier:
     def _with_jitted(self, module: types.ModuleType, names: set[str]) -> types.ModuleType:
         """A copy of a module that has what may be taken from it by these names, with functions jitted."""
         copied = self._modules.setdefault(id(module), types.ModuleType(module.__name__))
-        for name in names.intersection(vars(module)).difference(vars(copied)):
-            setattr(copied, name, None)  # it may lead back here
-            setattr(copied, name, self._jitted(getattr(module, name), names))
+        for name in names.difference(vars(copied)):
+            if hasattr(module, name):
+                setattr(copied, name, None)  # it may lead back here
+                setattr(copied, name, self._jitted(getattr(module, name), names))
         return copied
 
 

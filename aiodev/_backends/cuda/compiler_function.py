@@ -75,8 +75,9 @@ class _Copier:
     def _with_devices(self, module: types.ModuleType, names: set[str]) -> types.ModuleType:
         """A copy of a module that has what may be taken from it by these names, with device functions."""
         copied = self._modules.setdefault(id(module), types.ModuleType(module.__name__))
-        for name in names.intersection(vars(module)).difference(vars(copied)):
-            value = getattr(module, name)
-            setattr(copied, name, value)  # it may lead back here
-            setattr(copied, name, self._device(value, names) or value)
+        for name in names.difference(vars(copied)):
+            if hasattr(module, name):
+                value = getattr(module, name)
+                setattr(copied, name, value)  # it may lead back here
+                setattr(copied, name, self._device(value, names) or value)
         return copied
