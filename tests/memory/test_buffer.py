@@ -57,3 +57,14 @@ def test_a_slower_thread_does_not_set_a_number_back(first: int, second: int) -> 
         stamp(buffer, one, first)
         stamp(buffer, one, second)
         assert max(value for line, value in buffer.uses() if line is one) == max(first, second)
+
+
+def test_a_thread_that_is_late_does_not_bring_contents_back() -> None:
+    """What it notes after another timeline has written, a number that was passed there, says nothing new."""
+    one, other = Line(), Line()
+    buffer = Buffer(0, Nowhere(), None, one, 0)
+    buffer._stamp(one, 5)
+    buffer._stamp(other, 1)
+    buffer._stamp(one, 3)
+    assert buffer.contents() == (other, 1)
+    assert sorted(value for line, value in buffer.uses() if line is one) == [5]
