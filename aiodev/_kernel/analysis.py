@@ -71,7 +71,10 @@ class BodyUse:
         """Which of these arrays the body surely does not write; their numbers of dimensions by name."""
         if not self.known or self.promised.issuperset(arrays):
             return self.promised
-        return self.promised | only_read(self.function, arrays, definition)
+        try:
+            return self.promised | only_read(self.function, arrays, definition)
+        except RecursionError:  # expressions nested so deep that they cannot be followed
+            return self.promised
 
 
 _known: weakref.WeakKeyDictionary[CodeType, dict[tuple[str, ...], BodyUse]] = weakref.WeakKeyDictionary()
@@ -83,10 +86,12 @@ def analyse(function: Callable[..., None], parameters: tuple[str, ...]) -> BodyU
     known = _known.setdefault(function.__code__, {})
     use = known.get(parameters)
     if use is None:
-        tree = definition(function)
-        known[parameters] = use = (
-            BodyUse(integral=set(parameters), known=False) if tree is None else _analyse_tree(tree, parameters)
-        )
+        try:
+            tree = definition(function)
+            use = None if tree is None else _analyse_tree(tree, parameters)
+        except RecursionError:  # expressions nested so deep that they cannot be followed
+            use = None
+        known[parameters] = use = use or BodyUse(integral=set(parameters), known=False)
     return replace(use, function=function)
 
 

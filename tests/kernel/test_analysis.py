@@ -468,3 +468,13 @@ def test_definitions_of_all_kinds_are_found() -> None:
     assert analyse(inner, ("x", "out")).known
     assert analyse(first, ("x", "out")).only_read({"x": 1, "out": 1}) == {"x", "out"}
     assert analyse(second, ("x", "out")).partners == {}
+
+
+def test_expressions_that_are_too_deep_do_no_harm() -> None:
+    """Such as generated ones; they are compiled nevertheless."""
+    text = f"def body(i, a, x, out):\n    out[i] = {' + '.join(['a * x[i]'] * 900)}\n"
+    linecache.cache["deep.py"] = (len(text), None, text.splitlines(True), "deep.py")
+    namespace: dict[str, Any] = {}
+    exec(compile(text, "deep.py", "exec"), namespace)
+    use = analyse(namespace["body"], ("a", "x", "out"))
+    assert "out" not in use.only_read({"x": 1, "out": 1})  # how deep is too deep depends on the interpreter
