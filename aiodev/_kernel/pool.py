@@ -7,17 +7,19 @@ import contextlib
 import os
 import queue
 import select
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from aiodev._core.config import available_cores
 from aiodev._core.errors import CompileError
 from aiodev._kernel.wire import receive, send
 from aiodev._kernel.worker import Job, placeholder
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["WorkerPool"]
 
@@ -119,6 +121,8 @@ class WorkerPool:
         return worker, CompileError(spec.name, log)
 
     def _start(self) -> subprocess.Popen[bytes]:
+        import subprocess  # costly to import, and not needed where all kernels are in the cache
+
         environment = dict(os.environ)
         path = [entry or os.getcwd() for entry in sys.path]
         environment["PYTHONPATH"] = os.pathsep.join(path)
@@ -144,6 +148,8 @@ class WorkerPool:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+        import subprocess  # costly to import; there is a worker, so it is
+
         try:
             return worker.wait(timeout=1.0)
         except subprocess.TimeoutExpired:

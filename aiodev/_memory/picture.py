@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 from aiodev._core.registry import DeviceLike
@@ -31,6 +30,8 @@ def draw_snapshot(snapshot: list[dict[str, Any]] | None = None, device: DeviceLi
         >>> aiodev.memory.draw_snapshot(device="cpu").startswith("<svg")
         True
     """
+    from html import escape  # costly to import, and hardly ever needed
+
     segments = [s for s in (memory_snapshot(device) if snapshot is None else snapshot) if s["total_size"]]
     scale = (_WIDTH - 2 * _MARGIN) / max((s["total_size"] for s in segments), default=1)
     lines: list[str] = []
