@@ -157,7 +157,7 @@ class Array(Protocols):
 
     @property
     def writable(self) -> bool:
-        """Whether it may be written to: not what repeats elements, nor what is another library's and read-only there."""
+        """Whether it may be written to. What repeats elements may not, nor what is another library's and read-only there."""
         return self._writable
 
     @property
