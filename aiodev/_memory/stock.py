@@ -62,6 +62,7 @@ class Stock:
         # Re-entrant: an allocation in a finalizer that the garbage collector runs while this thread holds it.
         self._lock: threading.RLock = threading.RLock() if common is None else common._lock
         self._looking = False  # a thread is at work on segments and extents
+        self._apart = False  # free neighbours may be kept apart by work that is done by now
 
     def _find(self, home: Bin, timeline: Timeline) -> Block:
         """A block of the bin's size from the extents, or, in this order: from the bins of other sizes, from the backend."""
@@ -89,6 +90,9 @@ class Stock:
     def _cut(self, home: Bin, timeline: Timeline) -> Block:
         kind, size = home.kind, home.size
         block = kind.take(size, timeline)
+        if block is None and self._apart:
+            self._rejoin()
+            block = kind.take(size, timeline)
         if block is None and self._worth_emptying(home):
             self._empty_bins(home)
             block = kind.take(size, timeline)
@@ -125,6 +129,11 @@ class Stock:
                         home.free.append(block)
                     else:
                         block.segment.kind.add(block, whatever_uses_it)
+        self._rejoin(whatever_uses_it)
+
+    def _rejoin(self, whatever_uses_it: bool = False) -> None:
+        """Join free neighbours; those that work keeps apart are looked at again."""
+        self._apart = False
         for kind in (self.supply.small, self.supply.large):
             kind.rejoin(whatever_uses_it)
             for block in kind.blocks():
@@ -132,9 +141,11 @@ class Stock:
 
     def _list(self, block: Block) -> None:
         """Have the timeline of a free block forgotten when its work is done."""
-        if block.timeline is not None and not block.listed:
-            block.listed = True
-            self.pending.append(block)
+        if block.timeline is not None:
+            self._apart = True
+            if not block.listed:
+                block.listed = True
+                self.pending.append(block)
 
     def _make_room(self, home: Bin, timeline: Timeline, surplus: int) -> Block | None:
         """Give back what has been free for long, before more is reserved than should be; or find a block on the way."""

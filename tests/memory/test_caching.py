@@ -157,7 +157,7 @@ class Allocations(RuleBasedStateMachine):
                 assert block.state == HOLE or self.memory.has(block.address, position)
                 assert block.state != CACHED or block in block.bin.free
                 if block.state in (FREE, HOLE) and block.next is not None and block.next.state == block.state:
-                    assert block.state == FREE and (block.pending() or block.next.pending())
+                    assert block.state == FREE and (block.pending() or block.next.pending() or self.pool._apart)
                 found.append(block)
             assert position == segment.address + segment.nbytes
         free = [block for kind in (supply.small, supply.large) for block in kind.blocks()]
@@ -365,3 +365,24 @@ def test_an_allocation_in_the_midst_of_another_takes_memory_of_its_own() -> None
     assert inner[0].block.segment.nbytes == 1024
     assert outer.block.segment.nbytes == SMALL_SEGMENT
     assert pool.totals.allocated == 1024 + 2048 and pool.totals.reserved == memory.nbytes
+
+
+def test_neighbours_are_joined_once_the_work_that_kept_them_apart_is_done() -> None:
+    """Though meanwhile it was forgotten that there was any, and no bin has anything to empty."""
+    pool, memory = allocator()
+    a, b, c = (FakeTimeline(name) for name in "ABC")
+    buffers = [pool.allocate(6 << 20, timeline) for timeline in (a, b)]
+    for buffer, timeline in zip(buffers, (a, b), strict=True):
+        buffer._stamp(timeline, timeline.submit())
+    segment = buffers[0].block.segment
+    small = [pool.allocate(5000, c) for _ in range(3)]
+    del buffers, buffer
+    kept = [pool.allocate(9 << 20, c)]  # for which the bins are emptied
+    assert [block.pending() for block in segment.blocks()] == [{a: 1}, {b: 1}]
+    a.advance()
+    b.advance()
+    del small
+    assert [block.pending() for block in segment.blocks()] == [{}, {}]
+    reserved = memory.nbytes
+    kept.append(pool.allocate(15 << 20, c))
+    assert kept[1].block.segment is segment and memory.nbytes == reserved
