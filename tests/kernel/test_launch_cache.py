@@ -77,6 +77,7 @@ def test_it_is_remembered_from_the_second_time_on() -> None:
     for call in range(1, 6):
         accumulate(2.0, x, out)
         assert accumulate.repeated == max(0, call - 2)
+    assert len(accumulate.launches._known) == 1 and not accumulate.launches._met
     assert out.numpy_blocking().tolist() == [10, 20, 30]
 
 

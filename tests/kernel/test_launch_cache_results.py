@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import aiodev
+from aiodev._kernel import launch_cache
 
 
 @aiodev.kernel
@@ -102,6 +103,7 @@ def test_scratch_belongs_to_one_launch() -> None:
             stream.synchronize_blocking()
             for result in found[:2]:
                 assert np.array_equal(result.numpy_blocking(), host[::-1])
+                assert result._buffer.block.size < 2 * result.nbytes + 512, "much scratch is kept with the result"
             del found[:2]
     assert known.count(True) == 2 * 6
 
@@ -189,3 +191,13 @@ def test_scratch_with_gaps_is_not_remembered() -> None:
         launches.launch(None, (x,), out, reverse, 1, args, (0, -1, -1, 1), made=False)
     assert launches.repeat(None, x, out) is None
     assert out.numpy_blocking().tolist() == [3, 2, 1]
+
+
+@pytest.mark.parametrize("parts", [(8000, 3), (3, 8000)])
+def test_scratch_is_as_large_as_the_largest_view_of_it(parts: tuple[int, int]) -> None:
+    """Whichever launch takes it: from the first byte of its memory to where the view ends."""
+    whole = aiodev.empty(9000, "f8", "cpu")
+    steps = [(add_one, 1, (whole[:count],), (-1,)) for count in parts]
+    assert launch_cache._scratch_of(steps) == {whole._buffer: 8 * 8000}
+    steps.append((add_one, 1, (whole[8990:],), (-1,)))
+    assert launch_cache._scratch_of(steps) == {whole._buffer: 8 * 9000}
