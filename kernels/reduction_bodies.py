@@ -12,8 +12,9 @@ the shape as well.
 
 A core reads ahead by itself what is read in order. Only loops that compute much with small elements gain from asking for it
 earlier, and these only where a part of what they read is in the last cache: up to a quarter. Where all is in a cache, asking
-costs up to an eighth; where cores read as fast as memory gives, up to a third. Sums of ``float32`` that are in a cache are
-:func:`aiodev.lang.sum`'s: to convert one by one takes longer than to read them. From memory it is the other way round.
+costs up to an eighth, a third in columns; where cores read as fast as memory gives, up to a third. Sums of ``float32`` that
+are in a cache are :func:`aiodev.lang.sum`'s: to convert one by one takes longer than to read them. From memory it is the other
+way round.
 """
 
 # The bodies that are made here are numba's to type.
@@ -168,13 +169,14 @@ def make_kernels(
         for j in range(totals.size):
             totals[j] = identity
         first, last = outer * length + slab * ROWS, outer * length + min((slab + 1) * ROWS, length)
-        step = WIDTH // x.itemsize if x.itemsize <= WORD else right - left
+        asks = x.itemsize <= WORD and x.nbytes >= KEPT
+        step = WIDTH // x.itemsize if asks else right - left
         ahead = max(4 * inner, AHEAD // x.itemsize)
         fours = (last - first) // 4
         for q in range(fours):
             for j in range(left, right, step):
                 start, width = (first + 4 * q) * inner + j, min(step, right - j)
-                if inner > SHORT and x.itemsize <= WORD:
+                if asks and inner > SHORT:
                     for r in range(4):
                         lang.prefetch(x[start + r * inner + ahead : start + r * inner + ahead + width])
                 add_four(x[start:], inner, totals[j - left : j - left + width])
