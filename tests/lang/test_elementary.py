@@ -234,6 +234,11 @@ def test_complex_numbers(name: str) -> None:
     assert (error <= close).all()
     if name in ("exp2", "expm1", "log1p"):
         return
+    if name == "acosh":  # of 0 + NaN i, where older C libraries have NaN for the imaginary part, too
+        upright = (host.real == 0) & np.isnan(host.imag)
+        assert np.isnan(found[upright].real).all()
+        np.testing.assert_array_equal(np.abs(found[upright].imag), np.pi / 2)
+        host, found, expected = host[~upright], found[~upright], expected[~upright]
     for mine, theirs in ((found.real, expected.real), (found.imag, expected.imag)):
         np.testing.assert_array_equal(np.isnan(mine), np.isnan(theirs))
         np.testing.assert_array_equal(np.isinf(mine), np.isinf(theirs))
