@@ -88,6 +88,7 @@ def clip(
         if type(max) is int and max > limits.max:
             return clip(x, min, None, out=out)
         raise
+    array_of("clip", x)
     return _copy((x,), out)
 
 
