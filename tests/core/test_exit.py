@@ -112,10 +112,13 @@ def wait_until_ready(process: subprocess.Popen[str]) -> float:
 
 
 def wait_until_asleep(process: subprocess.Popen[str]) -> None:
-    """Until the main thread sleeps: asyncio misses a signal that comes between its last look and its system call."""
-    state = Path(f"/proc/{process.pid}/stat")
+    """Until the main thread sleeps: asyncio misses a signal that comes between its last look and its system call.
+
+    Or until it has ended, or too much time has passed, which what follows tells.
+    """
+    state, until = Path(f"/proc/{process.pid}/stat"), time.monotonic() + PATIENCE
     asleep = 0
-    while state.exists() and asleep < 5:
+    while process.poll() is None and state.exists() and asleep < 5 and time.monotonic() < until:
         asleep = asleep + 1 if state.read_text().rpartition(")")[2].split()[0] == "S" else 0
         time.sleep(0.002)
 

@@ -8,6 +8,9 @@ they are converted are four streams for the core's prefetcher to find anew in ev
 converted a vector at a time, the last few elements one by one.
 """
 
+# What numba calls, and compiles, is its to type.
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
@@ -33,7 +36,7 @@ _WIDE = ir.VectorType(_DOUBLE, _LANES)
 
 
 @intrinsic
-def _sum_vectors(typing_context, x):  # type: ignore[no-untyped-def]
+def _sum_vectors(typing_context, x):
     """The sum of an array of float32 or float64 that has no gaps."""
     single = x.dtype == types.float32
 
