@@ -289,6 +289,14 @@ class Backend(ABC):
     def spin(self, queue: int, value: int, duration: int) -> bool:
         """Wait for ``value`` without the GIL for at most ``duration`` ns; whether it was reached."""
 
+    def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
+        """Do a part of what ``value`` waits for in this thread, without the GIL, for about ``duration`` ns at most.
+
+        That ends within some 50 µs of when ``descriptor`` becomes readable, if that is not -1. Returns whether there was anything to
+        do, here and now. A backend whose device does all of it, the default, returns False.
+        """
+        return False
+
     @abstractmethod
     def create_waker(self, descriptor: int) -> int:
         """A waker that writes 8 bytes (the integer 1) to a non-blocking descriptor; it lives as long as the backend.

@@ -5,7 +5,9 @@
     waits park, until one is over soon enough that a spin would have met it. Where spins are in vain again and again, it takes
     more and more such waits, of which a long one takes back half. So where kernels are long or the cores are taken nobody
     spins.
-3.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
+3.  Help. Where this thread can do a part of the work itself (:meth:`Backend.help`), it does, a fifth of a millisecond at a time. In
+    between the loop has its turn; once others have something to do, no more.
+4.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
     done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
 
 A reactor belongs to one loop and is used only in that loop's thread. asyncio has no hook for the closing of a loop, so
@@ -41,6 +43,8 @@ Point = tuple["Timeline", int]
 _MOST_NS = settings.spin_us * 1000
 _SOON_NS = 2 * _MOST_NS  # a parked wait that took no longer, with its wake-up, a spin would have met
 _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
+_TURN_NS = 10_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
+_BLIND_TURN_NS = 200_000  # and if it does not
 
 
 class AsyncioReactor:
@@ -49,6 +53,7 @@ class AsyncioReactor:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.waits: WaitSet[asyncio.Future[None]] = WaitSet()
+        self.helping = False
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
     @property
@@ -89,6 +94,22 @@ class AsyncioReactor:
         """Let other tasks run once."""
         yield
 
+    def leisure(self) -> tuple[int, int]:
+        """For how many ns this loop has nothing to do unless a descriptor becomes readable, and that, or -1.
+
+        The loops of asyncio itself can be looked into; they have had these attributes since Python 3.4.
+        """
+        loop: Any = self.loop
+        try:
+            ready, timers, descriptor = loop._ready, loop._scheduled, loop._selector.fileno()
+        except AttributeError:
+            return _BLIND_TURN_NS, -1
+        if ready:
+            return 0, descriptor
+        if not timers:
+            return _TURN_NS, descriptor
+        return max(0, min(_TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
+
 
 class _TrioWaiter:
     """A suspended trio task, which may be rescheduled once."""
@@ -116,7 +137,7 @@ class TrioReactor:
         self._finished: type[BaseException] = trio.RunFinishedError
         self.loop = trio.lowlevel.current_trio_token()
         self.waits: WaitSet[_TrioWaiter] = WaitSet()
-        self.closed = False
+        self.closed = self.helping = False
         trio.lowlevel.spawn_system_task(self._run, name="aiodev reactor")
 
     async def _run(self) -> None:
@@ -154,6 +175,10 @@ class TrioReactor:
     def pause(self) -> Wait:
         """Let other tasks run once."""
         yield from self._lowlevel.checkpoint().__await__()
+
+    def leisure(self) -> tuple[int, int]:
+        """See :class:`AsyncioReactor`; trio cannot be looked into."""
+        return _BLIND_TURN_NS, -1
 
 
 Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
@@ -208,7 +233,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
     """
     if timeline.deferred:
         yield from current_reactor().start(timeline.entry)
-    if timeline.reached(value) or (not spun and spin(timeline, value)):
+    if timeline.reached(value) or (not spun and spin(timeline, value)) or (yield from help(timeline, value)):
         if budget.over():
             yield from current_reactor().pause()
             budget.renew()
@@ -293,6 +318,29 @@ def spin(timeline: Timeline, value: int) -> bool:
     timeline.spin_doubts = min(_MOST_DOUBTS, 2 * timeline.spin_doubts + 1)
     timeline.spin_ns, timeline.quick_waits = 0, -1  # the rest of this wait is no evidence
     return False
+
+
+def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
+    """Help with what ``value`` waits for, while there is something to do here and the loop has nothing else to do; whether it is done.
+
+    Of a loop's tasks one helps at a time: the others would wait for several turns of it.
+    """
+    if timeline.parked or not _MOST_NS:
+        return False
+    reactor = current_reactor()
+    while not reactor.helping:
+        duration, descriptor = reactor.leisure()
+        if not duration or not timeline.operations.help(timeline.queue, value, duration, descriptor):
+            break
+        if timeline.reached(value):
+            return True
+        reactor.helping = True
+        try:
+            yield from reactor.pause()
+        finally:
+            reactor.helping = False
+        budget.renew()
+    return timeline.reached(value)
 
 
 def learn(timeline: Timeline) -> None:

@@ -51,7 +51,7 @@ def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
 class NativeExecutor:
     """Workers for ``device_count`` devices, ``threads_per_device`` each.
 
-    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``arm``, ``forgive``, ``open_gate``) are the compiled
+    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``help``, ``arm``, ``forgive``, ``open_gate``) are the compiled
     functions themselves.
     """
 
@@ -70,6 +70,7 @@ class NativeExecutor:
         self.wait = _native(native.wait)
         self.stamp = _native(native.stamp)
         self.spin = _native(native.spin)
+        self.help = _native(native.help)
         self.arm = _native(native.arm)
         self.forgive = _native(native.forgive)
         self.open_gate = _native(native.open_gate)

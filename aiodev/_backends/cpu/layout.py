@@ -24,6 +24,7 @@ Q_OFFSET: Final = 80  #: where in it
 Q_SUBMIT_LOCK: Final = 88
 Q_SPARE: Final = 96  #: a drained chunk for the submitter to reuse, or 0
 Q_GUESTS: Final = 104  #: threads that wait awake and may help meanwhile
+Q_AWAITED: Final = 112  #: until when somebody is awaited who is to help with its range (ns); or 0
 
 #: Operations that no worker has taken off the count; whoever raises it from 0 makes the queue ready. Alone on its line,
 #: which an idle worker watches: a submission takes the line away once.
@@ -89,13 +90,20 @@ W_NEXT: Final = 0  #: next sleeper
 W_SPIN: Final = 8  #: how long to look for work before sleeping, ns; learned
 W_SPIN_CAP: Final = 16
 W_PENALTY: Final = 24  #: idle periods left in which not to spin, since the core was taken
-W_SCRATCH: Final = 32  #: two words for an entry's result and excinfo
 W_IDLE: Final = 48  #: when we ran out of work and began to look around, or 0
 W_STAY: Final = 56  #: until when it is not to move to another core, ns
 W_SEMAPHORE: Final = 64
 W_STAYED: Final = 96  #: for how long it was not to, the last time
 W_THREAD: Final = 104  #: the system's number of its thread
 WORKER_BYTES: Final = 128
+
+# Guest: a thread that waits, and helps meanwhile.
+V_UNTIL: Final = 0  #: it helps until then, ns; 0 once it is called away
+V_DESCRIPTOR: Final = 8  #: what is readable when it is called away, or -1
+V_LOOKED: Final = 16  #: when it looked at that
+V_POLLED: Final = 24  #: what poll is asked, and answers
+V_LONGEST: Final = 32  #: for how long it helps in all, ns
+GUEST_BYTES: Final = 40
 
 # Wait node: one waiter of one queue.
 N_TARGET: Final = 0

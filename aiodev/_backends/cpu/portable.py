@@ -165,6 +165,10 @@ class PortableExecutor:
             target.remove_spinner(reached)
             return target.completed >= value
 
+    def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
+        """See the ABC. A kernel in Python would keep the GIL from the workers."""
+        return False
+
     def create_waker(self, descriptor: int) -> int:
         """See the ABC."""
         waker = next(self._numbers)

@@ -24,7 +24,7 @@ A device's lock is held for tens of nanoseconds, and never across a call of the 
 
 from aiodev._backends.cpu.native.entries import copy_entry, fill_entry
 from aiodev._backends.cpu.native.faults import forgive
-from aiodev._backends.cpu.native.guests import spin
+from aiodev._backends.cpu.native.guests import help, spin
 from aiodev._backends.cpu.native.running import stop, work
 from aiodev._backends.cpu.native.submission import create_gate, gate, launch, open_gate, stamp, wait
 from aiodev._backends.cpu.native.waiting import arm, next_fired, rearm_waker
@@ -36,6 +36,7 @@ __all__ = [
     "fill_entry",
     "forgive",
     "gate",
+    "help",
     "launch",
     "next_fired",
     "open_gate",

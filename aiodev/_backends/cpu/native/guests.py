@@ -1,9 +1,9 @@
-"""Waiting awake: a thread that spins for a queue helps with the queue's ranges meanwhile.
+"""Waiting awake: a thread that waits for a queue does a part of the queue's work meanwhile, as a guest.
 
-Where there are as many workers as cores, a thread that spins keeps a worker off its core. So it takes that one's place, as a
-guest: it is a member of the range like any worker, but takes no piece that seems to end after it stops waiting, which is twice
-as late as if it only spun. That is so for kernels whose indices all take about as long: what an index was seen to cost says
-nothing about the next one of others.
+Where there are as many workers as cores, a thread that spins keeps a worker off its core. So it takes that one's place: it is a
+member of the queue's range like any worker, and where the queue waits for a worker that has to wake up, it runs the queue
+itself. It takes nothing that seems to end after its time is over. So that is for kernels whose indices all take about as long: what an
+index was seen to cost says nothing about the next one of others.
 """
 
 from __future__ import annotations
@@ -12,84 +12,158 @@ from numba import types
 
 from aiodev._backends.cpu.layout import (
     D_LOCK,
+    D_READY_HEAD,
+    D_READY_TAIL,
     E_COST,
     E_UNIFORM,
+    GUEST_BYTES,
+    OP_KERNEL,
+    Q_AWAITED,
     Q_COMPLETED,
     Q_CURSOR,
     Q_DEVICE,
     Q_GUESTS,
     Q_HELPERS,
+    Q_NEXT,
+    Q_PRIORITY,
     Q_RANGE_GUESTS,
     Q_RANGE_LINKED,
     R_A,
-    WORKER_BYTES,
+    R_OPERATION,
+    V_DESCRIPTOR,
+    V_LONGEST,
+    V_LOOKED,
+    V_UNTIL,
+    WORD,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.cores import send_away
-from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, now, on_stack, pause, put
-from aiodev._backends.cpu.native.ranges import join_range
-from aiodev._backends.cpu.native.running import finish
-from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready, unlock, wake_helper
+from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, now, on_stack, pause, put, store
+from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, SERIAL_BELOW, join_range, time_left
+from aiodev._backends.cpu.native.running import finish, next_record, step
+from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready, unlock, wake_helper, withdraw
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
-ARRIVAL = 60_000
-#: What came of an attempt to help: guests may not, or not in the time that is left; it was over before; something was done.
-REFUSED, MISSED, HELPED = -1, 0, 1
+MOVED = 60_000
+#: How long (ns) a guest that helps again looks for something to help with.
+PATIENCE = 3_000
+#: What came of an attempt to help: guests may not, or not in the time that they have; there was nothing; something was done; or
+#: all that is waited for.
+REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 
 
 @inner
-def help_with_range(queue, until):
-    """Join the queue's open range, if an index seems to end by ``until``; if we are the last to leave, complete it."""
+def suits(guest, record):
+    """Whether a guest may run an operation: a kernel that is likely to be over, or shared, in its time, or none."""
+    if get(record + R_OPERATION) != OP_KERNEL:
+        return True
+    entry = get(record + R_A)
+    cost = get(entry + E_COST)
+    return get(entry + E_UNIFORM) != 0 and cost != 0 and max(cost, SERIAL_BELOW) <= time_left(guest, now()) * 1000
+
+
+@inner
+def help_with_range(guest, queue, value):
+    """Join the queue's open range, if an index seems to end in time; if we are the last to leave, go on with the queue."""
     helpers, outcome = get(queue + Q_HELPERS), MISSED
     lock(helpers + D_LOCK)
     if get(queue + Q_RANGE_LINKED) != 0:  # so it is not completed before the lock is free
         entry = get(get(queue + Q_CURSOR) + R_A)
-        if get(entry + E_UNIFORM) == 0 or get(entry + E_COST) > (until - now()) * 1000:
+        if get(entry + E_UNIFORM) == 0 or get(entry + E_COST) > get(guest + V_LONGEST) * 1000:
             outcome = REFUSED
-        elif enter_range(helpers, queue):
+        elif get(entry + E_COST) <= (get(guest + V_UNTIL) - now()) * 1000 and enter_range(helpers, queue):
             put(queue + Q_RANGE_GUESTS, get(queue + Q_RANGE_GUESTS) + 1)
             outcome = HELPED
     unlock(helpers + D_LOCK)
-    if outcome != HELPED or not join_range(helpers, on_stack(WORKER_BYTES), queue, until, False):
-        return outcome
-    if finish(get(queue + Q_DEVICE), 0, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
-        make_ready(queue)
+    if outcome == HELPED and join_range(helpers, guest, queue):
+        device = get(queue + Q_DEVICE)
+        if finish(device, 0, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
+            go_on(device, guest, queue, value)
     return outcome
 
 
 @inner
-def stop_helping(queue):
-    """Be no guest any more: a worker is woken for a range that was opened while we were one."""
-    fetch_add(queue + Q_GUESTS, -1)
-    wake_helper(get(queue + Q_HELPERS), queue)
+def begin(guest, queue, value):
+    """Take a queue that waits for a worker, and run it; the worker that was woken for it finds what we have left."""
+    device, priority, outcome = get(queue + Q_DEVICE), get(queue + Q_PRIORITY), MISSED
+    head = device + D_READY_HEAD + WORD * priority
+    lock(device + D_LOCK)
+    if get(head) == queue:
+        outcome = REFUSED
+        if suits(guest, get(queue + Q_CURSOR)):
+            following = get(queue + Q_NEXT)
+            put(head, following)
+            if following == 0:
+                put(device + D_READY_TAIL + WORD * priority, 0)
+            withdraw(device, priority)
+            outcome = HELPED
+    unlock(device + D_LOCK)
+    if outcome == HELPED:
+        store(queue + Q_AWAITED, now() + ARRIVAL)
+        go_on(device, guest, queue, value)
+    return outcome
+
+
+@inner
+def go_on(device, guest, queue, value):
+    """Run a queue that is in our hands up to ``value``, as far as a guest may; workers do the rest."""
+    while get(queue + Q_COMPLETED) < value and suits(guest, next_record(queue)):
+        if not step(device, 0, guest, queue):
+            return
+    make_ready(queue)
+
+
+@inner
+def attend(queue, value, patience, longest, descriptor):
+    """Wait awake for ``value``, and help meanwhile; how that ended.
+
+    It ends once there was nothing to help with for ``patience`` ns, after ``longest``, or once ``descriptor`` is readable.
+    """
+    guest = on_stack(GUEST_BYTES)
+    began = now()
+    put(guest + V_UNTIL, began + longest)
+    put(guest + V_DESCRIPTOR, descriptor)
+    put(guest + V_LOOKED, began)
+    put(guest + V_LONGEST, longest)
+    head = get(queue + Q_DEVICE) + D_READY_HEAD + WORD * get(queue + Q_PRIORITY)
+    fetch_add(queue + Q_GUESTS, 1)
+    helping, ending, until = True, MISSED, began + patience
+    while ending != REACHED:
+        for _ in range(16):
+            if load(queue + Q_COMPLETED) >= value:
+                ending = REACHED
+                break
+            outcome = MISSED
+            if helping and load(queue + Q_RANGE_LINKED) != 0:
+                outcome = help_with_range(guest, queue, value)
+            elif helping and load(head) == queue:
+                outcome = begin(guest, queue, value)
+            if outcome == HELPED:
+                ending, until = HELPED, now() + patience
+            elif outcome == REFUSED:
+                helping = False
+                fetch_add(queue + Q_GUESTS, -1)
+                wake_helper(get(queue + Q_HELPERS), queue)
+            pause()
+        if now() >= min(until, get(guest + V_UNTIL)):
+            break
+    if helping:
+        store(queue + Q_AWAITED, now() + BACK)
+        fetch_add(queue + Q_GUESTS, -1)
+    return ending
 
 
 @exported(types.boolean(int64, int64, int64), nogil=True)
 def spin(queue, value, duration):
-    """Wait for ``value`` for at most ``duration`` ns, without the GIL, or twice that as a guest; whether it was reached."""
+    """Wait for ``value`` for at most ``duration`` ns, without the GIL, or twice that where we help; whether it was reached."""
     if load(queue + Q_COMPLETED) >= value:
         return True
     if send_away(queue):
-        duration = max(duration, ARRIVAL)
-    until = now() + duration
-    longest = until + duration
-    fetch_add(queue + Q_GUESTS, 1)
-    helping, reached = True, False
-    while not reached:
-        for _ in range(16):
-            if load(queue + Q_COMPLETED) >= value:
-                reached = True
-                break
-            if helping and load(queue + Q_RANGE_LINKED) != 0:
-                outcome = help_with_range(queue, longest)
-                if outcome == HELPED:
-                    until = longest
-                elif outcome == REFUSED:
-                    stop_helping(queue)
-                    helping = False
-            pause()
-        if now() >= until:
-            break
-    if helping:
-        stop_helping(queue)
-    return reached
+        duration = max(duration, MOVED)
+    return attend(queue, value, duration, 2 * duration, -1) == REACHED
+
+
+@exported(types.boolean(int64, int64, int64, int64), nogil=True)
+def help(queue, value, duration, descriptor):
+    """Help with what ``value`` waits for, as :meth:`Backend.help` says; whether there was anything to help with."""
+    return attend(queue, value, PATIENCE, duration, descriptor) != MISSED

@@ -8,6 +8,8 @@ own node.
 
 from __future__ import annotations
 
+from numba import types
+
 from aiodev._backends.cpu.layout import (
     D_LOCK,
     D_READY_HEAD,
@@ -17,7 +19,7 @@ from aiodev._backends.cpu.layout import (
     E_COST,
     E_UNIFORM,
     E_USES,
-    NEVER,
+    Q_AWAITED,
     Q_CURSOR,
     Q_GUESTS,
     Q_HELPERS,
@@ -37,12 +39,16 @@ from aiodev._backends.cpu.layout import (
     S_MIRROR,
     S_NEXT,
     SHARE_BYTES,
-    W_SCRATCH,
+    V_DESCRIPTOR,
+    V_LOOKED,
+    V_POLLED,
+    V_UNTIL,
     WORD,
 )
 from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.cores import note_core, this_core
 from aiodev._backends.cpu.native.intrinsics import (
+    c_poll,
     call_entry,
     compare_exchange,
     fetch_add,
@@ -50,6 +56,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     load,
     load_fence,
     now,
+    on_stack,
     put,
     sched_yield,
     store,
@@ -78,10 +85,16 @@ GRAIN = 64
 TIME_SLICE = 2_000_000
 #: A worker offers its core to others this often (ns).
 YIELD_EVERY = 50_000
+#: How long (ns) a guest that has left is expected back, and a worker that was woken for a queue whose range a guest has opened.
+BACK, ARRIVAL = 100_000, 150_000
+#: A guest looks this often (ns) whether it is called away, and at this: ``struct pollfd``.
+LOOK_EVERY, POLLIN = 50_000, 1
+#: Bytes of what an entry leaves: its result, and numba's excinfo.
+OUTCOME = 16
 
 
 @inner
-def run_kernel(device, worker, queue, record):
+def run_kernel(device, worker, guest, queue, record):
     """Run a kernel, alone or with helpers; False when the range was left to others."""
     entry = get(record + R_A)
     size = get(record + R_B)
@@ -91,32 +104,32 @@ def run_kernel(device, worker, queue, record):
     put(entry + E_USES, uses)
     cost = get(entry + E_COST)
     if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0:
-        run_piece(worker, queue, record, 0, size)
+        run_piece(queue, record, 0, size)
         return True
     start = 0
     if cost == 0 or cost <= SERIAL_BELOW // size:
-        start = measure(worker, queue, record, size)
+        start = measure(queue, record, size)
     if start == size or get(queue + Q_RANGE_STATUS) != 0:
         return True
     most = max(1, PIECE // max(1, get(entry + E_COST)))
     if size - start <= max(1, most // PARTS):  # nothing to share: a helper could only take it, and its data, from our core
         begin = now()
-        run_piece(worker, queue, record, start, size)
+        run_piece(queue, record, start, size)
         note_cost(entry, (now() - begin) * 1000 // (size - start))
         return True
-    expects = open_range(queue, worker, start, size, most)
-    return join_range(device, worker, queue, NEVER, expects)
+    open_range(queue, worker, start, size, most)
+    return join_range(device, guest, queue)
 
 
 @inner
-def measure(worker, queue, record, size):
+def measure(queue, record, size):
     """Run growing pieces until enough time was seen to know what an index costs; returns where it stopped."""
     entry = get(record + R_A)
     begin = now()
     lo, elapsed = 0, 0
     while lo < size and elapsed * 1000 < SERIAL_BELOW and get(queue + Q_RANGE_STATUS) == 0:
         hi = min(size, max(1, 4 * lo))
-        run_piece(worker, queue, record, lo, hi)
+        run_piece(queue, record, lo, hi)
         elapsed = now() - begin
         lo = hi
     note_cost(entry, elapsed * 1000 // lo)
@@ -131,21 +144,21 @@ def note_cost(entry, seen):
 
 
 @inner
-def run_piece(worker, queue, record, lo, hi):
+def run_piece(queue, record, lo, hi):
     """Run indices [lo, hi); the first failure is kept in the queue's range words."""
-    scratch = worker + W_SCRATCH
+    outcome = on_stack(OUTCOME)
     code = load(get(record + R_A) + E_CODE)
-    status = call_entry(code, scratch, record + R_ARGUMENTS, lo, hi)
+    status = call_entry(code, outcome, record + R_ARGUMENTS, lo, hi)
     if status != 0 and compare_exchange(queue + Q_RANGE_STATUS, 0, status):
-        put(queue + Q_RANGE_EXCINFO, get(scratch + WORD))
+        put(queue + Q_RANGE_EXCINFO, get(outcome + WORD))
 
 
 @inner
 def open_range(queue, worker, start, size, piece):
     """Let helpers join: put the shares of [start, size) on the open list, with ourselves inside.
 
-    A worker is woken to help, unless guests are there in its place. Returns whether they are only expected: they helped with
-    the queue's last range, and a worker that was woken for this one would but keep somebody off a core.
+    A worker is woken to help, unless guests are there in its place, or were in the queue's last range and are awaited: one that
+    was woken for nothing would keep somebody off a core. So is the worker that was woken for a queue that a guest (no worker: 0) runs.
     """
     device = get(queue + Q_HELPERS)
     put(queue + Q_RANGE_CHUNK, piece)
@@ -153,20 +166,24 @@ def open_range(queue, worker, start, size, piece):
     store(queue + Q_RANGE_LEFT, deal(queue, start, size, workers, piece))
     put(queue + Q_RANGE_MEMBERS, 1)
     if workers == 1:
-        return False
+        return
     note_core(queue, worker)
     lock(device + D_LOCK)
     expected = get(queue + Q_RANGE_GUESTS)
     put(queue + Q_RANGE_GUESTS, 0)
     link_range(device, queue)
     unlock(device + D_LOCK)
+    if worker == 0:
+        if load(queue + Q_AWAITED) == 0:
+            store(queue + Q_AWAITED, now() + BACK)
+        return
     if get(get(get(queue + Q_CURSOR) + R_A) + E_UNIFORM) != 0:
         if load_fence(queue + Q_GUESTS) >= workers - 1:
-            return False
+            return
         if expected >= workers - 1:
-            return True
+            store(queue + Q_AWAITED, now() + BACK)
+            return
     wake_helper(device, queue)
-    return False
 
 
 @inner
@@ -192,11 +209,10 @@ def deal(queue, start, size, workers, piece):
 
 
 @inner
-def join_range(device, worker, queue, until, expects):
-    """Run pieces of a range that we are a member of, as many as seem to end by ``until`` (ns), then leave.
+def join_range(device, guest, queue):
+    """Run pieces of a range that we are a member of, as a guest (if not 0) as many as seem to end in its time, then leave.
 
-    Who ``expects`` guests wakes a worker if there are none after its first piece. True when that ended the range
-    (invariant 6).
+    Whoever sees that somebody who is awaited has not come wakes a worker. True when our leaving ended the range (invariant 6).
     """
     record = get(queue + Q_CURSOR)
     entry, size = get(record + R_A), get(record + R_B)
@@ -210,8 +226,8 @@ def join_range(device, worker, queue, until, expects):
         share = get(queue + Q_SHARES) + (own + turn) % workers * SHARE_BYTES
         end, most = get(share + S_END), load(queue + Q_RANGE_CHUNK)
         piece = whole(max(most // PARTS, min(most, (end - load(share + S_NEXT)) // 8)))
-        if until != NEVER:
-            left = max(0, until - before) * 1000 // get(entry + E_COST)
+        if guest != 0:
+            left = time_left(guest, before) * 1000 // get(entry + E_COST)
             if left == 0:
                 break
             piece = whole(min(piece, left))
@@ -227,14 +243,15 @@ def join_range(device, worker, queue, until, expects):
             lo, hi = mirror - hi, min(mirror - lo, size)
             if lo >= hi:
                 continue
-        run_piece(worker, queue, record, lo, hi)
-        if expects:
-            wake_helper(device, queue)
-            expects = False
+        run_piece(queue, record, lo, hi)
         if load(queue + Q_RANGE_STATUS) != 0:
             store_fence(queue + Q_RANGE_LEFT, 0)
             break
         after = now()
+        awaited = load(queue + Q_AWAITED)
+        if awaited != 0 and after > awaited:
+            store(queue + Q_AWAITED, 0)
+            wake_helper(device, queue)
         elapsed, before = (after - before) * 1000, after
         note_cost(entry, elapsed // (hi - lo))
         if piece == whole(most) and elapsed < PIECE // 2:
@@ -246,7 +263,19 @@ def join_range(device, worker, queue, until, expects):
             yielded = after
         if should_leave(device, queue, after - begin):
             break
-    return leave_range(queue)
+    return leave_range(guest, queue)
+
+
+@inner
+def time_left(guest, time):
+    """For how long (ns) a guest may help still; it is ``time``."""
+    descriptor = get(guest + V_DESCRIPTOR)
+    if descriptor >= 0 and time - get(guest + V_LOOKED) > LOOK_EVERY:
+        put(guest + V_LOOKED, time)
+        put(guest + V_POLLED, descriptor | POLLIN << 32)
+        if c_poll(guest + V_POLLED, 1, types.int32(0)) != 0:
+            put(guest + V_UNTIL, 0)
+    return max(0, get(guest + V_UNTIL) - time)
 
 
 @inner
@@ -267,7 +296,8 @@ def should_leave(device, queue, elapsed):
 
 
 @inner
-def leave_range(queue):
+def leave_range(guest, queue):
+    """Leave a range; True when that ended it. A guest leaves its place open until it should be back."""
     device, sleeper = get(queue + Q_HELPERS), 0
     lock(device + D_LOCK)
     members = get(queue + Q_RANGE_MEMBERS) - 1
@@ -277,7 +307,10 @@ def leave_range(queue):
         unlink_range(device, queue)
     elif get(queue + Q_RANGE_LINKED) == 0 and load(queue + Q_RANGE_LEFT) > 0:
         link_range(device, queue)
-        sleeper = pop_sleeper(device)
+        if guest == 0 or members == 0:
+            sleeper = pop_sleeper(device)
+        else:
+            store(queue + Q_AWAITED, now() + BACK)
     unlock(device + D_LOCK)
     wake_worker(sleeper)
     return over

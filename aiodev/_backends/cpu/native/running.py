@@ -17,7 +17,6 @@ from aiodev._backends.cpu.layout import (
     KIND_DEPENDENCY,
     KIND_GATE,
     KIND_KERNEL,
-    NEVER,
     OP_CHUNK,
     OP_GATE,
     OP_KERNEL,
@@ -75,7 +74,7 @@ QUOTA = 256
 def finish(device, worker, queue, record, value):
     """Complete the operation at the cursor; False when the queue went idle and is no longer ours (invariant 3).
 
-    ``worker`` is 0 for a thread that is none. Who waits is woken last: that may cost us our core, and if the queue were still
+    ``worker`` is 0 for a guest. Who waits is woken last: that may cost us our core, and if the queue were still
     in our hands then, what is submitted next would wait with us.
     """
     status = get(queue + Q_RANGE_STATUS)
@@ -110,8 +109,11 @@ def finish(device, worker, queue, record, value):
 
 
 @inner
-def next_chunk(queue, record):
-    """Go on to the next chunk of records and leave the drained one to the submitter."""
+def next_record(queue):
+    """The record at the cursor; where the chunk of records ends, the next one is gone on to, and the submitter may reuse this."""
+    record = get(queue + Q_CURSOR)
+    if get(record + R_OPERATION) != OP_CHUNK:
+        return record
     chunk = get(record + R_A)
     drained = get(queue + Q_OPEN_CHUNK)
     put(queue + Q_OPEN_CHUNK, chunk)
@@ -119,6 +121,7 @@ def next_chunk(queue, record):
     surplus = exchange(queue + Q_SPARE, drained)
     if surplus != 0:
         free(surplus)
+    return chunk + C_FIRST
 
 
 @inner
@@ -160,40 +163,41 @@ def pass_gate(queue, record, value):
 
 
 @inner
+def step(device, worker, guest, queue):
+    """Run the operation at the cursor, as a worker or as a guest; False when the queue is idle, held or shared, and not ours."""
+    record = next_record(queue)
+    operation = get(record + R_OPERATION)
+    value = get(queue + Q_COMPLETED) + 1
+    failed = get(queue + Q_FAILED)
+    if failed != 0 and value > load(queue + Q_FORGIVEN):
+        put(queue + Q_FAILED, 0)
+        failed = 0
+    if operation == OP_WAIT:
+        if not pass_wait(queue, record, value, failed):
+            return False
+    elif failed != 0:
+        if operation == OP_GATE:
+            release_gate(get(record + R_A))
+    elif operation == OP_KERNEL:
+        if not run_kernel(device, worker, guest, queue, record):
+            return False
+    elif operation == OP_GATE:
+        if not pass_gate(queue, record, value):
+            return False
+    else:
+        put(get(record + R_A), now())
+    return finish(device, worker, queue, record, value)
+
+
+@inner
 def drain(device, worker, queue):
     """Run a queue's operations until it is idle, held, shared with helpers, or it is the turn of others."""
     quota = QUOTA
-    while True:
-        record = get(queue + Q_CURSOR)
-        operation = get(record + R_OPERATION)
-        if operation == OP_CHUNK:
-            next_chunk(queue, record)
-            continue
-        if (quota == 0 and load(device + D_PENDING) != 0) or outranked(device, queue):
-            make_ready(queue)
-            return
+    while (quota > 0 or load(device + D_PENDING) == 0) and not outranked(device, queue):
         quota = max(0, quota - 1)
-        value = get(queue + Q_COMPLETED) + 1
-        failed = get(queue + Q_FAILED)
-        if failed != 0 and value > load(queue + Q_FORGIVEN):
-            put(queue + Q_FAILED, 0)
-            failed = 0
-        if operation == OP_WAIT:
-            if not pass_wait(queue, record, value, failed):
-                return
-        elif failed != 0:
-            if operation == OP_GATE:
-                release_gate(get(record + R_A))
-        elif operation == OP_KERNEL:
-            if not run_kernel(device, worker, queue, record):
-                return
-        elif operation == OP_GATE:
-            if not pass_gate(queue, record, value):
-                return
-        else:
-            put(get(record + R_A), now())
-        if not finish(device, worker, queue, record, value):
+        if not step(device, worker, 0, queue):
             return
+    make_ready(queue)
 
 
 @exported(types.void(int64, int64), nogil=True)
@@ -205,7 +209,7 @@ def work(device, worker):
             break
         queue = found & ~1
         if found & 1:
-            if not join_range(device, worker, queue, NEVER, False):
+            if not join_range(device, 0, queue):
                 continue
             if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
                 continue
