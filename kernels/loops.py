@@ -113,4 +113,4 @@ def make_kernel(
     exec(compile(source, filename, "exec"), namespace)
     body = namespace["body"]
     body.__name__ = body.__qualname__ = name  # under which errors name it
-    return aiodev.kernel(ndim=len(indices), uniform=function is None)(body)
+    return aiodev.kernel(ndim=len(indices), uniform=True if function is None else None)(body)

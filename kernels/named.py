@@ -11,7 +11,7 @@ __all__ = ["named_kernel"]
 
 
 def named_kernel(
-    name: str, body: Callable[..., Any], *, fastmath: bool | Collection[str] = False, uniform: bool = False
+    name: str, body: Callable[..., Any], *, fastmath: bool | Collection[str] = False, uniform: bool | None = None
 ) -> aiodev.Kernel:
     """The kernel that a body is, called after its operation, under which errors name it. What it calls ``x`` it only reads."""
     body.__name__ = body.__qualname__ = name

@@ -400,6 +400,12 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
             raise _Late
     if timeline.reached(value) or spin(timeline, value):
         return
+    while _MOST_NS and not timeline.parked:
+        duration = min(_TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
+        if not timeline.operations.help(timeline.queue, value, int(duration), -1):
+            break
+        if timeline.reached(value):
+            return
     if _thread.parking is None:
         _thread.parking = _ParkingPlace()
     waits, poll = _thread.parking.waits, _thread.parking.poll

@@ -67,7 +67,7 @@ class Kernel:
         function: Callable[..., None],
         ndim: int,
         options: Options,
-        uniform: bool = False,
+        uniform: bool | None = None,
         reads: Collection[str] = (),
     ) -> None:
         self._parameters = parameters_of(function, ndim)
@@ -268,7 +268,7 @@ def kernel(
     ndim: int = 1,
     boundscheck: bool = False,
     fastmath: bool | Collection[str] = False,
-    uniform: bool = False,
+    uniform: bool | None = None,
     reads: Collection[str] = (),
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 
@@ -280,7 +280,7 @@ def kernel(
     ndim: int = 1,
     boundscheck: bool = False,
     fastmath: bool | Collection[str] = False,
-    uniform: bool = False,
+    uniform: bool | None = None,
     reads: Collection[str] = (),
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorator: make a :class:`Kernel` of a function whose first ``ndim`` parameters are indices.
@@ -294,9 +294,9 @@ def kernel(
         fastmath: let the compiler reorder and contract floating-point arithmetic, and assume that nothing is NaN or infinite;
             or a set of LLVM's flags, for a part of that: ``{"contract", "reassoc"}`` lets a sum be vectorised and keeps NaN.
             The flags are ``afn``, ``arcp``, ``contract``, ``ninf``, ``nnan``, ``nsz`` and ``reassoc``.
-        uniform: every index takes about as long as any other, and waits for nothing. On the CPU, a thread that waits awake for
-            such a kernel, an event loop's too, then computes a part of it instead of spinning: no longer than twice the time
-            for which it would have spun, as far as what an index was seen to cost tells.
+        uniform: every index takes about as long as any other, and waits for nothing; by default, a body without loops is taken
+            to be so, if it calls only such functions. On the CPU, a thread that waits for such a kernel computes a part of it
+            meanwhile, an event loop's too, as long as the loop has nothing else to do, as far as what an index was seen to cost tells.
         reads: names of arrays that the body only reads, where that is not seen. It is seen of what the body reads by itself,
             by slices, and by plain functions that it calls. What it gives to anything else, or uses in a function that is
             defined inside of it, counts as written: when the kernel fails, or does not run since something before it
@@ -315,9 +315,10 @@ def kernel(
     """
     if type(ndim) is not int or ndim not in (1, 2, 3):
         raise ValueError(f"ndim={ndim!r}: a kernel has 1, 2 or 3 dimensions")
-    for option, given in (("boundscheck", boundscheck), ("uniform", uniform)):
-        if not isinstance(given, bool):
-            raise TypeError(f"{option}={given!r}: expected True or False")
+    if not isinstance(boundscheck, bool):
+        raise TypeError(f"boundscheck={boundscheck!r}: expected True or False")
+    if not isinstance(uniform, bool | None):
+        raise TypeError(f"uniform={uniform!r}: expected True, False or None")
     options = parse_options(boundscheck, fastmath)
 
     def decorate(function: Callable[..., None]) -> Kernel:

@@ -14,6 +14,7 @@ from aiodev._kernel.options import Options
 from aiodev._kernel.service import Loading, service
 from aiodev._kernel.signature import Signature, describe, key_of
 from aiodev._kernel.snapshot import capture
+from aiodev._kernel.straight import is_straight
 
 __all__ = ["Variant", "Variants"]
 
@@ -49,7 +50,7 @@ class Variants:
         bodies: hand-written ones by device type.
         options: as the decorator was told.
         launch_options: what the hand-written bodies add to that, by device type.
-        uniform: as the decorator was told.
+        uniform: as the decorator was told, or None.
         reads: as the decorator was told.
     """
 
@@ -62,7 +63,7 @@ class Variants:
         bodies: Mapping[str, Callable[..., None]],
         options: Options,
         launch_options: Mapping[str, Options],
-        uniform: bool,
+        uniform: bool | None,
         reads: Sequence[str],
     ) -> None:
         self.name = name
@@ -125,9 +126,8 @@ class Variants:
         use = self._use_of(device.type if device.type in self._bodies else None, body)
         signature = describe(self.name, self.ndim, self.names, args, device, use)
         options = self._options + self._launch_options.get(device.type, ())
-        spec = KernelSpec(
-            self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)), uniform=self._uniform
-        )
+        uniform = is_straight(body) if self._uniform is None else self._uniform
+        spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)), uniform=uniform)
         return Variant(keys, device, signature, self._loading(spec, device))
 
     def _use_of(self, which: str | None, body: Callable[..., None]) -> BodyUse:

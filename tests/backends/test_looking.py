@@ -9,7 +9,7 @@ from typing import Any
 from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.native import guests, scheduling
 
-DEVICE, QUEUE, WORKER = 0x10000, 0x20000, 0x30000
+DEVICE, QUEUE, WORKER, STACK = 0x10000, 0x20000, 0x30000, 0x40000
 #: What a look at the clock takes (ns).
 TICK = 1000
 
@@ -53,6 +53,7 @@ class World:
         """Call a function of a native module; those of it that are not ``replaced`` are interpreted as well."""
         names = {**vars(module), "get": self.get, "load": self.get, "load_fence": self.get, "now": self.now}
         names |= {"put": self.put, "store": self.put, "store_fence": self.put, "pause": lambda: None}
+        names |= {"on_stack": lambda nbytes: STACK}
         names |= {"fetch_add": self.fetch_add, "exchange": self.exchange, "sched_yield": self.offer, **replaced}
         for own, function in vars(module).items():
             body = getattr(function, "py_func", None)

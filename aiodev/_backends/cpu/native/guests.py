@@ -41,7 +41,7 @@ from aiodev._backends.cpu.native.cores import send_away
 from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, now, on_stack, pause, put, store
 from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, SERIAL_BELOW, join_range, time_left
 from aiodev._backends.cpu.native.running import finish, next_record, step
-from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready, unlock, wake_helper, withdraw
+from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready, outranked, unlock, wake_helper, withdraw
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 MOVED = 60_000
@@ -90,7 +90,7 @@ def begin(guest, queue, value):
     lock(device + D_LOCK)
     if get(head) == queue:
         outcome = REFUSED
-        if suits(guest, get(queue + Q_CURSOR)):
+        if not outranked(device, queue) and suits(guest, get(queue + Q_CURSOR)):
             following = get(queue + Q_NEXT)
             put(head, following)
             if following == 0:
@@ -107,7 +107,7 @@ def begin(guest, queue, value):
 @inner
 def go_on(device, guest, queue, value):
     """Run a queue that is in our hands up to ``value``, as far as a guest may; workers do the rest."""
-    while get(queue + Q_COMPLETED) < value and suits(guest, next_record(queue)):
+    while get(queue + Q_COMPLETED) < value and not outranked(device, queue) and suits(guest, next_record(queue)):
         if not step(device, 0, guest, queue):
             return
     make_ready(queue)

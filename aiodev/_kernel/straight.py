@@ -1,0 +1,67 @@
+"""Whether every index of a body takes about as long as any other, as seen from its code: it has no loop, and calls none.
+
+Branches may differ by what is in them, which is bounded; whole arrays are as long for one index as for the next. What is not
+known might loop, or wait. The code object is enough, so that this works where there is no source, and takes a few microseconds.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import math
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy
+
+import aiodev.lang
+from aiodev.lang import atomics, elementary, hints, numeric
+
+__all__ = ["is_straight"]
+
+#: Instructions that repeat something, cut out a part that may be of any length, or do what is looked at elsewhere.
+_OTHER = frozenset(
+    number
+    for number, name in enumerate(dis.opname)
+    if "BACKWARD" in name or "SLICE" in name or "ITER" in name or "YIELD" in name or "WITH" in name or "IMPORT" in name
+) | {dis.opmap["MAKE_FUNCTION"]}
+_BUILTINS = (abs, bool, complex, float, int, len, max, min, pow, round)
+_MODULES = (aiodev, aiodev.lang, math, numpy)
+_LANG = frozenset(name for module in (atomics, elementary, hints, numeric) for name in module.__all__)
+#: What is asked of arrays, and of the modules above.
+_ATTRIBUTES = _LANG | vars(math).keys() | {*numpy.__all__, "T", "dtype", "imag", "lang", "ndim", "real", "shape", "size"}
+_ABSENT = object()
+_DEPTH = 10
+
+
+def is_straight(function: Any, depth: int = _DEPTH) -> bool:
+    """Whether ``function``, and all that it calls, runs from its first line to its last without a loop."""
+    code: CodeType = function.__code__
+    if depth == 0 or not _OTHER.isdisjoint(code.co_code[::2]):
+        return False
+    try:
+        cells = {name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
+    except ValueError:  # one is empty
+        return False
+    for name in (*cells, *code.co_names):
+        value = cells.get(name, function.__globals__.get(name, vars(builtins).get(name, _ABSENT)))
+        if name not in _ATTRIBUTES if value is _ABSENT else not _is_known(value, depth):
+            return False
+    return True
+
+
+def _is_known(value: Any, depth: int) -> bool:
+    """Whether a body that mentions ``value`` may use it, in whatever way, and loop no more for one index than for another."""
+    if isinstance(value, ModuleType):
+        return value in _MODULES
+    if isinstance(value, type):
+        return value in _BUILTINS or issubclass(value, numpy.generic | BaseException)
+    if not callable(value):
+        return True
+    module = getattr(value, "__module__", None) or ""
+    if module.startswith("aiodev.lang"):
+        return getattr(value, "__name__", "") in _LANG
+    body = getattr(value, "__aiodev_body__", getattr(value, "py_func", value))
+    if isinstance(body, FunctionType) and module.partition(".")[0] != "numpy":
+        return is_straight(body, depth - 1)
+    return value in _BUILTINS or isinstance(value, numpy.ufunc) or module.partition(".")[0] in ("math", "numpy")
