@@ -51,7 +51,7 @@ __all__ = [
 #: Elements that one index of a launch takes of a long row.
 BLOCK = 1 << 14
 #: Bytes that are read between two requests for more, and how far ahead of them those are.
-PIECE, AHEAD = 1 << 10, 12 << 10
+PIECE, AHEAD = 1 << 10, 18 << 10
 #: Bytes of arrays of which a last cache of 32 MiB keeps a part.
 KEPT, LOST = 24 << 20, 48 << 20
 #: Columns that are reduced side by side, at most, and rows at a time.

@@ -45,6 +45,7 @@ _SOON_NS = 2 * _MOST_NS  # a parked wait that took no longer, with its wake-up, 
 _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
 _TURN_NS = 10_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
 _BLIND_TURN_NS = 200_000  # and if it does not
+_LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 
 
 class AsyncioReactor:
@@ -53,7 +54,8 @@ class AsyncioReactor:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.waits: WaitSet[asyncio.Future[None]] = WaitSet()
-        self.helping = False
+        self.helping = False  #: whether a task helps, between two turns
+        self.turned = 0  #: when a task let others run last, by time.monotonic_ns
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
     @property
@@ -93,6 +95,7 @@ class AsyncioReactor:
     def pause(self) -> Wait:
         """Let other tasks run once."""
         yield
+        self.turned = time.monotonic_ns()
 
     def leisure(self) -> tuple[int, int]:
         """For how many ns this loop has nothing to do unless a descriptor becomes readable, and that, or -1.
@@ -138,6 +141,7 @@ class TrioReactor:
         self.loop = trio.lowlevel.current_trio_token()
         self.waits: WaitSet[_TrioWaiter] = WaitSet()
         self.closed = self.helping = False
+        self.turned = 0
         trio.lowlevel.spawn_system_task(self._run, name="aiodev reactor")
 
     async def _run(self) -> None:
@@ -175,6 +179,7 @@ class TrioReactor:
     def pause(self) -> Wait:
         """Let other tasks run once."""
         yield from self._lowlevel.checkpoint().__await__()
+        self.turned = time.monotonic_ns()
 
     def leisure(self) -> tuple[int, int]:
         """See :class:`AsyncioReactor`; trio cannot be looked into."""
@@ -330,9 +335,12 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
     reactor = current_reactor()
     while not reactor.helping:
         duration, descriptor = reactor.leisure()
+        began = time.monotonic_ns()
         if not duration or not timeline.operations.help(timeline.queue, value, duration, descriptor):
             break
         if timeline.reached(value):
+            if descriptor >= 0 and _LOOKED_NS < time.monotonic_ns() - began and began - reactor.turned < _TURN_NS:
+                budget.renew()  # a turn would have found nothing to do
             return True
         reactor.helping = True
         try:

@@ -1,0 +1,74 @@
+"""Entries in Python, to see which pieces of a range are run by whom; and executors to run them."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.arena import arena, words_at
+from aiodev._backends.cpu.executor import NativeExecutor
+from aiodev.testing.latch import _ENTRY
+
+#: How long (ns) to wait for what must happen.
+PATIENCE = 10**10
+MS = 10**9  #: in ps, as what an index costs is stated
+
+
+class Entry:
+    """An entry in Python that records its pieces, and before each one calls ``before(lo, hi)``."""
+
+    def __init__(self, executor: NativeExecutor, cost: int, uniform: bool = True, fails_at: int = -1) -> None:
+        self.pieces: list[tuple[int, int, int]] = []  #: thread, first index, end
+        self.before = lambda lo, hi: None
+        self.address = arena.allocate(layout.ENTRY_BYTES)
+        self._fails_at = fails_at
+        self._callback = _ENTRY(self._run)
+        words = words_at(self.address, layout.ENTRY_BYTES // 8)
+        words[layout.E_COST // 8], words[layout.E_UNIFORM // 8] = cost, uniform
+        executor.set_entry(self.address, ctypes.cast(self._callback, ctypes.c_void_p).value or 0)
+
+    def _run(self, _result: int, _excinfo: int, _arguments: int, lo: int, hi: int) -> int:
+        self.pieces.append((threading.get_ident(), lo, hi))
+        self.before(lo, hi)
+        return int(lo <= self._fails_at < hi)
+
+    def covered(self, size: int) -> bool:
+        """Whether the pieces are all of the range, once."""
+        spans = sorted((lo, hi) for _, lo, hi in self.pieces)
+        return [lo for lo, _ in spans] == [0, *(hi for _, hi in spans[:-1])] and spans[-1][1] == size
+
+    def threads(self) -> set[int]:
+        return {thread for thread, _, _ in self.pieces}
+
+
+@contextmanager
+def started(threads: int, spin_ns: int = 200_000) -> Iterator[NativeExecutor]:
+    executor = NativeExecutor(1, threads, spin_ns)
+    try:
+        yield executor
+    finally:
+        executor.stop()
+
+
+@contextmanager
+def one_worker_held(executor: NativeExecutor) -> Iterator[None]:
+    """Keep one worker busy with something else."""
+    entered, release = threading.Event(), threading.Event()
+    entry = Entry(executor, 0, uniform=False)
+
+    def hold(lo: int, hi: int) -> None:
+        entered.set()
+        release.wait(30)
+
+    entry.before = hold
+    queue, _ = executor.create_queue(0, 0, False)
+    value = executor.launch(queue, entry.address, 1, b"", 0)
+    try:
+        assert entered.wait(30)
+        yield
+    finally:
+        release.set()
+        assert executor.spin(queue, value, PATIENCE)

@@ -1,0 +1,203 @@
+"""Guests: threads that wait, and do a part of the work meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from pieces import MS, PATIENCE, Entry, one_worker_held, started
+
+from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.arena import words_at
+from aiodev._backends.cpu.native.ranges import BACK, LOOK_EVERY
+
+
+def busy_for(duration: int) -> None:
+    """Let so many ns go by."""
+    end = time.monotonic_ns() + duration
+    while time.monotonic_ns() < end:
+        pass
+
+
+def test_who_waits_awake_helps() -> None:
+    """With the other worker busy, the one that has the range waits in each piece until this thread has had one, too."""
+    with started(2) as executor, one_worker_held(executor):
+        queue, _ = executor.create_queue(0, 0, False)
+        entry, here = Entry(executor, MS // 100), threading.get_ident()
+        begun, helped = threading.Event(), threading.Event()
+
+        def before(lo: int, hi: int) -> None:
+            if threading.get_ident() == here:
+                helped.set()
+            else:
+                begun.set()
+                assert helped.wait(30)
+
+        entry.before = before
+        value = executor.launch(queue, entry.address, 1000, b"", 0)
+        following = executor.launch(queue, Entry(executor, 1).address, 1, b"", 0)
+        assert begun.wait(30)
+        assert executor.spin(queue, value, PATIENCE)
+        assert entry.covered(1000)
+        assert len(entry.threads()) == 2 and here in entry.threads()
+        assert executor.spin(queue, following, PATIENCE)  # by whoever came last
+
+
+@pytest.mark.parametrize(("cost", "uniform"), [(MS // 100, False), (10_000 * MS, True)])
+def test_who_waits_does_not_help(cost: int, uniform: bool) -> None:
+    """Not with kernels that do not say that they are uniform, nor with indices that take longer than is waited for."""
+    with started(2) as executor, one_worker_held(executor):
+        queue, _ = executor.create_queue(0, 0, False)
+        entry, release = Entry(executor, cost, uniform), threading.Event()
+        entry.before = lambda lo, hi: release.wait(30) and None
+        value = executor.launch(queue, entry.address, 64, b"", 0)
+        assert not executor.spin(queue, value, 20_000_000)
+        release.set()
+        while not executor.spin(queue, value, 0):
+            pass
+        assert entry.covered(64)
+        assert threading.get_ident() not in entry.threads()
+
+
+def test_who_will_not_help_sends_for_another() -> None:
+    """A range that is opened while a thread waits awake wakes no worker; the thread does, when it sees that it cannot help."""
+    with started(2) as executor:
+        queue, _ = executor.create_queue(0, 0, False)
+        entry, both, lock = Entry(executor, 10_000 * MS), threading.Event(), threading.Lock()
+
+        def before(lo: int, hi: int) -> None:
+            with lock:
+                if len(entry.threads()) == 2:
+                    both.set()
+            assert both.wait(20)
+
+        entry.before = before
+        value = executor.launch(queue, entry.address, 64, b"", 0)
+        assert executor.spin(queue, value, 5 * 10**9)
+        assert entry.covered(64) and len(entry.threads()) == 2
+        assert threading.get_ident() not in entry.threads()
+
+
+def test_a_worker_comes_where_guests_are_expected_and_do_not() -> None:
+    """As after a range that guests helped with: the worker that opens the next one wakes the other when it is time."""
+    with started(2, spin_ns=0) as executor:
+        queue, _ = executor.create_queue(0, 0, False)
+        words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_RANGE_GUESTS // 8] = 1
+        entry, last, both, done = Entry(executor, MS // 100), Entry(executor, 1), threading.Event(), threading.Event()
+
+        def before(lo: int, hi: int) -> None:
+            if len(entry.threads()) == 2:
+                both.set()
+            if len(entry.pieces) > 1:
+                assert both.wait(20)
+            busy_for(2 * BACK)
+
+        entry.before = before
+        last.before = lambda lo, hi: done.set()
+        executor.launch(queue, entry.address, 1000, b"", 0)
+        value = executor.launch(queue, last.address, 1, b"", 0)
+        assert done.wait(30)  # and not awake, as a guest would
+        assert entry.covered(1000) and len(entry.threads()) == 2
+        assert executor.spin(queue, value, PATIENCE)
+
+
+def test_what_a_guest_leaves_others_finish() -> None:
+    """A thread that stops waiting leaves the range to a worker that was not woken for its sake."""
+    with started(2) as executor:
+        queue, _ = executor.create_queue(0, 0, False)
+        for _ in range(50):
+            entry = Entry(executor, MS // 20)
+            value = executor.launch(queue, entry.address, 200, b"", 0)
+            executor.spin(queue, value, 100_000)
+            assert executor.spin(queue, value, PATIENCE)
+            assert entry.covered(200)
+
+
+def test_a_guest_begins_a_queue_that_waits_for_a_worker() -> None:
+    """And goes on up to what it waits for, not beyond."""
+    with started(1) as executor, one_worker_held(executor):
+        queue, counters = executor.create_queue(0, 0, False)
+        entries = [Entry(executor, cost) for cost in (1000, MS // 100, 1000, 1000)]
+        values = [executor.launch(queue, entry.address, 1000, b"", 0) for entry in entries]
+        assert executor.help(queue, values[2], PATIENCE, -1)
+        assert counters[0] == values[2]
+        assert all(entry.covered(1000) and entry.threads() == {threading.get_ident()} for entry in entries[:3])
+        assert entries[3].pieces == []
+        assert executor.help(queue, values[3], PATIENCE, -1) and counters[0] == values[3]
+
+
+@pytest.mark.parametrize(("cost", "uniform"), [(1000, False), (0, True), (10_000 * MS, True)])
+def test_a_guest_begins_nothing_else(cost: int, uniform: bool) -> None:
+    """Not what is not uniform, was never run, or takes longer than there is time for; what came before it is run."""
+    with started(1) as executor, one_worker_held(executor):
+        queue, counters = executor.create_queue(0, 0, False)
+        first, second = Entry(executor, 1000), Entry(executor, cost, uniform)
+        before = executor.launch(queue, first.address, 100, b"", 0)
+        value = executor.launch(queue, second.address, 100, b"", 0)
+        assert executor.help(queue, value, 10**9, -1)
+        assert counters[0] == before and first.covered(100)
+        assert not executor.help(queue, value, 10**9, -1)
+        assert second.pieces == []
+
+
+def test_a_guest_lets_more_urgent_work_go_first() -> None:
+    """A stream that another one outranks is not begun."""
+    with started(1) as executor, one_worker_held(executor):
+        low, _ = executor.create_queue(0, 1, False)
+        high, _ = executor.create_queue(0, -1, False)
+        entry = Entry(executor, 1000)
+        value = executor.launch(low, entry.address, 100, b"", 0)
+        urgent = executor.launch(high, entry.address, 100, b"", 0)
+        assert not executor.help(low, value, 10**9, -1) and entry.pieces == []
+        assert executor.help(high, urgent, 10**9, -1) and executor.help(low, value, 10**9, -1)
+
+
+def test_a_guest_is_called_away() -> None:
+    """Soon after its descriptor has become readable; and again and again, as long as it is."""
+    descriptor = os.eventfd(0, os.EFD_NONBLOCK)
+    with started(1) as executor, one_worker_held(executor):
+        queue, counters = executor.create_queue(0, 0, False)
+        entry = Entry(executor, MS // 100)
+
+        def before(lo: int, hi: int) -> None:
+            busy_for(LOOK_EVERY)
+            if len(entry.pieces) == 3:
+                os.eventfd_write(descriptor, 1)
+
+        entry.before = before
+        value = executor.launch(queue, entry.address, 10_000, b"", 0)
+        assert executor.help(queue, value, PATIENCE, descriptor)
+        assert len(entry.pieces) <= 5 and counters[0] < value
+        assert executor.help(queue, value, PATIENCE, descriptor)
+        assert len(entry.pieces) <= 8 and counters[0] < value
+        os.eventfd_read(descriptor)
+        assert executor.help(queue, value, PATIENCE, descriptor)
+        assert counters[0] == value and entry.covered(10_000)
+    os.close(descriptor)
+
+
+def test_a_guest_comes_and_goes() -> None:
+    """Its time ends again and again, with workers inside and without; nothing is run twice, and nothing is left."""
+    for threads in (1, 2, 3):
+        with started(threads) as executor:
+            queue, counters = executor.create_queue(0, 0, False)
+            for _ in range(50):
+                entries = [Entry(executor, MS // 20) for _ in range(3)]
+                values = [executor.launch(queue, entry.address, 100, b"", 0) for entry in entries]
+                while counters[0] < values[-1]:
+                    executor.help(queue, values[-1], 200_000, -1)
+                assert all(entry.covered(100) for entry in entries)
+
+
+def test_a_failure_that_a_guest_meets() -> None:
+    """It is recorded as a worker's would be, and what comes after it is skipped."""
+    with started(1) as executor, one_worker_held(executor):
+        queue, counters = executor.create_queue(0, 0, False)
+        failing, skipped = Entry(executor, 1000, fails_at=0), Entry(executor, 1000)
+        failed = executor.launch(queue, failing.address, 100, b"", 0)
+        value = executor.launch(queue, skipped.address, 100, b"", 0)
+        assert executor.help(queue, value, 10**9, -1)
+        assert counters[0] == value and skipped.pieces == []
+        assert [(fault.first, fault.last) for fault in executor.faults(queue)] == [(failed, None)]
