@@ -43,7 +43,7 @@ Point = tuple["Timeline", int]
 _MOST_NS = settings.spin_us * 1000
 _SOON_NS = 2 * _MOST_NS  # a parked wait that took no longer, with its wake-up, a spin would have met
 _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
-_TURN_NS = 10_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
+_TURN_NS = 20_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
 _BLIND_TURN_NS = 200_000  # and if it does not
 _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 

@@ -84,7 +84,7 @@ def test_a_worker_comes_where_guests_are_expected_and_do_not() -> None:
     """As after a range that guests helped with: the worker that opens the next one wakes the other when it is time."""
     with started(2, spin_ns=0) as executor:
         queue, _ = executor.create_queue(0, 0, False)
-        words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_RANGE_GUESTS // 8] = 1
+        words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_EXPECTED // 8] = 1
         entry, last, both, done = Entry(executor, MS // 100), Entry(executor, 1), threading.Event(), threading.Event()
 
         def before(lo: int, hi: int) -> None:

@@ -47,7 +47,7 @@ Q_OWED: Final = 288  #: how many of those it has completed, and not taken off th
 Q_FORGIVEN: Final = 296  #: operations up to this value share the present fault's fate; NEVER while it is open
 
 Q_RANGE_LEFT: Final = 320  #: shares of the range that have indices which nobody has claimed; no more than 0: none
-Q_RANGE_GUESTS: Final = 328  #: guests that have joined it, under the helpers' lock
+Q_EXPECTED: Final = 328  #: guests that have helped lately, and are awaited before a worker is woken in their place
 Q_RANGE_CHUNK: Final = 336  #: indices to claim at a time, at most
 Q_RANGE_MEMBERS: Final = 344  #: workers inside, under the helpers' lock
 Q_RANGE_LINK: Final = 352  #: next queue on the open list

@@ -22,11 +22,11 @@ from aiodev._backends.cpu.layout import (
     Q_COMPLETED,
     Q_CURSOR,
     Q_DEVICE,
+    Q_EXPECTED,
     Q_GUESTS,
     Q_HELPERS,
     Q_NEXT,
     Q_PRIORITY,
-    Q_RANGE_GUESTS,
     Q_RANGE_LINKED,
     R_A,
     R_OPERATION,
@@ -45,8 +45,8 @@ from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 MOVED = 60_000
-#: How long (ns) a guest that helps again looks for something to help with.
-PATIENCE = 3_000
+#: How long (ns) a guest looks for something to help with, before it has helped, and after that: others are at their last pieces.
+PATIENCE, LONGER = 3_000, 50_000
 #: What came of an attempt to help: guests may not, or not in the time that they have; there was nothing; something was done; or
 #: all that is waited for.
 REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
@@ -72,7 +72,6 @@ def help_with_range(guest, queue, value):
         if get(entry + E_UNIFORM) == 0 or get(entry + E_COST) > get(guest + V_LONGEST) * 1000:
             outcome = REFUSED
         elif get(entry + E_COST) <= (get(guest + V_UNTIL) - now()) * 1000 and enter_range(helpers, queue):
-            put(queue + Q_RANGE_GUESTS, get(queue + Q_RANGE_GUESTS) + 1)
             outcome = HELPED
     unlock(helpers + D_LOCK)
     if outcome == HELPED and join_range(helpers, guest, queue):
@@ -117,7 +116,7 @@ def go_on(device, guest, queue, value):
 def attend(queue, value, patience, longest, descriptor):
     """Wait awake for ``value``, and help meanwhile; how that ended.
 
-    It ends once there was nothing to help with for ``patience`` ns, after ``longest``, or once ``descriptor`` is readable.
+    It ends once there was nothing to help with for ``patience`` ns, or ``LONGER`` after it has helped, after ``longest``, or once ``descriptor`` is readable.
     """
     guest = on_stack(GUEST_BYTES)
     began = now()
@@ -139,7 +138,8 @@ def attend(queue, value, patience, longest, descriptor):
             elif helping and load(head) == queue:
                 outcome = begin(guest, queue, value)
             if outcome == HELPED:
-                ending, until = HELPED, now() + patience
+                store(queue + Q_EXPECTED, load(queue + Q_GUESTS))
+                ending, until = HELPED, now() + max(patience, LONGER)
             elif outcome == REFUSED:
                 helping = False
                 fetch_add(queue + Q_GUESTS, -1)

@@ -21,12 +21,12 @@ from aiodev._backends.cpu.layout import (
     E_USES,
     Q_AWAITED,
     Q_CURSOR,
+    Q_EXPECTED,
     Q_GUESTS,
     Q_HELPERS,
     Q_PRIORITY,
     Q_RANGE_CHUNK,
     Q_RANGE_EXCINFO,
-    Q_RANGE_GUESTS,
     Q_RANGE_LEFT,
     Q_RANGE_LINKED,
     Q_RANGE_MEMBERS,
@@ -157,8 +157,8 @@ def run_piece(queue, record, lo, hi):
 def open_range(queue, worker, start, size, piece):
     """Let helpers join: put the shares of [start, size) on the open list, with ourselves inside.
 
-    A worker is woken to help, unless guests are there in its place, or were in the queue's last range and are awaited: one that
-    was woken for nothing would keep somebody off a core. So is the worker that was woken for a queue that a guest (no worker: 0) runs.
+    A worker is woken to help, unless guests are there in its place, or have helped lately and are awaited: one that was woken
+    for nothing would keep somebody off a core. So is the worker that was woken for a queue that a guest (no worker: 0) runs.
     """
     device = get(queue + Q_HELPERS)
     put(queue + Q_RANGE_CHUNK, piece)
@@ -169,8 +169,6 @@ def open_range(queue, worker, start, size, piece):
         return
     note_core(queue, worker)
     lock(device + D_LOCK)
-    expected = get(queue + Q_RANGE_GUESTS)
-    put(queue + Q_RANGE_GUESTS, 0)
     link_range(device, queue)
     unlock(device + D_LOCK)
     if worker == 0:
@@ -180,7 +178,7 @@ def open_range(queue, worker, start, size, piece):
     if get(get(get(queue + Q_CURSOR) + R_A) + E_UNIFORM) != 0:
         if load_fence(queue + Q_GUESTS) >= workers - 1:
             return
-        if expected >= workers - 1:
+        if load(queue + Q_EXPECTED) >= workers - 1:
             store(queue + Q_AWAITED, now() + BACK)
             return
     wake_helper(device, queue)
@@ -251,6 +249,7 @@ def join_range(device, guest, queue):
         awaited = load(queue + Q_AWAITED)
         if awaited != 0 and after > awaited:
             store(queue + Q_AWAITED, 0)
+            store(queue + Q_EXPECTED, 0)
             wake_helper(device, queue)
         elapsed, before = (after - before) * 1000, after
         note_cost(entry, elapsed // (hi - lo))
