@@ -45,6 +45,7 @@ _SOON_NS = 2 * _MOST_NS  # a parked wait that took no longer, with its wake-up, 
 _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
 _TURN_NS = 20_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
 _BLIND_TURN_NS = 200_000  # and if it does not
+_MOST_TURNS = 4  # that others take one after the other, until who helps parks
 _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 
 
@@ -332,16 +333,18 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
     """
     if timeline.parked or not _MOST_NS:
         return False
-    reactor = current_reactor()
-    while not reactor.helping:
+    reactor, turns = current_reactor(), 0
+    while not reactor.helping and turns < _MOST_TURNS:
         duration, descriptor = reactor.leisure()
-        began = time.monotonic_ns()
-        if not duration or not timeline.operations.help(timeline.queue, value, duration, descriptor):
-            break
-        if timeline.reached(value):
-            if descriptor >= 0 and _LOOKED_NS < time.monotonic_ns() - began and began - reactor.turned < _TURN_NS:
-                budget.renew()  # a turn would have found nothing to do
-            return True
+        turns += 1
+        if duration:
+            began, turns = time.monotonic_ns(), 0
+            if not timeline.operations.help(timeline.queue, value, duration, descriptor):
+                break
+            if timeline.reached(value):
+                if descriptor >= 0 and _LOOKED_NS < time.monotonic_ns() - began and began - reactor.turned < _TURN_NS:
+                    budget.renew()  # a turn would have found nothing to do
+                return True
         reactor.helping = True
         try:
             yield from reactor.pause()
@@ -408,7 +411,7 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
             raise _Late
     if timeline.reached(value) or spin(timeline, value):
         return
-    while _MOST_NS and not timeline.parked:
+    while _MOST_NS:
         duration = min(_TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
         if not timeline.operations.help(timeline.queue, value, int(duration), -1):
             break

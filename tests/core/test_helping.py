@@ -1,0 +1,213 @@
+"""Helping: who waits for the CPU does a part of the work, as long as nobody else needs its thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiodev
+from aiodev._core import reactor
+from aiodev._core.reactor import AsyncioReactor, current_reactor
+from aiodev.testing import held_workers
+
+native = pytest.mark.skipif(
+    aiodev.get_backend("cpu").executor_kind != "native",  # type: ignore[attr-defined]
+    reason="only native workers leave work to others",
+)
+
+
+@aiodev.kernel
+def increment(i, x):
+    x[i] += 1
+
+
+@aiodev.kernel(uniform=True)
+def burn(i, stop, out):
+    """Some 10 µs for each index, until ``stop``."""
+    value = np.float64(i)
+    if stop[0] == 0:
+        for _ in range(4_000):
+            value = value * 0.5 + 1.0
+    out[i] = value
+
+
+@pytest.fixture(autouse=True)
+def helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever AIODEV_SPIN_US says here."""
+    monkeypatch.setattr(reactor, "_MOST_NS", 50_000)
+
+
+async def learnt(size: int = 1000) -> aiodev.Array:
+    """An array that ``increment`` has been run on, so that its cost is known."""
+    array = aiodev.zeros(size, np.int64, "cpu")
+    for _ in range(3):
+        await increment[size](array)
+    return array
+
+
+@native
+@pytest.mark.anyio
+async def test_a_task_does_what_no_worker_has_time_for() -> None:
+    """With all workers held, on every loop."""
+    array = await learnt()
+    with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
+        await increment[1000](array)
+    assert (await array.numpy() == 4).all()
+
+
+@native
+async def test_a_thread_that_blocks_helps_too() -> None:
+    array = await learnt()
+    with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
+        done = increment[1000](array)
+        await asyncio.to_thread(done.synchronize_blocking, 30)
+    assert (await array.numpy() == 4).all()
+
+
+@native
+async def test_who_never_spins_never_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AIODEV_SPIN_US=0."""
+    monkeypatch.setattr(reactor, "_MOST_NS", 0)
+    array = await learnt()
+    with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
+        done = increment[1000](array)
+        done.timeline.spin_ns = 0
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await done
+    await done
+
+
+@native
+@pytest.mark.parametrize("how", ["thread", "timer", "pipe"])
+async def test_the_loop_goes_on_while_it_helps(how: str) -> None:
+    """What a thread, a timer or a descriptor brings is looked at before the work is done, which would take seconds."""
+    loop, stop = asyncio.get_running_loop(), aiodev.zeros(1, np.int64, "cpu")
+    out, read_end, write_end = aiodev.zeros(200_000, np.float64, "cpu"), *os.pipe()
+    await burn[100](stop, out)
+    flag = np.from_dlpack(stop)
+    seen: list[bool] = []
+
+    def look() -> None:
+        seen.append(done.query())
+        flag[0] = 1
+        loop.remove_reader(read_end)
+
+    with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
+        done = burn[200_000](stop, out)
+        if how == "thread":
+            threading.Timer(0.02, loop.call_soon_threadsafe, [look]).start()
+        elif how == "timer":
+            loop.call_later(0.02, look)
+        else:
+            loop.add_reader(read_end, look)
+            threading.Timer(0.02, os.write, [write_end, b"x"]).start()
+        await done
+    assert seen == [False]
+    for end in (read_end, write_end):
+        os.close(end)
+
+
+class Told:
+    """A timeline that is helped with as often as it is told."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.durations = times, []
+        self.timeline: Any = SimpleNamespace(
+            parked=0, queue=0, reached=lambda value: self.times == 0, operations=SimpleNamespace(help=self._help)
+        )
+
+    def _help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
+        self.durations.append(duration)
+        self.times -= 1
+        return self.times >= 0
+
+
+async def test_one_task_helps_at_a_time() -> None:
+    """Between its turns another one does not; it may afterwards, when the first was cancelled, too."""
+    first, second = Told(3), Told(1)
+    helping = reactor.help(first.timeline, 1)
+    next(helping)
+    assert list(reactor.help(second.timeline, 1)) == [] and second.durations == []
+    helping.close()
+    assert list(reactor.help(second.timeline, 1)) == [] and len(second.durations) == 1
+
+
+async def test_help_goes_on_turn_after_turn() -> None:
+    """Until there is nothing more to do, or it is done."""
+    done, endless = Told(3), Told(10)
+    assert len(list(reactor.help(done.timeline, 1))) == 2 and len(done.durations) == 3
+    endless.timeline.reached = lambda value: False
+    assert len(list(reactor.help(endless.timeline, 1))) == 10 and len(endless.durations) == 11
+
+
+async def test_others_go_first() -> None:
+    """As long as they have something to do nobody helps; after some turns of theirs, who waits parks."""
+    loop, told = asyncio.get_running_loop(), Told(1)
+    other = loop.call_soon(int)
+    helping = reactor.help(told.timeline, 1)
+    next(helping)
+    assert told.durations == []
+    other.cancel()
+    await asyncio.sleep(0)
+    assert list(helping) == [] and len(told.durations) == 1
+    busy = loop.call_soon(int)
+    told = Told(1)
+    assert len(list(reactor.help(told.timeline, 1))) == reactor._MOST_TURNS and told.durations == []
+    busy.cancel()
+
+
+async def test_where_tasks_are_parked_nobody_helps() -> None:
+    """Others were here before."""
+    told = Told(1)
+    told.timeline.parked = 1
+    assert list(reactor.help(told.timeline, 1)) == [] and told.durations == []
+
+
+async def test_leisure_ends_with_what_the_loop_knows_of() -> None:
+    """A timer that is due, or something that is ready."""
+    loop, here = asyncio.get_running_loop(), current_reactor()
+    duration, descriptor = here.leisure()
+    assert duration == reactor._TURN_NS and descriptor >= 0
+    timer = loop.call_later(0.001, int)
+    assert 0 < here.leisure()[0] <= 1_000_000
+    timer.cancel()
+    late = loop.call_later(-1, int)
+    assert here.leisure()[0] == 0
+    late.cancel()
+    ready = loop.call_soon(int)
+    assert here.leisure()[0] == 0
+    ready.cancel()
+
+
+def test_a_loop_that_cannot_be_looked_into_is_kept_for_less() -> None:
+    """Such as one that is not asyncio's own."""
+    loop: Any = SimpleNamespace(add_reader=lambda *_: None)
+    here = AsyncioReactor(loop)
+    assert here.leisure() == (reactor._BLIND_TURN_NS, -1)
+    here.waits.recycle()
+
+
+async def test_a_turn_in_which_nothing_would_happen_is_left_out() -> None:
+    """Who was helping, and looked at the loop meanwhile, goes on at once; but from time to time others have their turn all the same."""
+    here = current_reactor()
+    await asyncio.sleep(0)
+
+    def long(queue: int, value: int, duration: int, descriptor: int) -> bool:
+        time.sleep(2 * reactor._LOOKED_NS / 1e9)
+        told.times -= 1
+        return True
+
+    for turned, renewed in ((time.monotonic_ns(), True), (time.monotonic_ns() - 2 * reactor._TURN_NS, False)):
+        told = Told(1)
+        told.timeline.operations.help = long
+        here.turned, before = turned, reactor.budget.since
+        assert list(reactor.help(told.timeline, 1)) == []
+        assert (reactor.budget.since > before) is renewed
