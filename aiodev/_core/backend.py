@@ -292,8 +292,8 @@ class Backend(ABC):
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
         """Do a part of what ``value`` waits for in this thread, without the GIL, for about ``duration`` ns at most.
 
-        That ends within some 50 µs of when ``descriptor`` becomes readable, if that is not -1. Returns whether there was anything to
-        do, here and now. A backend whose device does all of it, the default, returns False.
+        That ends some 50 µs after ``descriptor`` has become readable, at the latest, if it is not -1. Returns whether there was
+        anything to do, here and now. A backend whose device does all of it, the default, returns False.
         """
         return False
 

@@ -5,8 +5,8 @@
     waits park, until one is over soon enough that a spin would have met it. Where spins are in vain again and again, it takes
     more and more such waits, of which a long one takes back half. So where kernels are long or the cores are taken nobody
     spins.
-3.  Help. Where this thread can do a part of the work itself (:meth:`Backend.help`), it does, a fifth of a millisecond at a time. In
-    between the loop has its turn; once others have something to do, no more.
+3.  Help. Where this thread can do a part of the work itself (:meth:`Backend.help`), it does, for as long as the loop has nothing
+    else to do: what becomes ready meanwhile, and timers that are due, are looked at between two pieces of the work.
 4.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
     done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
 
@@ -327,7 +327,7 @@ def spin(timeline: Timeline, value: int) -> bool:
 
 
 def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
-    """Help with what ``value`` waits for, while there is something to do here and the loop has nothing else to do; whether it is done.
+    """Help with what ``value`` waits for, while there is something to do here and nothing else on the loop; whether it is done.
 
     Of a loop's tasks one helps at a time: the others would wait for several turns of it.
     """
@@ -342,7 +342,7 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
             if not timeline.operations.help(timeline.queue, value, duration, descriptor):
                 break
             if timeline.reached(value):
-                if descriptor >= 0 and _LOOKED_NS < time.monotonic_ns() - began and began - reactor.turned < _TURN_NS:
+                if descriptor >= 0 and time.monotonic_ns() - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
                     budget.renew()  # a turn would have found nothing to do
                 return True
         reactor.helping = True

@@ -294,9 +294,9 @@ def kernel(
         fastmath: let the compiler reorder and contract floating-point arithmetic, and assume that nothing is NaN or infinite;
             or a set of LLVM's flags, for a part of that: ``{"contract", "reassoc"}`` lets a sum be vectorised and keeps NaN.
             The flags are ``afn``, ``arcp``, ``contract``, ``ninf``, ``nnan``, ``nsz`` and ``reassoc``.
-        uniform: every index takes about as long as any other, and waits for nothing; by default, a body without loops is taken
-            to be so, if it calls only such functions. On the CPU, a thread that waits for such a kernel computes a part of it
-            meanwhile, an event loop's too, as long as the loop has nothing else to do, as far as what an index was seen to cost tells.
+        uniform: every index takes about as long as any other, and waits for nothing. By default that is taken to be so of a
+            body without loops that calls none. On the CPU, a thread that waits for such a kernel computes a part of it
+            meanwhile, an event loop's too for as long as the loop has nothing else to do.
         reads: names of arrays that the body only reads, where that is not seen. It is seen of what the body reads by itself,
             by slices, and by plain functions that it calls. What it gives to anything else, or uses in a function that is
             defined inside of it, counts as written: when the kernel fails, or does not run since something before it

@@ -196,7 +196,7 @@ def test_a_loop_that_cannot_be_looked_into_is_kept_for_less() -> None:
 
 
 async def test_a_turn_in_which_nothing_would_happen_is_left_out() -> None:
-    """Who was helping, and looked at the loop meanwhile, goes on at once; but from time to time others have their turn all the same."""
+    """Who was helping, and looked at the loop meanwhile, goes on at once; but now and then others have their turn all the same."""
     here = current_reactor()
     await asyncio.sleep(0)
 

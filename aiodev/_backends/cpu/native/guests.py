@@ -1,9 +1,9 @@
 """Waiting awake: a thread that waits for a queue does a part of the queue's work meanwhile, as a guest.
 
 Where there are as many workers as cores, a thread that spins keeps a worker off its core. So it takes that one's place: it is a
-member of the queue's range like any worker, and where the queue waits for a worker that has to wake up, it runs the queue
-itself. It takes nothing that seems to end after its time is over. So that is for kernels whose indices all take about as long: what an
-index was seen to cost says nothing about the next one of others.
+member of the queue's range like any worker, and where the queue waits for a worker, which may have to wake up first, it runs
+the queue itself. It takes nothing that seems to end after its time is over. So that is for kernels whose indices all take about
+as long: what an index was seen to cost says nothing about the next one of others.
 """
 
 from __future__ import annotations
@@ -41,11 +41,19 @@ from aiodev._backends.cpu.native.cores import send_away
 from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, now, on_stack, pause, put, store
 from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, SERIAL_BELOW, join_range, time_left
 from aiodev._backends.cpu.native.running import finish, next_record, step
-from aiodev._backends.cpu.native.scheduling import enter_range, lock, make_ready, outranked, unlock, wake_helper, withdraw
+from aiodev._backends.cpu.native.scheduling import (
+    enter_range,
+    lock,
+    make_ready,
+    outranked,
+    unlock,
+    wake_helper,
+    withdraw,
+)
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 MOVED = 60_000
-#: How long (ns) a guest looks for something to help with, before it has helped, and after that: others are at their last pieces.
+#: How long (ns) a guest looks for something to help with, before it has helped and after: others are at their last pieces.
 PATIENCE, LONGER = 3_000, 50_000
 #: What came of an attempt to help: guests may not, or not in the time that they have; there was nothing; something was done; or
 #: all that is waited for.
@@ -116,7 +124,8 @@ def go_on(device, guest, queue, value):
 def attend(queue, value, patience, longest, descriptor):
     """Wait awake for ``value``, and help meanwhile; how that ended.
 
-    It ends once there was nothing to help with for ``patience`` ns, or ``LONGER`` after it has helped, after ``longest``, or once ``descriptor`` is readable.
+    It ends once there was nothing to help with for ``patience`` ns, or ``LONGER`` after we have helped; after ``longest`` in any
+    case; and once ``descriptor`` is readable.
     """
     guest = on_stack(GUEST_BYTES)
     began = now()

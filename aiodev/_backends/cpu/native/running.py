@@ -110,7 +110,7 @@ def finish(device, worker, queue, record, value):
 
 @inner
 def next_record(queue):
-    """The record at the cursor; where the chunk of records ends, the next one is gone on to, and the submitter may reuse this."""
+    """The record at the cursor. Where a chunk of records ends that is in the next one, and the submitter may reuse the old."""
     record = get(queue + Q_CURSOR)
     if get(record + R_OPERATION) != OP_CHUNK:
         return record
@@ -164,7 +164,7 @@ def pass_gate(queue, record, value):
 
 @inner
 def step(device, worker, guest, queue):
-    """Run the operation at the cursor, as a worker or as a guest; False when the queue is idle, held or shared, and not ours."""
+    """Run the operation at the cursor, as a worker or a guest; False when the queue is idle, held or shared, and not ours."""
     record = next_record(queue)
     operation = get(record + R_OPERATION)
     value = get(queue + Q_COMPLETED) + 1
