@@ -5,8 +5,8 @@
     waits park, until one is over soon enough that a spin would have met it. Where spins are in vain again and again, it takes
     more and more such waits, of which a long one takes back half. So where kernels are long or the cores are taken nobody
     spins.
-3.  Help. Where this thread can do a part of the work itself (:meth:`Backend.help`), it does, for as long as the loop has nothing
-    else to do: what becomes ready meanwhile, and timers that are due, are looked at between two pieces of the work.
+3.  Help. Where this thread can do a part of the work itself (:meth:`Backend.help`), it does, for as long as the loop has
+    nothing else to do: what becomes ready meanwhile, and timers that are due, are looked at between two pieces of the work.
 4.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
     done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
 
@@ -45,7 +45,7 @@ _SOON_NS = 2 * _MOST_NS  # a parked wait that took no longer, with its wake-up, 
 _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
 _TURN_NS = 20_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
 _BLIND_TURN_NS = 200_000  # and if it does not
-_MOST_TURNS = 4  # that others take one after the other, until who helps parks
+_MOST_TURNS = 4  # that others take one after the other, until who has helped parks
 _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 
 
@@ -333,12 +333,15 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
     """
     if timeline.parked or not _MOST_NS:
         return False
-    reactor, turns = current_reactor(), 0
-    while not reactor.helping and turns < _MOST_TURNS:
+    reactor, turns = current_reactor(), 0  # that others may still take until we park
+    while not reactor.helping:
         duration, descriptor = reactor.leisure()
-        turns += 1
-        if duration:
-            began, turns = time.monotonic_ns(), 0
+        if not duration:
+            if not turns:
+                break
+            turns -= 1
+        else:
+            began, turns = time.monotonic_ns(), _MOST_TURNS
             if not timeline.operations.help(timeline.queue, value, duration, descriptor):
                 break
             if timeline.reached(value):

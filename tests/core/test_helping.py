@@ -149,18 +149,21 @@ async def test_help_goes_on_turn_after_turn() -> None:
 
 
 async def test_others_go_first() -> None:
-    """As long as they have something to do nobody helps; after some turns of theirs, who waits parks."""
-    loop, told = asyncio.get_running_loop(), Told(1)
-    other = loop.call_soon(int)
+    """While they have something to do nobody begins to help; who has begun lets them have some turns, and parks then."""
+    loop, told = asyncio.get_running_loop(), Told(3)
     helping = reactor.help(told.timeline, 1)
     next(helping)
-    assert told.durations == []
+    other = loop.call_soon(int)
+    assert list(reactor.help(Told(1).timeline, 1)) == []
+    for _ in range(reactor._MOST_TURNS):
+        next(helping)
+    assert len(told.durations) == 1
     other.cancel()
     await asyncio.sleep(0)
-    assert list(helping) == [] and len(told.durations) == 1
+    next(helping)
+    assert len(told.durations) == 2
     busy = loop.call_soon(int)
-    told = Told(1)
-    assert len(list(reactor.help(told.timeline, 1))) == reactor._MOST_TURNS and told.durations == []
+    assert len(list(helping)) == reactor._MOST_TURNS and len(told.durations) == 2
     busy.cancel()
 
 
@@ -196,7 +199,7 @@ def test_a_loop_that_cannot_be_looked_into_is_kept_for_less() -> None:
 
 
 async def test_a_turn_in_which_nothing_would_happen_is_left_out() -> None:
-    """Who was helping, and looked at the loop meanwhile, goes on at once; but now and then others have their turn all the same."""
+    """Who helped, and looked at the loop meanwhile, goes on at once; but now and then others have their turn all the same."""
     here = current_reactor()
     await asyncio.sleep(0)
 

@@ -124,8 +124,8 @@ def go_on(device, guest, queue, value):
 def attend(queue, value, patience, longest, descriptor):
     """Wait awake for ``value``, and help meanwhile; how that ended.
 
-    It ends once there was nothing to help with for ``patience`` ns, or ``LONGER`` after we have helped; after ``longest`` in any
-    case; and once ``descriptor`` is readable.
+    It ends once there was nothing to help with for ``patience`` ns, or ``LONGER`` after we have helped; after ``longest`` in
+    any case; and once ``descriptor`` is readable.
     """
     guest = on_stack(GUEST_BYTES)
     began = now()
