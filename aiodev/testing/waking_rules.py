@@ -15,6 +15,7 @@ from aiodev.testing.workbench import Lane, Workbench
 __all__ = ["RULES"]
 
 _SECOND = 1_000_000_000
+_MS = 1_000_000
 
 
 class _Bell:
@@ -79,6 +80,23 @@ def spin_lets_other_threads_run(bench: Workbench) -> None:
     took = time.perf_counter() - begin
     opener.join()
     assert reached and took < bench.patience / 2, f"another thread opened a gate only after {took:.1f} s of spinning"
+
+
+@rule
+def help_does_what_it_says(bench: Workbench) -> None:
+    """``help`` is false behind a shut gate, and what it does some of is done once, however often it is called."""
+    lane, chain = bench.lane(), bench.chain(1, 3)
+    shut, gate = lane.gate()
+    value = lane.copy_chain(chain)
+    for _ in range(3):
+        lane.help(value, _SECOND)
+        assert lane.completed < shut, "help went through a shut gate"
+    assert not lane.help(value, _SECOND), "help says again and again that there is something to do, behind a shut gate"
+    bench.open(gate)
+    while lane.help(value, _MS) and lane.completed < value:
+        pass
+    lane.reach(value)
+    assert bench.last(chain) == 1, "not everything was done, or not in order"
 
 
 @rule
@@ -232,6 +250,7 @@ RULES = (
     spin_returns_at_once_for_a_reached_value,
     spin_ends_when_its_time_is_over,
     spin_lets_other_threads_run,
+    help_does_what_it_says,
     arm_refuses_a_reached_value,
     an_armed_waker_fires_once,
     arming_lower_replaces,

@@ -96,6 +96,10 @@ class Lane:
         """The backend's own bounded wait."""
         return self._backend.spin(self.number, value, duration)
 
+    def help(self, value: int, duration: int) -> bool:
+        """Do a part of what the value waits for, if the backend leaves any to us."""
+        return self._backend.help(self.number, value, duration, -1)
+
     def reach(self, value: int) -> None:
         """Wait for ``value``, however long the workbench is patient."""
         self._bench.until(lambda: self.spin(value, _MS), f"value {value} is not reached: {self!r}")

@@ -128,9 +128,17 @@ class FillsBytes(PortableExecutor):
         return super().fill(queue, dst, count, pattern[:1] * len(pattern))
 
 
+class ClaimsToHelp(PortableExecutor):
+    """Has always done something."""
+
+    def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
+        return True
+
+
 @pytest.mark.parametrize(
     ("executor", "rule"),
     [
+        (ClaimsToHelp, "help_does_what_it_says"),
         (LosesWakeUps, "an_armed_waker_fires_once"),
         (LosesWakeUps, "arm_refuses_a_reached_value"),
         (ForgetsFaults, "the_last_faults_are_kept"),
