@@ -24,7 +24,7 @@ Q_OFFSET: Final = 80  #: where in it
 Q_SUBMIT_LOCK: Final = 88
 Q_SPARE: Final = 96  #: a drained chunk for the submitter to reuse, or 0
 Q_GUESTS: Final = 104  #: threads that wait awake and may help meanwhile
-Q_AWAITED: Final = 112  #: until when somebody is awaited who is to help with its range (ns); or 0
+Q_EXPECTED: Final = 112  #: guests that have helped lately, and are awaited before a worker is woken in their place
 
 #: Operations that no worker has taken off the count; whoever raises it from 0 makes the queue ready. Alone on its line,
 #: which an idle worker watches: a submission takes the line away once.
@@ -47,7 +47,7 @@ Q_OWED: Final = 288  #: how many of those it has completed, and not taken off th
 Q_FORGIVEN: Final = 296  #: operations up to this value share the present fault's fate; NEVER while it is open
 
 Q_RANGE_LEFT: Final = 320  #: shares of the range that have indices which nobody has claimed; no more than 0: none
-Q_EXPECTED: Final = 328  #: guests that have helped lately, and are awaited before a worker is woken in their place
+Q_AWAITED: Final = 328  #: until when somebody is awaited who is to help with the range (ns); or 0
 Q_RANGE_CHUNK: Final = 336  #: indices to claim at a time, at most
 Q_RANGE_MEMBERS: Final = 344  #: workers inside, under the helpers' lock
 Q_RANGE_LINK: Final = 352  #: next queue on the open list

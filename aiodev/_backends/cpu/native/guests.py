@@ -38,7 +38,7 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.cores import send_away
-from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, now, on_stack, pause, put, store
+from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, load_fence, now, on_stack, pause, put, store
 from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, SERIAL_BELOW, join_range, time_left
 from aiodev._backends.cpu.native.running import finish, next_record, step
 from aiodev._backends.cpu.native.scheduling import (
@@ -147,7 +147,9 @@ def attend(queue, value, patience, longest, descriptor):
             elif helping and load(head) == queue:
                 outcome = begin(guest, queue, value)
             if outcome == HELPED:
-                store(queue + Q_EXPECTED, load(queue + Q_GUESTS))
+                guests = load(queue + Q_GUESTS)
+                if load(queue + Q_EXPECTED) != guests:
+                    store(queue + Q_EXPECTED, guests)
                 ending, until = HELPED, now() + max(patience, LONGER)
             elif outcome == REFUSED:
                 helping = False
@@ -157,8 +159,9 @@ def attend(queue, value, patience, longest, descriptor):
         if now() >= min(until, get(guest + V_UNTIL)):
             break
     if helping:
-        store(queue + Q_AWAITED, now() + BACK)
         fetch_add(queue + Q_GUESTS, -1)
+        if load_fence(queue + Q_RANGE_LINKED) != 0:
+            store(queue + Q_AWAITED, now() + BACK)
     return ending
 
 
