@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -201,3 +202,23 @@ def test_a_failure_that_a_guest_meets() -> None:
         assert executor.help(queue, value, 10**9, -1)
         assert counters[0] == value and skipped.pieces == []
         assert [(fault.first, fault.last) for fault in executor.faults(queue)] == [(failed, None)]
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_a_guest_that_leaves_nobody_inside_sends_for_a_worker(reserved: bool) -> None:
+    """Not only where it opened the range when all workers had gone back to sleep, having found nothing to do."""
+    blocks = (ctypes.c_char * (4 << 20))()
+    address = ctypes.addressof(blocks)
+    with started(2, spin_ns=0) as executor:
+        queue, counters = executor.create_queue(0, 0, reserved)
+        for count in (1 << 13, 1 << 19):  # what they cost is known then
+            assert executor.spin(queue, executor.fill(queue, address, count, b"12345678"), PATIENCE)
+        for duration in range(60_000, 200_000, 500):
+            for _ in range(duration // 30_000):
+                executor.fill(queue, address, 1 << 13, b"12345678")
+            value = executor.fill(queue, address, 1 << 19, b"12345678")
+            executor.help(queue, value, duration, -1)
+            deadline = time.monotonic() + 10
+            while counters[0] < value:
+                assert time.monotonic() < deadline, "what the guest left is on the open list, and everybody sleeps"
+                time.sleep(0.0001)
