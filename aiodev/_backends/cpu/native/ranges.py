@@ -309,7 +309,7 @@ def leave_range(guest, queue):
         if not linked:
             link_range(device, queue)
         if guest != 0 and members == 0:
-            sleeper = pop_sleeper(device)  # who opened it woke nobody, and we do not look for work as a worker does next
+            sleeper = pop_sleeper(device)  # who opened it woke nobody, and we look for no work as a worker does
         elif not linked and guest == 0:
             sleeper = pop_sleeper(device)
         elif not linked:
