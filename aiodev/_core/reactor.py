@@ -45,6 +45,7 @@ _SOON_NS = 2 * _MOST_NS  # a parked wait that took no longer, with its wake-up, 
 _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
 _TURN_NS = 20_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
 _BLIND_TURN_NS = 200_000  # and if it does not
+_REST = 4  # times as long as it has helped blindly, it leaves to what its loop has to do
 _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 
 
@@ -56,6 +57,7 @@ class AsyncioReactor:
         self.waits: WaitSet[asyncio.Future[None]] = WaitSet()
         self.helping = False  #: whether a task helps, between two turns
         self.turned = 0  #: when a task let others run last, by time.monotonic_ns
+        self.rests = 0  #: until when no task helps, since it is not seen what others have to do
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
     @property
@@ -106,12 +108,17 @@ class AsyncioReactor:
         try:
             ready, timers, descriptor = loop._ready, loop._scheduled, loop._selector.fileno()
         except AttributeError:
-            return _BLIND_TURN_NS, -1
+            return _blind_turn(self.rests), -1
         if ready:
             return 0, descriptor
         if not timers:
             return _TURN_NS, descriptor
         return max(0, min(_TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
+
+
+def _blind_turn(rests: int) -> int:
+    """For how many ns a task helps where it is not seen what others have to do: each turn of theirs would wait for that."""
+    return 0 if time.monotonic_ns() < rests else _BLIND_TURN_NS
 
 
 class _TrioWaiter:
@@ -141,7 +148,7 @@ class TrioReactor:
         self.loop = trio.lowlevel.current_trio_token()
         self.waits: WaitSet[_TrioWaiter] = WaitSet()
         self.closed = self.helping = False
-        self.turned = 0
+        self.turned = self.rests = 0
         trio.lowlevel.spawn_system_task(self._run, name="aiodev reactor")
 
     async def _run(self) -> None:
@@ -183,7 +190,7 @@ class TrioReactor:
 
     def leisure(self) -> tuple[int, int]:
         """See :class:`AsyncioReactor`; trio cannot be looked into."""
-        return _BLIND_TURN_NS, -1
+        return _blind_turn(self.rests), -1
 
 
 Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
@@ -338,6 +345,9 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
         began = time.monotonic_ns()
         if not duration or not timeline.operations.help(timeline.queue, value, duration, descriptor):
             break
+        if descriptor < 0:
+            ended = time.monotonic_ns()
+            reactor.rests = ended + _REST * (ended - began)
         if timeline.reached(value):
             if descriptor >= 0 and _LOOKED_NS < time.monotonic_ns() - began and began - reactor.turned < _TURN_NS:
                 budget.renew()  # a turn would have found nothing to do
