@@ -51,6 +51,8 @@ def is_straight(function: Any, depth: int = _DEPTH) -> bool:
         cells = {name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
     except ValueError:  # one is empty
         return False
+    if not _is_known((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()), depth):
+        return False
     for name in (*cells, *code.co_names):
         value = cells.get(name, function.__globals__.get(name, vars(builtins).get(name, _ABSENT)))
         if name not in _ATTRIBUTES if value is _ABSENT else not _is_known(value, depth):
@@ -62,6 +64,8 @@ def _is_known(value: Any, depth: int) -> bool:
     """Whether a body that mentions ``value`` may use it, in whatever way, and loop no more for one index than for another."""
     if isinstance(value, ModuleType):
         return value in _MODULES
+    if isinstance(value, tuple):  # of functions, perhaps
+        return all(_is_known(part, depth) for part in value)
     if isinstance(value, type):
         return value in _BUILTINS or issubclass(value, numpy.generic | BaseException)
     if not callable(value):

@@ -29,6 +29,13 @@ def count(value: Any) -> Any:
     return value
 
 
+FUNCTIONS = (twice, count)
+
+
+def applies(value: Any, function: Any = count) -> Any:
+    return function(value)
+
+
 def elementwise(i: int, x: Any, y: Any) -> None:
     x[i] = np.sqrt(y[i]) + math.sin(y[i]) * SCALE + np.float32(2) if y[i] > 0 else np.where(y[i] < np.pi, x[i], -y[i])
 
@@ -57,6 +64,14 @@ def recurses(i: int, x: Any, y: Any) -> None:
 
 def calls_one_that_loops(i: int, x: Any, y: Any) -> None:
     x[i] = count(y[i])
+
+
+def calls_one_of_several(i: int, x: Any, y: Any) -> None:
+    x[i] = FUNCTIONS[1](y[i])
+
+
+def calls_what_is_a_default(i: int, x: Any, y: Any) -> None:
+    x[i] = applies(y[i])
 
 
 def cuts_a_part_out(i: int, x: Any, y: Any) -> None:
@@ -90,6 +105,8 @@ def draws(i: int, x: Any, y: Any) -> None:
         comprehends,
         recurses,
         calls_one_that_loops,
+        calls_one_of_several,
+        calls_what_is_a_default,
         cuts_a_part_out,
         looks_for,
         makes_an_array,
