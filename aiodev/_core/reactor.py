@@ -106,7 +106,7 @@ class AsyncioReactor:
         """
         loop: Any = self.loop
         try:
-            ready, timers, descriptor = loop._ready, loop._scheduled, loop._selector.fileno()
+            ready, timers, descriptor = loop._ready or loop._stopping, loop._scheduled, loop._selector.fileno()
         except AttributeError:
             return _blind_turn(self.rests), -1
         if ready:

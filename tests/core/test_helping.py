@@ -60,6 +60,16 @@ async def test_no_task_helps_when_others_have_their_turn() -> None:
     assert not await work.wait() and work.helped == []
 
 
+def test_no_task_helps_when_its_loop_is_to_stop() -> None:
+    work, loop = Work(5), asyncio.new_event_loop()
+    loop.call_soon(loop.stop)
+    task = loop.create_task(work.wait())
+    loop.run_forever()
+    assert work.helped == []
+    assert not loop.run_until_complete(task)
+    loop.close()
+
+
 async def test_a_task_helps_until_the_next_timer() -> None:
     work = Work(1)
     timer = asyncio.get_running_loop().call_later(0.005, lambda: None)
