@@ -46,6 +46,7 @@ _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried
 _TURN_NS = 20_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
 _BLIND_TURN_NS = 200_000  # and if it does not
 _MOST_TURNS = 4  # that others take one after the other, until who has helped parks
+_REST = 4  # times as long as it has helped blindly, it leaves to what its loop has to do
 _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 
 
@@ -57,6 +58,7 @@ class AsyncioReactor:
         self.waits: WaitSet[asyncio.Future[None]] = WaitSet()
         self.helping = False  #: whether a task helps, between two turns
         self.turned = 0  #: when a task let others run last, by time.monotonic_ns
+        self.rests = 0  #: until when no task helps, since it is not seen what others have to do
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
     @property
@@ -105,14 +107,19 @@ class AsyncioReactor:
         """
         loop: Any = self.loop
         try:
-            ready, timers, descriptor = loop._ready, loop._scheduled, loop._selector.fileno()
+            ready, timers, descriptor = loop._ready or loop._stopping, loop._scheduled, loop._selector.fileno()
         except AttributeError:
-            return _BLIND_TURN_NS, -1
+            return _blind_turn(self.rests), -1
         if ready:
             return 0, descriptor
         if not timers:
             return _TURN_NS, descriptor
         return max(0, min(_TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
+
+
+def _blind_turn(rests: int) -> int:
+    """For how many ns a task helps where it is not seen what others have to do: each turn of theirs would wait for that."""
+    return 0 if time.monotonic_ns() < rests else _BLIND_TURN_NS
 
 
 class _TrioWaiter:
@@ -142,7 +149,7 @@ class TrioReactor:
         self.loop = trio.lowlevel.current_trio_token()
         self.waits: WaitSet[_TrioWaiter] = WaitSet()
         self.closed = self.helping = False
-        self.turned = 0
+        self.turned = self.rests = 0
         trio.lowlevel.spawn_system_task(self._run, name="aiodev reactor")
 
     async def _run(self) -> None:
@@ -184,7 +191,7 @@ class TrioReactor:
 
     def leisure(self) -> tuple[int, int]:
         """See :class:`AsyncioReactor`; trio cannot be looked into."""
-        return _BLIND_TURN_NS, -1
+        return _blind_turn(self.rests), -1
 
 
 Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
@@ -344,10 +351,14 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
             began, turns = time.monotonic_ns(), _MOST_TURNS
             if not timeline.operations.help(timeline.queue, value, duration, descriptor):
                 break
+            ended = time.monotonic_ns()
+            if descriptor < 0:
+                reactor.rests = ended + _REST * (ended - began)
+                break
             if timeline.reached(value):
-                if descriptor >= 0 and time.monotonic_ns() - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
+                if ended - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
                     budget.renew()  # a turn would have found nothing to do
-                return True
+                break
         reactor.helping = True
         try:
             yield from reactor.pause()

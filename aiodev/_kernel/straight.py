@@ -1,7 +1,8 @@
 """Whether every index of a body takes about as long as any other, as seen from its code: it has no loop, and calls none.
 
 Branches may differ by what is in them, which is bounded; whole arrays are as long for one index as for the next. What is not
-known might loop, or wait. The code object is enough, so that this works where there is no source, and takes a few microseconds.
+known might loop, or wait; and most functions of NumPy do, some as often as a number says that they are given. The code object
+is enough, so that this works where there is no source, and takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -23,13 +24,20 @@ __all__ = ["is_straight"]
 _OTHER = frozenset(
     number
     for number, name in enumerate(dis.opname)
-    if "BACKWARD" in name or "SLICE" in name or "ITER" in name or "YIELD" in name or "WITH" in name or "IMPORT" in name
+    if any(part in name for part in ("BACKWARD", "SLICE", "ITER", "YIELD", "WITH", "IMPORT", "CONTAINS"))
 ) | {dis.opmap["MAKE_FUNCTION"]}
 _BUILTINS = (abs, bool, complex, float, int, len, max, min, pow, round)
 _MODULES = (aiodev, aiodev.lang, math, numpy)
 _LANG = frozenset(name for module in (atomics, elementary, hints, numeric) for name in module.__all__)
+#: Functions of NumPy that are no ufuncs, and of an element where they are given one; and all names that are like that.
+_ELEMENTWISE = frozenset({"angle", "around", "clip", "imag", "nan_to_num", "real", "round", "sinc", "where"})
+_NUMPY = _ELEMENTWISE | {
+    name
+    for name, value in vars(numpy).items()
+    if isinstance(value, numpy.ufunc | float) or (isinstance(value, type) and issubclass(value, numpy.generic))
+}
 #: What is asked of arrays, and of the modules above.
-_ATTRIBUTES = _LANG | vars(math).keys() | {*numpy.__all__, "T", "dtype", "imag", "lang", "ndim", "real", "shape", "size"}
+_ATTRIBUTES = _LANG | vars(math).keys() | _NUMPY | {"T", "dtype", "imag", "lang", "ndim", "real", "shape", "size"}
 _ABSENT = object()
 _DEPTH = 10
 
@@ -43,6 +51,8 @@ def is_straight(function: Any, depth: int = _DEPTH) -> bool:
         cells = {name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
     except ValueError:  # one is empty
         return False
+    if not _is_known((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()), depth):
+        return False
     for name in (*cells, *code.co_names):
         value = cells.get(name, function.__globals__.get(name, vars(builtins).get(name, _ABSENT)))
         if name not in _ATTRIBUTES if value is _ABSENT else not _is_known(value, depth):
@@ -54,6 +64,8 @@ def _is_known(value: Any, depth: int) -> bool:
     """Whether a body that mentions ``value`` may use it, in whatever way, and loop no more for one index than for another."""
     if isinstance(value, ModuleType):
         return value in _MODULES
+    if isinstance(value, tuple):  # of functions, perhaps
+        return all(_is_known(part, depth) for part in value)
     if isinstance(value, type):
         return value in _BUILTINS or issubclass(value, numpy.generic | BaseException)
     if not callable(value):
@@ -64,4 +76,6 @@ def _is_known(value: Any, depth: int) -> bool:
     body = getattr(value, "__aiodev_body__", getattr(value, "py_func", value))
     if isinstance(body, FunctionType) and module.partition(".")[0] != "numpy":
         return is_straight(body, depth - 1)
-    return value in _BUILTINS or isinstance(value, numpy.ufunc) or module.partition(".")[0] in ("math", "numpy")
+    if module.partition(".")[0] == "numpy":
+        return isinstance(value, numpy.ufunc) or getattr(value, "__name__", "") in _ELEMENTWISE
+    return value in _BUILTINS or isinstance(value, numpy.ufunc) or module == "math"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
 from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.arena import words_at
-from aiodev._backends.cpu.native.ranges import BACK, LOOK_EVERY
+from aiodev._backends.cpu.native.ranges import BACK, LOOK_EVERY, PIECE
 
 
 def busy_for(duration: int) -> None:
@@ -65,7 +66,7 @@ def test_who_will_not_help_sends_for_another() -> None:
     """A range that is opened while a thread waits awake wakes no worker; the thread does, when it sees that it cannot help."""
     with started(2) as executor:
         queue, _ = executor.create_queue(0, 0, False)
-        entry, both, lock = Entry(executor, 10_000 * MS), threading.Event(), threading.Lock()
+        entry, both, lock = Entry(executor, 20_000 * MS), threading.Event(), threading.Lock()
 
         def before(lo: int, hi: int) -> None:
             with lock:
@@ -201,3 +202,47 @@ def test_a_failure_that_a_guest_meets() -> None:
         assert executor.help(queue, value, 10**9, -1)
         assert counters[0] == value and skipped.pieces == []
         assert [(fault.first, fault.last) for fault in executor.faults(queue)] == [(failed, None)]
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_a_guest_that_leaves_nobody_inside_sends_for_a_worker(reserved: bool) -> None:
+    """Not only where it opened the range when all workers had gone back to sleep, having found nothing to do."""
+    blocks = (ctypes.c_char * (4 << 20))()
+    address = ctypes.addressof(blocks)
+    with started(2, spin_ns=0) as executor:
+        queue, counters = executor.create_queue(0, 0, reserved)
+        for count in (1 << 13, 1 << 19):  # what they cost is known then
+            assert executor.spin(queue, executor.fill(queue, address, count, b"12345678"), PATIENCE)
+        for duration in range(60_000, 200_000, 500):
+            for _ in range(duration // 30_000):
+                executor.fill(queue, address, 1 << 13, b"12345678")
+            value = executor.fill(queue, address, 1 << 19, b"12345678")
+            executor.help(queue, value, duration, -1)
+            deadline = time.monotonic() + 10
+            while counters[0] < value:
+                assert time.monotonic() < deadline, "what the guest left is on the open list, and everybody sleeps"
+                time.sleep(0.0001)
+
+
+def test_who_may_be_called_away_begins_no_long_index() -> None:
+    """It could not leave before the end of that. One that is not to be called away has the time."""
+    descriptor = os.eventfd(0, os.EFD_NONBLOCK)
+    with started(1) as executor, one_worker_held(executor):
+        queue, counters = executor.create_queue(0, 0, False)
+        entry = Entry(executor, 2 * PIECE)
+        value = executor.launch(queue, entry.address, 2, b"", 0)
+        assert not executor.help(queue, value, PATIENCE, descriptor) and entry.pieces == []
+        assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value
+    os.close(descriptor)
+
+
+def test_what_is_no_kernel_takes_time_too() -> None:
+    """A guest whose time is over leaves a long row of stamps to others."""
+    cells = (ctypes.c_int64 * 1)()
+    with started(1) as executor, one_worker_held(executor):
+        queue, counters = executor.create_queue(0, 0, False)
+        for _ in range(50_000):
+            value = executor.stamp(queue, ctypes.addressof(cells))
+        assert executor.help(queue, value, 100_000, -1)
+        assert 0 < counters[0] < value
+        assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value

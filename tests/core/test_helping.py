@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,16 +117,18 @@ async def test_the_loop_goes_on_while_it_helps(how: str) -> None:
 
 
 class Told:
-    """A timeline that is helped with as often as it is told."""
+    """A timeline that is helped with as often as it is told, which ``takes`` so many seconds each time."""
 
-    def __init__(self, times: int) -> None:
-        self.times, self.durations = times, []
+    def __init__(self, times: int, takes: float = 0.0) -> None:
+        self.times, self.takes = times, takes
+        self.durations: list[int] = []
         self.timeline: Any = SimpleNamespace(
             parked=0, queue=0, reached=lambda value: self.times == 0, operations=SimpleNamespace(help=self._help)
         )
 
     def _help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
         self.durations.append(duration)
+        time.sleep(self.takes)
         self.times -= 1
         return self.times >= 0
 
@@ -203,14 +206,47 @@ async def test_a_turn_in_which_nothing_would_happen_is_left_out() -> None:
     here = current_reactor()
     await asyncio.sleep(0)
 
-    def long(queue: int, value: int, duration: int, descriptor: int) -> bool:
-        time.sleep(2 * reactor._LOOKED_NS / 1e9)
-        told.times -= 1
-        return True
-
     for turned, renewed in ((time.monotonic_ns(), True), (time.monotonic_ns() - 2 * reactor._TURN_NS, False)):
-        told = Told(1)
-        told.timeline.operations.help = long
+        told = Told(1, takes=2 * reactor._LOOKED_NS / 1e9)
         here.turned, before = turned, reactor.budget.since
         assert list(reactor.help(told.timeline, 1)) == []
         assert (reactor.budget.since > before) is renewed
+
+
+async def awaiting(told: Told) -> bool:
+    """Help as a task does that waits; whether it is done."""
+    return await _Helping(told)
+
+
+class _Helping:
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        return reactor.help(self._told.timeline, 1)
+
+
+def test_nobody_helps_when_the_loop_is_to_stop() -> None:
+    told, loop = Told(5), asyncio.new_event_loop()
+    loop.call_soon(loop.stop)
+    task = loop.create_task(awaiting(told))
+    loop.run_forever()
+    assert told.durations == [] and not loop.run_until_complete(task)
+    loop.close()
+
+
+def test_loops_that_cannot_be_looked_into_are_not_kept_from_others() -> None:
+    """A fifth of the time at most, however long the work, and however many tasks wait."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> tuple[int, int]:
+        tolds = [Told(1000, takes=0.0002) for _ in range(10)]
+        began = time.monotonic_ns()
+        while time.monotonic_ns() < began + 50_000_000:
+            await asyncio.gather(*map(awaiting, tolds))
+        durations = [duration for told in tolds for duration in told.durations]
+        assert set(durations) == {reactor._BLIND_TURN_NS}
+        return len(durations) * 200_000, time.monotonic_ns() - began
+
+    helped, elapsed = uvloop.run(main())
+    assert 0 < helped <= elapsed // 4

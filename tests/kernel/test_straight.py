@@ -10,6 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from numpy import linspace
 
 import aiodev
 from aiodev import lang
@@ -38,6 +39,13 @@ def recursive(x):
 
 def through(x):
     return repeated(x)
+
+
+SEVERAL = (scaled, repeated)
+
+
+def applied(x, function=repeated):
+    return function(x)
 
 
 def arithmetic(i, a, x, out):
@@ -88,6 +96,34 @@ def recursing(i, x, out):
     out[i] = recursive(x[i])
 
 
+def calling_one_of_several(i, x, out):
+    out[i] = SEVERAL[1](x[i])
+
+
+def calling_a_default(i, x, out):
+    out[i] = applied(x[i])
+
+
+def searching(i, x, out):
+    out[i] = i in x
+
+
+def making_an_array(i, x, out):
+    out[i] = np.arange(x[i])[-1]
+
+
+def making_an_array_by_another_name(i, x, out):
+    out[i] = linspace(0, 1, x[i])[-1]
+
+
+def repeating(i, x, out):
+    out[i] = np.repeat(x, i)[0]
+
+
+def drawing(i, x, out):
+    out[i] = np.random.random()
+
+
 def sorting(i, x, out):
     sort(x)
 
@@ -116,7 +152,11 @@ def test_straight(body: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [counting, waiting, gathering, slicing, calling, recursing, sorting, meeting, sleeping, printing, interpreting],
+    [
+        counting, waiting, gathering, slicing, calling, calling_one_of_several, calling_a_default, recursing, searching,
+        making_an_array, making_an_array_by_another_name, repeating, drawing, sorting, meeting, sleeping, printing,
+        interpreting,
+    ],  # fmt: skip
 )
 def test_not_straight(body: Callable[..., Any]) -> None:
     """It loops, may wait, or is not known."""

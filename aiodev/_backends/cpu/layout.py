@@ -102,7 +102,7 @@ V_UNTIL: Final = 0  #: it helps until then, ns; 0 once it is called away
 V_DESCRIPTOR: Final = 8  #: what is readable when it is called away, or -1
 V_LOOKED: Final = 16  #: when it looked at that
 V_POLLED: Final = 24  #: what poll is asked, and answers
-V_LONGEST: Final = 32  #: for how long it helps in all, ns
+V_LONGEST: Final = 32  #: what an index may take, ns: between indices it cannot be called away
 GUEST_BYTES: Final = 40
 
 # Wait node: one waiter of one queue.

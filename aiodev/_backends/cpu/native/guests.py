@@ -39,7 +39,7 @@ from aiodev._backends.cpu.layout import (
 from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.cores import send_away
 from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, load_fence, now, on_stack, pause, put, store
-from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, SERIAL_BELOW, join_range, time_left
+from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, PIECE, SERIAL_BELOW, join_range, time_left
 from aiodev._backends.cpu.native.running import finish, next_record, step
 from aiodev._backends.cpu.native.scheduling import (
     enter_range,
@@ -61,13 +61,15 @@ REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 
 
 @inner
-def suits(guest, record):
-    """Whether a guest may run an operation: a kernel that is likely to be over, or shared, in its time, or none."""
+def suits(guest, record, left):
+    """Whether a guest may run an operation in ``left`` ns: a kernel that is likely to be over, or shared, by then, or none."""
     if get(record + R_OPERATION) != OP_KERNEL:
-        return True
+        return left > 0
     entry = get(record + R_A)
     cost = get(entry + E_COST)
-    return get(entry + E_UNIFORM) != 0 and cost != 0 and max(cost, SERIAL_BELOW) <= time_left(guest, now()) * 1000
+    if get(entry + E_UNIFORM) == 0 or cost == 0 or cost > get(guest + V_LONGEST) * 1000:
+        return False
+    return max(cost, SERIAL_BELOW) <= left * 1000
 
 
 @inner
@@ -94,10 +96,11 @@ def begin(guest, queue, value):
     """Take a queue that waits for a worker, and run it; the worker that was woken for it finds what we have left."""
     device, priority, outcome = get(queue + Q_DEVICE), get(queue + Q_PRIORITY), MISSED
     head = device + D_READY_HEAD + WORD * priority
+    left = time_left(guest, now())  # which may call the system: not with the lock
     lock(device + D_LOCK)
     if get(head) == queue:
         outcome = REFUSED
-        if not outranked(device, queue) and suits(guest, get(queue + Q_CURSOR)):
+        if not outranked(device, queue) and suits(guest, get(queue + Q_CURSOR), left):
             following = get(queue + Q_NEXT)
             put(head, following)
             if following == 0:
@@ -114,7 +117,9 @@ def begin(guest, queue, value):
 @inner
 def go_on(device, guest, queue, value):
     """Run a queue that is in our hands up to ``value``, as far as a guest may; workers do the rest."""
-    while get(queue + Q_COMPLETED) < value and not outranked(device, queue) and suits(guest, next_record(queue)):
+    while get(queue + Q_COMPLETED) < value and not outranked(device, queue):
+        if not suits(guest, next_record(queue), time_left(guest, now())):
+            break
         if not step(device, 0, guest, queue):
             return
     make_ready(queue)
@@ -132,7 +137,7 @@ def attend(queue, value, patience, longest, descriptor):
     put(guest + V_UNTIL, began + longest)
     put(guest + V_DESCRIPTOR, descriptor)
     put(guest + V_LOOKED, began)
-    put(guest + V_LONGEST, longest)
+    put(guest + V_LONGEST, longest if descriptor < 0 else min(longest, PIECE // 1000))
     head = get(queue + Q_DEVICE) + D_READY_HEAD + WORD * get(queue + Q_PRIORITY)
     fetch_add(queue + Q_GUESTS, 1)
     helping, ending, until = True, MISSED, began + patience

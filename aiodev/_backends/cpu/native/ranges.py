@@ -250,7 +250,7 @@ def join_range(device, guest, queue):
         if awaited != 0 and after > awaited:
             store(queue + Q_AWAITED, 0)
             store(queue + Q_EXPECTED, 0)
-            wake_helper(device, queue)
+            wake_helper(get(queue + Q_HELPERS), queue)
         elapsed, before = (after - before) * 1000, after
         note_cost(entry, elapsed // (hi - lo))
         if piece == whole(most) and elapsed < PIECE // 2:
@@ -296,7 +296,7 @@ def should_leave(device, queue, elapsed):
 
 @inner
 def leave_range(guest, queue):
-    """Leave a range; True when that ended it. A guest leaves its place open until it should be back."""
+    """Leave a range; True when that ended it. A guest leaves its place open until it should be back, if others are inside."""
     device, sleeper = get(queue + Q_HELPERS), 0
     lock(device + D_LOCK)
     members = get(queue + Q_RANGE_MEMBERS) - 1
@@ -304,11 +304,15 @@ def leave_range(guest, queue):
     over = members == 0 and load(queue + Q_RANGE_LEFT) <= 0
     if over:
         unlink_range(device, queue)
-    elif get(queue + Q_RANGE_LINKED) == 0 and load(queue + Q_RANGE_LEFT) > 0:
-        link_range(device, queue)
-        if guest == 0 or members == 0:
+    elif load(queue + Q_RANGE_LEFT) > 0:
+        linked = get(queue + Q_RANGE_LINKED) != 0
+        if not linked:
+            link_range(device, queue)
+        if guest != 0 and members == 0:
+            sleeper = pop_sleeper(device)  # who opened it woke nobody, and we look for no work as a worker does
+        elif not linked and guest == 0:
             sleeper = pop_sleeper(device)
-        else:
+        elif not linked:
             store(queue + Q_AWAITED, now() + BACK)
     unlock(device + D_LOCK)
     wake_worker(sleeper)
