@@ -246,3 +246,32 @@ def test_what_is_no_kernel_takes_time_too() -> None:
         assert executor.help(queue, value, 100_000, -1)
         assert 0 < counters[0] < value
         assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value
+
+
+@pytest.mark.parametrize(("said", "size"), [(1000, 64), (1_000_000, 640)])
+def test_a_guest_is_not_kept_by_what_costs_more_than_it_did(said: int, size: int) -> None:
+    """What is learnt of an index depends on the arguments: here it takes a thousand times as long, and more."""
+    with started(1) as executor, one_worker_held(executor):
+        queue, counters = executor.create_queue(0, 0, False)
+        entry = Entry(executor, said)
+        entry.before = lambda lo, hi: busy_for(1_000_000 * (hi - lo))
+        value = executor.launch(queue, entry.address, size, b"", 0)
+        assert executor.help(queue, value, 1_000_000, -1)
+        assert counters[0] < value and sum(hi - lo for _, lo, hi in entry.pieces) <= 4
+        entry.before = lambda lo, hi: None
+
+
+def test_guests_that_do_not_come_are_soon_not_expected() -> None:
+    """However short the ranges are that are opened meanwhile."""
+    with started(2) as executor:
+        queue, counters = executor.create_queue(0, 0, False)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        words[layout.Q_EXPECTED // 8] = 1
+        entry = Entry(executor, MS // 1000)
+        entry.before = lambda lo, hi: busy_for(10_000)
+        for _ in range(100):
+            value = executor.launch(queue, entry.address, 20, b"", 0)
+        deadline = time.monotonic() + 30
+        while counters[0] < value and time.monotonic() < deadline:
+            time.sleep(0.001)  # and not awake, as a guest would
+        assert counters[0] == value and words[layout.Q_EXPECTED // 8] == 0

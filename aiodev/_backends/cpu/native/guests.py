@@ -82,6 +82,7 @@ def help_with_range(guest, queue, value):
         if get(entry + E_UNIFORM) == 0 or get(entry + E_COST) > get(guest + V_LONGEST) * 1000:
             outcome = REFUSED
         elif get(entry + E_COST) <= (get(guest + V_UNTIL) - now()) * 1000 and enter_range(helpers, queue):
+            store(queue + Q_AWAITED, 0)
             outcome = HELPED
     unlock(helpers + D_LOCK)
     if outcome == HELPED and join_range(helpers, guest, queue):

@@ -95,7 +95,10 @@ OUTCOME = 16
 
 @inner
 def run_kernel(device, worker, guest, queue, record):
-    """Run a kernel, alone or with helpers; False when the range was left to others."""
+    """Run a kernel, alone or with helpers; False when the range was left to others.
+
+    A guest relies on no cost that was learnt: other arguments may have made the same indices cheaper than they are now.
+    """
     entry = get(record + R_A)
     size = get(record + R_B)
     if size <= 0:
@@ -103,7 +106,7 @@ def run_kernel(device, worker, guest, queue, record):
     uses = get(entry + E_USES) + 1
     put(entry + E_USES, uses)
     cost = get(entry + E_COST)
-    if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0:
+    if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and guest == 0:
         run_piece(queue, record, 0, size)
         return True
     start = 0
@@ -179,7 +182,8 @@ def open_range(queue, worker, start, size, piece):
         if load_fence(queue + Q_GUESTS) >= workers - 1:
             return
         if load(queue + Q_EXPECTED) >= workers - 1:
-            store(queue + Q_AWAITED, now() + BACK)
+            if load(queue + Q_AWAITED) == 0:
+                store(queue + Q_AWAITED, now() + BACK)
             return
     wake_helper(device, queue)
 
@@ -225,10 +229,11 @@ def join_range(device, guest, queue):
         end, most = get(share + S_END), load(queue + Q_RANGE_CHUNK)
         piece = whole(max(most // PARTS, min(most, (end - load(share + S_NEXT)) // 8)))
         if guest != 0:
-            left = time_left(guest, before) * 1000 // get(entry + E_COST)
+            cost = get(entry + E_COST)
+            left = time_left(guest, before) * 1000 // cost
             if left == 0:
                 break
-            piece = whole(min(piece, left))
+            piece = whole(min(most // PARTS if before == begin else piece, left, max(1, PIECE // cost)))
         lo = end if load(share + S_NEXT) >= end else fetch_add(share + S_NEXT, piece)
         hi = min(end, lo + piece)
         if lo >= hi:
