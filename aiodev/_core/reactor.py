@@ -341,6 +341,7 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
     if timeline.parked or not _MOST_NS:
         return False
     reactor, turns = current_reactor(), 0  # that others may still take until we park
+    timeline.parked_at = time.monotonic_ns()
     while not reactor.helping:
         duration, descriptor = reactor.leisure()
         if not duration:
@@ -351,13 +352,15 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
             began, turns = time.monotonic_ns(), _MOST_TURNS
             if not timeline.operations.help(timeline.queue, value, duration, descriptor):
                 break
-            ended = time.monotonic_ns()
-            if descriptor < 0:
+            ended, blind = time.monotonic_ns(), descriptor < 0
+            if blind:
                 reactor.rests = ended + _REST * (ended - began)
-                break
             if timeline.reached(value):
-                if ended - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
+                learn(timeline)
+                if not blind and ended - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
                     budget.renew()  # a turn would have found nothing to do
+                break
+            if blind:
                 break
         reactor.helping = True
         try:
@@ -369,7 +372,7 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
 
 
 def learn(timeline: Timeline) -> None:
-    """A wait that parked is over: whether the next one spins. Of several at once, each counts as long as the first did."""
+    """A wait that did more than spin is over: whether the next one spins. Of several at once, each counts as the first does."""
     if time.monotonic_ns() - timeline.parked_at > _SOON_NS:
         timeline.quick_waits = max(0, timeline.quick_waits // 2)
     elif not timeline.spin_ns:
@@ -425,17 +428,18 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
             raise _Late
     if timeline.reached(value) or spin(timeline, value):
         return
+    if not timeline.parked:
+        timeline.parked_at = time.monotonic_ns()
     while _MOST_NS:
         duration = min(_TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
         if not timeline.operations.help(timeline.queue, value, int(duration), -1):
             break
         if timeline.reached(value):
+            learn(timeline)
             return
     if _thread.parking is None:
         _thread.parking = _ParkingPlace()
     waits, poll = _thread.parking.waits, _thread.parking.poll
-    if not timeline.parked:
-        timeline.parked_at = time.monotonic_ns()
     while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
         left = deadline - time.monotonic()
         if left <= 0:

@@ -123,7 +123,13 @@ class Told:
         self.times, self.takes = times, takes
         self.durations: list[int] = []
         self.timeline: Any = SimpleNamespace(
-            parked=0, queue=0, reached=lambda value: self.times == 0, operations=SimpleNamespace(help=self._help)
+            parked=0,
+            parked_at=0,
+            spin_ns=1,
+            quick_waits=0,
+            queue=0,
+            reached=lambda value: self.times == 0,
+            operations=SimpleNamespace(help=self._help),
         )
 
     def _help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
@@ -131,6 +137,19 @@ class Told:
         time.sleep(self.takes)
         self.times -= 1
         return self.times >= 0
+
+
+async def awaiting(told: Told) -> bool:
+    """Help as a task does that waits; whether it is done."""
+    return await _Helping(told)
+
+
+class _Helping:
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        return reactor.help(self._told.timeline, 1)
 
 
 async def test_one_task_helps_at_a_time() -> None:
@@ -168,6 +187,17 @@ async def test_others_go_first() -> None:
     busy = loop.call_soon(int)
     assert len(list(helping)) == reactor._MOST_TURNS and len(told.durations) == 2
     busy.cancel()
+
+
+async def test_who_helped_for_a_moment_spins_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one who parked for a moment does: what takes so little is over before a thread that helps has begun."""
+    monkeypatch.setattr(reactor, "_SOON_NS", 10**9)
+    quick, slow = Told(1), Told(1, takes=0.002)
+    for told in (quick, slow):
+        told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
+    assert await awaiting(quick) and quick.timeline.spin_ns == reactor._MOST_NS
+    monkeypatch.setattr(reactor, "_SOON_NS", 1_000_000)
+    assert await awaiting(slow) and slow.timeline.spin_ns == 0
 
 
 async def test_where_tasks_are_parked_nobody_helps() -> None:
@@ -211,19 +241,6 @@ async def test_a_turn_in_which_nothing_would_happen_is_left_out() -> None:
         here.turned, before = turned, reactor.budget.since
         assert list(reactor.help(told.timeline, 1)) == []
         assert (reactor.budget.since > before) is renewed
-
-
-async def awaiting(told: Told) -> bool:
-    """Help as a task does that waits; whether it is done."""
-    return await _Helping(told)
-
-
-class _Helping:
-    def __init__(self, told: Told) -> None:
-        self._told = told
-
-    def __await__(self) -> Generator[Any, Any, bool]:
-        return reactor.help(self._told.timeline, 1)
 
 
 def test_nobody_helps_when_the_loop_is_to_stop() -> None:
