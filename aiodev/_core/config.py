@@ -104,7 +104,7 @@ class Settings:
         "AIODEV_SPIN_US",
         _spin(50),
         _at_least(0),
-        "How long, in µs, a wait may spin before it parks, or twice as long where it helps meanwhile; 0 never spins.",
+        "How long, in µs, a wait may spin, or twice as long where it helps meanwhile, before it parks; 0 never spins or helps.",
     )
     worker_spin_us: int = _setting(
         "AIODEV_WORKER_SPIN_US",
