@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -31,10 +33,10 @@ def increment(i, x):
 
 @aiodev.kernel(uniform=True)
 def burn(i, stop, out):
-    """Some 10 µs for each index, until ``stop``."""
+    """About a µs for each index, until ``stop``."""
     value = np.float64(i)
     if stop[0] == 0:
-        for _ in range(4_000):
+        for _ in range(400):
             value = value * 0.5 + 1.0
     out[i] = value
 
@@ -56,20 +58,31 @@ async def learnt(size: int = 1000) -> aiodev.Array:
 @native
 @pytest.mark.anyio
 async def test_a_task_does_what_no_worker_has_time_for() -> None:
-    """With all workers held, on every loop."""
+    """With all workers held, on every loop; at the first attempt, unless this process is kept from its core just then."""
     array = await learnt()
     with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
-        await increment[1000](array)
-    assert (await array.numpy() == 4).all()
+        for _ in range(100):
+            with anyio.move_on_after(0.2) as scope:
+                await increment[1000](array)
+            if not scope.cancelled_caught:
+                break
+    assert not scope.cancelled_caught
+    found = await array.numpy()
+    assert found[0] > 3 and (found == found[0]).all()
 
 
 @native
 async def test_a_thread_that_blocks_helps_too() -> None:
     array = await learnt()
     with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
-        done = increment[1000](array)
-        await asyncio.to_thread(done.synchronize_blocking, 30)
-    assert (await array.numpy() == 4).all()
+        for _ in range(100):
+            done = increment[1000](array)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.to_thread(done.synchronize_blocking, 0.2)
+                break
+        assert done.query()
+    found = await array.numpy()
+    assert found[0] > 3 and (found == found[0]).all()
 
 
 @native
@@ -88,21 +101,23 @@ async def test_who_never_spins_never_helps(monkeypatch: pytest.MonkeyPatch) -> N
 
 @native
 @pytest.mark.parametrize("how", ["thread", "timer", "pipe"])
-async def test_the_loop_goes_on_while_it_helps(how: str) -> None:
+async def test_the_loop_goes_on_while_it_helps(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a thread, a timer or a descriptor brings is looked at before the work is done, which would take seconds."""
-    loop, stop = asyncio.get_running_loop(), aiodev.zeros(1, np.int64, "cpu")
-    out, read_end, write_end = aiodev.zeros(200_000, np.float64, "cpu"), *os.pipe()
-    await burn[100](stop, out)
-    flag = np.from_dlpack(stop)
+    loop, stop, size = asyncio.get_running_loop(), aiodev.zeros(1, np.int64, "cpu"), 5_000_000
+    out, read_end, write_end = aiodev.zeros(size, np.float64, "cpu"), *os.pipe()
+    await burn[1000](stop, out)
+    flag, backend = np.from_dlpack(stop), aiodev.get_backend("cpu")
+    helped: list[int] = []
     seen: list[bool] = []
+    helps = backend.help
 
-    def look() -> None:
-        seen.append(done.query())
-        flag[0] = 1
-        loop.remove_reader(read_end)
+    def help(*arguments: int) -> bool:
+        if not helped:
+            bring()
+        helped.append(arguments[2])
+        return helps(*arguments)
 
-    with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
-        done = burn[200_000](stop, out)
+    def bring() -> None:
         if how == "thread":
             threading.Timer(0.02, loop.call_soon_threadsafe, [look]).start()
         elif how == "timer":
@@ -110,7 +125,15 @@ async def test_the_loop_goes_on_while_it_helps(how: str) -> None:
         else:
             loop.add_reader(read_end, look)
             threading.Timer(0.02, os.write, [write_end, b"x"]).start()
-        await done
+
+    def look() -> None:
+        seen.append(done.query())
+        flag[0] = 1
+        loop.remove_reader(read_end)
+
+    monkeypatch.setattr(backend, "help", help)
+    done = burn[size](stop, out)
+    await done
     assert seen == [False]
     for end in (read_end, write_end):
         os.close(end)
