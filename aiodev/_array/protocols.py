@@ -14,9 +14,9 @@ import numpy as np
 from aiodev._array import dlpack
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
+from aiodev._core.blocking import wait_all_blocking
 from aiodev._core.device import Device
 from aiodev._core.finalizing import until_exit
-from aiodev._core.reactor import wait_all_blocking
 from aiodev._core.stream import Stream
 
 if TYPE_CHECKING:

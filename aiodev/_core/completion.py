@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from typing import Any, NamedTuple, NoReturn, cast
 
 from aiodev._core.backend import COMPLETED, FAULTS
-from aiodev._core.reactor import at_hand, wait, wait_any, wait_blocking
+from aiodev._core.blocking import wait_blocking
+from aiodev._core.reactor import at_hand, wait, wait_any
 from aiodev._core.timeline import Timeline
 
 __all__ = ["Completion", "as_completed"]

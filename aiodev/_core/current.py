@@ -7,10 +7,10 @@ import threading
 from collections.abc import Sequence
 
 from aiodev._core import context
+from aiodev._core.blocking import wait_all_blocking
 from aiodev._core.completion import Reached
 from aiodev._core.device import Device
 from aiodev._core.event import Event
-from aiodev._core.reactor import wait_all_blocking
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.stream import Stream, forget_slots_after_fork
 from aiodev._core.timeline import Timeline, living_timelines, lose_all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._core import current, hostcalls, reactor
+from aiodev._core import blocking, current, hostcalls, reactor
 from aiodev._core.errors import BadForkError
 from aiodev._core.registry import registry
 from aiodev._core.watcher import watcher
@@ -21,4 +21,5 @@ def _forget() -> None:
     current.lose_streams_after_fork(error)
     watcher.forget_after_fork()
     hostcalls.host_threads.forget_after_fork()
+    blocking.forget_places_after_fork()
     reactor.forget_reactors_after_fork()

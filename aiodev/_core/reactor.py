@@ -1,10 +1,7 @@
-"""Waiting: a ladder from one load to a parked task.
+"""Waiting: a ladder from one load to a parked task. Threads without a loop have one of their own, in ``blocking.py``.
 
 1.  Load the counter. Done: no round trip through the loop (but see :mod:`aiodev._core.fairness`).
-2.  Spin in native code, without the GIL, for some tens of µs. Each timeline learns whether that pays: after a spin in vain
-    waits park, until one is over soon enough that a spin would have met it. Where spins are in vain again and again, it takes
-    more and more such waits, of which a long one takes back half. So where kernels are long or the cores are taken nobody
-    spins.
+2.  Spin in native code, without the GIL, for some tens of µs, where that pays (:mod:`aiodev._core.spinning`).
 3.  Help. Where this thread can do a part of the work itself (:meth:`Backend.help`), it does, for as long as the loop has
     nothing else to do: what becomes ready meanwhile, and timers that are due, are looked at between two pieces of the work.
 4.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
@@ -17,18 +14,16 @@ a closed loop's reactor is recycled when the next one is made; what it waited fo
 from __future__ import annotations
 
 import contextlib
-import math
-import select
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend import COMPLETED, FAULTS
-from aiodev._core.config import settings
 from aiodev._core.fairness import budget
 from aiodev._core.loops import running_loop
+from aiodev._core.spinning import learn, may_wait_awake, spin
 from aiodev._core.waitset import WaitSet, forget_after_fork
 
 if TYPE_CHECKING:
@@ -40,9 +35,6 @@ if TYPE_CHECKING:
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
 
-_MOST_NS = settings.spin_us * 1000
-_SOON_NS = 2 * _MOST_NS  # a parked wait that took no longer, with its wake-up, a spin would have met
-_MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
 _TURN_NS = 20_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
 _BLIND_TURN_NS = 200_000  # and if it does not
 _MOST_TURNS = 4  # that others take one after the other, until who has helped parks
@@ -198,12 +190,11 @@ Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
 
 
 class _Thread(threading.local):
-    """The reactors of this thread's loops, the one used last first at hand, and where the thread itself waits."""
+    """The reactors of this thread's loops, the one used last first at hand."""
 
     def __init__(self) -> None:
         self.last: Reactor | None = None
         self.all: list[Reactor] = []
-        self.parking: _ParkingPlace | None = None
 
 
 _thread = _Thread()
@@ -317,28 +308,12 @@ def at_hand(timeline: Timeline, value: int) -> bool:
     return True
 
 
-def spin(timeline: Timeline, value: int) -> bool:
-    """Spin for as long as the timeline has learnt that it pays; whether ``value`` was reached.
-
-    Where tasks are parked on the timeline already, others have their turn first: no spin.
-    """
-    if timeline.parked or not timeline.spin_ns:
-        return False
-    if timeline.operations.spin(timeline.queue, value, timeline.spin_ns):
-        if timeline.spin_doubts:
-            timeline.spin_doubts //= 2
-        return True
-    timeline.spin_doubts = min(_MOST_DOUBTS, 2 * timeline.spin_doubts + 1)
-    timeline.spin_ns, timeline.quick_waits = 0, -1  # the rest of this wait is no evidence
-    return False
-
-
 def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
     """Help with what ``value`` waits for, while there is something to do here and nothing else on the loop; whether it is done.
 
     Of a loop's tasks one helps at a time: the others would wait for several turns of it.
     """
-    if timeline.parked or not _MOST_NS:
+    if timeline.parked or not may_wait_awake():
         return False
     reactor, turns = current_reactor(), 0  # that others may still take until we park
     timeline.parked_at = time.monotonic_ns()
@@ -371,93 +346,11 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
     return timeline.reached(value)
 
 
-def learn(timeline: Timeline) -> None:
-    """A wait that did more than spin is over: whether the next one spins. Of several at once, each counts as the first does."""
-    if time.monotonic_ns() - timeline.parked_at > _SOON_NS:
-        timeline.quick_waits = max(0, timeline.quick_waits // 2)
-    elif not timeline.spin_ns:
-        timeline.quick_waits += 1
-        if timeline.quick_waits >= timeline.spin_doubts:
-            timeline.spin_ns = _MOST_NS
-
-
-#: Seconds that are as good as for ever: what poll takes at most.
-_LONGEST = 2e6
-
-
-class _ParkingPlace:
-    """Where a thread waits; kept from one blocking wait to the next."""
-
-    def __init__(self) -> None:
-        self.waits: WaitSet[str] = WaitSet()
-        self.poll = select.poll()
-        self.poll.register(self.waits.descriptor.read_end, select.POLLIN)
-
-
-def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None:
-    """Block this thread until ``timeline`` reaches ``value``; Ctrl-C interrupts it.
-
-    Raises:
-        TimeoutError: ``timeout`` seconds have passed.
-    """
-    if timeline.deferred or not timeline.reached(value):
-        wait_all_blocking([(timeline, value)], timeout)
-
-
-def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
-    """The same for several points, (timeline, value); ``timeout`` is for all of them together."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    if math.isnan(deadline):
-        raise ValueError(f"timeout={timeout}: expected a number of seconds, or None for no limit")
-    for timeline, value in points:
-        try:
-            _wait_until(deadline, timeline, value)
-        except _Late:
-            raise TimeoutError(f"{timeline!r}: operation {value} was not done within {timeout} s") from None
-
-
-class _Late(Exception):
-    """The deadline has passed."""
-
-
-def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
-    if timeline.deferred:
-        started = threading.Event()
-        timeline.entry.start_soon(lambda error: started.set())
-        if not started.wait(min(deadline - time.monotonic(), threading.TIMEOUT_MAX)):
-            raise _Late
-    if timeline.reached(value) or spin(timeline, value):
-        return
-    if not timeline.parked:
-        timeline.parked_at = time.monotonic_ns()
-    while _MOST_NS:
-        duration = min(_TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
-        if not timeline.operations.help(timeline.queue, value, int(duration), -1):
-            break
-        if timeline.reached(value):
-            learn(timeline)
-            return
-    if _thread.parking is None:
-        _thread.parking = _ParkingPlace()
-    waits, poll = _thread.parking.waits, _thread.parking.poll
-    while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            waits.discard(timeline, value, "blocked")
-            raise _Late
-        try:
-            poll.poll(None if left > _LONGEST else left * 1000)
-        finally:
-            waits.discard(timeline, value, "blocked")
-        waits.collect()
-    learn(timeline)
-
-
 def forget_reactors_after_fork() -> None:
     """In a forked child: no loop of the parent runs here, and its descriptors are not ours."""
     abandoned = [reactor.waits for reactor in _thread.all]
     _thread.all.clear()
-    _thread.last = _thread.parking = None  # which recycles the parking place
+    _thread.last = None
     for waits in abandoned:
         waits.recycle()
     forget_after_fork()

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NoReturn
 from aiodev._core import context, trace
 from aiodev._core.awaitables import Bridge
 from aiodev._core.backend import COMPLETED, FAULTS, SUBMITTED
+from aiodev._core.blocking import wait_blocking
 from aiodev._core.completion import Completion, Outcome, Reached, Result
 from aiodev._core.device import Device
 from aiodev._core.errors import ClosedError
@@ -23,7 +24,7 @@ from aiodev._core.finalizing import weakly
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
 from aiodev._core.native import NativeStream, external_handle
-from aiodev._core.reactor import at_hand, starting, wait_blocking
+from aiodev._core.reactor import at_hand, starting
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.timeline import Timeline
 

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.reactor import wait_blocking
+from aiodev._core.blocking import wait_blocking
 
 if TYPE_CHECKING:
     from aiodev._core.stream import Stream

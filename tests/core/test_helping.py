@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import aiodev
-from aiodev._core import reactor
+from aiodev._core import reactor, spinning
 from aiodev._core.reactor import AsyncioReactor, current_reactor
 from aiodev.testing import held_workers
 
@@ -44,7 +44,7 @@ def burn(i, stop, out):
 @pytest.fixture(autouse=True)
 def helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever AIODEV_SPIN_US says here."""
-    monkeypatch.setattr(reactor, "_MOST_NS", 50_000)
+    monkeypatch.setattr(spinning, "_MOST_NS", 50_000)
 
 
 async def learnt(size: int = 1000) -> aiodev.Array:
@@ -88,7 +88,7 @@ async def test_a_thread_that_blocks_helps_too() -> None:
 @native
 async def test_who_never_spins_never_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """AIODEV_SPIN_US=0."""
-    monkeypatch.setattr(reactor, "_MOST_NS", 0)
+    monkeypatch.setattr(spinning, "_MOST_NS", 0)
     array = await learnt()
     with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
         done = increment[1000](array)
@@ -214,12 +214,12 @@ async def test_others_go_first() -> None:
 
 async def test_who_helped_for_a_moment_spins_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one who parked for a moment does: what takes so little is over before a thread that helps has begun."""
-    monkeypatch.setattr(reactor, "_SOON_NS", 10**9)
+    monkeypatch.setattr(spinning, "_SOON_NS", 10**9)
     quick, slow = Told(1), Told(1, takes=0.002)
     for told in (quick, slow):
         told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
-    assert await awaiting(quick) and quick.timeline.spin_ns == reactor._MOST_NS
-    monkeypatch.setattr(reactor, "_SOON_NS", 1_000_000)
+    assert await awaiting(quick) and quick.timeline.spin_ns == spinning._MOST_NS
+    monkeypatch.setattr(spinning, "_SOON_NS", 1_000_000)
     assert await awaiting(slow) and slow.timeline.spin_ns == 0
 
 

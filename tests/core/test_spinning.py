@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiodev._core import reactor
+from aiodev._core import spinning
 
 MOST = 50_000_000
 QUICK, SLOW = MOST, 3 * MOST
@@ -17,8 +17,8 @@ QUICK, SLOW = MOST, 3 * MOST
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same whatever AIODEV_SPIN_US says here."""
-    monkeypatch.setattr(reactor, "_MOST_NS", MOST)
-    monkeypatch.setattr(reactor, "_SOON_NS", 2 * MOST)
+    monkeypatch.setattr(spinning, "_MOST_NS", MOST)
+    monkeypatch.setattr(spinning, "_SOON_NS", 2 * MOST)
 
 
 class Waits:
@@ -38,9 +38,9 @@ class Waits:
     def wait(self, elapsed: int) -> bool:
         """Wait for so many ns, as the reactor does; whether that spun."""
         self.left, before = elapsed, len(self.spins)
-        if not reactor.spin(self.timeline, 1):
+        if not spinning.spin(self.timeline, 1):
             self.timeline.parked_at = time.monotonic_ns() - elapsed
-            reactor.learn(self.timeline)
+            spinning.learn(self.timeline)
         return len(self.spins) > before
 
 
@@ -94,5 +94,5 @@ def test_nobody_spins_where_others_are_parked_or_nothing_may() -> None:
     waits.timeline.parked = 1
     assert not waits.wait(QUICK)
     waits.timeline.parked = waits.timeline.spin_ns = 0
-    reactor._MOST_NS = reactor._SOON_NS = 0
+    spinning._MOST_NS = spinning._SOON_NS = 0
     assert not any(waits.wait(QUICK) for _ in range(100))

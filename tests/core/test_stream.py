@@ -15,7 +15,7 @@ from parking import when_parked
 
 import aiodev
 from aiodev import Stream
-from aiodev._core import reactor
+from aiodev._core import blocking
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
@@ -275,7 +275,7 @@ def test_a_timeout_is_for_all_streams_of_a_device_together(monkeypatch: pytest.M
     """However many there are, and not for each again."""
     streams = [Stream("cpu") for _ in range(5)]
     deadlines: list[float] = []
-    monkeypatch.setattr(reactor, "_wait_until", lambda deadline, timeline, value: deadlines.append(deadline))
+    monkeypatch.setattr(blocking, "_wait_until", lambda deadline, timeline, value: deadlines.append(deadline))
     aiodev.synchronize_blocking("cpu", timeout=10)
     assert len(deadlines) >= len(streams) and len(set(deadlines)) == 1
 

@@ -1,0 +1,105 @@
+"""Waiting in a thread that has no loop, or whose loop is to wait as well: the same ladder as in ``reactor.py``."""
+
+from __future__ import annotations
+
+import math
+import select
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aiodev._core.spinning import learn, may_wait_awake, spin
+from aiodev._core.waitset import WaitSet
+
+if TYPE_CHECKING:
+    from aiodev._core.reactor import Point
+    from aiodev._core.timeline import Timeline
+
+#: For so long (ns) a thread helps, until it looks whether it was interrupted.
+_TURN_NS = 20_000_000
+#: Seconds that are as good as for ever: what poll takes at most.
+_LONGEST = 2e6
+
+
+class _ParkingPlace:
+    """Where a thread waits; kept from one blocking wait to the next."""
+
+    def __init__(self) -> None:
+        self.waits: WaitSet[str] = WaitSet()
+        self.poll = select.poll()
+        self.poll.register(self.waits.descriptor.read_end, select.POLLIN)
+
+
+class _Thread(threading.local):
+    """Where this thread waits."""
+
+    def __init__(self) -> None:
+        self.parking: _ParkingPlace | None = None
+
+
+_thread = _Thread()
+
+
+def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None:
+    """Block this thread until ``timeline`` reaches ``value``; Ctrl-C interrupts it.
+
+    Raises:
+        TimeoutError: ``timeout`` seconds have passed.
+    """
+    if timeline.deferred or not timeline.reached(value):
+        wait_all_blocking([(timeline, value)], timeout)
+
+
+def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
+    """The same for several points, (timeline, value); ``timeout`` is for all of them together."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    if math.isnan(deadline):
+        raise ValueError(f"timeout={timeout}: expected a number of seconds, or None for no limit")
+    for timeline, value in points:
+        try:
+            _wait_until(deadline, timeline, value)
+        except _Late:
+            raise TimeoutError(f"{timeline!r}: operation {value} was not done within {timeout} s") from None
+
+
+class _Late(Exception):
+    """The deadline has passed."""
+
+
+def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
+    if timeline.deferred:
+        started = threading.Event()
+        timeline.entry.start_soon(lambda error: started.set())
+        if not started.wait(min(deadline - time.monotonic(), threading.TIMEOUT_MAX)):
+            raise _Late
+    if timeline.reached(value) or spin(timeline, value):
+        return
+    if not timeline.parked:
+        timeline.parked_at = time.monotonic_ns()
+    while may_wait_awake():
+        duration = min(_TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
+        if not timeline.operations.help(timeline.queue, value, int(duration), -1):
+            break
+        if timeline.reached(value):
+            learn(timeline)
+            return
+    if _thread.parking is None:
+        _thread.parking = _ParkingPlace()
+    waits, poll = _thread.parking.waits, _thread.parking.poll
+    while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            waits.discard(timeline, value, "blocked")
+            raise _Late
+        try:
+            poll.poll(None if left > _LONGEST else left * 1000)
+        finally:
+            waits.discard(timeline, value, "blocked")
+        waits.collect()
+    learn(timeline)
+
+
+def forget_places_after_fork() -> None:
+    """In a forked child: its descriptor is the parent's."""
+    _thread.parking = None  # which recycles it
