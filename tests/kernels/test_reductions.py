@@ -96,7 +96,7 @@ def test_long_and_wide(name: str, shape: tuple[int, ...]) -> None:
         check(name, getattr(kernels, name)(x, axis=axis), expected_of(name, host, axis))
 
 
-@pytest.mark.parametrize("name", ["sum", "min"])
+@pytest.mark.parametrize("name", ["sum", "min", "var"])
 def test_what_a_cache_keeps_a_part_of(name: str) -> None:
     """Elements of which others are asked for ahead: of all, and of rows that begin anywhere."""
     host = numbers((7, 1_000_003), "f4")
