@@ -118,9 +118,9 @@ class Backend(ABC):
 
     ``unavailable_reason`` and ``device_count`` are cheap, start nothing and do not break a later fork. Everything else
     needs ``start``. No method but ``start``, ``stop``, ``compile`` and ``load`` blocks for longer than a system call,
-    and ``spin`` for as long as it is told to, or twice that where it does a part of the work meanwhile. All may be called
-    from any thread. Submissions hold no reference to anything: the memory that they use is the caller's to keep until they
-    have completed.
+    and ``spin`` and ``help`` for as long as they are told to; ``spin`` for twice that where it does a part of the work
+    meanwhile. All may be called from any thread. Submissions hold no reference to anything: the memory that they use is
+    the caller's to keep until they have completed.
 
     Example:
         >>> from aiodev.testing import SimulatedBackend, check_backend
@@ -292,7 +292,7 @@ class Backend(ABC):
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
         """Do a part of what ``value`` waits for in this thread, without the GIL, for about ``duration`` ns at most.
 
-        That ends some 50 µs after ``descriptor`` has become readable, at the latest, if it is not -1. Returns whether there was
+        That ends within some 0.2 ms of when ``descriptor`` becomes readable, if it is not -1. Returns whether there was
         anything to do, here and now. A backend whose device does all of it, the default, returns False.
         """
         return False

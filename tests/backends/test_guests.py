@@ -221,7 +221,7 @@ def test_a_guest_that_leaves_nobody_inside_sends_for_a_worker(reserved: bool) ->
             deadline = time.monotonic() + 10
             while counters[0] < value:
                 assert time.monotonic() < deadline, "what the guest left is on the open list, and everybody sleeps"
-                time.sleep(0.0001)
+                time.sleep(0.0001)  # and not awake, as a guest would
 
 
 def test_who_may_be_called_away_begins_no_long_index() -> None:
