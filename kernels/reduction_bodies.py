@@ -10,11 +10,12 @@ one after the other. It does not depend on how many threads there are.
 On CUDA the same kernels have bodies for teams (:mod:`aiodev.kernels.reduction_teams`), whose order is another, and follows from
 the shape as well.
 
-A core reads ahead by itself what is read in order. Only loops that compute much with small elements gain from asking for it
-earlier, and these only where a part of what they read is in the last cache: up to a quarter. Where all is in a cache, asking
-costs up to an eighth, a third in columns; where cores read as fast as memory gives, up to a third. Sums of ``float32`` that
-are in a cache are :func:`aiodev.lang.sum`'s: to convert one by one takes longer than to read them. From memory it is the other
-way round.
+Sums of floats are :func:`aiodev.lang.sum`'s. Only blocks of what is not near are read without asking: in the order that it
+chooses for long slices. Where the last cache does not hold an array, its rows are converted element by element: the core waits
+for memory then.
+A core reads ahead by itself what is read in order. Other loops gain from asking for it earlier only if they compute much with
+small elements, and if a part of what they read is in the last cache: up to a quarter. Where all is in a cache, asking costs up
+to an eighth, a third in columns; where cores read as fast as memory gives, up to a third.
 """
 
 # The bodies that are made here are numba's to type.
@@ -52,6 +53,8 @@ __all__ = [
 BLOCK = 1 << 14
 #: Bytes that are read between two requests for more, and how far ahead of them those are.
 PIECE, AHEAD = 1 << 10, 18 << 10
+#: Bytes of arrays that are largely in the cores' own caches, and how far ahead sums then ask for more.
+NEAR, NEAR_AHEAD = 8 << 20, 12 << 10
 #: Bytes of arrays of which a last cache of 32 MiB keeps a part.
 KEPT, LOST = 24 << 20, 48 << 20
 #: Columns that are reduced side by side, at most, and rows at a time.
@@ -104,9 +107,9 @@ class Places(NamedTuple):
 
 
 def make_kernels(
-    name: str, load: Plain, combine: Plain, finish: Plain, identity: Any, four: Plain | None = None
+    name: str, load: Plain, combine: Plain, finish: Plain, identity: Any, four: Plain | None = None, sums: bool = False
 ) -> Kernels:
-    """The kernels of an operation; or of a sum of float32, ``four`` of which are added at once.
+    """The kernels of an operation; where it ``sums`` floats, ``four`` of which may be added as they are, or none.
 
     Their loops run over slices: an index that may be negative, as far as the compiler knows, would keep them out of vectors.
     """
@@ -117,19 +120,20 @@ def make_kernels(
             total = combine(total, load(x[k]))
         return total
 
-    def fold_fours(x, identity):
-        return lang.sum(x)
-
     def combine_four(a, b, c, d):
         return combine(combine(load(a), load(b)), combine(load(c), load(d)))
 
-    fold = fold_fours if four is not None else fold_each
+    exact = four is None
     four = four or combine_four
 
-    def fold_part(x, lo, hi, identity):
-        if x.itemsize > WORD or x.nbytes < KEPT:
-            return fold(x[lo:hi], identity)
-        if x.nbytes > LOST:
+    def sum_part(x, lo, hi, identity):
+        if hi - lo == BLOCK and x.nbytes > NEAR and not exact:
+            return lang.sum(x[lo:hi])
+        wide = exact or x.nbytes >= KEPT
+        return lang.sum(x[lo:hi], (AHEAD if wide else NEAR_AHEAD) // x.itemsize, wide)
+
+    def fold_pieces(x, lo, hi, identity):
+        if x.itemsize > WORD or x.nbytes < KEPT or x.nbytes > LOST:
             return fold_each(x[lo:hi], identity)
         total = identity
         step, ahead = PIECE // x.itemsize, AHEAD // x.itemsize
@@ -138,6 +142,8 @@ def make_kernels(
             lang.prefetch(x[start + ahead : stop + ahead])
             total = combine(total, fold_each(x[start:stop], identity))
         return total
+
+    fold_part = sum_part if sums else fold_pieces
 
     def rows(i, x, length, identity, number, out):
         total = identity

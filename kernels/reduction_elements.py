@@ -22,7 +22,7 @@ __all__ = [
     "float_of_8",
     "float_of_reversed_4",
     "float_of_reversed_8",
-    "four_singles",
+    "four_floats",
     "inverse_of",
     "inverted_signed",
     "inverted_unsigned",
@@ -96,8 +96,8 @@ def double(value: Any) -> Any:
     return np.float64(value)
 
 
-def four_singles(a: Any, b: Any, c: Any, d: Any) -> Any:
-    """The sum of four float32 as float64; two by two, with two roundings to float32 on the way."""
+def four_floats(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """The sum of four floats as float64; two by two, with two roundings to their own type on the way."""
     return np.float64((a + b) + (c + d))
 
 

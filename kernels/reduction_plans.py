@@ -71,8 +71,9 @@ def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
         raise TypeError(f"{name}: complex numbers cannot be summed as {wanted}")
     combine, identity = (elements.multiply, 1) if name == "prod" else (elements.add, 0)
     finish = elements.mean_of if name == "mean" else elements.total_of
-    four = elements.four_singles if combine is elements.add and dtype == wanted == np.float32 else None
-    kernels = _kernels(name, load, combine, finish, combined(identity), four)
+    sums = combine is elements.add and dtype in (np.float32, np.float64) and kind == "f"
+    four = elements.four_floats if sums and dtype == wanted else None
+    kernels = _kernels(name, load, combine, finish, combined(identity), four, sums)
     return Plan(load, combine, kernels, combined(identity), wanted)
 
 

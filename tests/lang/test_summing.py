@@ -12,7 +12,8 @@ from hypothesis import given, settings, strategies as st
 import aiodev
 from aiodev import lang
 
-LENGTHS = st.one_of(st.integers(0, 200), st.sampled_from([255, 256, 257, 1000, 4095, 5000]))
+#: Those of 16,384 elements and more are read in larger groups.
+LENGTHS = st.one_of(st.integers(0, 200), st.sampled_from([255, 256, 257, 1000, 4095, 16_383, 16_384, 20_000]))
 
 
 @aiodev.kernel
@@ -22,35 +23,68 @@ def sum_parts(i: int, start: int, size: int, x: Any, out: Any) -> None:
 
 
 @aiodev.kernel
+def sum_parts_ahead(i: int, start: int, size: int, ahead: int, wide: bool, x: Any, out: Any) -> None:
+    """The same, asking for what is read later."""
+    out[i] = lang.sum(x[i, start : start + size], ahead, wide)
+
+
+@aiodev.kernel
 def sum_columns(i: int, x: Any, out: Any) -> None:
     """Slices with gaps."""
     out[i] = lang.sum(x[:, i])
 
 
-def sums_of(host: Any, start: int, size: int, dtype: str) -> Any:
+def sums_of(
+    host: Any, start: int, size: int, dtype: str = "f8", ahead: int | None = None, wide: bool = False
+) -> Any:
     """What the kernel finds."""
-    out = aiodev.empty(len(host), dtype, "cpu")
-    sum_parts[len(host)](start, size, aiodev.asarray(host, device="cpu"), out).synchronize_blocking()
+    x, out = aiodev.asarray(host, device="cpu"), aiodev.empty(len(host), dtype, "cpu")
+    if ahead is None:
+        sum_parts[len(host)](start, size, x, out).synchronize_blocking()
+    else:
+        sum_parts_ahead[len(host)](start, size, ahead, wide, x, out).synchronize_blocking()
     return out.numpy_blocking()
 
 
-@pytest.mark.parametrize(("dtype", "rounding"), [("f4", 2.0**-23), ("f8", 0.0)])
+@pytest.mark.parametrize(
+    ("dtype", "ahead", "wide", "rounding"),
+    [
+        ("f4", None, False, 5 * 2.0**-24),
+        ("f4", 3000, False, 5 * 2.0**-24),
+        ("f4", 4500, True, 0.0),
+        ("f8", None, False, 0.0),
+        ("f8", 1500, True, 0.0),
+    ],
+)
 @given(LENGTHS, st.integers(0, 17), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=40)
-def test_floats(dtype: str, rounding: float, size: int, start: int, seed: int) -> None:
+def test_floats(
+    dtype: str, ahead: int | None, wide: bool, rounding: float, size: int, start: int, seed: int
+) -> None:
     """Within the stated error; what lies beside the slice does not count."""
     host = np.random.default_rng(seed).standard_normal((2, start + size + 5)).astype(dtype)
     host[:, :start] = host[:, start + size :] = np.nan
-    for row, found in zip(host, sums_of(host, start, size, "f8"), strict=True):
+    for row, found in zip(host, sums_of(host, start, size, "f8", ahead, wide), strict=True):
         part = [float(value) for value in row[start : start + size]]
         limit = (rounding + max(size, 1) * 2.0**-53) * math.fsum(map(abs, part))
         assert abs(found - math.fsum(part)) <= limit
 
 
 def test_equal_numbers_of_single_precision_are_added_exactly() -> None:
-    """Twice and four times a float32 is one."""
+    """Twice and thirty-two times a float32 is one."""
     host = np.full((1, 64_000), 0.1, "f4")
-    assert sums_of(host, 0, 64_000, "f8") == math.fsum(map(float, host[0]))
+    assert sums_of(host, 0, 64_000) == math.fsum(map(float, host[0]))
+    assert sums_of(host, 0, 1000) == math.fsum(map(float, host[0, :1000]))
+
+
+def test_each_float32_may_become_float64_first() -> None:
+    """What is lost next to a large number otherwise; also where the sum of two overflows."""
+    host = np.full((1, 20_000), 1.0, "f4")
+    host.reshape(-1, 16)[::2] = 2.0**30
+    assert sums_of(host, 0, 20_000, ahead=0, wide=True) == 10_000 * (2.0**30 + 1)
+    assert sums_of(host, 0, 20_000, ahead=0, wide=False) != 10_000 * (2.0**30 + 1)
+    host = np.full((1, 64), 3e38, "f4")
+    assert sums_of(host, 0, 64, ahead=0, wide=True) == 64 * float(host[0, 0])
 
 
 @pytest.mark.parametrize("place", [0, 63, 64, 79, 80])
@@ -59,7 +93,17 @@ def test_nan_and_infinities_are_kept(place: int, value: float) -> None:
     """In a group of vectors, in the vectors that are left, and in the elements that are left."""
     host = np.ones((1, 83), "f4")
     host[0, place] = value
-    np.testing.assert_array_equal(sums_of(host, 0, 83, "f8"), [value])
+    np.testing.assert_array_equal(sums_of(host, 0, 83), [value])
+
+
+@pytest.mark.parametrize("place", [0, 511, 512, 16_383, 16_384, 19_000, 19_999])
+def test_nan_is_kept_in_long_slices(place: int) -> None:
+    """In a large group, in one of the small ones that follow, and among the last elements."""
+    host = np.ones((1, 20_000), "f4")
+    host[0, place] = np.nan
+    assert np.isnan(sums_of(host, 0, 20_000)).all()
+    host[0, place] = 2
+    assert sums_of(host, 0, 20_000) == 20_001
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,21 @@ from numba.np.arrayobj import make_array
 
 from aiodev import lang
 
-__all__ = ["install_prefetch"]
+__all__ = ["ask_for_line", "install_prefetch"]
 
 #: Bytes of a cache line, on every processor that numba knows but some that have longer ones.
 _LINE = 64
 _WORD, _INT = ir.IntType(64), ir.IntType(32)
 #: For reading, into every level, of data: LLVM's words.
 _HOW = (0, 3, 1)
+
+
+def ask_for_line(builder: Any, address: Any) -> None:
+    """Write the instruction."""
+    pointer = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer, _INT, _INT, _INT])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [builder.inttoptr(address, pointer), *(ir.Constant(_INT, word) for word in _HOW)])
 
 
 @intrinsic
@@ -33,10 +41,7 @@ def _fetch_line(typing_context, x, k):
         view = make_array(x)(context, builder, args[0])
         (step,) = cgutils.unpack_tuple(builder, view.strides, 1)
         place = builder.add(builder.ptrtoint(view.data, _WORD), builder.mul(args[1], step))  # may be outside
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, _INT, _INT, _INT])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(place, pointer), *(ir.Constant(_INT, word) for word in _HOW)])
+        ask_for_line(builder, place)
         return context.get_dummy_value()
 
     return types.none(x, types.int64), generate

@@ -15,9 +15,11 @@ from aiodev._backends.cpu.compiler_summing import make_loop
 __all__ = ["install"]
 
 
-def _choose(x: Any) -> Any:
+def _choose(x: Any, ahead: Any = None, wide: Any = False) -> Any:
     if not isinstance(x, types.Array) or x.ndim != 1 or not isinstance(x.dtype, types.Number | types.Boolean):
         raise TypingError(f"sum: expected a one-dimensional array of numbers, got {x}")
+    if not (ahead is None or isinstance(ahead, types.NoneType | types.Omitted | types.Integer)):
+        raise TypingError(f"sum: expected an integer for how many elements ahead to ask, got {ahead}")
     return make_loop(as_dtype(x.dtype))
 
 
