@@ -4,7 +4,8 @@ What is summed is summed in ``float64`` (``complex128``) or in 64-bit integers, 
 result does not depend on the number of threads. A sum of n ``float64`` has an error of at most (16384 + n / 16384) · 2⁻⁵³ times
 the sum of the absolute values, and some tens of times less where loops are in vectors. Of ``float32`` up to 32 are added
 as such, two by two, before they become ``float64``: that is an error of at most 3 · 10⁻⁷ times the sum of the absolute values,
-most often much less, and the rounding of the result; elements above 10³⁷ may overflow. ``dtype="float64"`` avoids both.
+most often much less, and the rounding of the result; elements above 10³⁷ may overflow. In a sum ``dtype="float64"`` avoids
+both; a mean has no such argument: give it what ``astype`` makes of the array.
 
 ``out``, where one is given, must not overlap what is reduced. An array of no dimensions has no axis 0, as the array API says;
 NumPy lets it pass for some functions.
