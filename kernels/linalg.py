@@ -67,8 +67,8 @@ def vector_norm(
 ) -> aiodev.Array:
     """The ``ord``-norm of the elements along the axes, of all by default; real, ``float64`` of integers.
 
-    Sums are of blocks of 4096 elements, then of the blocks: the same on every run. Nothing is scaled: squares of numbers
-    beyond the square root of the largest overflow, as in NumPy.
+    Sums are of blocks of 4096 elements, then of the blocks, in double precision: the same on every run. So are squares; nothing
+    is scaled, and those of ``float64`` beyond 10¹⁵⁴ overflow, as in NumPy.
 
     Args:
         ord: a power, ``inf`` for the largest absolute value, ``-inf`` for the least, 0 for how many are not 0.
@@ -109,7 +109,7 @@ def vector_norm(
         if blocks == 1 and not has_teams(x.device):
             steps.append((norms.norm_short, rows, (mode, power, flat, found), (None, None, which, 1)))
         else:
-            parts = aiodev.empty((rows, blocks), dtype, x.device)
+            parts = aiodev.empty((rows, blocks), np.float64, x.device)
             steps.append((norms.norm_blocks, first, (blocks, mode, power, flat, parts), (None, None, None, which, -1)))
             steps.append((norms.norm_rows, second, (mode, power, parts, found), (None, None, -1, 1)))
         _launches.launch_all(key, (x,), result, steps, made=out is None)

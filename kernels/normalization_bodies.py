@@ -11,7 +11,7 @@ from typing import Any
 
 import aiodev
 from aiodev.kernels.reduction_elements import larger
-from aiodev.lang import exp, fma
+from aiodev.lang import exp, fma, sum, sum_squares
 
 __all__ = [
     "BLOCK",
@@ -28,6 +28,8 @@ __all__ = [
 
 #: Elements of a row that one index takes at most.
 BLOCK = 1 << 14
+#: Bytes ahead of what is read for a sum are those that are asked for: of the next rows.
+AHEAD = 18 << 10
 
 #: Elements that are added up before their sum is added to others', so that errors do not grow with a row's length.
 CHUNK = 1 << 10
@@ -229,35 +231,13 @@ def softmax_columns(
 
 def mean_and_scale(x: Any, eps: Any) -> Any:
     """The mean of a row, and one over the square root of its variance plus ``eps``: two passes, so nothing cancels."""
-    number = x.dtype.type(x.size)
-    total = x.dtype.type(0)
-    for first in range(0, x.size, CHUNK):
-        source = x[first : min(x.size, first + CHUNK)]
-        part = x.dtype.type(0)
-        for k in range(source.size):
-            part += source[k]
-        total += part
-    mean = total / number
-    squares = x.dtype.type(0)
-    for first in range(0, x.size, CHUNK):
-        source = x[first : min(x.size, first + CHUNK)]
-        part = x.dtype.type(0)
-        for k in range(source.size):
-            part += (source[k] - mean) * (source[k] - mean)
-        squares += part
-    return mean, x.dtype.type(1) / math.sqrt(squares / number + eps)
+    mean = sum(x, AHEAD // x.itemsize, True) / x.size
+    return x.dtype.type(mean), x.dtype.type(1 / math.sqrt(sum_squares(x, mean) / x.size + eps))
 
 
 def root_mean_square_scale(x: Any, eps: Any) -> Any:
     """One over the square root of a row's mean square plus ``eps``."""
-    squares = x.dtype.type(0)
-    for first in range(0, x.size, CHUNK):
-        source = x[first : min(x.size, first + CHUNK)]
-        part = x.dtype.type(0)
-        for k in range(source.size):
-            part += source[k] * source[k]
-        squares += part
-    return x.dtype.type(1) / math.sqrt(squares / x.dtype.type(x.size) + eps)
+    return x.dtype.type(1 / math.sqrt(sum_squares(x, 0.0, AHEAD // x.itemsize) / x.size + eps))
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])

@@ -19,7 +19,7 @@ from aiodev.kernels.teams import (
     place_in_team,
     teams_for,
 )
-from aiodev.lang import team_array, team_barrier, team_rank
+from aiodev.lang import sum_squares, team_array, team_barrier, team_rank
 
 __all__ = [
     "BLOCK",
@@ -35,19 +35,12 @@ __all__ = [
     "shares_of",
 ]
 
-#: Elements that are summed in one go.
-BLOCK = 4096
+#: Elements that are summed in one go, and bytes ahead of them that are asked for.
+BLOCK, AHEAD = 4096, 18 << 10
 #: What is gathered: |x|, |x|², |x|**p, whether x is not 0; the largest and the least |x|.
 SUM, SQUARES, POWER, COUNT, MAXIMUM, MINIMUM = range(6)
 #: The bits of infinity: those of NaN are above.
 _INFINITY = np.uint64(0x7FF0000000000000)
-
-
-def add_squares(x: Any, total: Any) -> Any:
-    """Sum of |x|²."""
-    for k in range(x.size):
-        total += x[k].real * x[k].real + x[k].imag * x[k].imag
-    return total
 
 
 def add_sizes(x: Any, total: Any) -> Any:
@@ -64,10 +57,11 @@ def add_powers(x: Any, power: Any, total: Any) -> Any:
     return total
 
 
-def add_ones(x: Any, one: Any, total: Any) -> Any:
+def count_of(x: Any) -> Any:
     """How many are not 0."""
+    total = 0
     for k in range(x.size):
-        total += one if x[k] != 0 else one - one
+        total += 1 if x[k] != 0 else 0
     return total
 
 
@@ -84,42 +78,39 @@ def size_of(key: Any, is_least: bool) -> Any:
     return np.uint64(_INFINITY - key if is_least else key).view(np.float64)
 
 
-def gathered(values: Any, mode: int, power: Any, zero: Any, one: Any) -> Any:
-    """What is gathered of some elements, not yet of the result's type."""
-    total, largest = zero, np.uint64(0)
+def gathered(values: Any, mode: int, power: Any) -> Any:
+    """What is gathered of some elements, few enough to be added as what they are; squares are wide, and so are the results."""
+    zero = abs(values.dtype.type(0))
     if mode == SUM:
-        total = add_sizes(values, zero)
-    elif mode == SQUARES:
-        total = add_squares(values, zero)
-    elif mode == POWER:
-        total = add_powers(values, power, zero)
-    elif mode == COUNT:
-        total = add_ones(values, one, zero)
-    else:
-        largest = largest_key(values, mode == MINIMUM, largest)
-    return size_of(largest, mode == MINIMUM) if mode in (MAXIMUM, MINIMUM) else total
+        return np.float64(add_sizes(values, zero))
+    if mode == SQUARES:
+        return sum_squares(values, 0.0, AHEAD // values.itemsize)
+    if mode == POWER:
+        return np.float64(add_powers(values, power, zero))
+    if mode == COUNT:
+        return np.float64(count_of(values))
+    return size_of(largest_key(values, mode == MINIMUM, np.uint64(0)), mode == MINIMUM)
 
 
 def finished(total: Any, mode: int, power: Any) -> Any:
     """The norm."""
     if mode == SQUARES:
         return math.sqrt(total)
-    return total ** (1 / power) if mode == POWER else total
+    return total ** (1 / np.float64(power)) if mode == POWER else total
 
 
 @aiodev.kernel(fastmath={"reassoc", "contract", "nsz"}, uniform=True)
-def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) -> None:
+def norm_blocks(i: int, blocks: int, mode: int, power: Any, x: Any, parts: Any) -> None:
     """What one block of a row gives."""
     row, block = i // blocks, i % blocks
     values = x[row, block * BLOCK : min(x.shape[1], (block + 1) * BLOCK)]
-    out[row, block] = gathered(values, mode, power, out.dtype.type(0), out.dtype.type(1))
+    parts[row, block] = gathered(values, mode, power)
 
 
 @aiodev.kernel(fastmath={"reassoc", "contract", "nsz"}, uniform=True)
 def norm_short(i: int, mode: int, power: Any, x: Any, out: Any) -> None:
     """The norm of a row that is one block; not by teams."""
-    total = gathered(x[i], mode, power, out.dtype.type(0), out.dtype.type(1))
-    out[i] = finished(out.dtype.type(total), mode, power)
+    out[i] = finished(gathered(x[i], mode, power), mode, power)
 
 
 @aiodev.kernel(uniform=True)
@@ -166,45 +157,41 @@ def start_of(mode: int, zero: Any) -> Any:
     return zero + np.inf if mode == MINIMUM else zero
 
 
-def norm_blocks_teams(i: int, blocks: int, mode: int, power: Any, x: Any, out: Any) -> None:
+def norm_blocks_teams(i: int, blocks: int, mode: int, power: Any, x: Any, parts: Any) -> None:
     """What as many blocks give as a team's lanes have room for."""
     bits = lane_bits(x.shape[1]) if blocks == 1 else TEAM_BITS
     item, lane = place_in_team(i, bits)
     row, lo, hi = piece_of(item, blocks, x.shape[1])
-    k, end = np.uint64(lo + lane), np.uint64(hi if item < out.size else 0)
-    one = out.dtype.type(1)
-    total = start_of(mode, out.dtype.type(0))
+    k, end = np.uint64(lo + lane), np.uint64(hi if item < parts.size else 0)
+    total = start_of(mode, parts.dtype.type(0))
     while k < end:
         value = x[np.uint64(row), k]
         if mode == SQUARES:
-            total += value.real * value.real + value.imag * value.imag
+            real, imag = np.float64(value.real), np.float64(value.imag)
+            total += real * real + imag * imag
         elif mode == POWER:
             total += abs(value) ** power
         elif mode == COUNT:
-            total += one if value != 0 else one - one
+            total += 1 if value != 0 else 0
         else:
             total = combined(mode, total, abs(value))
         k += np.uint64(1 << bits)
-    total = gather(mode, total, 1 << bits, out.dtype)
-    if lane == 0 and item < out.size:
-        out[row, item - row * blocks] = total
+    total = gather(mode, total, 1 << bits, parts.dtype)
+    if lane == 0 and item < parts.size:
+        parts[row, item - row * blocks] = total
 
 
 def norm_rows_teams(i: int, mode: int, power: Any, parts: Any, out: Any) -> None:
     """The norms of as many rows as a team's lanes have room for."""
     bits = lane_bits(parts.shape[1])
     row, lane = place_in_team(i, bits)
-    total, k = start_of(mode, out.dtype.type(0)), lane
+    total, k = start_of(mode, parts.dtype.type(0)), lane
     while row < out.size and k < parts.shape[1]:
         total = combined(mode, total, parts[np.uint64(row), np.uint64(k)])
         k += 1 << bits
-    total = gather(mode, total, 1 << bits, out.dtype)
+    total = gather(mode, total, 1 << bits, parts.dtype)
     if lane == 0 and row < out.size:
-        if mode == SQUARES:
-            total = math.sqrt(total)
-        elif mode == POWER:
-            total = total ** (1 / power)
-        out[row] = total
+        out[row] = finished(total, mode, power)
 
 
 on_teams(norm_blocks, norm_blocks_teams)

@@ -226,22 +226,7 @@ def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
         return total
 
     def squares_of(x, mean):
-        total = 0.0
-        for k in range(x.size):
-            difference = load(x[k]) - mean
-            total += difference.real * difference.real + difference.imag * difference.imag
-        return total
-
-    def squares_of_part(x, lo, hi, mean):
-        if x.itemsize > WORD or x.nbytes < KEPT or x.nbytes > LOST:
-            return squares_of(x[lo:hi], mean)
-        total = 0.0
-        step, ahead = PIECE // x.itemsize, AHEAD // x.itemsize
-        for start in range(lo, hi, step):
-            stop = min(start + step, hi)
-            lang.prefetch(x[start + ahead : stop + ahead])
-            total += squares_of(x[start:stop], mean)
-        return total
+        return lang.sum_squares(x, mean, AHEAD // x.itemsize)
 
     def rows(i, x, length, identity, number, out):
         first, last = i * length, (i + 1) * length
@@ -256,7 +241,7 @@ def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
     def blocks(i, blocks, x, length, means, parts):
         row, block = i // blocks, i % blocks
         lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        parts[i] = squares_of_part(x, row * length + lo, row * length + hi, means[row])
+        parts[i] = squares_of(x[row * length + lo : row * length + hi], means[row])
 
     def columns(i, slabs, strips, x, length, inner, means, parts):
         outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips

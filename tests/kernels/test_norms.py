@@ -37,6 +37,17 @@ def test_vector_norms(dtype: str, ord: Any) -> None:
         np.testing.assert_allclose(found.numpy_blocking(), expected, rtol=tolerance)
 
 
+@pytest.mark.parametrize(("dtype", "value"), [("f2", 100.0), ("f4", 1e30), ("c8", 1e30j), ("f4", 1e-30), ("f4", 0.1)])
+@pytest.mark.parametrize("size", [50, 100_000])
+def test_squares_are_wide(dtype: str, value: complex, size: int) -> None:
+    """What the type cannot hold is rounded once, at the end; long sums do not grow inaccurate."""
+    host = np.full(size, value, dtype)
+    found = linalg.vector_norm(on_device(host)).numpy_blocking()
+    expected = np.sqrt(np.float64(size)) * np.abs(host[0].astype("c16"))
+    assert found.dtype == host.real.dtype
+    np.testing.assert_array_equal(found, expected.astype(found.dtype))
+
+
 def test_matrix_norms() -> None:
     """Those that need no factorisation, of batches, of swapped axes, with dimensions kept."""
     host = numbers((2, 3, 4), "f8")

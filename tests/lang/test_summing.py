@@ -1,8 +1,9 @@
-"""``sum`` within a kernel, against exact sums: any length, any type, slices anywhere."""
+"""``sum`` and ``sum_squares`` within a kernel, against exact sums: any length, any type, slices anywhere."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,35 @@ def sum_parts_ahead(i: int, start: int, size: int, ahead: int, wide: bool, x: An
 def sum_columns(i: int, x: Any, out: Any) -> None:
     """Slices with gaps."""
     out[i] = lang.sum(x[:, i])
+
+
+@aiodev.kernel
+def square_parts(i: int, start: int, size: int, center: Any, x: Any, out: Any) -> None:
+    """The sums of the squared distances of ``size`` elements, each from its own row's ``start`` on."""
+    out[i] = lang.sum_squares(x[i, start : start + size], center)
+
+
+@aiodev.kernel
+def square_parts_ahead(i: int, start: int, size: int, center: Any, ahead: int, x: Any, out: Any) -> None:
+    """The same, asking for what is read later."""
+    out[i] = lang.sum_squares(x[i, start : start + size], center, ahead)
+
+
+@aiodev.kernel
+def square_columns(i: int, x: Any, out: Any) -> None:
+    """Slices with gaps, from 0."""
+    out[i] = lang.sum_squares(x[:, i])
+
+
+def squares_of(host: Any, start: int, size: int, center: Any, ahead: int | None = None) -> Any:
+    """What the kernel finds. A Python number would become one of the array's type."""
+    center = np.complex128(center) if isinstance(center, complex) else np.float64(center)
+    x, out = aiodev.asarray(host, device="cpu"), aiodev.empty(len(host), "f8", "cpu")
+    if ahead is None:
+        square_parts[len(host)](start, size, center, x, out).synchronize_blocking()
+    else:
+        square_parts_ahead[len(host)](start, size, center, ahead, x, out).synchronize_blocking()
+    return out.numpy_blocking()
 
 
 def sums_of(
@@ -123,15 +153,70 @@ def test_slices_with_gaps() -> None:
     np.testing.assert_array_equal(out.numpy_blocking(), host.sum(axis=0, dtype="f8"))
 
 
-def test_what_is_no_row_of_numbers_is_refused() -> None:
+@pytest.mark.parametrize(("dtype", "ahead"), [("f4", None), ("f4", 4500), ("f8", None), ("f8", 2000)])
+@given(LENGTHS, st.integers(0, 17), st.floats(-1e3, 1e3), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=40)
+def test_squares_of_floats(dtype: str, ahead: int | None, size: int, start: int, center: float, seed: int) -> None:
+    """Each difference, square and sum is rounded once, in double precision; what lies beside the slice does not count."""
+    host = np.random.default_rng(seed).standard_normal((2, start + size + 5)).astype(dtype)
+    host[:, :start] = host[:, start + size :] = np.nan
+    for row, found in zip(host, squares_of(host, start, size, center, ahead), strict=True):
+        exact = sum((Fraction(float(value)) - Fraction(center)) ** 2 for value in row[start : start + size])
+        assert abs(Fraction(float(found)) - exact) <= (size + 3) * Fraction(2) ** -53 * exact
+
+
+@pytest.mark.parametrize("value", [3e38, 1e-40])
+def test_squares_that_single_precision_has_not(value: float) -> None:
+    """They are float64."""
+    host = np.full((1, 83), value, "f4")
+    np.testing.assert_allclose(squares_of(host, 0, 83, 0.0), 83 * float(host[0, 0]) ** 2, rtol=1e-14)
+
+
+@pytest.mark.parametrize("place", [0, 63, 64, 79, 80])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_squares_keep_nan_and_infinities(place: int, value: float) -> None:
+    """In a pair of vectors, in the vector that is left, and in the elements that are left."""
+    host = np.ones((1, 83), "f4")
+    host[0, place] = value
+    np.testing.assert_array_equal(squares_of(host, 0, 83, 0.5), [value * value])
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i1", "i8", "u4", "b1"])
+def test_squares_of_other_types(dtype: str) -> None:
+    """What they are as float64."""
+    host = np.random.default_rng(1).integers(0, 100, (3, 131)).astype(dtype)
+    expected = ((host[:, 1:130].astype("f8") - 2.5) ** 2).sum(axis=1)
+    np.testing.assert_allclose(squares_of(host, 1, 129, 2.5), expected, rtol=1e-14)
+
+
+def test_squares_of_complex_numbers() -> None:
+    """How far they are from a point of the plane; a real one is one, too."""
+    rng = np.random.default_rng(1)
+    host = (rng.standard_normal((3, 131)) + 1j * rng.standard_normal((3, 131))).astype("c8")
+    for center in (0.5, 0.5 - 2j):
+        expected = (np.abs(host[:, 1:130].astype("c16") - center) ** 2).sum(axis=1)
+        np.testing.assert_allclose(squares_of(host, 1, 129, center), expected, rtol=1e-14)
+
+
+def test_squares_of_slices_with_gaps() -> None:
+    """One element after the other."""
+    host = np.random.default_rng(1).integers(0, 100, (131, 3)).astype("f4")
+    out = aiodev.empty(3, "f8", "cpu")
+    square_columns[3](aiodev.asarray(host, device="cpu"), out).synchronize_blocking()
+    np.testing.assert_array_equal(out.numpy_blocking(), (host.astype("f8") ** 2).sum(axis=0))
+
+
+@pytest.mark.parametrize("name", ["sum", "sum_squares"])
+def test_what_is_no_row_of_numbers_is_refused(name: str) -> None:
     """By the compiler, with the kernel's line."""
+    function = getattr(lang, name)
 
     @aiodev.kernel
     def flat(i: int, x: Any, out: Any) -> None:
-        out[i] = lang.sum(x)
+        out[i] = function(x)
 
     x, out = aiodev.zeros((2, 2), "f4", "cpu"), aiodev.empty(1, "f8", "cpu")
-    with pytest.raises(aiodev.CompileError, match="sum: expected a one-dimensional array of numbers"):
+    with pytest.raises(aiodev.CompileError, match=f"{name}: expected a one-dimensional array of numbers"):
         flat[1](x, out).synchronize_blocking()
 
 
@@ -140,3 +225,6 @@ def test_plain_function_does_the_same() -> None:
     assert lang.sum(np.array([0.5, 1.0], "f4")) == 1.5
     assert lang.sum(np.array([True, True])).dtype == np.int64
     assert lang.sum(np.array([200, 100], "u1")) == 300
+    assert lang.sum_squares(np.array([1.0, 3.0], "f4"), 0.5) == 6.5
+    assert lang.sum_squares(np.array([200, 100], "u1")) == 50_000
+    assert lang.sum_squares(np.array([3j, 4.0]), -1j) == 33

@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.sum` means in compiled code: vectors, added two by two.
+"""What :func:`aiodev.lang.sum` and :func:`aiodev.lang.sum_squares` mean in compiled code: loops over vectors.
 
 **Problem.** From a loop that converts ``float32`` to ``float64`` the compiler makes vectors of half as many elements, and a
 conversion and an addition for each. A core that has so many instructions under way for each cache line waits for fewer lines
@@ -9,6 +9,7 @@ anew.
 instructions, and no branch. They are read in steps of :data:`_APART`, so that a core asks for the far end of a group at its
 beginning. Of a short one, which may be a row, or where the core is asked for vectors that it will read later, groups of four
 are. Where each element is to be converted, a vector at a time is. What is left are single vectors, and then one with zeros.
+Squares are added to two sums in turn, so that no addition waits for the one before it.
 
 These loops are not to be unrolled: with fewer loads in them a core sees in what order they go through memory.
 """
@@ -18,6 +19,8 @@ These loops are not to be unrolled: with fewer loads in them a core sees in what
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,81 +36,143 @@ from aiodev import lang
 from aiodev._backends.cpu.compiler_prefetch import ask_for_line
 from aiodev.lang.summing import WIDE
 
-__all__ = ["install_summing", "make_loop"]
+__all__ = ["install_summing", "make_loop", "make_square_loop"]
 
 #: Bytes of a vector, as long as a cache line. LLVM makes of it what the processor has.
 _BYTES = 64
 #: Vectors of a group; of one in a long slice, which has so many bytes at least, and how far apart those are that are read one
 #: after the other.
 _FEW, _MANY, _LONG, _APART = 4, 32, 1 << 16, 8
+#: Vectors whose squares are added in turn.
+_TURNS = 2
 _WORD, _INT, _BIT, _DOUBLE = ir.IntType(64), ir.IntType(32), ir.IntType(1), ir.DoubleType()
+
+
+class _Vectors:
+    """Writes loops over the vectors of an array of float32 or float64 that has no gaps.
+
+    ``ahead`` is how many elements later those are that are asked for, or None. ``wide`` is a vector of sums.
+    """
+
+    def __init__(self, context: Any, builder: Any, x: Any, array: Any, ahead: Any) -> None:
+        self._builder, self._itemsize = builder, x.dtype.bitwidth // 8
+        self.lanes = _BYTES // self._itemsize
+        self._read, self.wide = (ir.VectorType(t, self.lanes) for t in (context.get_data_type(x.dtype), _DOUBLE))
+        view = make_array(x)(context, builder, array)
+        self.first = builder.ptrtoint(view.data, _WORD)
+        self.size = builder.mul(view.nitems, _WORD(self._itemsize))
+        self._end = builder.add(self.first, self.size)
+        self._ahead = builder.mul(ahead, _WORD(self._itemsize)) if ahead is not None else None
+
+    def load(self, at: Any) -> Any:
+        """The vector there."""
+        return self._builder.load(self._builder.inttoptr(at, self._read.as_pointer()), align=self._itemsize)
+
+    def widen(self, value: Any) -> Any:
+        return value if self._read == self.wide else self._builder.fpext(value, self.wide)
+
+    def repeat(self, value: Any) -> Any:
+        """A vector that has it everywhere."""
+        kind, builder = ir.VectorType(value.type, self.lanes), self._builder
+        one = builder.insert_element(kind(ir.Undefined), value, _INT(0))
+        return builder.shuffle_vector(one, kind(ir.Undefined), ir.VectorType(_INT, self.lanes)(None))
+
+    def write_groups(self, start: Any, vectors: int, body: Callable[[Any], None]) -> Any:
+        """``body`` for each group from ``start`` on, as many as there are; returns where they end."""
+        builder = self._builder
+        end = builder.add(start, builder.and_(builder.sub(self._end, start), _WORD(-vectors * _BYTES)))
+        with cgutils.for_range_slice(builder, start, end, _WORD(vectors * _BYTES)) as (at, _):
+            nothing = ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "", side_effect=True)
+            builder.call(nothing, [], attrs=["convergent"])  # which keeps LLVM from unrolling
+            for k in range(vectors if self._ahead is not None else 0):
+                ask_for_line(builder, builder.add(builder.add(at, self._ahead), _WORD(k * _BYTES)))  # may be outside
+            body(at)
+        return end
+
+    def write_last(self, at: Any, body: Callable[[Any, Any], None]) -> None:
+        """``body`` for what is left, if anything is: a vector that ends with zeros, and where it has elements."""
+        builder = self._builder
+        left = builder.udiv(builder.sub(self._end, at), _WORD(self._itemsize))
+        with builder.if_then(cgutils.is_not_null(builder, left)):
+            places = ir.VectorType(_INT, self.lanes)(list(range(self.lanes)))
+            there = builder.icmp_unsigned("<", places, self.repeat(builder.trunc(left, _INT)))
+            arguments = [self._read.as_pointer(), _INT, ir.VectorType(_BIT, self.lanes), self._read]
+            name = f"llvm.masked.load.v{self.lanes}f{8 * self._itemsize}.p0"
+            load = cgutils.get_or_insert_function(builder.module, ir.FunctionType(self._read, arguments), name)
+            place = builder.inttoptr(at, self._read.as_pointer())
+            body(builder.call(load, [place, _INT(self._itemsize), there, self._read(None)]), there)
+
+    def total_of(self, sums: Any) -> Any:
+        """The sum of a vector of sums."""
+        kind = ir.FunctionType(_DOUBLE, [_DOUBLE, self.wide])
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
+        reduce = cgutils.get_or_insert_function(self._builder.module, kind, name)
+        return self._builder.call(reduce, [_DOUBLE(0.0), sums], fastmath=("reassoc",))
 
 
 @intrinsic
 def _sum_vectors(typing_context, x, ahead, wide):
-    """The sum of an array of float32 or float64 that has no gaps; ``ahead`` is a number of elements, or None."""
-    itemsize = x.dtype.bitwidth // 8
-    lanes = _BYTES // itemsize
+    """The sum of the elements."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = make_array(x)(context, builder, args[0])
-        read, summed = ir.VectorType(context.get_data_type(x.dtype), lanes), ir.VectorType(_DOUBLE, lanes)
-        first = builder.ptrtoint(view.data, _WORD)
-        size = builder.mul(view.nitems, _WORD(itemsize))
-        last = builder.add(first, size)
-        asked = builder.mul(args[1], _WORD(itemsize)) if ahead != types.none else None
-        total = cgutils.alloca_once_value(builder, summed(None))
+        vectors = _Vectors(context, builder, x, args[0], None if ahead == types.none else args[1])
+        total = cgutils.alloca_once_value(builder, vectors.wide(None))
 
-        def add_to_total(value: Any) -> None:
-            value = value if read == summed else builder.fpext(value, summed)
-            builder.store(builder.fadd(builder.load(total), value), total)
+        def add_to_total(value: Any, _: Any = None) -> None:
+            builder.store(builder.fadd(builder.load(total), vectors.widen(value)), total)
 
-        def add_group(at: Any, vectors: int, apart: int) -> None:
+        def add_group(at: Any, count: int, apart: int) -> None:
             sums: list[tuple[int, Any]] = []  # of so many vectors each
-            for k in (k for column in range(apart) for k in range(column, vectors, apart)):
-                place = builder.inttoptr(builder.add(at, _WORD(k * _BYTES)), read.as_pointer())
-                count, value = 1, builder.load(place, align=itemsize)
-                while sums and sums[-1][0] == count:
-                    count, value = 2 * count, builder.fadd(sums.pop()[1], value)
-                sums.append((count, value))
+            for k in (k for column in range(apart) for k in range(column, count, apart)):
+                added, value = 1, vectors.load(builder.add(at, _WORD(k * _BYTES)))
+                while sums and sums[-1][0] == added:
+                    added, value = 2 * added, builder.fadd(sums.pop()[1], value)
+                sums.append((added, value))
             add_to_total(sums[0][1])
 
-        def add_groups(start: Any, vectors: int, apart: int = 1) -> Any:
-            """From ``start`` on, as many as there are; returns where they end."""
-            end = builder.add(start, builder.and_(builder.sub(last, start), _WORD(-vectors * _BYTES)))
-            with cgutils.for_range_slice(builder, start, end, _WORD(vectors * _BYTES)) as (at, _):
-                nothing = ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "", side_effect=True)
-                builder.call(nothing, [], attrs=["convergent"])  # which keeps LLVM from unrolling
-                for k in range(vectors if asked is not None else 0):
-                    ask_for_line(builder, builder.add(builder.add(at, asked), _WORD(k * _BYTES)))  # may be outside
-                add_group(at, vectors, apart)
-            return end
+        def add_groups(start: Any, count: int, apart: int = 1) -> Any:
+            return vectors.write_groups(start, count, lambda at: add_group(at, count, apart))
 
-        def read_last(at: Any, count: Any) -> Any:
-            indices = ir.VectorType(_INT, lanes)
-            counts = builder.insert_element(indices(ir.Undefined), count, _INT(0))
-            counts = builder.shuffle_vector(counts, indices(ir.Undefined), indices(None))
-            there = builder.icmp_unsigned("<", indices(list(range(lanes))), counts)
-            kind = ir.FunctionType(read, [read.as_pointer(), _INT, ir.VectorType(_BIT, lanes), read])
-            name = f"llvm.masked.load.v{lanes}f{x.dtype.bitwidth}.p0"
-            load = cgutils.get_or_insert_function(builder.module, kind, name)
-            return builder.call(load, [builder.inttoptr(at, read.as_pointer()), _INT(itemsize), there, read(None)])
-
-        done = cgutils.alloca_once_value(builder, first)
+        done = cgutils.alloca_once_value(builder, vectors.first)
         with builder.if_then(builder.not_(args[2])):
-            if asked is None:
-                with builder.if_then(builder.icmp_signed(">=", size, _WORD(_LONG))):
-                    builder.store(add_groups(first, _MANY, _APART), done)
+            if ahead == types.none:
+                with builder.if_then(builder.icmp_signed(">=", vectors.size, _WORD(_LONG))):
+                    builder.store(add_groups(vectors.first, _MANY, _APART), done)
             builder.store(add_groups(builder.load(done), _FEW), done)
-        end = add_groups(builder.load(done), 1)
-        left = builder.udiv(builder.sub(last, end), _WORD(itemsize))
-        with builder.if_then(cgutils.is_not_null(builder, left)):
-            add_to_total(read_last(end, builder.trunc(left, _INT)))
-        kind = ir.FunctionType(_DOUBLE, [_DOUBLE, summed])
-        reduce = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.v{lanes}f64")
-        return builder.call(reduce, [_DOUBLE(0.0), builder.load(total)], fastmath=("reassoc",))
+        vectors.write_last(add_groups(builder.load(done), 1), add_to_total)
+        return vectors.total_of(builder.load(total))
 
     return types.float64(x, ahead, types.boolean), generate
+
+
+@intrinsic
+def _sum_square_vectors(typing_context, x, center, ahead):
+    """The sum of the squares of what the elements are more than ``center``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vectors = _Vectors(context, builder, x, args[0], None if ahead == types.none else args[2])
+        center, sums = vectors.repeat(args[1]), [cgutils.alloca_once_value(builder, vectors.wide(None)) for _ in range(_TURNS)]
+
+        def add_square(difference: Any, turn: int) -> None:
+            builder.store(builder.fadd(builder.load(sums[turn]), builder.fmul(difference, difference)), sums[turn])
+
+        def difference_of(value: Any) -> Any:
+            return builder.fsub(vectors.widen(value), center)
+
+        def add_group(at: Any, count: int) -> None:
+            for k in range(count):
+                add_square(difference_of(vectors.load(builder.add(at, _WORD(k * _BYTES)))), k)
+
+        def add_last(value: Any, there: Any) -> None:
+            add_square(builder.select(there, difference_of(value), vectors.wide(None)), 0)
+
+        done = vectors.first
+        for count in (_TURNS, 1):
+            done = vectors.write_groups(done, count, functools.partial(add_group, count=count))
+        vectors.write_last(done, add_last)
+        return vectors.total_of(functools.reduce(builder.fadd, map(builder.load, sums)))
+
+    return types.float64(x, types.float64, ahead), generate
 
 
 def make_loop(dtype: np.dtype[Any]) -> Any:
@@ -123,14 +188,36 @@ def make_loop(dtype: np.dtype[Any]) -> Any:
     return code
 
 
-def _choose(x: Any, ahead: Any = None, wide: Any = False) -> Any:
+def make_square_loop(dtype: np.dtype[Any]) -> Any:
+    """The function that adds the square of one distance after the other, wide."""
+    number: Any = np.complex128 if dtype.kind == "c" else np.float64
+
+    def code(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
+        total = 0.0
+        for k in range(x.size):
+            difference = number(x[k]) - number(center)
+            total += difference.real * difference.real + difference.imag * difference.imag
+        return total
+
+    return code
+
+
+def _checked(name: str, x: Any, ahead: Any) -> tuple[bool, bool]:
+    """Whether the array is one for vectors, and whether anything is asked for.
+
+    Raises:
+        TypingError: it becomes a CompileError.
+    """
     if not isinstance(x, types.Array) or x.ndim != 1 or not isinstance(x.dtype, types.Number | types.Boolean):
-        raise TypingError(f"sum: expected a one-dimensional array of numbers, got {x}")
+        raise TypingError(f"{name}: expected a one-dimensional array of numbers, got {x}")
     asks = not (ahead is None or isinstance(ahead, types.NoneType | types.Omitted))
     if asks and not isinstance(ahead, types.Integer):
-        raise TypingError(f"sum: expected an integer for how many elements ahead to ask, got {ahead}")
-    if x.layout != "C" or x.dtype not in (types.float32, types.float64):
-        return make_loop(as_dtype(x.dtype))
+        raise TypingError(f"{name}: expected an integer for how many elements ahead to ask, got {ahead}")
+    return x.layout == "C" and x.dtype in (types.float32, types.float64), asks
+
+
+def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
+    has_vectors, asks = _checked("sum", x, ahead)
 
     def vectors(x: Any, ahead: Any = None, wide: Any = False) -> Any:
         return _sum_vectors(x, None, bool(wide))
@@ -138,9 +225,26 @@ def _choose(x: Any, ahead: Any = None, wide: Any = False) -> Any:
     def vectors_ahead(x: Any, ahead: Any = None, wide: Any = False) -> Any:
         return _sum_vectors(x, np.int64(ahead), bool(wide))
 
+    if not has_vectors:
+        return make_loop(as_dtype(x.dtype))
+    return vectors_ahead if asks else vectors
+
+
+def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
+    has_vectors, asks = _checked("sum_squares", x, ahead)
+
+    def vectors(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
+        return _sum_square_vectors(x, np.float64(center), None)
+
+    def vectors_ahead(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
+        return _sum_square_vectors(x, np.float64(center), np.int64(ahead))
+
+    if not has_vectors:
+        return make_square_loop(as_dtype(x.dtype))
     return vectors_ahead if asks else vectors
 
 
 def install_summing() -> None:
-    """Tell numba of it."""
-    overload(lang.sum, jit_options={"fastmath": {"reassoc", "contract"}}, target="cpu")(_choose)
+    """Tell numba of them. The squares of imaginary parts that are 0 need not be added: ``nsz``."""
+    overload(lang.sum, jit_options={"fastmath": {"reassoc", "contract"}}, target="cpu")(_choose_sum)
+    overload(lang.sum_squares, jit_options={"fastmath": {"reassoc", "contract", "nsz"}}, target="cpu")(_choose_sum_squares)

@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.sum` means on a GPU: each thread adds what it reads, one by one, wide."""
+"""What :func:`aiodev.lang.sum` and :func:`aiodev.lang.sum_squares` mean on a GPU: each thread adds what it reads, wide."""
 
 from __future__ import annotations
 
@@ -10,19 +10,34 @@ from numba.cuda.extending import overload
 from numba.cuda.np.numpy_support import as_dtype
 
 from aiodev import lang
-from aiodev._backends.cpu.compiler_summing import make_loop
+from aiodev._backends.cpu.compiler_summing import make_loop, make_square_loop
 
 __all__ = ["install"]
 
 
-def _choose(x: Any, ahead: Any = None, wide: Any = False) -> Any:
+def _check(name: str, x: Any, ahead: Any) -> None:
+    """Refuse what cannot be added.
+
+    Raises:
+        TypingError: it becomes a CompileError.
+    """
     if not isinstance(x, types.Array) or x.ndim != 1 or not isinstance(x.dtype, types.Number | types.Boolean):
-        raise TypingError(f"sum: expected a one-dimensional array of numbers, got {x}")
+        raise TypingError(f"{name}: expected a one-dimensional array of numbers, got {x}")
     if not (ahead is None or isinstance(ahead, types.NoneType | types.Omitted | types.Integer)):
-        raise TypingError(f"sum: expected an integer for how many elements ahead to ask, got {ahead}")
+        raise TypingError(f"{name}: expected an integer for how many elements ahead to ask, got {ahead}")
+
+
+def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
+    _check("sum", x, ahead)
     return make_loop(as_dtype(x.dtype))
 
 
+def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
+    _check("sum_squares", x, ahead)
+    return make_square_loop(as_dtype(x.dtype))
+
+
 def install() -> None:
-    """Tell numba-cuda of it."""
-    overload(lang.sum)(_choose)
+    """Tell numba-cuda of them."""
+    overload(lang.sum)(_choose_sum)
+    overload(lang.sum_squares)(_choose_sum_squares)
