@@ -63,10 +63,20 @@ def histogram(
         >>> counts.numpy_blocking(), edges.numpy_blocking()
         (array([1, 2, 1]), array([0., 1., 2., 3.]))
     """
-    if x.__class__ is aiodev.Array:
-        found: tuple[aiodev.Array, aiodev.Array] | None = _repeat_few(x, bins, range, weights, density)
-        if found is not None:
-            return found
+    found: Any = None
+    if bins.__class__ is int:
+        try:
+            low, high = _UNIT if range is None else range
+            plain = bins > 0 and 0 < high - low < math.inf
+        except (TypeError, ValueError):
+            plain = False
+        if plain:
+            found = _repeat((bins, range is None, density), x, weights, low, high, None)
+    elif bins.__class__ is aiodev.Array and range is None:
+        counts = _repeat((None, False, density), x, weights, bins, None, None)
+        found = counts if counts is None else (counts, bins)
+    if found is not None:
+        return found  # type: ignore[no-any-return]
     if weights is None:
         array_of("histogram", x)
     else:
@@ -98,21 +108,6 @@ def histogram(
         counts = aiodev.empty(number, total, x.device)
         bodies.add_parts[number, stream](pieces, number + room, first, parts, counts)
     return (_densities(counts, edges), edges) if density else (counts, edges)
-
-
-def _repeat_few(x: aiodev.Array, bins: Any, limits: Any, weights: Any, density: Any) -> Any:
-    """What such a call has submitted before; None where that is not known, or something may have to be said."""
-    if bins.__class__ is int:
-        try:
-            low, high = _UNIT if limits is None else limits
-            plain = bins > 0 and 0 < high - low < math.inf
-        except (TypeError, ValueError):
-            return None
-        return _repeat((bins, limits is None, density), x, weights, low, high, None) if plain else None
-    if bins.__class__ is not aiodev.Array or limits is not None:
-        return None
-    counts = _repeat((None, False, density), x, weights, bins, None, None)
-    return counts if counts is None else (counts, bins)
 
 
 def _count_few(
