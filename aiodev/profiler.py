@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiodev._core import stream as _stream, trace
 from aiodev._core.device import Device
@@ -14,8 +14,7 @@ from aiodev._kernel.service import totals as kernel_totals
 __all__ = ["Activity", "counters", "record"]
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(NamedTuple):
     """One kernel, copy or fill that a device ran.
 
     Times are in ns of the clock of ``time.perf_counter_ns``, read by the device itself right before and after.

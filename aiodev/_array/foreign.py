@@ -16,6 +16,7 @@ from aiodev._core.registry import DeviceLike, registry
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
 if TYPE_CHECKING:
+    from aiodev._array.capsules import Imported
     from aiodev._core.stream import Stream
 
 __all__ = ["from_dlpack", "is_elsewhere", "share_elsewhere", "wrap_host"]
@@ -56,6 +57,8 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
 
 
 def _consume(x: Any, wanted: Device | None) -> Array:
+    from aiodev._array.capsules import import_capsule
+
     kind, index = x.__dlpack_device__()
     if kind not in _HOMES:
         raise BufferError(f"DLPack device type {kind}: memory of the host (1, 3) and of CUDA (2, 13) can be shared")
@@ -68,10 +71,10 @@ def _consume(x: Any, wanted: Device | None) -> Array:
             if isinstance(x, np.ndarray) and not x.flags.writeable:  # NumPy before 2.1 has no capsule that says so
                 return wrap_host(x, stream)
             raise
-        return _array_of(dlpack.import_capsule(capsule), stream, 0, host=True)
+        return _array_of(import_capsule(capsule), stream, 0, host=True)
     stream = current_stream(Device(_HOMES[kind], index))
     capsule = _ask(x, stream=LEGACY)
-    return _array_of(dlpack.import_capsule(capsule), stream, _follow_foreign(stream, LEGACY), host=False)
+    return _array_of(import_capsule(capsule), stream, _follow_foreign(stream, LEGACY), host=False)
 
 
 def _ask(x: Any, **arguments: Any) -> Any:
@@ -90,7 +93,7 @@ def _follow_foreign(stream: Stream, foreign: int) -> int:
     return value
 
 
-def _array_of(imported: dlpack.Imported, stream: Stream, value: int, host: bool) -> Array:
+def _array_of(imported: Imported, stream: Stream, value: int, host: bool) -> Array:
     tensor = imported.tensor
     return _make(
         stream, tensor.address, tensor.shape, tensor.dtype, tensor.strides, tensor.read_only, imported, value, host

@@ -121,6 +121,8 @@ class Protocols:
             BufferError: ``copy=False`` and another device; a device that is neither; a stream that does not exist; negative
                 strides; or the array is read-only and the consumer too old to be told.
         """
+        from aiodev._array.capsules import export_capsule
+
         own = self.__dlpack_device__()
         wanted = own if dl_device is None else tuple(dl_device)
         if wanted not in (own, (dlpack.CPU, 0)):
@@ -147,7 +149,7 @@ class Protocols:
             shown._address, (wanted[0], wanted[1]), shown._dtype, shown._shape, shown.strides,
             not shown._writable, copied,
         )  # fmt: skip
-        return dlpack.export_capsule(tensor, owner, max_version)
+        return export_capsule(tensor, owner, max_version)
 
     def _hand_over(self, stream: int) -> object:
         """Let a consumer's stream use the memory; what is returned is to be held until the consumer is done."""

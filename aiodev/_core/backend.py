@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 __all__ = [
     "COMPLETED",
@@ -32,8 +32,7 @@ __all__ = [
 COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS = 0, 1, 8, 16
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What a backend can do, as data.
 
     Example:
@@ -68,8 +67,7 @@ class DeviceProperties:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """A failure on a queue: operations ``first`` … ``last`` failed or did not run.
 
     ``last`` is None while the failure is not yet forgiven: then everything submitted so far and later fails too. It is
@@ -87,8 +85,7 @@ class Fault:
     dependency: tuple[int, int] | None = None  #: (queue, value of its first failed operation) when a wait failed
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSpec:
+class KernelSpec(NamedTuple):
     """A kernel body and the types to compile it for; what a worker process needs, and no more.
 
     ``arguments`` holds one descriptor an argument: ``"f4"`` for a scalar (NumPy's dtype code), ``"A2f4C"`` for an array

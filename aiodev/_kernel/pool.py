@@ -10,7 +10,6 @@ import select
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
 from aiodev._core.config import available_cores
@@ -100,7 +99,7 @@ class WorkerPool:
     ) -> tuple[subprocess.Popen[bytes] | None, BaseException | None]:
         """Have a job done by ``worker``, or by the one that replaces it; returns the living worker and the outcome."""
         name, spec, data, directory = job
-        message = (name, replace(spec, function=placeholder), data, directory)
+        message = (name, spec._replace(function=placeholder), data, directory)
         status: int | None = None
         for _ in range(2):
             try:

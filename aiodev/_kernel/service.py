@@ -14,7 +14,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from aiodev._core import trace
 from aiodev._core.backend import KernelSpec
@@ -149,7 +148,7 @@ class Service:
             totals.kernels_compiled += 1
             self._finish(loading)
             return
-        loading.spec = spec = replace(spec, key=key)
+        loading.spec = spec = spec._replace(key=key)
         if backend.backend.load_cached(loading.entry, spec, directory):
             totals.kernels_loaded += 1
             loading.finish(None)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -35,8 +34,7 @@ FORMATS = {
 _CONTIGUOUS_COPY = "aiodev.asarray(value, device={device!r}) copies it there"
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(NamedTuple):
     """The types of one launch.
 
     Attributes:

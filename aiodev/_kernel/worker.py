@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import traceback
-from dataclasses import replace
 from typing import Any
 
 from aiodev._core.backend import KernelSpec
@@ -55,7 +54,7 @@ def _serve(job: Job) -> BaseException | None:
     name, spec, data, directory = job
     try:
         function = Snapshot.rebuild(data)
-        registry.entry(name).backend.compile(replace(spec, function=function), directory)
+        registry.entry(name).backend.compile(spec._replace(function=function), directory)
     except AiodevError as error:
         error.__cause__ = error.__context__ = None
         return error

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev._array import dlpack
+from aiodev._array import capsules, dlpack
 from aiodev.testing.latch import Latch, QueueLatch
 from aiodev.testing.simulated import SimulatedBackend
 
@@ -42,7 +42,7 @@ class OldProducer:
 
 def describe(array: aiodev.Array) -> dlpack.Tensor:
     """What the capsule says."""
-    return dlpack.import_capsule(array.__dlpack__(stream=-1, max_version=(1, 0))).tensor
+    return capsules.import_capsule(array.__dlpack__(stream=-1, max_version=(1, 0))).tensor
 
 
 def check_what_it_says(array: aiodev.Array) -> None:
@@ -74,7 +74,7 @@ def check_order_of_a_consumer(backend: StandIn) -> None:
     latch.release()
     assert backend.spin(queue, done, 10**10)
     held = QueueLatch(backend, queue)
-    imported = dlpack.import_capsule(capsule)
+    imported = capsules.import_capsule(capsule)
     buffer = array._buffer
     stream.synchronize_blocking()
     assert not buffer.pending()
@@ -127,7 +127,7 @@ def check_imports(backend: StandIn) -> None:
 def check_exports_to_the_host(array: aiodev.Array) -> None:
     """dl_device=(1, 0) copies; NumPy asks for it with device="cpu"."""
     capsule = array.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
-    tensor = dlpack.import_capsule(capsule).tensor
+    tensor = capsules.import_capsule(capsule).tensor
     assert tensor.device == (1, 0) and tensor.copied
     try:
         array.__dlpack__(dl_device=(1, 0), copy=False)

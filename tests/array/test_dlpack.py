@@ -17,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 import aiodev
-from aiodev._array import dlpack
+from aiodev._array import capsules, dlpack
 from aiodev.testing.latch import Latch
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -47,7 +47,7 @@ def test_what_goes_into_a_capsule_comes_out(version: tuple[int, int] | None, dat
         read_only=version is not None and data.draw(st.booleans()),
         copied=version is not None and data.draw(st.booleans()),
     )
-    found = dlpack.import_capsule(dlpack.export_capsule(tensor, None, version)).tensor
+    found = capsules.import_capsule(capsules.export_capsule(tensor, None, version)).tensor
     assert found._replace(strides=()) == tensor._replace(strides=())
     for length, stride, expected in zip(found.shape, found.strides, strides, strict=True):
         assert length == 1 or stride == expected
@@ -64,10 +64,10 @@ def test_the_owner_lives_as_long_as_the_capsule_or_its_consumer(version: Any, co
     owner = Owner()
     alive = weakref.ref(owner)
     tensor = dlpack.Tensor(4096, (1, 0), np.dtype("f4"), (3,), (4,), False)
-    capsule = dlpack.export_capsule(tensor, owner, version)
+    capsule = capsules.export_capsule(tensor, owner, version)
     del owner
     if consumed:
-        held = dlpack.import_capsule(capsule)
+        held = capsules.import_capsule(capsule)
         del capsule
         assert alive() is not None
         del held
@@ -80,11 +80,11 @@ def test_the_owner_lives_as_long_as_the_capsule_or_its_consumer(version: Any, co
 def test_a_capsule_serves_once() -> None:
     """The second consumer is refused, and so is what is no capsule."""
     capsule = aiodev.zeros(3, device="cpu").__dlpack__()
-    first = dlpack.import_capsule(capsule)
+    first = capsules.import_capsule(capsule)
     with pytest.raises(BufferError, match="unused"):
-        dlpack.import_capsule(capsule)
+        capsules.import_capsule(capsule)
     with pytest.raises(BufferError, match="expected"):
-        dlpack.import_capsule(object())
+        capsules.import_capsule(object())
     assert first.tensor.shape == (3,)
 
 
@@ -99,11 +99,11 @@ def test_versions_and_kinds_of_capsules() -> None:
 def test_copies_as_asked() -> None:
     """``copy=True`` says in the capsule that it is one; another device needs one; other targets do not exist."""
     array = aiodev.arange(4, device="cpu")
-    shared = dlpack.import_capsule(array.__dlpack__(max_version=(1, 0), copy=False)).tensor
+    shared = capsules.import_capsule(array.__dlpack__(max_version=(1, 0), copy=False)).tensor
     assert shared.address == array._address and not shared.copied
-    copied = dlpack.import_capsule(array.__dlpack__(max_version=(1, 0), copy=True)).tensor
+    copied = capsules.import_capsule(array.__dlpack__(max_version=(1, 0), copy=True)).tensor
     assert copied.address != array._address and copied.copied
-    assert dlpack.import_capsule(array.__dlpack__(dl_device=(1, 0))).tensor.address == array._address
+    assert capsules.import_capsule(array.__dlpack__(dl_device=(1, 0))).tensor.address == array._address
     with pytest.raises(BufferError, match="dl_device"):
         array.__dlpack__(dl_device=(2, 0))
 
@@ -111,10 +111,10 @@ def test_copies_as_asked() -> None:
 def test_a_read_only_array_is_told_or_refused() -> None:
     """The old kind of capsule has no flag; a copy may be written."""
     frozen = aiodev.broadcast_to(aiodev.ones(1, device="cpu"), (3,))
-    assert dlpack.import_capsule(frozen.__dlpack__(max_version=(1, 0))).tensor.read_only
+    assert capsules.import_capsule(frozen.__dlpack__(max_version=(1, 0))).tensor.read_only
     with pytest.raises(BufferError, match="read-only"):
         frozen.__dlpack__()
-    assert not dlpack.import_capsule(frozen.__dlpack__(copy=True)).tensor.read_only
+    assert not capsules.import_capsule(frozen.__dlpack__(copy=True)).tensor.read_only
 
 
 def test_negative_strides_are_refused_or_copied() -> None:
@@ -123,7 +123,7 @@ def test_negative_strides_are_refused_or_copied() -> None:
     with pytest.raises(BufferError, match="copy=True"):
         array.__dlpack__(max_version=(1, 0))
     assert np.array_equal(np.asarray(array), np.arange(6).reshape(2, 3)[:, ::-1])
-    packed = dlpack.import_capsule(array.__dlpack__(max_version=(1, 0), copy=True)).tensor
+    packed = capsules.import_capsule(array.__dlpack__(max_version=(1, 0), copy=True)).tensor
     assert packed.strides == (24, 8)
 
 
@@ -246,8 +246,8 @@ def test_producers_of_other_times() -> None:
     assert aiodev.from_dlpack(Old(host))._address == host.ctypes.data
 
     capsule = aiodev.zeros(2, device="cpu").__dlpack__(max_version=(1, 0))
-    pointer = dlpack._pointer_of(id(capsule), b"dltensor_versioned")
-    dlpack._Versioned.from_address(pointer).major = 2
+    pointer = capsules._pointer_of(id(capsule), b"dltensor_versioned")
+    capsules._Versioned.from_address(pointer).major = 2
 
     class New(Old):
         def __dlpack__(self, **_: Any) -> Any:
@@ -255,7 +255,7 @@ def test_producers_of_other_times() -> None:
 
     with pytest.raises(BufferError, match="DLPack 2.0"):
         aiodev.from_dlpack(New(capsule))
-    odd = dlpack.export_capsule(dlpack.Tensor(4097, (1, 0), np.dtype("f4"), (3,), (4,), False), None, None)
+    odd = capsules.export_capsule(dlpack.Tensor(4097, (1, 0), np.dtype("f4"), (3,), (4,), False), None, None)
     with pytest.raises(BufferError, match="aligned"):
         aiodev.from_dlpack(New(odd))
 

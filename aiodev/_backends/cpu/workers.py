@@ -18,7 +18,6 @@ import os
 import sys
 import threading
 from collections import deque
-from dataclasses import replace
 from typing import Protocol
 
 from aiodev._backends.cpu.operations import Failure, Function, Operation, Range
@@ -138,7 +137,7 @@ class PortableQueue:
     def forgive(self) -> None:
         """End an open failure at the value submitted last."""
         if self.faults and self.faults[-1].last is None:
-            self.faults[-1] = replace(self.faults[-1], last=self.counters[SUBMITTED])
+            self.faults[-1] = self.faults[-1]._replace(last=self.counters[SUBMITTED])
 
 
 class Device:
