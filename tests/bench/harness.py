@@ -1,7 +1,7 @@
 """Measuring one thing next to its peers, in one run, in turns; tables and JSON of the outcome.
 
-A time by itself says little: the machines are shared and noisy. So a figure is always a ratio to a peer that was
-measured in the same run, case after case and round after round, and what counts is the median over the rounds.
+A time by itself says little: the machines are shared and noisy, and change from second to second. So a figure is always a
+ratio to a peer that was measured in the same round, and what counts is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 
 import aiodev
 
-__all__ = ["Bar", "Case", "Figure", "Run", "format_value", "print_table", "write_json", "write_rst"]
+__all__ = ["Bar", "Case", "Figure", "Medians", "Run", "format_value", "print_table", "write_json", "write_rst"]
 
 #: Measures once and returns the figure, in its unit; a function or a coroutine function.
 Case = Callable[[], float | Awaitable[float]]
@@ -50,6 +51,12 @@ class Bar:
         return measured <= most if most is not None else measured >= (self.at_least or 0.0)
 
 
+class Medians(dict[str, float]):
+    """Medians over the rounds, by case."""
+
+    rounds: Mapping[str, list[float]] = MappingProxyType({})  #: what each of them gave
+
+
 @dataclass(slots=True)
 class Figure:
     """One row: aiodev's value, its peers' values, and the bars."""
@@ -61,11 +68,15 @@ class Figure:
     note: str = ""
 
     def measured(self, bar: Bar) -> float:
-        """Ours, divided by that peer's; or how far it is above."""
-        ours, peer = self.values[bar.case], self.values[bar.peer]
+        """Ours, divided by that peer's, or how far it is above: the median over the rounds, where these have both."""
+        rounds = self.values.rounds if isinstance(self.values, Medians) else {}
+        if bar.case in rounds and bar.peer in rounds:
+            both = list(zip(rounds[bar.case], rounds[bar.peer], strict=True))
+        else:
+            both = [(self.values[bar.case], self.values[bar.peer])]
         if bar.within is not None:
-            return ours - peer
-        return ours / peer if peer else float("inf")
+            return statistics.median(ours - peer for ours, peer in both)
+        return statistics.median(ours / peer if peer else float("inf") for ours, peer in both)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,7 @@ class Run:
 
     async def medians(
         self, cases: dict[str, Case], repeats: int | None = None, pause: float = 0.0
-    ) -> dict[str, float]:
+    ) -> Medians:
         """Run all cases once to warm up, then in turns, ``pause`` seconds apart; the median of each."""
         samples: dict[str, list[float]] = {name: [] for name in cases}
         for turn in range(1 + (1 if self.smoke else repeats or self.repeats)):
@@ -91,7 +102,9 @@ class Run:
                 if turn:
                     samples[name].append(value)
                 await asyncio.sleep(0 if self.smoke else pause)
-        return {name: statistics.median(values) for name, values in samples.items()}
+        found = Medians((name, statistics.median(values)) for name, values in samples.items())
+        found.rounds = samples
+        return found
 
 
 def machine() -> dict[str, object]:
