@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerPool"]
 
-#: Starts a worker.
-COMMAND = [sys.executable, "-c", "from aiodev._kernel.worker import main; main()"]
+#: Starts a worker; what follows is the path to import from. Python alone would begin with the current directory, and what lies
+#: there is none of its business.
+COMMAND = [sys.executable, "-c", "import sys; sys.path[:] = sys.argv[1:]; from aiodev._kernel.worker import main; main()"]
 #: A worker that found nothing to do for this long (seconds) ends; it holds a compiler in memory.
 IDLE = 20.0
 #: One that takes longer than this over one kernel hangs.
@@ -122,13 +123,9 @@ class WorkerPool:
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess  # costly to import, and not needed where all kernels are in the cache
 
-        environment = dict(os.environ)
         path = [entry or os.getcwd() for entry in sys.path]
-        environment["PYTHONPATH"] = os.pathsep.join(path)
-        process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        process = subprocess.Popen([*COMMAND, *path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.processes.add(process)
-        assert process.stdin is not None
-        send(process.stdin, path)
         return process
 
     def _ask(self, worker: subprocess.Popen[bytes], message: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A compile worker: ``python -c "from aiodev._kernel.worker import main; main()"``; it reads jobs until its input ends.
+"""A compile worker: a process that runs :func:`main`, which reads jobs until its input ends.
 
 It is a process of its own, started afresh: nothing of the program that launches kernels runs here, not even an import of
 its modules, unless a body uses an object of a class of theirs.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import traceback
 from typing import Any
 
@@ -26,14 +25,13 @@ Job = tuple[str, KernelSpec, bytes, str]
 
 
 def main() -> None:
-    """Serve jobs; the first message is the path to import from."""
+    """Serve jobs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends this process when it ends
     _yield_to_others()
     jobs = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a module prints while it is imported must not end up among the replies
     try:
-        sys.path[:] = receive(jobs)
         while True:
             send(replies, _serve(receive(jobs)))
     except (EOFError, BrokenPipeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -102,6 +103,19 @@ def test_a_job_that_kills_its_workers_fails(
     """After a second worker died of it, its waiters are told; the next job has a new worker."""
     monkeypatch.setattr(pool, "COMMAND", [pool.COMMAND[0], "-c", "import os; os._exit(7)"])
     fails_once(workers, tmp_path, monkeypatch, "exit status 7")
+
+
+def test_the_current_directory_is_not_imported_from(
+    workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the program does: whatever lies there may be called as something that a compiler needs."""
+    for name in ("aiodev", "pickle", "numba"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('from the current directory')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    outcomes: Outcomes = queue.SimpleQueue()
+    workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None
 
 
 def test_an_idle_worker_ends(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
