@@ -23,7 +23,7 @@ _PIECE, _MOST_BINS = 1 << 16, 1 << 22
 #: Of one piece, under (how many bins, whether their range is that of the elements, whether densities are wanted): of the
 #: elements, the weights, and the ends of the range; or of the edges and nothing, under (None, False, …).
 _launches = aiodev.LaunchCache(4)
-_repeat = _launches.repeat
+_repeat: Any = _launches.repeat  # it returns two arrays where it is to make edges
 _UNIT = 0.0, 1.0
 _SCRATCH = -1
 
@@ -63,7 +63,7 @@ def histogram(
         >>> counts.numpy_blocking(), edges.numpy_blocking()
         (array([1, 2, 1]), array([0., 1., 2., 3.]))
     """
-    found: Any = None
+    found: tuple[aiodev.Array, aiodev.Array] | None
     if bins.__class__ is int:
         try:
             low, high = _UNIT if range is None else range
@@ -72,11 +72,12 @@ def histogram(
             plain = False
         if plain:
             found = _repeat((bins, range is None, density), x, weights, low, high, None)
+            if found is not None:
+                return found
     elif bins.__class__ is aiodev.Array and range is None:
-        counts = _repeat((None, False, density), x, weights, bins, None, None)
-        found = counts if counts is None else (counts, bins)
-    if found is not None:
-        return found  # type: ignore[no-any-return]
+        known = _repeat((None, False, density), x, weights, bins, None, None)
+        if known is not None:
+            return known, bins
     if weights is None:
         array_of("histogram", x)
     else:

@@ -67,8 +67,8 @@ def vector_norm(
 ) -> aiodev.Array:
     """The ``ord``-norm of the elements along the axes, of all by default; real, ``float64`` of integers.
 
-    Sums are of blocks of 4096 elements, then of the blocks, in double precision: the same on every run. So are squares; nothing
-    is scaled, and those of ``float64`` beyond 10¹⁵⁴ overflow, as in NumPy.
+    Sums are of blocks of 4096 elements, then of the blocks: the same on every run. Squares, and the sums of blocks, are of
+    ``float64``, other powers of the array's own precision. Nothing is scaled: squares of numbers beyond 10¹⁵⁴ overflow.
 
     Args:
         ord: a power, ``inf`` for the largest absolute value, ``-inf`` for the least, 0 for how many are not 0.

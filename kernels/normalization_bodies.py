@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 import aiodev
 from aiodev.kernels.reduction_elements import larger
 from aiodev.lang import exp, fma, sum, sum_squares
@@ -231,13 +233,14 @@ def softmax_columns(
 
 def mean_and_scale(x: Any, eps: Any) -> Any:
     """The mean of a row, and one over the square root of its variance plus ``eps``: two passes, so nothing cancels."""
-    mean = sum(x, AHEAD // x.itemsize, True) / x.size
-    return x.dtype.type(mean), x.dtype.type(1 / math.sqrt(sum_squares(x, mean) / x.size + eps))
+    mean, number = sum(x, AHEAD // x.itemsize, True) / x.size, type(x.dtype.type(0) + np.float32(0))
+    return number(mean), number(1 / math.sqrt(sum_squares(x, mean) / x.size + eps))
 
 
 def root_mean_square_scale(x: Any, eps: Any) -> Any:
     """One over the square root of a row's mean square plus ``eps``."""
-    return x.dtype.type(1 / math.sqrt(sum_squares(x, 0.0, AHEAD // x.itemsize) / x.size + eps))
+    number = type(x.dtype.type(0) + np.float32(0))
+    return number(1 / math.sqrt(sum_squares(x, 0.0, AHEAD // x.itemsize) / x.size + eps))
 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=["x"])

@@ -57,11 +57,10 @@ def add_powers(x: Any, power: Any, total: Any) -> Any:
     return total
 
 
-def count_of(x: Any) -> Any:
+def add_ones(x: Any, one: Any, total: Any) -> Any:
     """How many are not 0."""
-    total = 0
     for k in range(x.size):
-        total += 1 if x[k] != 0 else 0
+        total += one if x[k] != 0 else one - one
     return total
 
 
@@ -79,17 +78,19 @@ def size_of(key: Any, is_least: bool) -> Any:
 
 
 def gathered(values: Any, mode: int, power: Any) -> Any:
-    """What is gathered of some elements, few enough to be added as what they are; squares are wide, and so are the results."""
-    zero = abs(values.dtype.type(0))
-    if mode == SUM:
-        return np.float64(add_sizes(values, zero))
+    """What is gathered of some elements: sums of squares in double precision, others in that of ``power``."""
     if mode == SQUARES:
         return sum_squares(values, 0.0, AHEAD // values.itemsize)
-    if mode == POWER:
-        return np.float64(add_powers(values, power, zero))
-    if mode == COUNT:
-        return np.float64(count_of(values))
-    return size_of(largest_key(values, mode == MINIMUM, np.uint64(0)), mode == MINIMUM)
+    total, largest, one = type(power)(0), np.uint64(0), type(power)(1)
+    if mode == SUM:
+        total = add_sizes(values, total)
+    elif mode == POWER:
+        total = add_powers(values, power, total)
+    elif mode == COUNT:
+        total = add_ones(values, one, total)
+    else:
+        largest = largest_key(values, mode == MINIMUM, largest)
+    return size_of(largest, mode == MINIMUM) if mode in (MAXIMUM, MINIMUM) else np.float64(total)
 
 
 def finished(total: Any, mode: int, power: Any) -> Any:

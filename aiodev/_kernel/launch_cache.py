@@ -45,8 +45,8 @@ __all__ = ["LaunchCache"]
 _caches: weakref.WeakSet[LaunchCache] = weakref.WeakSet()
 _ADDRESS_BYTES = 8
 _pack_address = struct.Struct("<q").pack
-#: What is taken for scratch, how the arrays in it are aligned, and up to how many bytes it and further results lie behind a new
-#: result: an allocation takes as long as the rest.
+#: What is taken for scratch, how the arrays in it are aligned, and up to how many bytes it lies behind a new result: an
+#: allocation takes as long as the rest.
 _SCRATCH, _ALIGNMENT, _BEHIND = -1, 64, 1 << 12
 #: Launches that are remembered as one, at most.
 _MOST_STEPS = 16
@@ -228,9 +228,9 @@ def _make_launch(
         return f"c{len(constants) - 1}"
 
     out, scratch = operands[-1], _scratch_of(steps)
-    room, others = sum(map(_aligned, scratch.values())), sum(_aligned(result.nbytes) for result in more)
-    behind = made and room + others <= _BEHIND
-    places, end = {}, _aligned(out.nbytes) + others if behind else 0
+    room = sum(map(_aligned, scratch.values()))
+    behind = made and room <= _BEHIND
+    places, end = {}, _aligned(out.nbytes) if behind else 0
     for buffer, nbytes in scratch.items():
         places[buffer] = end - buffer.address
         end += _aligned(nbytes)
@@ -240,17 +240,14 @@ def _make_launch(
         block, stamps = _block(variant, lengths, args, takes, (*operands, *more), places, constant)
         entry, size = constant(variant.loading.entry), constant(math.prod(lengths))
         launches.append((entry, size, block, stamps))
-    results, start = [], _aligned(out.nbytes)
-    for k, new in enumerate([out, *more] if made else more):
-        name, form = f"x{len(operands) - made + k}", ", ".join(map(constant, (new._shape, new._dtype, _form_of(new))))
-        if behind and k:
-            results.append((name, f"view(x{len(operands) - 1}._buffer, {constant(start)}, {form})"))
-            start += _aligned(new.nbytes)
-        else:
-            nbytes = end if behind and room + others else new.nbytes
-            results.append((name, f"allocate({constant(nbytes)}, {form}, stream)"))
+    results = [(end if room and behind else out.nbytes, out)] if made else []
+    results += [(result.nbytes, result) for result in more]
+    forms = tuple(
+        (f"x{len(operands) - made + k}", ", ".join(map(constant, (nbytes, new._shape, new._dtype, _form_of(new)))))
+        for k, (nbytes, new) in enumerate(results)
+    )
     own = constant(room) if room and not behind else ""
-    make = _make_maker(len(operands), len(more), len(constants), tuple(results), bool(scratch), own, tuple(launches))
+    make = _make_maker(len(operands), len(more), len(constants), forms, bool(scratch), own, tuple(launches))
     return make([variant.loading for variant in variants], variants[0].device, *constants)
 
 
@@ -311,14 +308,14 @@ def _make_maker(
     count: int,
     more: int,
     constants: int,
-    results: tuple[tuple[str, str], ...],
+    forms: tuple[tuple[str, str], ...],
     has_scratch: bool,
     own: str,
     launches: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...],
 ) -> Callable[..., _Repeated]:
     """Makes launches whose results, scratch, blocks and notes in buffers are made alike; ``loading`` is kept.
 
-    ``results`` says which are new, and what makes them. Scratch is of as many bytes as ``own`` says, or is in the buffer of the
+    ``forms`` says which results are new, and what of. Scratch is of as many bytes as ``own`` says, or is in the buffer of the
     result. Of each launch: entry, size, block, and the buffers that it uses.
     """
     out = f"x{count - 1}"
@@ -328,7 +325,7 @@ def _make_maker(
         "try:",
         "    if stream is None or stream.device is not device:",
         "        stream = current(device)",
-        *(f"    {name} = {made}" for name, made in results),
+        *(f"    {name} = allocate({form}, stream)" for name, form in forms),
         *([f"    scratch = {f'allocate_scratch({own}, stream.timeline)' if own else f'{out}._buffer'}"] if has_scratch else ()),
         *(f"    block{k} = {block}" for k, (_, _, block, _) in enumerate(launches)),
         "except Errors:",  # a number does not fit its type: the function may know what to do, or will complain
@@ -350,13 +347,12 @@ def _make_maker(
     if own:
         body += stamp("scratch", ARRAY)
     lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
-    returned = ", ".join(f"x{count - 1 + k}" for k in range(1 + more))
-    lines += [f"        {line}" for line in (*body, f"return {returned}")]
+    results = ", ".join(f"x{count - 1 + k}" for k in range(1 + more))
+    lines += [f"        {line}" for line in (*body, f"return {results}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
-        **SITE_NAMES, "context": context.current, "current": current_stream, "join": b"".join, "address": _pack_address,
-        "allocate": _allocate, "allocate_scratch": _allocate_scratch, "view": _view,
-        "Errors": (struct.error, OverflowError, TypeError),
+        **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate, "join": b"".join,
+        "allocate_scratch": _allocate_scratch, "address": _pack_address, "Errors": (struct.error, OverflowError, TypeError),
     }  # fmt: skip
     make: Callable[..., _Repeated] = define(f"<aiodev repeated launch, {count - 1} operands>", lines, names)["make"]
     return make
@@ -381,12 +377,6 @@ def _allocate(nbytes: int, shape: tuple[int, ...], dtype: DType, form: Key, stre
     timeline = stream.timeline
     buffer = pool_of(timeline).allocate(nbytes, timeline)
     array = make_array(buffer, buffer.address, shape, dtype, None, True)
-    array._form = form
-    return array
-
-
-def _view(buffer: Buffer, start: int, shape: tuple[int, ...], dtype: DType, form: Key) -> Array:
-    array = make_array(buffer, buffer.address + start, shape, dtype, None, True)
     array._form = form
     return array
 

@@ -16,7 +16,7 @@ def sum(x: Any, ahead: SupportsIndex | None = None, wide: bool = False) -> Any:
     """The sum of a one-dimensional array of numbers, usually a slice of a larger one, such as a row.
 
     On the CPU a slice without gaps is read in vectors, as fast as the caches give it; :func:`aiodev.kernels.sum` is for arrays,
-    and reads them by this. Where there are no more than 63 numbers, a loop is as good.
+    and reads them by this.
 
     Args:
         x: integers, floats, complex numbers or booleans.
@@ -60,8 +60,8 @@ def sum_squares(x: Any, center: complex = 0.0, ahead: SupportsIndex | None = Non
             where one slice after the other is read.
 
     Returns:
-        ``float64``. Differences, squares and sums are ``float64``, each rounded once. The order follows from the number of
-        elements, and may be another on another device.
+        ``float64``, as all on the way there is; a square may be added without having been rounded. The order follows from the
+        number of elements, and may be another on another device.
 
     Example:
         >>> import aiodev, numpy
@@ -75,5 +75,6 @@ def sum_squares(x: Any, center: complex = 0.0, ahead: SupportsIndex | None = Non
         >>> out.numpy_blocking()
         array([ 5., 13.])
     """
-    distances = numpy.abs(x.astype(numpy.complex128 if x.dtype.kind == "c" else numpy.float64) - center)
+    number: Any = numpy.complex128 if x.dtype.kind == "c" else numpy.float64
+    distances = numpy.abs(x.astype(number) - number(center))
     return numpy.sum(distances * distances)

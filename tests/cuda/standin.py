@@ -10,7 +10,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ class StandInCompiler:
     def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> _Image:
         """An image that the stand-in takes."""
         kept = tuple(option for option in spec.options if option[0] not in ("block", "grid", "team"))
-        entry = cpu_compiler.load_kernel(replace(spec, options=kept), "")
+        entry = cpu_compiler.load_kernel(spec._replace(options=kept), "")
         ndim = spec.ndim
         code = arena.allocate(64)
         ctypes.c_int64.from_address(code).value = entry

@@ -195,6 +195,17 @@ def test_half_precision(axis: int) -> None:
     check(kernels.layer_norm(on_device(host), axis=axis), layer, "f2", 4, 1)
 
 
+@pytest.mark.parametrize(("shift", "scale"), [(1000, 1), (-100, 1), (0, 1e-6), (0, 6e4)])
+def test_half_precision_is_computed_with_in_single_precision(shift: float, scale: float) -> None:
+    """The mean and the factor of a row need not be numbers that ``float16`` has."""
+    host = (shift + scale * np.random.default_rng(7).uniform(-1, 1, (5, 40))).astype("f2")
+    wide = host.astype("f8")
+    layer = (wide - wide.mean(axis=1, keepdims=True)) / wide.std(axis=1, keepdims=True)
+    root = wide / np.sqrt((wide * wide).mean(axis=1, keepdims=True))
+    for found, expected in ((kernels.layer_norm, layer), (kernels.rms_norm, root)):
+        np.testing.assert_allclose(found(on_device(host), eps=0.0).numpy_blocking(), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_variance_does_not_cancel() -> None:
     """A large mean takes no digits from the variance beyond those that the numbers lack."""
     host = 1e8 + np.random.default_rng(3).standard_normal((2, 1000))

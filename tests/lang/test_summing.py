@@ -228,3 +228,5 @@ def test_plain_function_does_the_same() -> None:
     assert lang.sum_squares(np.array([1.0, 3.0], "f4"), 0.5) == 6.5
     assert lang.sum_squares(np.array([200, 100], "u1")) == 50_000
     assert lang.sum_squares(np.array([3j, 4.0]), -1j) == 33
+    with pytest.raises(TypeError, match="complex"):
+        lang.sum_squares(np.ones(3), 1j)

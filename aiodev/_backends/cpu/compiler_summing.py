@@ -9,6 +9,7 @@ anew.
 instructions, and no branch. They are read in steps of :data:`_APART`, so that a core asks for the far end of a group at its
 beginning. Of a short one, which may be a row, or where the core is asked for vectors that it will read later, groups of four
 are. Where each element is to be converted, a vector at a time is. What is left are single vectors, and then one with zeros.
+Slices that are shorter than a vector are the compiler's loops'.
 Squares are added to two sums in turn, so that no addition waits for the one before it.
 
 These loops are not to be unrolled: with fewer loads in them a core sees in what order they go through memory.
@@ -28,7 +29,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic, overload, register_jitable
 from numba.np.arrayobj import make_array
 from numba.np.numpy_support import as_dtype
 
@@ -45,24 +46,27 @@ _BYTES = 64
 _FEW, _MANY, _LONG, _APART = 4, 32, 1 << 16, 8
 #: Vectors whose squares are added in turn.
 _TURNS = 2
+#: What loops may do: the squares of imaginary parts that are 0 need not be added.
+_SUMS, _SQUARES = {"reassoc", "contract"}, {"reassoc", "contract", "nsz"}
 _WORD, _INT, _BIT, _DOUBLE = ir.IntType(64), ir.IntType(32), ir.IntType(1), ir.DoubleType()
 
 
 class _Vectors:
-    """Writes loops over the vectors of an array of float32 or float64 that has no gaps.
+    """Writes loops over the vectors of an array of floats that has no gaps; complex numbers are two floats each.
 
     ``ahead`` is how many elements later those are that are asked for, or None. ``wide`` is a vector of sums.
     """
 
     def __init__(self, context: Any, builder: Any, x: Any, array: Any, ahead: Any) -> None:
-        self._builder, self._itemsize = builder, x.dtype.bitwidth // 8
+        number, nbytes = getattr(x.dtype, "underlying_float", x.dtype), _WORD(x.dtype.bitwidth // 8)
+        self._builder, self._itemsize = builder, number.bitwidth // 8
         self.lanes = _BYTES // self._itemsize
-        self._read, self.wide = (ir.VectorType(t, self.lanes) for t in (context.get_data_type(x.dtype), _DOUBLE))
+        self._read, self.wide = (ir.VectorType(t, self.lanes) for t in (context.get_data_type(number), _DOUBLE))
         view = make_array(x)(context, builder, array)
         self.first = builder.ptrtoint(view.data, _WORD)
-        self.size = builder.mul(view.nitems, _WORD(self._itemsize))
+        self.size = builder.mul(view.nitems, nbytes)
         self._end = builder.add(self.first, self.size)
-        self._ahead = builder.mul(ahead, _WORD(self._itemsize)) if ahead is not None else None
+        self._ahead = builder.mul(ahead, nbytes) if ahead is not None else None
 
     def load(self, at: Any) -> Any:
         """The vector there."""
@@ -71,11 +75,13 @@ class _Vectors:
     def widen(self, value: Any) -> Any:
         return value if self._read == self.wide else self._builder.fpext(value, self.wide)
 
-    def repeat(self, value: Any) -> Any:
-        """A vector that has it everywhere."""
-        kind, builder = ir.VectorType(value.type, self.lanes), self._builder
-        one = builder.insert_element(kind(ir.Undefined), value, _INT(0))
-        return builder.shuffle_vector(one, kind(ir.Undefined), ir.VectorType(_INT, self.lanes)(None))
+    def repeat(self, *values: Any) -> Any:
+        """A vector that has them again and again."""
+        kind, places = ir.VectorType(values[0].type, self.lanes), ir.VectorType(_INT, self.lanes)
+        once = kind(ir.Undefined)
+        for k, value in enumerate(values):
+            once = self._builder.insert_element(once, value, _INT(k))
+        return self._builder.shuffle_vector(once, once, places([k % len(values) for k in range(self.lanes)]))
 
     def write_groups(self, start: Any, vectors: int, body: Callable[[Any], None]) -> Any:
         """``body`` for each group from ``start`` on, as many as there are; returns where they end."""
@@ -147,17 +153,18 @@ def _sum_vectors(typing_context, x, ahead, wide):
 
 @intrinsic
 def _sum_square_vectors(typing_context, x, center, ahead):
-    """The sum of the squares of what the elements are more than ``center``."""
+    """The sum of the squares of what the elements are more than ``center``, which is complex where they are."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vectors = _Vectors(context, builder, x, args[0], None if ahead == types.none else args[2])
-        center, sums = vectors.repeat(args[1]), [cgutils.alloca_once_value(builder, vectors.wide(None)) for _ in range(_TURNS)]
+        parts = [builder.extract_value(args[1], k) for k in range(2)] if center == types.complex128 else [args[1]]
+        middle, sums = vectors.repeat(*parts), [cgutils.alloca_once_value(builder, vectors.wide(None)) for _ in range(_TURNS)]
 
         def add_square(difference: Any, turn: int) -> None:
             builder.store(builder.fadd(builder.load(sums[turn]), builder.fmul(difference, difference)), sums[turn])
 
         def difference_of(value: Any) -> Any:
-            return builder.fsub(vectors.widen(value), center)
+            return builder.fsub(vectors.widen(value), middle)
 
         def add_group(at: Any, count: int) -> None:
             for k in range(count):
@@ -172,7 +179,7 @@ def _sum_square_vectors(typing_context, x, center, ahead):
         vectors.write_last(done, add_last)
         return vectors.total_of(functools.reduce(builder.fadd, map(builder.load, sums)))
 
-    return types.float64(x, types.float64, ahead), generate
+    return types.float64(x, center, ahead), generate
 
 
 def make_loop(dtype: np.dtype[Any]) -> Any:
@@ -202,8 +209,8 @@ def make_square_loop(dtype: np.dtype[Any]) -> Any:
     return code
 
 
-def _checked(name: str, x: Any, ahead: Any) -> tuple[bool, bool]:
-    """Whether the array is one for vectors, and whether anything is asked for.
+def _checked(name: str, x: Any, ahead: Any) -> bool:
+    """Whether anything is asked for.
 
     Raises:
         TypingError: it becomes a CompileError.
@@ -213,38 +220,43 @@ def _checked(name: str, x: Any, ahead: Any) -> tuple[bool, bool]:
     asks = not (ahead is None or isinstance(ahead, types.NoneType | types.Omitted))
     if asks and not isinstance(ahead, types.Integer):
         raise TypingError(f"{name}: expected an integer for how many elements ahead to ask, got {ahead}")
-    return x.layout == "C" and x.dtype in (types.float32, types.float64), asks
+    return asks
 
 
 def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
-    has_vectors, asks = _checked("sum", x, ahead)
+    asks = _checked("sum", x, ahead)
+    loop = make_loop(as_dtype(x.dtype))
+    if x.layout != "C" or x.dtype not in (types.float32, types.float64):
+        return loop
+    few = register_jitable(fastmath=_SUMS)(loop)
 
     def vectors(x: Any, ahead: Any = None, wide: Any = False) -> Any:
-        return _sum_vectors(x, None, bool(wide))
+        return few(x) if x.nbytes < _BYTES else _sum_vectors(x, None, bool(wide))
 
     def vectors_ahead(x: Any, ahead: Any = None, wide: Any = False) -> Any:
-        return _sum_vectors(x, np.int64(ahead), bool(wide))
+        return few(x) if x.nbytes < _BYTES else _sum_vectors(x, np.int64(ahead), bool(wide))
 
-    if not has_vectors:
-        return make_loop(as_dtype(x.dtype))
     return vectors_ahead if asks else vectors
 
 
 def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
-    has_vectors, asks = _checked("sum_squares", x, ahead)
+    asks = _checked("sum_squares", x, ahead)
+    loop = make_square_loop(as_dtype(x.dtype))
+    if x.layout != "C" or not isinstance(x.dtype, types.Float | types.Complex) or x.dtype == types.float16:
+        return loop
+    few = register_jitable(fastmath=_SQUARES)(loop)
+    number: Any = np.complex128 if isinstance(x.dtype, types.Complex) else np.float64
 
     def vectors(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
-        return _sum_square_vectors(x, np.float64(center), None)
+        return few(x, center) if x.nbytes < _BYTES else _sum_square_vectors(x, number(center), None)
 
     def vectors_ahead(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
-        return _sum_square_vectors(x, np.float64(center), np.int64(ahead))
+        return few(x, center) if x.nbytes < _BYTES else _sum_square_vectors(x, number(center), np.int64(ahead))
 
-    if not has_vectors:
-        return make_square_loop(as_dtype(x.dtype))
     return vectors_ahead if asks else vectors
 
 
 def install_summing() -> None:
-    """Tell numba of them. The squares of imaginary parts that are 0 need not be added: ``nsz``."""
-    overload(lang.sum, jit_options={"fastmath": {"reassoc", "contract"}}, target="cpu")(_choose_sum)
-    overload(lang.sum_squares, jit_options={"fastmath": {"reassoc", "contract", "nsz"}}, target="cpu")(_choose_sum_squares)
+    """Tell numba of them."""
+    overload(lang.sum, jit_options={"fastmath": _SUMS}, target="cpu")(_choose_sum)
+    overload(lang.sum_squares, jit_options={"fastmath": _SQUARES}, target="cpu")(_choose_sum_squares)
