@@ -79,7 +79,7 @@ def panel_of(rows: int, columns: int, inner: int, cores: int) -> tuple[int, int]
     while count < wanted and max(height, width) >= 2 * _SIDE or (
         max(height, width) > _LONG and height * width * inner >= 2 * _PIECE
     ):
-        if height >= max(2 * _SIDE, width // 4):
+        if height >= max(2 * _SIDE, width):  # square panels pack the least
             height = -(-height // 32) * 16  # BLAS's innermost loops are over some 16 rows or columns
         else:
             width = -(-width // 32) * 16
