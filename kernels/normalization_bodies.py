@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.reduction_bodies import AHEAD
 from aiodev.kernels.reduction_elements import larger
 from aiodev.lang import exp, fma, sum, sum_squares
 
@@ -30,8 +31,6 @@ __all__ = [
 
 #: Elements of a row that one index takes at most.
 BLOCK = 1 << 14
-#: Bytes ahead of what is read for a sum are those that are asked for: of the next rows.
-AHEAD = 18 << 10
 
 #: Elements that are added up before their sum is added to others', so that errors do not grow with a row's length.
 CHUNK = 1 << 10
@@ -233,7 +232,8 @@ def softmax_columns(
 
 def mean_and_scale(x: Any, eps: Any) -> Any:
     """The mean of a row, and one over the square root of its variance plus ``eps``: two passes, so nothing cancels."""
-    mean, number = sum(x, AHEAD // x.itemsize, True) / x.size, type(x.dtype.type(0) + np.float32(0))
+    number = type(x.dtype.type(0) + np.float32(0))  # float16 is computed with in single precision
+    mean = sum(x, AHEAD // x.itemsize, True) / x.size
     return number(mean), number(1 / math.sqrt(sum_squares(x, mean) / x.size + eps))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.reduction_bodies import AHEAD
 from aiodev.kernels.teams import (
     TEAM,
     TEAM_BITS,
@@ -35,8 +36,8 @@ __all__ = [
     "shares_of",
 ]
 
-#: Elements that are summed in one go, and bytes ahead of them that are asked for.
-BLOCK, AHEAD = 4096, 18 << 10
+#: Elements that are summed in one go.
+BLOCK = 4096
 #: What is gathered: |x|, |x|², |x|**p, whether x is not 0; the largest and the least |x|.
 SUM, SQUARES, POWER, COUNT, MAXIMUM, MINIMUM = range(6)
 #: The bits of infinity: those of NaN are above.
