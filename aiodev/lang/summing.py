@@ -22,7 +22,8 @@ def sum(x: Any, ahead: SupportsIndex | None = None, wide: bool = False) -> Any:
         x: integers, floats, complex numbers or booleans.
         ahead: for each cache line ask for the one that is so many elements later, as :func:`prefetch` does: for rows that lie
             one after the other, each of which would otherwise begin with waiting, and for what is near. 3,000 is a good number
-            where it is in a cache, 4,500 where it is not. Slices of 64 KiB and more from farther away are read faster without.
+            where it is in a cache, 4,500 where it is not. Slices of 64 KiB and more from farther away are read faster without;
+            those of less than 64 bytes ask for nothing.
         wide: whether each ``float32`` becomes ``float64`` before it is added. From memory, with ``ahead``, that takes as long;
             from a cache up to twice as long.
 

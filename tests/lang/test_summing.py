@@ -220,6 +220,17 @@ def test_what_is_no_row_of_numbers_is_refused(name: str) -> None:
         flat[1](x, out).synchronize_blocking()
 
 
+@pytest.mark.parametrize(
+    ("center", "ahead", "message"),
+    [(np.complex128(1j), 0, "expected a real number as the center"), (0.5, 2.5, "expected an integer for how many elements")],
+)
+def test_a_center_off_the_line_and_half_an_element_are_refused(center: Any, ahead: Any, message: str) -> None:
+    """By the compiler, too."""
+    x, out = aiodev.ones((1, 8), "f4", "cpu"), aiodev.empty(1, "f8", "cpu")
+    with pytest.raises(aiodev.CompileError, match=message):
+        square_parts_ahead[1](0, 8, center, ahead, x, out).synchronize_blocking()
+
+
 def test_plain_function_does_the_same() -> None:
     """Where a body is read or debugged."""
     assert lang.sum(np.array([0.5, 1.0], "f4")) == 1.5

@@ -241,6 +241,8 @@ def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
 
 def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     asks = _checked("sum_squares", x, ahead)
+    if isinstance(center, types.Complex) and not isinstance(x.dtype, types.Complex):
+        raise TypingError(f"sum_squares: expected a real number as the center of elements of {x.dtype}, got {center}")
     loop = make_square_loop(as_dtype(x.dtype))
     if x.layout != "C" or not isinstance(x.dtype, types.Float | types.Complex) or x.dtype == types.float16:
         return loop

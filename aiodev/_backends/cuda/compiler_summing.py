@@ -34,6 +34,8 @@ def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
 
 def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     _check("sum_squares", x, ahead)
+    if isinstance(center, types.Complex) and not isinstance(x.dtype, types.Complex):
+        raise TypingError(f"sum_squares: expected a real number as the center of elements of {x.dtype}, got {center}")
     return make_square_loop(as_dtype(x.dtype))
 
 

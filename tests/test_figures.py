@@ -1,0 +1,39 @@
+"""What the benchmarks make of their measurements; the measurements themselves run in ``tests/bench``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(Path(__file__).parent / "bench")
+    import harness
+
+    yield harness
+    sys.modules.pop("harness")
+
+
+async def test_a_ratio_is_the_median_of_the_rounds(harness: Any) -> None:
+    """A machine that changes halfway changes both sides of a round: neither median of a case says what the ratio is."""
+    ours, peers = iter([9.0, 1.0, 4.0, 2.0]), iter([9.0, 2.0, 2.0, 4.0])  # the first round warms up
+    values = await harness.Run(smoke=False, repeats=3).medians({"aiodev": lambda: next(ours), "peer": lambda: next(peers)})
+    bar, above = harness.Bar("peer", at_most=0.5), harness.Bar("peer", within=0.0)
+    figure = harness.Figure("either", "µs", values, [bar, above])
+    assert values == {"aiodev": 2.0, "peer": 2.0}
+    assert figure.measured(bar) == 0.5 and figure.measured(above) == -1.0
+    assert bar.met(figure.measured(bar)) and not harness.Bar("peer", at_least=0.6).met(figure.measured(bar))
+
+
+def test_a_value_without_rounds_is_compared_as_it_is(harness: Any) -> None:
+    """Such as a limit, or the longest of several."""
+    values = harness.Medians(aiodev=3.0)
+    values.rounds, values["limit"] = {"aiodev": [2.0, 3.0, 4.0]}, 2.0
+    bars = [harness.Bar("limit", at_most=1.0), harness.Bar("limit", within=2.0)]
+    figure = harness.Figure("either", "bytes", values, bars)
+    assert [figure.measured(bar) for bar in bars] == [1.5, 1.0]
+    assert [bar.met(figure.measured(bar)) for bar in bars] == [False, True]
