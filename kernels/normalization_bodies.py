@@ -14,7 +14,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels.reduction_bodies import AHEAD
 from aiodev.kernels.reduction_elements import larger
-from aiodev.lang import exp, fma, sum, sum_squares
+from aiodev.lang import exp, fma, moments, sum_squares
 
 __all__ = [
     "BLOCK",
@@ -231,10 +231,10 @@ def softmax_columns(
 
 
 def mean_and_scale(x: Any, eps: Any) -> Any:
-    """The mean of a row, and one over the square root of its variance plus ``eps``: two passes, so nothing cancels."""
+    """The mean of a row, and one over the square root of its variance plus ``eps``."""
     number = type(x.dtype.type(0) + np.float32(0))  # float16 is computed with in single precision
-    mean = sum(x, AHEAD // x.itemsize, True) / x.size
-    return number(mean), number(1 / math.sqrt(sum_squares(x, mean) / x.size + eps))
+    mean, variance = moments(x, AHEAD // x.itemsize)
+    return number(mean), number(1 / math.sqrt(variance + eps))
 
 
 def root_mean_square_scale(x: Any, eps: Any) -> Any:

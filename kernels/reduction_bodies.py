@@ -26,8 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import aiodev
 from aiodev import lang
 from aiodev.kernels import reduction_teams as teams
@@ -43,10 +41,8 @@ __all__ = [
     "Kernels",
     "Places",
     "Plain",
-    "Spread",
     "make_kernels",
     "make_places",
-    "make_spread",
 ]
 
 #: Elements that one index of a launch takes of a long row.
@@ -65,8 +61,6 @@ WIDTH, SHORT = 1 << 9, 64
 WORD = 4
 
 _SUMS = frozenset({"reassoc", "contract"})
-#: Of squares: a real number's imaginary part is 0, which then need not be squared and added.
-_SQUARES = _SUMS | {"nsz"}
 Plain = Callable[..., Any]
 
 
@@ -82,15 +76,6 @@ class Kernels(NamedTuple):
     whole_columns: (
         aiodev.Kernel
     )  #: (i, x, length, inner, identity, number, out): columns to results, one each
-
-
-class Spread(NamedTuple):
-    """Sums of the squared distances from the mean, |x - mean|²; for one type of elements."""
-
-    rows: aiodev.Kernel  #: (i, x, length, identity, number, out): rows to results, the mean and then the distances
-    blocks: aiodev.Kernel  #: (i, blocks, x, length, means, parts): blocks of rows to parts
-    columns: aiodev.Kernel  #: (i, slabs, strips, x, length, inner, means, parts): slabs of rows, side by side, to parts
-    whole_columns: aiodev.Kernel  #: (i, x, length, inner, identity, number, out): columns to results, one each; not by teams
 
 
 class Places(NamedTuple):
@@ -214,58 +199,6 @@ def make_kernels(
 
     found = Kernels(*_named(name, (rows, blocks, parts, columns, strips, whole_columns)))
     teams.add_kernel_teams(found, load, combine, finish, identity)
-    return found
-
-
-def make_spread(name: str, load: Plain, finish: Plain, identity: Any) -> Spread:
-    """The kernels of a variance, or of what ``finish`` makes of it."""
-
-    def total_of(x, total):
-        for k in range(x.size):
-            total = total + load(x[k])
-        return total
-
-    def squares_of(x, mean):
-        return lang.sum_squares(x, mean, AHEAD // x.itemsize)
-
-    def rows(i, x, length, identity, number, out):
-        first, last = i * length, (i + 1) * length
-        total, squares = identity, 0.0
-        for lo in range(first, last, BLOCK):
-            total = total + total_of(x[lo : min(lo + BLOCK, last)], identity)
-        mean = np.divide(total, np.float64(length))
-        for lo in range(first, last, BLOCK):
-            squares += squares_of(x[lo : min(lo + BLOCK, last)], mean)
-        store(out, i, finish(squares, number))
-
-    def blocks(i, blocks, x, length, means, parts):
-        row, block = i // blocks, i % blocks
-        lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        parts[i] = squares_of(x[row * length + lo : row * length + hi], means[row])
-
-    def columns(i, slabs, strips, x, length, inner, means, parts):
-        outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
-        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
-        totals = parts[(outer * slabs + slab) * inner + left : (outer * slabs + slab) * inner + right]
-        mean = means[outer * inner + left : outer * inner + right]
-        for j in range(totals.size):
-            totals[j] = 0.0
-        for r in range(outer * length + slab * ROWS, outer * length + min((slab + 1) * ROWS, length)):
-            row = x[r * inner + left : r * inner + right]
-            for j in range(totals.size):
-                difference = load(row[j]) - mean[j]
-                totals[j] += difference.real * difference.real + difference.imag * difference.imag
-
-    def whole_columns(i, x, length, inner, identity, number, out):
-        if inner <= 0:  # never; so dividing cannot raise
-            return
-        start, end = i // inner * length * inner + i % inner, (i // inner + 1) * length * inner
-        column = x[start:end:inner]
-        mean = np.divide(total_of(column, identity), np.float64(length))
-        store(out, i, finish(squares_of(column, mean), number))
-
-    found = Spread(*_named(name, (rows, blocks, columns, whole_columns), _SQUARES))
-    teams.add_spread_teams(found, load, finish, identity)
     return found
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "root_of",
     "signed",
     "spread_of",
+    "square",
     "store",
     "total_of",
     "truth",
@@ -215,6 +216,11 @@ def spread_of(total: Any, number: Any) -> Any:
 def root_of(total: Any, number: Any) -> Any:
     """A deviation from a sum of squares."""
     return np.sqrt(np.divide(total, number))
+
+
+def square(value: Any) -> Any:
+    """Its absolute value, squared."""
+    return value.real * value.real + value.imag * value.imag
 
 
 def store(out: Any, i: int, value: Any) -> None:

@@ -176,34 +176,30 @@ def measure_spread(
     plan = spread_plan(name, x.dtype)
     way = _way(name, x.shape, axis, keepdims)
     launch = _Launch(name, x, way, plan.result, out)
-    flat, kernels, wide = launch.x, plan.kernels, plan.mean.identity
+    flat, kernels = launch.x, plan.kernels
     _, outer, length, inner, _ = way
-    teams = has_teams(x.device)
-    shares = _shares(way, teams)
+    shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     freedom = float(max(length - correction, 0))
     if inner == 1 and blocks == 1:
-        args: tuple[Any, ...] = flat, length, wide, freedom, launch.out
-        return launch.submit(key, (kernels.rows, shares.rows, args, (_X, None, None, None, _OUT)))
-    if inner > 1 and shares.columns and not teams:
-        args = flat, length, inner, wide, freedom, launch.out
-        return launch.submit(key, (kernels.whole_columns, shares.columns, args, (_X, None, None, None, None, _OUT)))
-    means = aiodev.empty(outer * inner, plan.mean.result, x.device)
-    steps = _steps(plan.mean, flat, way, means, _SCRATCH)
+        args: tuple[Any, ...] = flat, length, freedom, launch.out
+        return launch.submit(key, (kernels.rows, shares.rows, args, (_X, None, None, _OUT)))
+    if inner > 1 and shares.columns:
+        args = flat, length, inner, freedom, launch.out
+        return launch.submit(key, (kernels.whole_columns, shares.columns, args, (_X, None, None, None, _OUT)))
+    count = outer * slabs * inner if inner > 1 else outer * blocks
+    means, squares = (aiodev.empty(count, dtype, x.device) for dtype in (plan.mean, np.float64))
     if inner > 1:
-        parts = aiodev.empty(outer * slabs * inner, np.float64, x.device)
-        args = slabs, strips, flat, length, inner, means, parts
+        args = slabs, strips, flat, length, inner, means, squares
         takes = None, None, _X, None, None, _SCRATCH, _SCRATCH
-        steps.append((kernels.columns, outer * slabs * strips, args, takes))
-        args = strips, parts, slabs, inner, freedom, launch.out
-        steps.append((plan.finish.strips, outer * strips, args, (None, _SCRATCH, None, None, None, _OUT)))
-    else:
-        parts = aiodev.empty(outer * blocks, np.float64, x.device)
-        args = blocks, flat, length, means, parts
-        steps.append((kernels.blocks, outer * blocks, args, (None, _X, None, _SCRATCH, _SCRATCH)))
-        args = parts, blocks, np.float64(0), freedom, launch.out
-        steps.append((plan.finish.parts, shares.parts, args, (_SCRATCH, None, None, None, _OUT)))
-    return launch.submit(key, *steps)
+        first: _Step = kernels.columns, outer * slabs * strips, args, takes
+        args = strips, means, squares, slabs, length, inner, freedom, launch.out
+        takes = None, _SCRATCH, _SCRATCH, None, None, None, None, _OUT
+        return launch.submit(key, first, (kernels.strips, outer * strips, args, takes))
+    args = blocks, flat, length, means, squares
+    first = kernels.blocks, outer * blocks, args, (None, _X, None, _SCRATCH, _SCRATCH)
+    args = means, squares, blocks, length, freedom, launch.out
+    return launch.submit(key, first, (kernels.parts, shares.parts, args, (_SCRATCH, _SCRATCH, None, None, None, _OUT)))
 
 
 def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out: aiodev.Array | None) -> aiodev.Array:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aiodev.kernels import reduction_bodies as bodies, reduction_elements as elements
-from aiodev.kernels.reduction_bodies import Kernels, Places, Spread
+from aiodev.kernels.reduction_bodies import Kernels, Places
+from aiodev.kernels.reduction_spread import Spread, make_spread
 
 __all__ = [
     "DType",
@@ -37,8 +38,7 @@ class SpreadPlan(NamedTuple):
     """How to measure the spread of one dtype."""
 
     kernels: Spread
-    mean: Plan  #: in double precision
-    finish: Kernels  #: of sums of squares
+    mean: DType  #: of means
     result: DType
 
 
@@ -105,12 +105,7 @@ def spread_plan(name: str, dtype: DType) -> SpreadPlan:
     wide, load = (np.complex128, elements.double_complex) if dtype.kind == "c" else (np.float64, elements.double)
     finish = elements.spread_of if name == "var" else elements.root_of
     result = np.dtype(np.float64) if dtype.kind in "biu" else np.empty(0, dtype).real.dtype
-    return SpreadPlan(
-        _spread(name, load, finish, wide(0)),
-        sum_plan("mean", dtype, np.dtype(wide)),
-        _kernels(name, elements.double, elements.add, finish, np.float64(0)),
-        result,
-    )
+    return SpreadPlan(_spread(name, load, finish, wide), np.dtype(wide), result)
 
 
 @functools.cache
@@ -147,5 +142,5 @@ def _order(name: str, dtype: DType, least: bool) -> tuple[Any, Any, Any, Any]:
 
 # Dtypes that are combined alike share kernels.
 _kernels = functools.cache(bodies.make_kernels)
-_spread = functools.cache(bodies.make_spread)
+_spread = functools.cache(make_spread)
 _places = functools.cache(bodies.make_places)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.reduction_elements import add, store
+from aiodev.kernels.reduction_elements import add, square, store
 from aiodev.kernels.teams import (
     TEAM,
     TEAM_BITS,
@@ -121,56 +121,108 @@ def add_kernel_teams(kernels: Any, load: Plain, combine: Plain, finish: Plain, i
     _add(kernels, (rows, blocks, parts, columns, strips, whole_columns))
 
 
-def add_spread_teams(kernels: Any, load: Plain, finish: Plain, identity: Any) -> None:
-    """The bodies for the kernels of a variance."""
-    gather, wide = make_gather(add), identity.dtype
+def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> None:
+    """The bodies for the kernels of a variance; pieces are merged by the mean of all."""
+    gather = make_gather(add)
 
-    def fold(x, k, end, step, mean):
-        total = 0.0
+    def total_of(x, k, end, step):
+        total = wide(0)
         while k < end:
-            difference = load(x[np.uint64(k)]) - mean
-            total += difference.real * difference.real + difference.imag * difference.imag
+            total += load(x[np.uint64(k)])
             k += step
         return total
 
-    def rows(i, x, length, identity, number, out):
+    def squares_of(x, k, end, step, mean):
+        total = 0.0
+        while k < end:
+            total += square(load(x[np.uint64(k)]) - mean)
+            k += step
+        return total
+
+    def share(total, count, least, span):
+        """The mean, for the threads whose totals were gathered: the first ``least`` of each ``span`` have them."""
         means = team_array(TEAM, wide)
+        rank = team_rank()
+        lane = rank & (span - 1)
+        if lane < least:
+            means[rank] = np.divide(total, np.float64(count))
+        team_barrier()
+        return means[rank - lane + (lane & (least - 1))]
+
+    def measure(x, k, end, step, count, least, span):
+        mean = share(gather(total_of(x, k, end, step), least, span, wide), count, least, span)
+        return mean, gather(squares_of(x, k, end, step, mean), least, span, np.float64)
+
+    def merge(means, squares, start, stride, k, step, pieces, length, least, span):
+        """The squares of all ``pieces``, ``stride`` apart from ``start`` on; this thread's: every ``step``-th from ``k``."""
+        width = (length + pieces - 1) // pieces if pieces > 0 else 0
+        total, first = wide(0), k
+        while k < pieces and k * width < length:
+            total += means[np.uint64(start + k * stride)] * np.float64(min(width, length - k * width))
+            k += step
+        mean, squared, k = share(gather(total, least, span, wide), length, least, span), 0.0, first
+        while k < pieces and k * width < length:
+            further = square(means[np.uint64(start + k * stride)] - mean) * np.float64(min(width, length - k * width))
+            squared += squares[np.uint64(start + k * stride)] + further
+            k += step
+        return gather(squared, least, span, np.float64)
+
+    def rows(i, x, length, number, out):
         bits = lane_bits(length)
         row, lane = place_in_team(i, bits)
-        start, end = row * length + lane, (row + 1) * length if row < out.size else 0
-        total, k = identity, start
-        while k < end:
-            total += load(x[np.uint64(k)])
-            k += 1 << bits
-        total = gather(total, 1, 1 << bits, wide)
-        if lane == 0:
-            means[team_rank()] = np.divide(total, np.float64(length))
-        team_barrier()
-        squares = gather(fold(x, start, end, 1 << bits, means[team_rank() - lane]), 1, 1 << bits, np.float64)
+        end = (row + 1) * length if row < out.size else 0
+        _, total = measure(x, row * length + lane, end, 1 << bits, length, 1, 1 << bits)
         if lane == 0 and row < out.size:
-            store(out, row, finish(squares, number))
+            store(out, row, finish(total, number))
 
-    def blocks(i, blocks, x, length, means, parts):
+    def blocks(i, blocks, x, length, means, squares):
         row, lo, hi = piece_of(i, blocks, length)
         start, rank = row * length, team_rank()
-        total = gather(fold(x, start + lo + rank, start + hi, TEAM, means[row]), 1, TEAM, np.float64)
+        mean, total = measure(x, start + lo + rank, start + hi, TEAM, hi - lo, 1, TEAM)
         if rank == 0:
-            parts[i] = total
+            means[i], squares[i] = mean, total
 
-    def columns(i, slabs, strips, x, length, inner, means, parts):
+    def parts(i, means, squares, blocks, length, number, out):
+        bits = lane_bits(blocks)
+        row, lane = place_in_team(i, bits)
+        pieces = blocks if row < out.size else 0
+        total = merge(means, squares, row * blocks, 1, lane, 1 << bits, pieces, length, 1, 1 << bits)
+        if lane == 0 and row < out.size:
+            store(out, row, finish(total, number))
+
+    def columns(i, slabs, strips, x, length, inner, means, squares):
         outer, slab, strip, first, last = slab_of(i, slabs, strips, length)
         bits, rank = column_bits(inner), team_rank()
         column, lane = (strip << bits) + (rank & ((1 << bits) - 1)), rank >> bits
-        total = 0.0
-        if column < inner:
-            start, mean = outer * length * inner + column, means[outer * inner + column]
-            step = inner << (TEAM_BITS - bits)
-            total = fold(x, start + (first + lane) * inner, start + last * inner, step, mean)
-        total = gather(total, 1 << bits, TEAM, np.float64)
+        start = outer * length * inner + column
+        end = start + last * inner if column < inner else 0
+        step = inner << (TEAM_BITS - bits)
+        mean, total = measure(x, start + (first + lane) * inner, end, step, last - first, 1 << bits, TEAM)
         if lane == 0 and column < inner:
-            parts[(outer * slabs + slab) * inner + column] = total
+            place = (outer * slabs + slab) * inner + column
+            means[place], squares[place] = mean, total
 
-    _add(kernels[:3], (rows, blocks, columns))
+    def strips(i, strips, means, squares, slabs, length, inner, number, out):
+        outer, _, strip, _, _ = slab_of(i, 1, strips, slabs)
+        bits, rank = column_bits(inner), team_rank()
+        column, lane = (strip << bits) + (rank & ((1 << bits) - 1)), rank >> bits
+        pieces, step = slabs if column < inner else 0, TEAM >> bits
+        start = outer * slabs * inner + column
+        total = merge(means, squares, start, inner, lane, step, pieces, length, 1 << bits, TEAM)
+        if lane == 0 and column < inner:
+            out[outer * inner + column] = finish(total, number)
+
+    def whole_columns(i, x, length, inner, number, out):
+        outer, _, strip, _, last = slab_of(i, 1, strips_of(inner), length)
+        bits, rank = column_bits(inner), team_rank()
+        column, lane = (strip << bits) + (rank & ((1 << bits) - 1)), rank >> bits
+        start = outer * length * inner + column
+        end = start + last * inner if column < inner else 0
+        _, total = measure(x, start + lane * inner, end, inner << (TEAM_BITS - bits), length, 1 << bits, TEAM)
+        if lane == 0 and column < inner:
+            out[outer * inner + column] = finish(total, number)
+
+    _add(kernels, (rows, blocks, parts, columns, strips, whole_columns))
 
 
 def add_place_teams(kernels: Any, load: Plain, key: Any) -> None:

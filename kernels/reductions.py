@@ -108,9 +108,11 @@ def var(
     keepdims: bool = False,
     out: aiodev.Array | None = None,
 ) -> aiodev.Array:
-    """The variance along ``axis``: the squared distances from the mean over ``n - correction``, in two passes.
+    """The variance along ``axis``: the squared distances from the mean over ``n - correction``, real of complex numbers, too.
 
-    It is real, of complex numbers too.
+    Elements are read once; each block's distances are from a point near its own mean, and blocks are merged by their means
+    (Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979), in double
+    precision: nothing cancels, wherever the mean is.
 
     Where ``n`` is no more than the correction it is NaN, or infinite if there is a spread, as in NumPy.
 

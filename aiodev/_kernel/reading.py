@@ -42,7 +42,7 @@ _REDUCTIONS = ("all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "
 _READING_METHODS = frozenset({*_REDUCTIONS, "copy"})
 #: Functions that only read arrays, and how many arguments of theirs are no results.
 _READERS: tuple[tuple[Any, int], ...] = (
-    (len, 1), (lang.prefetch, 2), (lang.sum, 3), (lang.sum_squares, 3), (numpy.dot, 2), (numpy.vdot, 2),
+    (len, 1), (lang.moments, 2), (lang.prefetch, 2), (lang.sum, 3), (lang.sum_squares, 3), (numpy.dot, 2), (numpy.vdot, 2),
     *((getattr(numpy, name), 1) for name in _REDUCTIONS),
 )  # fmt: skip
 #: Functions that give numbers for numbers, or what goes through them; those that give tuples of what is in their arguments.

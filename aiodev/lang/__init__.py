@@ -33,7 +33,7 @@ from aiodev.lang.hints import prefetch
 from aiodev.lang.native import call_native
 from aiodev.lang.numeric import atan2, fma, popcount, pow, rsqrt
 from aiodev.lang.sorting import sort
-from aiodev.lang.summing import sum, sum_squares
+from aiodev.lang.summing import moments, sum, sum_squares
 from aiodev.lang.team import team_array, team_barrier, team_rank, team_size
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
+    "moments",
     "popcount",
     "pow",
     "prefetch",

@@ -1,4 +1,4 @@
-"""Sums of what one thread reads, and of squares."""
+"""Sums of what one thread reads, of squares, and what follows from both."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, SupportsIndex
 
 import numpy
 
-__all__ = ["sum", "sum_squares"]
+__all__ = ["moments", "sum", "sum_squares"]
 
 #: In what numbers of each kind are summed.
 WIDE = {"b": "i8", "i": "i8", "u": "u8", "f": "f8", "c": "c16"}
@@ -79,3 +79,40 @@ def sum_squares(x: Any, center: complex = 0.0, ahead: SupportsIndex | None = Non
     number: Any = numpy.complex128 if x.dtype.kind == "c" else numpy.float64
     distances = numpy.abs(x.astype(number) - number(center))
     return numpy.sum(distances * distances)
+
+
+def moments(x: Any, ahead: SupportsIndex | None = None) -> tuple[Any, Any]:
+    """The mean of a one-dimensional array, usually a slice of a larger one, and its variance, which is over its size.
+
+    On the CPU a slice without gaps is read in vectors, and once: distances are taken from the mean of its first sixteenth, and
+    what that is off is taken from their squares at the end (Chan, Golub and LeVeque, Algorithms for Computing the Sample
+    Variance, 1983). The first sixteenth is itself a part of what spreads; so rounding errors grow 17-fold at most, wherever the
+    mean is.
+
+    Args:
+        x: integers, floats, complex numbers or booleans.
+        ahead: for each cache line ask for the one that is so many elements later, as :func:`sum` does: 4,500 is a good number
+            where one slice after the other is read.
+
+    Returns:
+        The mean, ``float64``, or ``complex128`` of complex numbers, and the variance, ``float64`` and not negative. Both are
+        computed in double precision, and NaN if there are no elements.
+
+    Example:
+        >>> import aiodev, numpy
+        >>> from aiodev import lang
+        >>> @aiodev.kernel
+        ... def standardize(i, x, out):
+        ...     mean, variance = lang.moments(x[i])
+        ...     scale = lang.rsqrt(variance)
+        ...     for k in range(x.shape[1]):
+        ...         out[i, k] = (x[i, k] - mean) * scale
+        >>> x = aiodev.asarray([[1.0, 3.0], [2.0, 6.0]], device="cpu")
+        >>> out = aiodev.empty((2, 2), device="cpu")
+        >>> standardize[2](x, out).synchronize_blocking()
+        >>> out.numpy_blocking()
+        array([[-1.,  1.],
+               [-1.,  1.]])
+    """
+    number: Any = numpy.complex128 if x.dtype.kind == "c" else numpy.float64
+    return numpy.mean(x, dtype=number), numpy.var(x.astype(number))

@@ -249,7 +249,7 @@ def test_sorting(code: str) -> None:
 def sum_sixteen(i: int, x: Any, out: Any) -> None:
     """Each index its own sixteen."""
     out[i] = lang.sum(x[16 * i : 16 * i + 16]) + lang.sum(x[:i], 3000, wide=True)
-    out[i] += lang.sum_squares(x[16 * i : 16 * i + 16]) + lang.sum_squares(x[:i], 0.5, 4500)
+    out[i] += lang.sum_squares(x[16 * i : 16 * i + 16]) + lang.sum_squares(x[:i], 0.5, 4500) + lang.moments(x[:i], 4500)[1]
 
 
 @pytest.mark.parametrize(("code", "wide"), [("f4", "f8"), ("u2", "u8"), ("b1", "i8"), ("c8", "c16")])

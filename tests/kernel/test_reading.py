@@ -75,7 +75,7 @@ def rows(i: int, x: Any, y: Any, out: Any) -> None:
 def sums(i: int, x: Any, y: Any, out: Any) -> None:
     part = x[i : i + 2]
     out[i] = total(part) + total(v=y[i:]) + total(first_half(x[1:])) + np.sum(x[:2]) + x[:2].sum() + np.dot(part, part)
-    out[i] += lang.sum(x[i:]) + lang.sum(x[i:], i, True) + lang.sum_squares(x[i:], i, i)
+    out[i] += lang.sum(x[i:]) + lang.sum(x[i:], i, True) + lang.sum_squares(x[i:], i, i) + lang.moments(x[i:], i)[1]
 
 
 def tuples(i: int, x: Any, y: Any, out: Any) -> None:

@@ -107,6 +107,37 @@ def test_what_a_cache_keeps_a_part_of(name: str) -> None:
     check(name, getattr(kernels, name)(on_device(rows), axis=1), expected_of(name, rows, 1))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "i8"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((150_000,), 0), ((300, 40_000), 1), ((3, 40_000), 1), ((1000, 40), 0), ((130, 1030), 0), ((9, 50), 0)]
+)
+def test_spread_far_from_zero(dtype: str, shape: tuple[int, ...], axis: int) -> None:
+    """Of blocks, rows, slabs and columns whose means differ, and of which none is near 0."""
+    rng = np.random.default_rng(1)
+    host = rng.standard_normal(shape) * 100 + np.linspace(1e6, 1e6 + 1e3, shape[0]).reshape(-1, *(1,) * (len(shape) - 1))
+    host = (host + 1j * rng.standard_normal(shape)).astype(dtype) if dtype[0] == "c" else host.astype(dtype)
+    wide = host.astype(np.clongdouble if dtype[0] == "c" else np.longdouble)
+    for name in ("var", "std"):
+        found = getattr(kernels, name)(on_device(host), axis=axis).numpy_blocking()
+        expected = getattr(np, name)(wide, axis=axis).astype(found.dtype)
+        np.testing.assert_allclose(found, expected, rtol=1e-12 if found.dtype == np.float64 else 2e-7)
+
+
+@pytest.mark.parametrize("shape", [(150_000,), (3, 140_000), (300, 40_000), (1000, 40), (260, 700), (9, 50)])
+def test_spread_of_what_is_no_number(shape: tuple[int, ...]) -> None:
+    """NaN and infinities are NaN's, in the first place and in others; squares that overflow are infinite."""
+    for axis in range(len(shape)):
+        for place in (0, shape[axis] // 2, shape[axis] - 1):
+            for value in (np.nan, np.inf, -np.inf):
+                host = np.ones(shape)
+                host[tuple(place if axis == a else 0 for a in range(len(shape)))] = value
+                found = kernels.var(on_device(host), axis=axis).numpy_blocking().reshape(-1)
+                assert np.isnan(found[0]) and not found[1:].any()
+        host = np.where(np.arange(host.size).reshape(shape) % 3, -1e200, 1e200)
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(kernels.var(on_device(host), axis=axis).numpy_blocking(), host.var(axis=axis))
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_views(data: st.DataObject) -> None:

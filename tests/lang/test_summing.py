@@ -1,4 +1,4 @@
-"""``sum`` and ``sum_squares`` within a kernel, against exact sums: any length, any type, slices anywhere."""
+"""``sum``, ``sum_squares`` and ``moments`` within a kernel, against exact sums: any length, any type, slices anywhere."""
 
 from __future__ import annotations
 
@@ -51,6 +51,35 @@ def square_parts_ahead(i: int, start: int, size: int, center: Any, ahead: int, x
 def square_columns(i: int, x: Any, out: Any) -> None:
     """Slices with gaps, from 0."""
     out[i] = lang.sum_squares(x[:, i])
+
+
+@aiodev.kernel
+def moment_parts(i: int, start: int, size: int, x: Any, means: Any, variances: Any) -> None:
+    """The moments of ``size`` elements, each from its own row's ``start`` on."""
+    means[i], variances[i] = lang.moments(x[i, start : start + size])
+
+
+@aiodev.kernel
+def moment_parts_ahead(i: int, start: int, size: int, ahead: int, x: Any, means: Any, variances: Any) -> None:
+    """The same, asking for what is read later."""
+    means[i], variances[i] = lang.moments(x[i, start : start + size], ahead)
+
+
+@aiodev.kernel
+def moment_columns(i: int, x: Any, means: Any, variances: Any) -> None:
+    """Slices with gaps."""
+    means[i], variances[i] = lang.moments(x[:, i])
+
+
+def moments_of(host: Any, start: int, size: int, ahead: int | None = None) -> tuple[Any, Any]:
+    """What the kernel finds."""
+    x, variances = aiodev.asarray(host, device="cpu"), aiodev.empty(len(host), "f8", "cpu")
+    means = aiodev.empty(len(host), "c16" if host.dtype.kind == "c" else "f8", "cpu")
+    if ahead is None:
+        moment_parts[len(host)](start, size, x, means, variances).synchronize_blocking()
+    else:
+        moment_parts_ahead[len(host)](start, size, ahead, x, means, variances).synchronize_blocking()
+    return means.numpy_blocking(), variances.numpy_blocking()
 
 
 def squares_of(host: Any, start: int, size: int, center: Any, ahead: int | None = None) -> Any:
@@ -206,7 +235,79 @@ def test_squares_of_slices_with_gaps() -> None:
     np.testing.assert_array_equal(out.numpy_blocking(), (host.astype("f8") ** 2).sum(axis=0))
 
 
-@pytest.mark.parametrize("name", ["sum", "sum_squares"])
+@pytest.mark.parametrize(("dtype", "ahead"), [("f4", None), ("f4", 4500), ("f8", None), ("f8", 2000)])
+@given(LENGTHS.filter(bool), st.integers(0, 17), st.sampled_from([0.0, 1.0, 1e6]), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=40)
+def test_moments_of_floats(dtype: str, ahead: int | None, size: int, start: int, offset: float, seed: int) -> None:
+    """Nothing cancels where the mean is far from 0; what lies beside the slice does not count."""
+    host = (np.random.default_rng(seed).standard_normal((2, start + size + 5)) + offset).astype(dtype)
+    host[:, :start] = host[:, start + size :] = np.nan
+    for row, mean, variance in zip(host, *moments_of(host, start, size, ahead), strict=True):
+        part = [Fraction(float(value)) for value in row[start : start + size]]
+        center = sum(part) / size
+        exact = sum((value - center) ** 2 for value in part) / size
+        assert abs(Fraction(float(mean)) - center) <= (size + 3) * Fraction(2) ** -53 * sum(map(abs, part)) / size
+        # the sums, and what the mean of the first sixteenth is rounded to, from which distances are taken
+        assert abs(Fraction(float(variance)) - exact) <= 17 * (size + 5) * Fraction(2) ** -53 * exact
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+def test_moments_of_equal_elements(dtype: str) -> None:
+    """No spread at all, and never less, whatever they are rounded to."""
+    for size in (1, 15, 16, 17, 64, 1000, 20_000):
+        means, variances = moments_of(np.full((1, size), 0.1, dtype), 0, size)
+        np.testing.assert_allclose(means, np.full(1, 0.1, dtype), rtol=1e-14)
+        assert 0 <= variances[0] < 1e-30
+
+
+def test_moments_where_the_first_elements_are_far_from_all_others() -> None:
+    """The center is then far from the mean, but no farther than what spreads."""
+    for few in (1, 62, 63, 500):
+        host = np.random.default_rng(few).standard_normal((1, 1000))
+        host[0, :few] = 1e9
+        exact = np.var(host.astype(np.longdouble))
+        np.testing.assert_allclose(moments_of(host, 0, 1000)[1], [float(exact)], rtol=1e-13)
+
+
+@pytest.mark.parametrize("place", [0, 63, 64, 79, 80])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+def test_moments_of_what_is_no_number(place: int, dtype: str) -> None:
+    """NaN, also where an element is infinite, as in NumPy; wherever it stands."""
+    for value in (np.nan, np.inf, -np.inf):
+        host = np.ones((1, 83), dtype)
+        host[0, place] = value
+        assert np.isnan(moments_of(host, 0, 83)[1]).all()
+
+
+def test_moments_that_overflow_and_those_of_nothing() -> None:
+    """Infinite if squares are; NaN without elements."""
+    host = np.array([[1e200, -1e200, 3e200] * 20])
+    means, variances = moments_of(host, 0, 60)
+    np.testing.assert_allclose(means, [1e200])
+    assert variances == [np.inf]
+    assert np.isnan(moments_of(host, 0, 0)).all()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i1", "i8", "u8", "b1", "c8", "c16"])
+def test_moments_of_other_types(dtype: str) -> None:
+    """What they are in double precision; sums of large integers do not overflow."""
+    rng = np.random.default_rng(1)
+    host = rng.integers(0, 100, (3, 131)).astype(dtype)
+    if dtype[0] == "c":
+        host -= 50j * rng.random((3, 131))
+    if dtype in ("i8", "u8"):
+        host *= np.iinfo(dtype).max // 100
+    wide = host[:, 1:130].astype("c16" if dtype[0] == "c" else "f8")
+    means, variances = moments_of(host, 1, 129)
+    np.testing.assert_allclose(means, wide.mean(axis=1), rtol=1e-14)
+    np.testing.assert_allclose(variances, wide.var(axis=1), rtol=1e-13)
+    means, variances = (aiodev.empty(3, kind, "cpu") for kind in (wide.dtype, "f8"))
+    moment_columns[3](aiodev.asarray(host[:, 1:130].T.copy(), device="cpu"), means, variances).synchronize_blocking()
+    np.testing.assert_allclose(means.numpy_blocking(), wide.mean(axis=1), rtol=1e-14)
+    np.testing.assert_allclose(variances.numpy_blocking(), wide.var(axis=1), rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["sum", "sum_squares", "moments"])
 def test_what_is_no_row_of_numbers_is_refused(name: str) -> None:
     """By the compiler, with the kernel's line."""
     function = getattr(lang, name)
@@ -241,3 +342,5 @@ def test_plain_function_does_the_same() -> None:
     assert lang.sum_squares(np.array([3j, 4.0]), -1j) == 33
     with pytest.raises(TypeError, match="complex"):
         lang.sum_squares(np.ones(3), 1j)
+    assert lang.moments(np.array([200, 100], "u1")) == (150, 2500)
+    assert lang.moments(np.array([3j, 3], "c8")) == (1.5 + 1.5j, 4.5)

@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.sum` and :func:`aiodev.lang.sum_squares` mean in compiled code: loops over vectors.
+"""What :func:`aiodev.lang.sum`, ``sum_squares`` and ``moments`` mean in compiled code: loops over vectors.
 
 **Problem.** From a loop that converts ``float32`` to ``float64`` the compiler makes vectors of half as many elements, and a
 conversion and an addition for each. A core that has so many instructions under way for each cache line waits for fewer lines
@@ -10,7 +10,8 @@ instructions, and no branch. They are read in steps of :data:`_APART`, so that a
 beginning. Of a short one, which may be a row, or where the core is asked for vectors that it will read later, groups of four
 are. Where each element is to be converted, a vector at a time is. What is left are single vectors, and then one with zeros.
 Slices that are shorter than a vector are the compiler's loops'.
-Squares are added to two sums in turn, so that no addition waits for the one before it.
+Squares are added to two sums in turn, so that no addition waits for the one before it. Moments add the distances, too, which
+costs no more: what takes long is to convert.
 
 These loops are not to be unrolled: with fewer loads in them a core sees in what order they go through memory.
 """
@@ -21,6 +22,7 @@ These loops are not to be unrolled: with fewer loads in them a core sees in what
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -37,15 +39,17 @@ from aiodev import lang
 from aiodev._backends.cpu.compiler_prefetch import ask_for_line
 from aiodev.lang.summing import WIDE
 
-__all__ = ["install_summing", "make_loop", "make_square_loop"]
+__all__ = ["install_summing", "make_distance_loop", "make_loop", "make_moments"]
 
 #: Bytes of a vector, as long as a cache line. LLVM makes of it what the processor has.
 _BYTES = 64
 #: Vectors of a group; of one in a long slice, which has so many bytes at least, and how far apart those are that are read one
 #: after the other.
 _FEW, _MANY, _LONG, _APART = 4, 32, 1 << 16, 8
-#: Vectors whose squares are added in turn.
+#: Vectors that are added, and whose squares are, in turn.
 _TURNS = 2
+#: One in so many elements gives the center of moments.
+_HEAD = 16
 #: What loops may do: the squares of imaginary parts that are 0 need not be added.
 _SUMS, _SQUARES = {"reassoc", "contract"}, {"reassoc", "contract", "nsz"}
 _WORD, _INT, _BIT, _DOUBLE = ir.IntType(64), ir.IntType(32), ir.IntType(1), ir.DoubleType()
@@ -95,6 +99,12 @@ class _Vectors:
             body(at)
         return end
 
+    def write_each(self, start: Any, body: Callable[[Any, int], None]) -> Any:
+        """``body`` for :data:`_TURNS` vectors at a time, and for single ones after them; returns where they end."""
+        for count in (_TURNS, 1):
+            start = self.write_groups(start, count, functools.partial(body, count=count))
+        return start
+
     def write_last(self, at: Any, body: Callable[[Any, Any], None]) -> None:
         """``body`` for what is left, if anything is: a vector that ends with zeros, and where it has elements."""
         builder = self._builder
@@ -108,10 +118,13 @@ class _Vectors:
             place = builder.inttoptr(at, self._read.as_pointer())
             body(builder.call(load, [place, _INT(self._itemsize), there, self._read(None)]), there)
 
-    def total_of(self, sums: Any) -> Any:
-        """The sum of a vector of sums."""
-        kind = ir.FunctionType(_DOUBLE, [_DOUBLE, self.wide])
-        name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
+    def total_of(self, sums: Any, first: int = 0, step: int = 1) -> Any:
+        """The sum of a vector of sums, or of each ``step``-th of them from ``first`` on."""
+        if step > 1:
+            places = list(range(first, self.lanes, step))
+            sums = self._builder.shuffle_vector(sums, sums, ir.VectorType(_INT, len(places))(places))
+        kind = ir.FunctionType(_DOUBLE, [_DOUBLE, sums.type])
+        name = f"llvm.vector.reduce.fadd.v{sums.type.count}f64"
         reduce = cgutils.get_or_insert_function(self._builder.module, kind, name)
         return self._builder.call(reduce, [_DOUBLE(0.0), sums], fastmath=("reassoc",))
 
@@ -122,10 +135,14 @@ def _sum_vectors(typing_context, x, ahead, wide):
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vectors = _Vectors(context, builder, x, args[0], None if ahead == types.none else args[1])
-        total = cgutils.alloca_once_value(builder, vectors.wide(None))
+        totals = [cgutils.alloca_once_value(builder, vectors.wide(None)) for _ in range(_TURNS)]
 
-        def add_to_total(value: Any, _: Any = None) -> None:
-            builder.store(builder.fadd(builder.load(total), vectors.widen(value)), total)
+        def add(value: Any, turn: int) -> None:
+            builder.store(builder.fadd(builder.load(totals[turn]), vectors.widen(value)), totals[turn])
+
+        def add_each(at: Any, count: int) -> None:
+            for k in range(count):
+                add(vectors.load(builder.add(at, _WORD(k * _BYTES))), k)
 
         def add_group(at: Any, count: int, apart: int) -> None:
             sums: list[tuple[int, Any]] = []  # of so many vectors each
@@ -134,10 +151,10 @@ def _sum_vectors(typing_context, x, ahead, wide):
                 while sums and sums[-1][0] == added:
                     added, value = 2 * added, builder.fadd(sums.pop()[1], value)
                 sums.append((added, value))
-            add_to_total(sums[0][1])
+            add(sums[0][1], 0)
 
         def add_groups(start: Any, count: int, apart: int = 1) -> Any:
-            return vectors.write_groups(start, count, lambda at: add_group(at, count, apart))
+            return vectors.write_groups(start, count, functools.partial(add_group, count=count, apart=apart))
 
         done = cgutils.alloca_once_value(builder, vectors.first)
         with builder.if_then(builder.not_(args[2])):
@@ -145,41 +162,44 @@ def _sum_vectors(typing_context, x, ahead, wide):
                 with builder.if_then(builder.icmp_signed(">=", vectors.size, _WORD(_LONG))):
                     builder.store(add_groups(vectors.first, _MANY, _APART), done)
             builder.store(add_groups(builder.load(done), _FEW), done)
-        vectors.write_last(add_groups(builder.load(done), 1), add_to_total)
-        return vectors.total_of(builder.load(total))
+        vectors.write_last(vectors.write_each(builder.load(done), add_each), lambda value, _: add(value, 0))
+        return vectors.total_of(functools.reduce(builder.fadd, map(builder.load, totals)))
 
     return types.float64(x, ahead, types.boolean), generate
 
 
 @intrinsic
-def _sum_square_vectors(typing_context, x, center, ahead):
-    """The sum of the squares of what the elements are more than ``center``, which is complex where they are."""
+def _sum_distances(typing_context, x, center, ahead):
+    """The sum of what the elements are more than ``center``, which is complex where they are, and that of the squares."""
+    kind = types.Tuple([center, types.float64])
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vectors = _Vectors(context, builder, x, args[0], None if ahead == types.none else args[2])
         parts = [builder.extract_value(args[1], k) for k in range(2)] if center == types.complex128 else [args[1]]
-        middle, sums = vectors.repeat(*parts), [cgutils.alloca_once_value(builder, vectors.wide(None)) for _ in range(_TURNS)]
+        middle = vectors.repeat(*parts)
+        sums, squares = ([cgutils.alloca_once_value(builder, vectors.wide(None)) for _ in range(_TURNS)] for _ in range(2))
 
-        def add_square(difference: Any, turn: int) -> None:
-            builder.store(builder.fadd(builder.load(sums[turn]), builder.fmul(difference, difference)), sums[turn])
+        def add(distance: Any, turn: int) -> None:
+            builder.store(builder.fadd(builder.load(sums[turn]), distance), sums[turn])
+            builder.store(builder.fadd(builder.load(squares[turn]), builder.fmul(distance, distance)), squares[turn])
 
-        def difference_of(value: Any) -> Any:
+        def distance_of(value: Any) -> Any:
             return builder.fsub(vectors.widen(value), middle)
 
-        def add_group(at: Any, count: int) -> None:
+        def add_each(at: Any, count: int) -> None:
             for k in range(count):
-                add_square(difference_of(vectors.load(builder.add(at, _WORD(k * _BYTES)))), k)
+                add(distance_of(vectors.load(builder.add(at, _WORD(k * _BYTES)))), k)
 
         def add_last(value: Any, there: Any) -> None:
-            add_square(builder.select(there, difference_of(value), vectors.wide(None)), 0)
+            add(builder.select(there, distance_of(value), vectors.wide(None)), 0)
 
-        done = vectors.first
-        for count in (_TURNS, 1):
-            done = vectors.write_groups(done, count, functools.partial(add_group, count=count))
-        vectors.write_last(done, add_last)
-        return vectors.total_of(functools.reduce(builder.fadd, map(builder.load, sums)))
+        vectors.write_last(vectors.write_each(vectors.first, add_each), add_last)
+        total, squared = (functools.reduce(builder.fadd, map(builder.load, turns)) for turns in (sums, squares))
+        totals = [vectors.total_of(total, k, len(parts)) for k in range(len(parts))]
+        first = totals[0] if center == types.float64 else cgutils.pack_struct(builder, totals)
+        return context.make_tuple(builder, kind, [first, vectors.total_of(squared)])
 
-    return types.float64(x, center, ahead), generate
+    return kind(x, center, ahead), generate
 
 
 def make_loop(dtype: np.dtype[Any]) -> Any:
@@ -195,18 +215,43 @@ def make_loop(dtype: np.dtype[Any]) -> Any:
     return code
 
 
-def make_square_loop(dtype: np.dtype[Any]) -> Any:
-    """The function that adds the square of one distance after the other, wide."""
-    number: Any = np.complex128 if dtype.kind == "c" else np.float64
+def make_distance_loop(dtype: np.dtype[Any]) -> Any:
+    """The function that adds how far one element of such a type after the other is from a center, wide, and the squares."""
+    number = number_of(dtype)
 
-    def code(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
-        total = 0.0
+    def code(x: Any, center: Any, ahead: Any = None) -> Any:
+        total, squares = number(0), 0.0
         for k in range(x.size):
-            difference = number(x[k]) - number(center)
-            total += difference.real * difference.real + difference.imag * difference.imag
-        return total
+            distance = number(x[k]) - number(center)
+            total += distance
+            squares += distance.real * distance.real + distance.imag * distance.imag
+        return total, squares
 
     return code
+
+
+def make_moments(dtype: np.dtype[Any], sums: Any) -> Any:
+    """The function behind :func:`aiodev.lang.moments`; ``sums`` is a loop that adds distances and their squares."""
+    number = number_of(dtype)
+
+    def code(x: Any, ahead: Any = None) -> Any:
+        head = x[: (x.size + _HEAD - 1) // _HEAD]
+        center = np.divide(sums(head, number(0), ahead)[0], np.float64(head.size))
+        total, squares = sums(x, center, ahead)
+        share = np.divide(1.0, np.float64(x.size))
+        shift, variance = total * share, squares * share
+        if math.isfinite(variance):
+            variance = max(variance - (shift.real * shift.real + shift.imag * shift.imag), 0.0)
+        else:
+            variance += 0.0 * shift.real + 0.0 * shift.imag  # infinite if a square is, but not if an element is
+        return center + shift, variance
+
+    return code
+
+
+def number_of(dtype: np.dtype[Any]) -> Any:
+    """What elements of such a type become where they are squared."""
+    return np.complex128 if dtype.kind == "c" else np.float64
 
 
 def _checked(name: str, x: Any, ahead: Any) -> bool:
@@ -239,26 +284,41 @@ def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
     return vectors_ahead if asks else vectors
 
 
+def _choose_distances(x: Any, asks: bool) -> Any:
+    """The loop that adds distances of the elements of ``x``, and their squares."""
+    loop = make_distance_loop(as_dtype(x.dtype))
+    few = register_jitable(fastmath=_SQUARES)(loop)
+    if x.layout != "C" or not isinstance(x.dtype, types.Float | types.Complex) or x.dtype == types.float16:
+        return few
+    number = number_of(as_dtype(x.dtype))
+
+    def vectors(x: Any, center: Any, ahead: Any = None) -> Any:
+        return few(x, center) if x.nbytes < _BYTES else _sum_distances(x, number(center), None)
+
+    def vectors_ahead(x: Any, center: Any, ahead: Any = None) -> Any:
+        return few(x, center) if x.nbytes < _BYTES else _sum_distances(x, number(center), np.int64(ahead))
+
+    return register_jitable(fastmath=_SQUARES)(vectors_ahead if asks else vectors)
+
+
 def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     asks = _checked("sum_squares", x, ahead)
     if isinstance(center, types.Complex) and not isinstance(x.dtype, types.Complex):
         raise TypingError(f"sum_squares: expected a real number as the center of elements of {x.dtype}, got {center}")
-    loop = make_square_loop(as_dtype(x.dtype))
-    if x.layout != "C" or not isinstance(x.dtype, types.Float | types.Complex) or x.dtype == types.float16:
-        return loop
-    few = register_jitable(fastmath=_SQUARES)(loop)
-    number: Any = np.complex128 if isinstance(x.dtype, types.Complex) else np.float64
+    sums = _choose_distances(x, asks)
 
-    def vectors(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
-        return few(x, center) if x.nbytes < _BYTES else _sum_square_vectors(x, number(center), None)
+    def squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
+        return sums(x, center, ahead)[1]
 
-    def vectors_ahead(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
-        return few(x, center) if x.nbytes < _BYTES else _sum_square_vectors(x, number(center), np.int64(ahead))
+    return squares
 
-    return vectors_ahead if asks else vectors
+
+def _choose_moments(x: Any, ahead: Any = None) -> Any:
+    return make_moments(as_dtype(x.dtype), _choose_distances(x, _checked("moments", x, ahead)))
 
 
 def install_summing() -> None:
     """Tell numba of them."""
     overload(lang.sum, jit_options={"fastmath": _SUMS}, target="cpu")(_choose_sum)
     overload(lang.sum_squares, jit_options={"fastmath": _SQUARES}, target="cpu")(_choose_sum_squares)
+    overload(lang.moments, jit_options={"fastmath": _SQUARES}, target="cpu")(_choose_moments)

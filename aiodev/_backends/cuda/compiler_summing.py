@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.sum` and :func:`aiodev.lang.sum_squares` mean on a GPU: each thread adds what it reads, wide."""
+"""What :func:`aiodev.lang.sum`, ``sum_squares`` and ``moments`` mean on a GPU: each thread adds what it reads, wide."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from numba.cuda import types
 from numba.cuda.core.errors import TypingError
-from numba.cuda.extending import overload
+from numba.cuda.extending import overload, register_jitable
 from numba.cuda.np.numpy_support import as_dtype
 
 from aiodev import lang
-from aiodev._backends.cpu.compiler_summing import make_loop, make_square_loop
+from aiodev._backends.cpu.compiler_summing import make_distance_loop, make_loop, make_moments
 
 __all__ = ["install"]
 
@@ -36,10 +36,22 @@ def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     _check("sum_squares", x, ahead)
     if isinstance(center, types.Complex) and not isinstance(x.dtype, types.Complex):
         raise TypingError(f"sum_squares: expected a real number as the center of elements of {x.dtype}, got {center}")
-    return make_square_loop(as_dtype(x.dtype))
+    sums = register_jitable(make_distance_loop(as_dtype(x.dtype)))
+
+    def squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
+        return sums(x, center)[1]
+
+    return squares
+
+
+def _choose_moments(x: Any, ahead: Any = None) -> Any:
+    _check("moments", x, ahead)
+    dtype = as_dtype(x.dtype)
+    return make_moments(dtype, register_jitable(make_distance_loop(dtype)))
 
 
 def install() -> None:
     """Tell numba-cuda of them."""
     overload(lang.sum)(_choose_sum)
     overload(lang.sum_squares)(_choose_sum_squares)
+    overload(lang.moments)(_choose_moments)
