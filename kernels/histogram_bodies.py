@@ -25,7 +25,7 @@ __all__ = ["ROOM"]
 #: Values whose places are found at once; a piece's counters are followed by room for these.
 _VALUES = 256
 #: How many more words than bins a piece of :func:`count_even` has.
-ROOM = 3 + _VALUES
+ROOM = 2 + _VALUES
 #: Bytes ahead at which elements are asked for.
 _AHEAD = 12 << 10
 
@@ -108,11 +108,14 @@ def count_all(x, begin, end, bins, edges, mine, places):
 
 
 def find_places(values, first, scale, margin, bins, places):
-    """Where each value is counted; -1 less that where it is near to an edge. NaN is too small for all bins."""
+    """Where each value is counted; -1 less that where it is near to an edge. NaN is too small for all bins.
+
+    What is outside is in the middle of a bin of its own, as if there were two more: marks are rare, and so branches are foreseen.
+    """
     for k in range(places.size):
         found = (np.float64(values[k]) - first) * scale
-        found = found if found > -1.0 else -1.0
-        found = (found if found < bins + 1.0 else bins + 1.0) + 1.0
+        found = found if found > -0.5 else -0.5
+        found = (found if found < bins + 0.5 else bins + 0.5) + 1.0
         place = np.int32(found)
         part = found - np.float64(place)
         places[k] = place if (part > margin) and (part < 1.0 - margin) else -1 - place

@@ -191,8 +191,7 @@ def measure_spread(
     means, squares = (aiodev.empty(count, dtype, x.device) for dtype in (plan.mean, np.float64))
     if inner > 1:
         args = slabs, strips, flat, length, inner, means, squares
-        takes = None, None, _X, None, None, _SCRATCH, _SCRATCH
-        first: _Step = kernels.columns, outer * slabs * strips, args, takes
+        first: _Step = kernels.columns, outer * slabs * strips, args, (None, None, _X, None, None, _SCRATCH, _SCRATCH)
         args = strips, means, squares, slabs, length, inner, freedom, launch.out
         takes = None, _SCRATCH, _SCRATCH, None, None, None, None, _OUT
         return launch.submit(key, first, (kernels.strips, outer * strips, args, takes))

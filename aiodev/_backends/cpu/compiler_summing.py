@@ -99,8 +99,8 @@ class _Vectors:
             body(at)
         return end
 
-    def write_each(self, start: Any, body: Callable[[Any, int], None]) -> Any:
-        """``body`` for :data:`_TURNS` vectors at a time, and for single ones after them; returns where they end."""
+    def write_each(self, start: Any, body: Callable[..., None]) -> Any:
+        """``body(at, count)`` for :data:`_TURNS` vectors at a time, and for single ones after them; returns where they end."""
         for count in (_TURNS, 1):
             start = self.write_groups(start, count, functools.partial(body, count=count))
         return start
