@@ -110,7 +110,7 @@ def count_all(x, begin, end, bins, edges, mine, places):
 def find_places(values, first, scale, margin, bins, places):
     """Where each value is counted; -1 less that where it is near to an edge. NaN is too small for all bins.
 
-    What is outside is in the middle of a bin of its own, as if there were two more: marks are rare, and so branches are foreseen.
+    What is outside is in the middle of one of two more bins: marks are rare, and branches are foreseen.
     """
     for k in range(places.size):
         found = (np.float64(values[k]) - first) * scale

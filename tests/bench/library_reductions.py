@@ -84,10 +84,9 @@ def reduction(
     size: int,
     dtype: str = "float32",
     axis: int | None = None,
-    passes: int = 1,
     in_a_row: int | None = None,
 ) -> Callable[[Run], Awaitable[Figure]]:
-    """A reduction of ``size`` elements, which it reads ``passes`` times; along an axis, of a matrix with 1000 columns."""
+    """A reduction of ``size`` elements; along an axis, of a matrix with 1000 columns. Rates are of bytes that there are."""
 
     async def figure(run: Run) -> Figure:
         rows = max(2, run.scale(size) // _COLUMNS)
@@ -104,14 +103,13 @@ def reduction(
             peers[NUMBA] = lambda: _NUMBA[case](host, flat)
         if has_torch():
             peers[TORCH] = _torch(name, host, result, axis)
-        if passes == 1:
-            moved = host.view(np.uint8).reshape(-1)
-            peers[COPY] = copying(moved[: moved.size // 2], np.empty_like(moved[: moved.size // 2]))
+        moved = host.view(np.uint8).reshape(-1)
+        peers[COPY] = copying(moved[: moved.size // 2], np.empty_like(moved[: moved.size // 2]))
         return await rates(
             run,
             shown,
             "GB/s",
-            host.nbytes * passes,
+            host.nbytes,
             lambda: ours(x, axis=axis, out=out),
             peers,
             note=f"{' × '.join(f'{n:,}' for n in host.shape)} {dtype}",
@@ -155,7 +153,7 @@ FIGURES = {
     "sum-rows": reduction("sum-rows", "sum of each row", 10**7, axis=1),
     "sum-columns": reduction("sum-columns", "sum of each column", 10**7, axis=0),
     "mean": reduction("mean", "mean", 10**7),
-    "var": reduction("var", "variance", 10**7, passes=2),
+    "var": reduction("var", "variance", 10**7),
     "min": reduction("min", "least element", 10**7),
     "argmax": reduction("argmax", "place of the largest", 10**7),
     "sum-small": _small("sum"),

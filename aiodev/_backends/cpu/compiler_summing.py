@@ -235,8 +235,10 @@ def make_moments(dtype: np.dtype[Any], sums: Any) -> Any:
     number = number_of(dtype)
 
     def code(x: Any, ahead: Any = None) -> Any:
-        head = x[: (x.size + _HEAD - 1) // _HEAD]
-        center = np.divide(sums(head, number(0), ahead)[0], np.float64(head.size))
+        center = number(x[0]) if x.size > 0 else number(0)
+        if x.size > _HEAD:
+            head = x[: (x.size + _HEAD - 1) // _HEAD]
+            center = np.divide(sums(head, number(0), ahead)[0], np.float64(head.size))
         total, squares = sums(x, center, ahead)
         share = np.divide(1.0, np.float64(x.size))
         shift, variance = total * share, squares * share
