@@ -37,7 +37,7 @@ def _compared(sign: str) -> dict[str, str]:
 
 #: Name: (expression, the NumPy function that has its types); or expressions by the kind of what is computed with.
 _UNARY: dict[str, tuple[str | dict[str, str], Any]] = {
-    "abs": ("abs({x})", np.absolute),
+    "abs": ({"": "abs({x})", "c": "lang.abs({x})"}, np.absolute),
     "acos": ("lang.acos({x})", np.arccos),
     "acosh": ("lang.acosh({x})", np.arccosh),
     "asin": ("lang.asin({x})", np.arcsin),
@@ -108,7 +108,7 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
     ),
     "greater": (_compared(">") | {"c": _ordered(">", ">")}, np.greater),
     "greater_equal": (_compared(">=") | {"c": _ordered(">", ">=")}, np.greater_equal),
-    "hypot": ("hypotenuse({x1}, {x2})", np.hypot),
+    "hypot": ("lang.hypot({x1}, {x2})", np.hypot),
     "less": (_compared("<") | {"c": _ordered("<", "<")}, np.less),
     "less_equal": (_compared("<=") | {"c": _ordered("<", "<=")}, np.less_equal),
     "logaddexp": ("log_sum({x1}, {x2})", np.logaddexp),

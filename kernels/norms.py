@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import lang
 from aiodev.kernels.reduction_bodies import AHEAD
 from aiodev.kernels.teams import (
     TEAM,
@@ -47,14 +48,14 @@ _INFINITY = np.uint64(0x7FF0000000000000)
 def add_sizes(x: Any, total: Any) -> Any:
     """Sum of |x|."""
     for k in range(x.size):
-        total += abs(x[k])
+        total += lang.abs(x[k])
     return total
 
 
 def add_powers(x: Any, power: Any, total: Any) -> Any:
     """Sum of |x|**p."""
     for k in range(x.size):
-        total += abs(x[k]) ** power
+        total += lang.abs(x[k]) ** power
     return total
 
 
@@ -68,7 +69,7 @@ def add_ones(x: Any, one: Any, total: Any) -> Any:
 def largest_key(x: Any, is_least: bool, found: Any) -> Any:
     """The largest of the bits of |x|, in whose order they are, NaN on top; for the least, of what infinity's are more."""
     for k in range(x.size):
-        bits = np.float64(abs(x[k])).view(np.uint64)
+        bits = np.float64(lang.abs(x[k])).view(np.uint64)
         found = max(found, _INFINITY - bits if is_least else bits)
     return found
 
@@ -172,11 +173,11 @@ def norm_blocks_teams(i: int, blocks: int, mode: int, power: Any, x: Any, parts:
             real, imag = np.float64(value.real), np.float64(value.imag)
             total += real * real + imag * imag
         elif mode == POWER:
-            total += abs(value) ** power
+            total += lang.abs(value) ** power
         elif mode == COUNT:
             total += 1 if value != 0 else 0
         else:
-            total = combined(mode, total, abs(value))
+            total = combined(mode, total, lang.abs(value))
         k += np.uint64(1 << bits)
     total = gather(mode, total, 1 << bits, parts.dtype)
     if lane == 0 and item < parts.size:

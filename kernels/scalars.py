@@ -66,14 +66,14 @@ def complex_quotient(a: Any, b: Any) -> Any:
 
 def direction(x: Any) -> Any:
     """The sign of a complex number, x / abs(x); along the axis of the part that is infinite, if one is, as NumPy has it."""
-    size = abs(x)
+    size = lang.abs(x)
     if size == 0:
         return x - x
     if size < math.inf or size != size:
         return np.divide(x, size)
     right, up = abs(x.real) == math.inf, abs(x.imag) == math.inf
     if right == up:  # both, or it is only their size that has no number
-        return np.divide(0.25 * x, abs(0.25 * x))
+        return np.divide(0.25 * x, lang.abs(0.25 * x))
     return complex(math.copysign(1.0, x.real), 0.0) if right else complex(0.0, math.copysign(1.0, x.imag))
 
 
@@ -125,16 +125,6 @@ def log_sum(a: Any, b: Any) -> Any:
     return found if distance == distance else a + b  # both infinite, or NaN
 
 
-def hypotenuse(a: Any, b: Any) -> Any:
-    """sqrt(a² + b²), where neither square overflows: in double precision, scaled by a power of 2."""
-    x, y = abs(a) * 1.0, abs(b) * 1.0
-    size = x if x > y else y
-    down = 2.0**-600 if size > 2.0**500 else (2.0**600 if size < 2.0**-500 else 1.0)
-    up = 2.0**600 if size > 2.0**500 else (2.0**-600 if size < 2.0**-500 else 1.0)
-    found = math.sqrt(lang.fma(x * down, x * down, (y * down) * (y * down))) * up
-    return math.inf if x == math.inf or y == math.inf else found
-
-
 #: By name.
 SCALARS = {
     function.__name__: function
@@ -146,7 +136,6 @@ SCALARS = {
         float_rest,
         floor_quotient,
         floor_rest,
-        hypotenuse,
         log_sum,
         moved_down,
         moved_up,

@@ -31,12 +31,13 @@ from aiodev.lang.elementary import (
 )
 from aiodev.lang.hints import prefetch
 from aiodev.lang.native import call_native
-from aiodev.lang.numeric import atan2, fma, popcount, pow, rsqrt
+from aiodev.lang.numeric import abs, atan2, fma, hypot, popcount, pow, rsqrt
 from aiodev.lang.sorting import sort
 from aiodev.lang.summing import moments, sum, sum_squares
 from aiodev.lang.team import team_array, team_barrier, team_rank, team_size
 
 __all__ = [
+    "abs",
     "acos",
     "acosh",
     "asin",
@@ -57,6 +58,7 @@ __all__ = [
     "expit",
     "expm1",
     "fma",
+    "hypot",
     "log",
     "log1p",
     "log2",

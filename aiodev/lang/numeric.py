@@ -7,7 +7,20 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["atan2", "fma", "popcount", "pow", "rsqrt"]
+__all__ = ["abs", "atan2", "fma", "hypot", "popcount", "pow", "rsqrt"]
+
+
+def abs(x: Any) -> Any:
+    """The absolute value; of a complex number its :func:`hypot`, which is real.
+
+    The compiler calls the C library for ``abs`` of a complex number, an element at a time; this is vector code on the CPU.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.abs(3 - 4j))
+        5.0
+    """
+    return np.absolute(x)
 
 
 def atan2(y: Any, x: Any) -> Any:
@@ -54,6 +67,18 @@ def rsqrt(x: Any) -> Any:
         0.5
     """
     return 1.0 / math.sqrt(x)
+
+
+def hypot(x: Any, y: Any) -> Any:
+    """sqrt(x² + y²), where neither square overflows or vanishes, with C's special values; on the CPU vector code, to 0.51 ulp
+    in ``float32`` and 1.1 in ``float64``.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.hypot(3.0, 4.0))
+        5.0
+    """
+    return np.hypot(x, y)
 
 
 def popcount(x: Any) -> Any:

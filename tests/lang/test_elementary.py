@@ -329,6 +329,32 @@ def test_angles_of_points_are_within_the_stated_bound(dtype: Any) -> None:
     assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()
 
 
+@precisions
+def test_sizes_of_points_are_within_the_stated_bound(dtype: Any) -> None:
+    """Points of every size and direction, those whose squares overflow or vanish, at infinity; and as complex numbers."""
+    if np.finfo(np.longdouble).nmant < 63:
+        pytest.skip("the reference needs a long double of more than 53 bits")
+
+    @aiodev.kernel
+    def size(i: int, x: Any, y: Any, out: Any) -> None:
+        out[i] = lang.hypot(x[i], y[i])
+
+    @aiodev.kernel
+    def modulus(i: int, z: Any, out: Any) -> None:
+        out[i] = lang.abs(z[i])
+
+    random = np.random.default_rng(9)
+    across = np.concatenate([every_exponent(dtype, 20), random.standard_normal(100_000).astype(dtype)])
+    up = random.permutation(across)
+    up[::2] = across[::2] * random.uniform(-1, 1, len(up[::2])).astype(dtype)  # at most as large
+    found, exact = of_pairs(size, np.hypot, across, up)
+    assert errors(found, exact).max() <= (0.51 if dtype is np.float32 else 1.1)
+    z = across + 1j * up if dtype is np.float64 else (across.astype("c8") + np.complex64(1j) * up)
+    out = aiodev.empty(len(z), dtype, "cpu")
+    modulus[len(z)](aiodev.asarray(z, device="cpu"), out)
+    np.testing.assert_array_equal(out.numpy_blocking(), found[: len(z)])
+
+
 def of_pairs(
     kernel: aiodev.Kernel, function: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

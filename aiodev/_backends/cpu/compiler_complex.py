@@ -18,7 +18,7 @@ import numpy as np
 
 from aiodev import lang
 
-__all__ = ["make_functions"]
+__all__ = ["make_functions", "make_hypot"]
 
 #: ln 2, and what that is more; its inverse, and that of ln 10.
 _LN2, _LN2_LOW, _PER_LN2, _PER_LN10 = 0.6931471805599453, 2.3190468138462996e-17, 1.4426950408889634, 0.4342944819032518
@@ -29,6 +29,22 @@ _UP, _DOWN = 2.0**_SHIFT, 2.0**-_SHIFT
 _HIGH = 700.0
 #: Beyond this tanh is 1.
 _FLAT = 22.0
+
+
+def make_hypot(compiled: Callable[[Any], Any]) -> Any:
+    """The function behind :func:`aiodev.lang.hypot`, of floats to ``float64``; ``compiled`` as for :func:`make_functions`."""
+
+    @compiled
+    def hypot(x: Any, y: Any) -> Any:
+        a, b = np.float64(abs(x)), np.float64(abs(y))
+        size = a if a > b else b
+        scale = _DOWN if size > _LARGE else (_UP if size < _SMALL else 1.0)
+        back = _UP if size > _LARGE else (_DOWN if size < _SMALL else 1.0)
+        a, b = a * scale, b * scale
+        found = math.sqrt(lang.fma(a, a, b * b)) * back
+        return math.inf if a == math.inf or b == math.inf else found
+
+    return hypot
 
 
 def make_functions(compiled: Callable[[Any], Any]) -> dict[str, Any]:
@@ -83,7 +99,7 @@ def make_functions(compiled: Callable[[Any], Any]) -> dict[str, Any]:
             a, b, up = a * _DOWN, b * _DOWN, 2.0 ** (_SHIFT // 2)
         elif a < _SMALL and b < _SMALL:
             a, b, up = a * _UP, b * _UP, 2.0 ** (-_SHIFT // 2)
-        large = math.sqrt(0.5 * (a + math.hypot(a, b)))
+        large = math.sqrt(0.5 * (a + math.sqrt(lang.fma(a, a, b * b))))
         small = 0.5 * b / large * up
         large *= up
         return (large, math.copysign(small, y)) if x >= 0 else (small, math.copysign(large, y))
