@@ -2,7 +2,8 @@
 
 Each block has a mean of its own and a sum of squared distances from that, by :func:`aiodev.lang.moments`, so memory is read
 once. Blocks are then merged by their means (Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing
-Sample Variances, 1979): nothing cancels, wherever the mean is. The order follows from the shape alone.
+Sample Variances, 1979). Means are measured from the first element: what is far from 0 has no digits left for how they differ.
+The order follows from the shape alone.
 """
 
 # The bodies that are made here are numba's to type.
@@ -24,12 +25,15 @@ from aiodev.kernels.reduction_elements import square, store
 
 __all__ = ["Spread", "make_spread"]
 
-#: A real number's imaginary part is 0, which then need not be squared and added.
-_LOOSE = frozenset({"reassoc", "contract", "nsz"})
+#: Sums are not to be reordered: a mean would first be put together, and then be measured from somewhere else.
+_EXACT = frozenset({"contract"})
 
 
 class Spread(NamedTuple):
-    """Means, and sums of the squared distances from them, |x - mean|²; for one type of elements. All arrays are flat."""
+    """Means, and sums of the squared distances from them, |x - mean|²; for one type of elements. All arrays are flat.
+
+    Means are measured from the first element of their row or column.
+    """
 
     rows: aiodev.Kernel  #: (i, x, length, number, out): rows of ``length`` elements to results
     blocks: aiodev.Kernel  #: (i, blocks, x, length, means, squares): blocks of rows to a mean and a sum each
@@ -43,27 +47,31 @@ class Spread(NamedTuple):
 def make_spread(name: str, load: Plain, finish: Plain, wide: Any) -> Spread:
     """The kernels of a variance, or of what ``finish`` makes of it; ``wide`` is the type of means."""
 
-    def measure(x):
-        mean, variance = lang.moments(x, AHEAD // x.itemsize)
+    def measure(x, origin):
+        mean, variance = lang.moments(x, AHEAD // x.itemsize, load(origin))
         return mean, variance * np.float64(x.size)
 
     def merge(count, mean, squares, further, other, others):
         distance, weight = other - mean, np.divide(further, count + further)
-        return mean + distance * weight, squares + others + square(distance) * (count * weight)
+        total = squares + others
+        if math.isfinite(total):  # or means, too, may be infinite
+            total += square(distance) * (count * weight)
+        return mean + distance * weight, total
 
     def rows(i, x, length, number, out):
         first, last = i * length, (i + 1) * length
-        mean, squares = measure(x[first : min(first + BLOCK, last)])
+        origin = x[first] if length > 0 else x.dtype.type(0)
+        mean, squares = measure(x[first : min(first + BLOCK, last)], origin)
         for lo in range(first + BLOCK, last, BLOCK):
             hi = min(lo + BLOCK, last)
-            other, others = measure(x[lo:hi])
+            other, others = measure(x[lo:hi], origin)
             mean, squares = merge(np.float64(lo - first), mean, squares, np.float64(hi - lo), other, others)
         store(out, i, finish(squares, number))
 
     def blocks(i, blocks, x, length, means, squares):
         row, block = i // blocks, i % blocks
         lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        means[i], squares[i] = measure(x[row * length + lo : row * length + hi])
+        means[i], squares[i] = measure(x[row * length + lo : row * length + hi], x[row * length])
 
     def parts(i, means, squares, blocks, length, number, out):
         first = i * blocks
@@ -89,7 +97,7 @@ def make_spread(name: str, load: Plain, finish: Plain, wide: Any) -> Spread:
         start = (outer * slabs + slab) * inner
         mean, squared = means[start + left : start + right], squares[start + left : start + right]
         first, last = outer * length + slab * ROWS, outer * length + min((slab + 1) * ROWS, length)
-        center = x[first * inner + left : first * inner + right]  # squares lose 7 bits of 53 at most by not being from the mean
+        center = x[first * inner + left : first * inner + right]  # whose distance from the mean squares' errors grow with
         for j in range(mean.size):
             mean[j] = squared[j] = 0.0
         asks = x.itemsize <= WORD and x.nbytes >= KEPT and inner > SHORT
@@ -106,12 +114,17 @@ def make_spread(name: str, load: Plain, finish: Plain, wide: Any) -> Spread:
                 distance = load(row[j]) - load(center[j])
                 mean[j] += distance
                 squared[j] += square(distance)
-        share = np.divide(1.0, np.float64(last - first))
+        share, start = np.divide(1.0, np.float64(last - first)), outer * length * inner + left
+        origin = x[start : start + mean.size]
         for j in range(mean.size):
-            shift, total = mean[j] * share, squared[j]
-            rest = total - (mean[j].real * shift.real + mean[j].imag * shift.imag)
-            squared[j] = (rest if rest > 0.0 else 0.0) if math.isfinite(total) else total + 0.0 * shift.real + 0.0 * shift.imag
-            mean[j] = load(center[j]) + shift
+            shift = mean[j] * share
+            rest = squared[j] - (mean[j].real * shift.real + mean[j].imag * shift.imag)
+            squared[j] = 0.0 if rest <= 0.0 else rest
+            mean[j] = (load(center[j]) - load(origin[j])) + shift
+        for j in range(mean.size):
+            if not math.isfinite(squared[j]):
+                column = x[first * inner + left + j : last * inner : inner]
+                mean[j], squared[j] = measure(column, origin[j])
 
     def strips(i, strips, means, squares, slabs, length, inner, number, out):
         outer, strip = i // strips, i % strips
@@ -132,10 +145,10 @@ def make_spread(name: str, load: Plain, finish: Plain, wide: Any) -> Spread:
         if inner <= 0:  # never; so dividing cannot raise
             return
         start, end = i // inner * length * inner + i % inner, (i // inner + 1) * length * inner
-        _, squares = measure(x[start:end:inner])
+        _, squares = measure(x[start:end:inner], x.dtype.type(0))
         store(out, i, finish(squares, number))
 
     bodies = rows, blocks, parts, columns, strips, whole_columns
-    found = Spread(*(named_kernel(name, body, fastmath=_LOOSE, uniform=True) for body in bodies))
+    found = Spread(*(named_kernel(name, body, fastmath=_EXACT, uniform=True) for body in bodies))
     teams.add_spread_teams(found, load, finish, wide)
     return found

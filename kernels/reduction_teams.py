@@ -122,20 +122,20 @@ def add_kernel_teams(kernels: Any, load: Plain, combine: Plain, finish: Plain, i
 
 
 def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> None:
-    """The bodies for the kernels of a variance; pieces are merged by the mean of all."""
+    """The bodies for the kernels of a variance; pieces are merged by the mean of all. Means are from a first element."""
     gather = make_gather(add)
 
-    def total_of(x, k, end, step):
+    def total_of(x, origin, k, end, step):
         total = wide(0)
         while k < end:
-            total += load(x[np.uint64(k)])
+            total += load(x[np.uint64(k)]) - load(x[np.uint64(origin)])
             k += step
         return total
 
-    def squares_of(x, k, end, step, mean):
+    def squares_of(x, origin, k, end, step, mean):
         total = 0.0
         while k < end:
-            total += square(load(x[np.uint64(k)]) - mean)
+            total += square((load(x[np.uint64(k)]) - load(x[np.uint64(origin)])) - mean)
             k += step
         return total
 
@@ -149,9 +149,9 @@ def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> Non
         team_barrier()
         return means[rank - lane + (lane & (least - 1))]
 
-    def measure(x, k, end, step, count, least, span):
-        mean = share(gather(total_of(x, k, end, step), least, span, wide), count, least, span)
-        return mean, gather(squares_of(x, k, end, step, mean), least, span, np.float64)
+    def measure(x, origin, k, end, step, count, least, span):
+        mean = share(gather(total_of(x, origin, k, end, step), least, span, wide), count, least, span)
+        return mean, gather(squares_of(x, origin, k, end, step, mean), least, span, np.float64)
 
     def merge(means, squares, start, stride, k, step, pieces, length, least, span):
         """The squares of all ``pieces``, ``stride`` apart from ``start`` on; this thread's: every ``step``-th from ``k``."""
@@ -171,14 +171,14 @@ def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> Non
         bits = lane_bits(length)
         row, lane = place_in_team(i, bits)
         end = (row + 1) * length if row < out.size else 0
-        _, total = measure(x, row * length + lane, end, 1 << bits, length, 1, 1 << bits)
+        _, total = measure(x, row * length, row * length + lane, end, 1 << bits, length, 1, 1 << bits)
         if lane == 0 and row < out.size:
             store(out, row, finish(total, number))
 
     def blocks(i, blocks, x, length, means, squares):
         row, lo, hi = piece_of(i, blocks, length)
         start, rank = row * length, team_rank()
-        mean, total = measure(x, start + lo + rank, start + hi, TEAM, hi - lo, 1, TEAM)
+        mean, total = measure(x, start, start + lo + rank, start + hi, TEAM, hi - lo, 1, TEAM)
         if rank == 0:
             means[i], squares[i] = mean, total
 
@@ -197,7 +197,7 @@ def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> Non
         start = outer * length * inner + column
         end = start + last * inner if column < inner else 0
         step = inner << (TEAM_BITS - bits)
-        mean, total = measure(x, start + (first + lane) * inner, end, step, last - first, 1 << bits, TEAM)
+        mean, total = measure(x, start, start + (first + lane) * inner, end, step, last - first, 1 << bits, TEAM)
         if lane == 0 and column < inner:
             place = (outer * slabs + slab) * inner + column
             means[place], squares[place] = mean, total
@@ -218,7 +218,7 @@ def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> Non
         column, lane = (strip << bits) + (rank & ((1 << bits) - 1)), rank >> bits
         start = outer * length * inner + column
         end = start + last * inner if column < inner else 0
-        _, total = measure(x, start + lane * inner, end, inner << (TEAM_BITS - bits), length, 1 << bits, TEAM)
+        _, total = measure(x, start, start + lane * inner, end, inner << (TEAM_BITS - bits), length, 1 << bits, TEAM)
         if lane == 0 and column < inner:
             out[outer * inner + column] = finish(total, number)
 

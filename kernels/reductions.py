@@ -110,9 +110,10 @@ def var(
 ) -> aiodev.Array:
     """The variance along ``axis``: the squared distances from the mean over ``n - correction``, real of complex numbers, too.
 
-    Elements are read once; each block's distances are from a point near its own mean, and blocks are merged by their means
-    (Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979), in double
-    precision: nothing cancels, wherever the mean is.
+    Elements are read once, and computed with in double precision. Distances are taken from the mean of a block's first ones,
+    and blocks are merged by their means, which are measured from the first element of all (Chan, Golub and LeVeque, Updating
+    Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979). So a spread that is small next to the mean keeps
+    its digits.
 
     Where ``n`` is no more than the correction it is NaN, or infinite if there is a spread, as in NumPy.
 

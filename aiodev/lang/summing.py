@@ -51,8 +51,8 @@ def sum(x: Any, ahead: SupportsIndex | None = None, wide: bool = False) -> Any:
 def sum_squares(x: Any, center: complex = 0.0, ahead: SupportsIndex | None = None) -> Any:
     """The sum of the squares of how far the elements of a one-dimensional array are from ``center``.
 
-    From their mean it is their variance times their number; from 0 its root is their norm. On the CPU a slice without gaps is
-    read in vectors; :func:`aiodev.kernels.var` is for arrays, and reads them by this.
+    From 0 its root is their norm; from their mean it is their variance, which :func:`moments` finds, times their number. On the
+    CPU a slice without gaps is read in vectors; :func:`aiodev.kernels.linalg.vector_norm` is for arrays.
 
     Args:
         x: integers, floats, complex numbers or booleans.
@@ -81,22 +81,25 @@ def sum_squares(x: Any, center: complex = 0.0, ahead: SupportsIndex | None = Non
     return numpy.sum(distances * distances)
 
 
-def moments(x: Any, ahead: SupportsIndex | None = None) -> tuple[Any, Any]:
+def moments(x: Any, ahead: SupportsIndex | None = None, origin: complex = 0.0) -> tuple[Any, Any]:
     """The mean of a one-dimensional array, usually a slice of a larger one, and its variance, which is over its size.
 
     On the CPU a slice without gaps is read in vectors, and once: distances are taken from the mean of its first sixteenth, and
     what that is off is taken from their squares at the end (Chan, Golub and LeVeque, Algorithms for Computing the Sample
-    Variance, 1983). The first sixteenth is itself a part of what spreads; so rounding errors grow 17-fold at most, wherever the
-    mean is.
+    Variance, 1983). So it does not matter how far the mean is from 0. How far the first sixteenth is from it does: rounding
+    errors may grow some thirtyfold, no more, since those elements are a part of what spreads.
 
     Args:
         x: integers, floats, complex numbers or booleans.
         ahead: for each cache line ask for the one that is so many elements later, as :func:`sum` does: 4,500 is a good number
             where one slice after the other is read.
+        origin: a real number, or of complex numbers a complex one, from which the mean is measured. The difference of two means
+            is more exact if both are measured from a point that is near to them.
 
     Returns:
         The mean, ``float64``, or ``complex128`` of complex numbers, and the variance, ``float64`` and not negative. Both are
-        computed in double precision, and NaN if there are no elements.
+        computed in double precision, and NaN if there are no elements. What overflows is infinite; of infinite elements the
+        variance is NaN.
 
     Example:
         >>> import aiodev, numpy
@@ -115,4 +118,4 @@ def moments(x: Any, ahead: SupportsIndex | None = None) -> tuple[Any, Any]:
                [-1.,  1.]])
     """
     number: Any = numpy.complex128 if x.dtype.kind == "c" else numpy.float64
-    return numpy.mean(x, dtype=number), numpy.var(x.astype(number))
+    return numpy.mean(x, dtype=number) - number(origin), numpy.var(x.astype(number))

@@ -54,6 +54,8 @@ for shape, code in (((40, 3), "f4"), ((5, 129), "i4"), ((3, 70, 2), "f8"), ((2, 
             check(name, x, axis=axis)
 check("var", x, axis=0)
 check("var", x, axis=1)
+check("var", 1e4 + 1e-3 * chance.standard_normal(3000))
+check("var", 1e4 + 1e-3 * chance.standard_normal((700, 3)), axis=0)
 check("min", x, axis=(0, 2))
 check("any", numbers((2, 300), "b1"), axis=0)
 for place in (0, 69, 128):

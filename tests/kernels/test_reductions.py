@@ -123,6 +123,44 @@ def test_spread_far_from_zero(dtype: str, shape: tuple[int, ...], axis: int) -> 
         np.testing.assert_allclose(found, expected, rtol=1e-12 if found.dtype == np.float64 else 2e-7)
 
 
+@pytest.mark.parametrize("offset", [1e2, 1e6, 1e8])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((150_000,), 0), ((300, 40_000), 1), ((3, 140_000), 1), ((4096, 16), 0), ((130, 1030), 0), ((9, 50), 0)]
+)
+def test_spread_that_is_small_next_to_the_mean(shape: tuple[int, ...], axis: int, dtype: str, offset: float) -> None:
+    """The elements have digits left for it, their means would not."""
+    rng = np.random.default_rng(1)
+    spread = rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if dtype == "c16" else 0)
+    host = (spread * 1e-3 + offset).astype(dtype)
+    near = host - np.take(host, [0], axis)  # exact
+    exact = np.var(near.astype(np.clongdouble if dtype == "c16" else np.longdouble), axis=axis)
+    found = kernels.var(on_device(host), axis=axis).numpy_blocking()
+    np.testing.assert_allclose(found, exact.astype(np.float64), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.5e308, -1.5e308],
+        [1e308, -1e308, 5, 5],
+        [9e153] + [-1e152] * 15,
+        [-1e308] + [1e307] * 4,
+        [5e-324, 0, 0, 0],
+        [1e-300] * 40,
+    ],
+)
+def test_spread_at_the_ends_of_the_range(values: list[float]) -> None:
+    """Infinite only where it is; and never less than 0, nor its negative."""
+    host = np.array(values)
+    for x in (host, np.tile(host[:, None], (1, 3)), np.tile(host[:, None], (300, 33))):
+        with np.errstate(over="ignore"):
+            expected = np.var(x, axis=0)
+        found = kernels.var(on_device(x), axis=0).numpy_blocking()
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-320)
+        assert not np.signbit(found).any()
+
+
 @pytest.mark.parametrize("shape", [(150_000,), (3, 140_000), (300, 40_000), (1000, 40), (260, 700), (9, 50)])
 def test_spread_of_what_is_no_number(shape: tuple[int, ...]) -> None:
     """NaN and infinities are NaN's, in the first place and in others; squares that overflow are infinite."""

@@ -8,10 +8,9 @@ anew.
 **Solution.** Of a long slice thirty-two vectors are added two by two, and their sum is converted: less than half of the
 instructions, and no branch. They are read in steps of :data:`_APART`, so that a core asks for the far end of a group at its
 beginning. Of a short one, which may be a row, or where the core is asked for vectors that it will read later, groups of four
-are. Where each element is to be converted, a vector at a time is. What is left are single vectors, and then one with zeros.
-Slices that are shorter than a vector are the compiler's loops'.
-Squares are added to two sums in turn, so that no addition waits for the one before it. Moments add the distances, too, which
-costs no more: what takes long is to convert.
+are. Where each element is to be converted, or squared, a vector at a time is, and added to one of two sums in turn, so that no
+addition waits for the one before it. What is left are single vectors, and then one with zeros. Slices that are shorter than a
+vector are the compiler's loops'. Moments add distances as well as squares, which costs no more: what takes long is to convert.
 
 These loops are not to be unrolled: with fewer loads in them a core sees in what order they go through memory.
 """
@@ -48,7 +47,7 @@ _BYTES = 64
 _FEW, _MANY, _LONG, _APART = 4, 32, 1 << 16, 8
 #: Vectors that are added, and whose squares are, in turn.
 _TURNS = 2
-#: One in so many elements gives the center of moments.
+#: Moments are from the mean of the first elements, one in so many of all.
 _HEAD = 16
 #: What loops may do: the squares of imaginary parts that are 0 need not be added.
 _SUMS, _SQUARES = {"reassoc", "contract"}, {"reassoc", "contract", "nsz"}
@@ -234,19 +233,19 @@ def make_moments(dtype: np.dtype[Any], sums: Any) -> Any:
     """The function behind :func:`aiodev.lang.moments`; ``sums`` is a loop that adds distances and their squares."""
     number = number_of(dtype)
 
-    def code(x: Any, ahead: Any = None) -> Any:
+    def code(x: Any, ahead: Any = None, origin: Any = 0.0) -> Any:
+        share = np.divide(1.0, np.float64(x.size))
         center = number(x[0]) if x.size > 0 else number(0)
         if x.size > _HEAD:
             head = x[: (x.size + _HEAD - 1) // _HEAD]
-            center = np.divide(sums(head, number(0), ahead)[0], np.float64(head.size))
+            center += sums(head, center, ahead)[0] / np.float64(head.size)
         total, squares = sums(x, center, ahead)
-        share = np.divide(1.0, np.float64(x.size))
         shift, variance = total * share, squares * share
         if math.isfinite(variance):
-            variance = max(variance - (shift.real * shift.real + shift.imag * shift.imag), 0.0)
-        else:
-            variance += 0.0 * shift.real + 0.0 * shift.imag  # infinite if a square is, but not if an element is
-        return center + shift, variance
+            rest = variance - (shift.real * shift.real + shift.imag * shift.imag)
+            return (center - number(origin)) + shift, rest if rest > 0.0 else 0.0
+        mean = sums(x, number(0), ahead)[0] * share  # it overflows from there, or is no number: then as in two passes
+        return mean - number(origin), sums(x, mean, ahead)[1] * share
 
     return code
 
@@ -268,6 +267,11 @@ def _checked(name: str, x: Any, ahead: Any) -> bool:
     if asks and not isinstance(ahead, types.Integer):
         raise TypingError(f"{name}: expected an integer for how many elements ahead to ask, got {ahead}")
     return asks
+
+
+def _check_center(name: str, what: str, x: Any, center: Any) -> None:
+    if isinstance(center, types.Complex) and not isinstance(x.dtype, types.Complex):
+        raise TypingError(f"{name}: expected a real number as the {what} of elements of {x.dtype}, got {center}")
 
 
 def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
@@ -305,8 +309,7 @@ def _choose_distances(x: Any, asks: bool) -> Any:
 
 def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     asks = _checked("sum_squares", x, ahead)
-    if isinstance(center, types.Complex) and not isinstance(x.dtype, types.Complex):
-        raise TypingError(f"sum_squares: expected a real number as the center of elements of {x.dtype}, got {center}")
+    _check_center("sum_squares", "center", x, center)
     sums = _choose_distances(x, asks)
 
     def squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
@@ -315,7 +318,8 @@ def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     return squares
 
 
-def _choose_moments(x: Any, ahead: Any = None) -> Any:
+def _choose_moments(x: Any, ahead: Any = None, origin: Any = 0.0) -> Any:
+    _check_center("moments", "origin", x, origin)
     return make_moments(as_dtype(x.dtype), _choose_distances(x, _checked("moments", x, ahead)))
 
 
@@ -323,4 +327,4 @@ def install_summing() -> None:
     """Tell numba of them."""
     overload(lang.sum, jit_options={"fastmath": _SUMS}, target="cpu")(_choose_sum)
     overload(lang.sum_squares, jit_options={"fastmath": _SQUARES}, target="cpu")(_choose_sum_squares)
-    overload(lang.moments, jit_options={"fastmath": _SQUARES}, target="cpu")(_choose_moments)
+    overload(lang.moments, jit_options={"fastmath": {"contract"}}, target="cpu")(_choose_moments)  # it relies on its order

@@ -27,6 +27,11 @@ def _check(name: str, x: Any, ahead: Any) -> None:
         raise TypingError(f"{name}: expected an integer for how many elements ahead to ask, got {ahead}")
 
 
+def _check_center(name: str, what: str, x: Any, center: Any) -> None:
+    if isinstance(center, types.Complex) and not isinstance(x.dtype, types.Complex):
+        raise TypingError(f"{name}: expected a real number as the {what} of elements of {x.dtype}, got {center}")
+
+
 def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
     _check("sum", x, ahead)
     return make_loop(as_dtype(x.dtype))
@@ -34,8 +39,7 @@ def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
 
 def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     _check("sum_squares", x, ahead)
-    if isinstance(center, types.Complex) and not isinstance(x.dtype, types.Complex):
-        raise TypingError(f"sum_squares: expected a real number as the center of elements of {x.dtype}, got {center}")
+    _check_center("sum_squares", "center", x, center)
     sums = register_jitable(make_distance_loop(as_dtype(x.dtype)))
 
     def squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
@@ -44,8 +48,9 @@ def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     return squares
 
 
-def _choose_moments(x: Any, ahead: Any = None) -> Any:
+def _choose_moments(x: Any, ahead: Any = None, origin: Any = 0.0) -> Any:
     _check("moments", x, ahead)
+    _check_center("moments", "origin", x, origin)
     dtype = as_dtype(x.dtype)
     return make_moments(dtype, register_jitable(make_distance_loop(dtype)))
 
