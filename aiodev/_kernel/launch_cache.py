@@ -35,7 +35,7 @@ from aiodev._core.stream import Stream
 from aiodev._core.timeline import Timeline
 from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.launch import SITE_NAMES, define, stamp
-from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX, SCALAR
+from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.variants import Variant
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pools import pool_of
@@ -44,7 +44,6 @@ __all__ = ["LaunchCache"]
 
 _caches: weakref.WeakSet[LaunchCache] = weakref.WeakSet()
 _ADDRESS_BYTES = 8
-_pack_address = struct.Struct("<q").pack
 #: What is taken for scratch, how the arrays in it are aligned, and up to how many bytes it lies behind a new result: an
 #: allocation takes as long as the rest.
 _SCRATCH, _ALIGNMENT, _BEHIND = -1, 64, 1 << 12
@@ -52,6 +51,8 @@ _SCRATCH, _ALIGNMENT, _BEHIND = -1, 64, 1 << 12
 _MOST_STEPS = 16
 #: A kernel, what it is launched over, its arguments, and which operand each of them is.
 Step = tuple[Kernel, int | tuple[int, ...], Sequence[Any], Sequence[int | None]]
+#: Of an argument block: bytes, or how a number is packed, and the expression of its value.
+_Piece = bytes | tuple[str, str]
 #: Takes operands and a result, or None for one, and returns the result.
 _Repeated = Callable[..., Array | None]
 
@@ -260,47 +261,44 @@ def _block(
     scratch: dict[Buffer, int],
     constant: Callable[[Any], str],
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: how far each of it moves."""
-    signature, stamps = variant.signature, []
-    numbers: list[str | int] = list(shape)
-    arrays: list[str | bytes] = []
-    for arg, kind, take in zip(args, signature.pattern, takes, strict=True):
-        if take == _SCRATCH:
-            place = constant(arg._address + scratch[arg._buffer])
-            arrays += [f"address(scratch.address + {place})", arg._pack()[_ADDRESS_BYTES:]]
-        elif kind in ARRAYS:
+    """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: how far each of it moves.
+
+    All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
+    """
+    numbers: list[_Piece] = [struct.pack(f"<{len(shape)}q", *shape)]
+    arrays: list[_Piece] = []
+    stamps = []
+    for arg, descriptor, kind, take in zip(args, variant.signature.descriptors, variant.signature.pattern, takes, strict=True):
+        if kind in ARRAYS:
             packed = arg._packed or arg._pack()
+            if take == _SCRATCH:
+                place = constant(arg._address + scratch[arg._buffer])
+                arrays += [("q", f"scratch.address + {place}"), packed[_ADDRESS_BYTES:]]
+                continue
             stamps.append((f"x{take}._buffer" if take is not None else constant(arg._buffer), kind))
             if take is None:
                 arrays.append(packed)
             else:
-                own = operands[take]._packed or operands[take]._pack()
-                whole = f"(x{take}._packed or x{take}._pack())"
-                if packed == own:
-                    arrays.append(whole)
-                elif arg._address == operands[take]._address:
-                    arrays += [f"{whole}[:{_ADDRESS_BYTES}]", packed[_ADDRESS_BYTES:]]
-                else:
-                    place = constant(arg._address - operands[take]._address)
-                    arrays += [f"address(x{take}._address + {place})", packed[_ADDRESS_BYTES:]]
-        elif take is None:
-            numbers += [arg] if kind == SCALAR else [arg.real, arg.imag]
+                distance = arg._address - operands[take]._address
+                arrays += [
+                    ("q", f"x{take}._address" + (f" + {constant(distance)}" if distance else "")),
+                    packed[_ADDRESS_BYTES:],
+                ]
+            continue
+        code = FORMATS[descriptor]
+        if take is not None:
+            numbers.append((code, f"x{take}.real, x{take}.imag" if kind == COMPLEX else f"x{take}"))
         else:
-            numbers += [f"x{take}.real", f"x{take}.imag"] if kind == COMPLEX else [f"x{take}"]
-    if any(isinstance(number, str) for number in numbers):
-        pack = constant(signature.pack)
-        words = ", ".join(number if isinstance(number, str) else constant(number) for number in numbers)
-        arrays.insert(0, f"{pack}({words})")
-    else:
-        arrays.insert(0, signature.pack(*numbers))
-    pieces: list[str | bytes] = []
-    for piece in arrays:
+            numbers.append(struct.pack(f"<{code}", *((arg.real, arg.imag) if kind == COMPLEX else (arg,))))
+    pieces: list[_Piece] = []
+    for piece in (*numbers, *arrays):
         if isinstance(piece, bytes) and pieces and isinstance(pieces[-1], bytes):
             pieces[-1] += piece
-        else:
+        elif piece:  # of an array without dimensions there is nothing but its address
             pieces.append(piece)
-    block = ", ".join(piece if isinstance(piece, str) else constant(piece) for piece in pieces)
-    return f"join(({block},))", tuple(stamps)
+    layout = "".join(f"{len(piece)}s" if isinstance(piece, bytes) else piece[0] for piece in pieces)
+    values = ", ".join(constant(piece) if isinstance(piece, bytes) else piece[1] for piece in pieces)
+    return f"{constant(struct.Struct(f'<{layout}').pack)}({values})", tuple(stamps)
 
 
 @functools.lru_cache(4096)
@@ -351,8 +349,8 @@ def _make_maker(
     lines += [f"        {line}" for line in (*body, f"return {results}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
-        **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate, "join": b"".join,
-        "allocate_scratch": _allocate_scratch, "address": _pack_address, "Errors": (struct.error, OverflowError, TypeError),
+        **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate,
+        "allocate_scratch": _allocate_scratch, "Errors": (struct.error, OverflowError, TypeError),
     }  # fmt: skip
     make: Callable[..., _Repeated] = define(f"<aiodev repeated launch, {count - 1} operands>", lines, names)["make"]
     return make

@@ -20,12 +20,13 @@ from aiodev._core.device import Device
 from aiodev._core.errors import LaunchError
 from aiodev._kernel.analysis import BodyUse
 
-__all__ = ["ARRAY", "ARRAYS", "COMPLEX", "READ", "SCALAR", "Signature", "describe", "key_of"]
+__all__ = ["ARRAY", "ARRAYS", "COMPLEX", "FORMATS", "READ", "SCALAR", "Signature", "describe", "key_of"]
 
 #: What an argument is, to a launch: an array, an array that is surely not written, a scalar of one number, one of two.
 ARRAY, READ, SCALAR, COMPLEX = "A", "R", "S", "Z"
 ARRAYS = ARRAY + READ
 
+#: How scalars of each type are packed, in words of 8 bytes; complex ones as two numbers.
 FORMATS = {
     "b1": "?7x", "i1": "b7x", "i2": "h6x", "i4": "i4x", "i8": "q",
     "u1": "B7x", "u2": "H6x", "u4": "I4x", "u8": "Q",
