@@ -355,6 +355,29 @@ def test_sizes_of_points_are_within_the_stated_bound(dtype: Any) -> None:
     np.testing.assert_array_equal(out.numpy_blocking(), found[: len(z)])
 
 
+@pytest.mark.parametrize("name", ["b1", "i1", "u1", "i2", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("other", ["f2", "f4", "i8"])
+def test_sizes_of_every_type_are_those_of_numpy(name: str, other: str) -> None:
+    dtype = np.dtype(name)
+
+    @aiodev.kernel
+    def size(i: int, x: Any, y: Any, z: Any, sides: Any, absolutes: Any) -> None:
+        sides[i] = lang.hypot(x[i], y[i])
+        absolutes[i] = lang.abs(z[i])
+
+    z = (np.arange(-9, 9) if dtype.kind in "ifc" else np.arange(18)).astype(dtype)
+    if dtype.kind == "c":
+        z = z + dtype.type(1j) * z[::-1]
+    x, y = np.ascontiguousarray(z.real), np.full(z.shape, 2, other)
+    with np.errstate(all="ignore"):
+        sides, absolutes = np.hypot(x, y), np.absolute(z)
+    found = aiodev.empty(len(z), sides.dtype, "cpu"), aiodev.empty(len(z), absolutes.dtype, "cpu")
+    size[len(z)](*(aiodev.asarray(given, device="cpu") for given in (x, y, z)), *found)
+    for ours, exact in zip(found, (sides, absolutes), strict=True):
+        error = 2 * np.finfo(exact.dtype).eps if exact.dtype.kind == "f" else 0
+        np.testing.assert_allclose(ours.numpy_blocking(), exact, error)
+
+
 def of_pairs(
     kernel: aiodev.Kernel, function: Any, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from aiodev import lang
 
-__all__ = ["make_functions", "make_hypot"]
+__all__ = ["make_absolutes", "make_functions"]
 
 #: ln 2, and what that is more; its inverse, and that of ln 10.
 _LN2, _LN2_LOW, _PER_LN2, _PER_LN10 = 0.6931471805599453, 2.3190468138462996e-17, 1.4426950408889634, 0.4342944819032518
@@ -31,11 +31,19 @@ _HIGH = 700.0
 _FLAT = 22.0
 
 
-def make_hypot(compiled: Callable[[Any], Any]) -> Any:
-    """The function behind :func:`aiodev.lang.hypot`, of floats to ``float64``; ``compiled`` as for :func:`make_functions`."""
+def make_absolutes(compiled: Callable[[Any], Any], types: Any) -> dict[str, Any]:
+    """The overloads of ``hypot`` and ``abs``, by their names in :mod:`aiodev.lang`.
+
+    They are single where all that they are given is. Of other things than numbers there is none.
+
+    Args:
+        compiled: as for :func:`make_functions`.
+        types: the compiler's module of types.
+    """
+    real = types.Float | types.Integer | types.Boolean
 
     @compiled
-    def hypot(x: Any, y: Any) -> Any:
+    def length(x: Any, y: Any) -> Any:
         a, b = np.float64(abs(x)), np.float64(abs(y))
         size = a if a > b else b
         scale = _DOWN if size > _LARGE else (_UP if size < _SMALL else 1.0)
@@ -44,7 +52,32 @@ def make_hypot(compiled: Callable[[Any], Any]) -> Any:
         found = math.sqrt(lang.fma(a, a, b * b)) * back
         return math.inf if a == math.inf or b == math.inf else found
 
-    return hypot
+    def single_hypot(x: Any, y: Any) -> Any:
+        return np.float32(length(x, y))
+
+    def double_hypot(x: Any, y: Any) -> Any:
+        return length(np.float64(x), np.float64(y))
+
+    def real_abs(x: Any) -> Any:
+        return abs(x)
+
+    def single_abs(x: Any) -> Any:
+        return np.float32(length(x.real, x.imag))
+
+    def double_abs(x: Any) -> Any:
+        return length(x.real, x.imag)
+
+    def choose_hypot(x: Any, y: Any) -> Any:
+        if not (isinstance(x, real) and isinstance(y, real)):
+            return None
+        return single_hypot if {x, y} <= {types.float16, types.float32} else double_hypot
+
+    def choose_abs(x: Any) -> Any:
+        if isinstance(x, types.Complex):
+            return single_abs if x is types.complex64 else double_abs
+        return real_abs if isinstance(x, real) else None
+
+    return {"hypot": choose_hypot, "abs": choose_abs}
 
 
 def make_functions(compiled: Callable[[Any], Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from aiodev._backends.cpu import (
     compiler_roots,
     compiler_trigonometric,
 )
-from aiodev._backends.cpu.compiler_complex import make_functions, make_hypot
+from aiodev._backends.cpu.compiler_complex import make_absolutes, make_functions
 from aiodev._backends.cpu.compiler_power import pow_double, pow_single
 from aiodev._backends.cpu.compiler_values import Value
 
@@ -38,7 +38,6 @@ _FUNCTIONS: dict[str, Callable[[Value], Value]] = {
     **compiler_trigonometric.FUNCTIONS,
 }
 _COMPLEX = make_functions(register_jitable)
-_hypot = make_hypot(register_jitable)
 _REAL = types.Float | types.Integer | types.Boolean
 
 
@@ -48,9 +47,9 @@ def install_elementary() -> None:
         function = getattr(lang, name)
         overload(function, target="cpu")(_overload(name, _intrinsic(name, emit)))
     overload(lang.sqrt, target="cpu")(_overload("sqrt", register_jitable(lambda x: np.sqrt(x))))
-    overload(lang.abs, target="cpu")(_choose_abs)
+    for name, choose in make_absolutes(register_jitable, types).items():
+        overload(getattr(lang, name), target="cpu")(choose)
     overload(lang.atan2, target="cpu")(_choose_atan2)
-    overload(lang.hypot, target="cpu")(_choose_hypot)
     overload(lang.pow, target="cpu")(_choose_pow)
 
 
@@ -80,33 +79,6 @@ def _choose_atan2(y: Any, x: Any) -> Any:
         return _atan2(y, x)
 
     return real if isinstance(x, _REAL) and isinstance(y, _REAL) else None
-
-
-def _choose_abs(x: Any) -> Any:
-    def real(x: Any) -> Any:
-        return abs(x)
-
-    def narrow(x: Any) -> Any:
-        return np.float32(_hypot(x.real, x.imag))
-
-    def wide(x: Any) -> Any:
-        return _hypot(x.real, x.imag)
-
-    if isinstance(x, types.Complex):
-        return narrow if x is types.complex64 else wide
-    return real if isinstance(x, _REAL) else None
-
-
-def _choose_hypot(x: Any, y: Any) -> Any:
-    def single(x: Any, y: Any) -> Any:
-        return np.float32(_hypot(x, y))
-
-    def double(x: Any, y: Any) -> Any:
-        return _hypot(np.float64(x), np.float64(y))
-
-    if not (isinstance(x, _REAL) and isinstance(y, _REAL)):
-        return None
-    return single if {x, y} <= {types.float16, types.float32} else double
 
 
 def _choose_pow(x: Any, y: Any) -> Any:

@@ -18,7 +18,7 @@ from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
-from aiodev._backends.cpu.compiler_complex import make_functions, make_hypot
+from aiodev._backends.cpu.compiler_complex import make_absolutes, make_functions
 from aiodev._backends.cuda import compiler_sorting, compiler_summing, compiler_team, compiler_ufuncs
 from aiodev._backends.cuda.compiler_arrays import make_array
 from aiodev.lang import elementary
@@ -178,44 +178,12 @@ def install() -> None:
         overload(getattr(lang, name))(_elementary_overload(getattr(lang, name), of_complex.get(name)))
     overload(lang.pow)(_plain_pow)
     overload(lang.atan2)(_plain_atan2)
-    hypot = make_hypot(register_jitable)
-    overload(lang.hypot)(_hypot_overload(hypot))
-    overload(lang.abs)(_abs_overload(hypot))
+    for name, choose in make_absolutes(register_jitable, types).items():
+        overload(getattr(lang, name))(choose)
 
 
 def _plain_atan2(y: Any, x: Any) -> Any:
     return lang.atan2
-
-
-def _hypot_overload(hypot: Any) -> Callable[..., Any]:
-    def single(x: Any, y: Any) -> Any:
-        return np.float32(hypot(x, y))
-
-    def double(x: Any, y: Any) -> Any:
-        return hypot(np.float64(x), np.float64(y))
-
-    def choose(x: Any, y: Any) -> Any:
-        return single if {x, y} <= {types.float16, types.float32} else double
-
-    return choose
-
-
-def _abs_overload(hypot: Any) -> Callable[..., Any]:
-    def real(x: Any) -> Any:
-        return abs(x)
-
-    def narrow(x: Any) -> Any:
-        return np.float32(hypot(x.real, x.imag))
-
-    def wide(x: Any) -> Any:
-        return hypot(x.real, x.imag)
-
-    def choose(x: Any) -> Any:
-        if not isinstance(x, types.Complex):
-            return real
-        return narrow if x is types.complex64 else wide
-
-    return choose
 
 
 def _plain_pow(x: Any, y: Any) -> Any:
