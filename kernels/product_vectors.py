@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import lang
 from aiodev.kernels.operands import has_no_gaps, packed
+from aiodev.kernels.reduction_bodies import AHEAD, NEAR
 
 __all__ = ["repeat", "submit", "submit_one"]
 
@@ -24,6 +26,8 @@ _STRIP, _SUMS = 1 << 12, 1 << 8
 _LEAST, _SHORT = 1 << 18, 1 << 6
 #: Where there are fewer rows than this each block of so many columns is an index's work. Else blocks only bound the errors.
 _FEW, _BLOCK = 1 << 6, 1 << 12
+#: Bytes of the rows of far matrices up to which some ahead are asked for: the processor foresees longer ones by itself.
+_NARROW = 1 << 13
 _DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 _launches = aiodev.LaunchCache(2)
 #: A launch: a kernel, its indices and arguments, and which of those are matrix, vector, result or scratch.
@@ -72,13 +76,21 @@ def add_one(totals: Any, p: Any, factor: Any) -> None:
 
 
 @aiodev.kernel(fastmath=_REORDERED, uniform=True)
-def multiply_rows(i: int, groups: int, group: int, step_a: int, step_b: int, a: Any, b: Any, out: Any) -> None:
-    """``group`` rows of matrices, times vectors, block after block; ``groups`` of them in a matrix."""
+def multiply_rows(
+    i: int, groups: int, group: int, ahead: int, step_a: int, step_b: int, a: Any, b: Any, out: Any
+) -> None:
+    """``group`` rows of matrices, times vectors, block after block; ``groups`` of them in a matrix.
+
+    Rows that are so many ``ahead`` are asked for, if any.
+    """
     batch, first = i // groups, i % groups * group
     x, y, z = a[batch * step_a], b[batch * step_b], out[batch]
     last = min(first + group, x.shape[0])
     fours = last - (last - first) % 4
     for row in range(first, fours, 4):
+        if 0 < ahead <= x.shape[0] - 4 - row:
+            for k in range(4):
+                lang.prefetch(x[row + ahead + k])
         t0 = t1 = t2 = t3 = out.dtype.type(0)
         for left in range(0, y.size, _BLOCK):
             right = min(left + _BLOCK, y.size)
@@ -110,9 +122,9 @@ def multiply_blocks(i: int, blocks: int, step_a: int, step_b: int, a: Any, b: An
 
 @aiodev.kernel(fastmath=_REORDERED, uniform=True)
 def multiply_slabs(
-    i: int, slabs: int, strips: int, slab: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any
+    i: int, slabs: int, strips: int, slab: int, ahead: int, step_a: int, step_b: int, a: Any, b: Any, parts: Any
 ) -> None:
-    """Vectors times matrices: the sums of ``slab`` multiples of rows, in some columns."""
+    """Vectors times matrices: the sums of ``slab`` multiples of rows, in some columns; ``ahead`` as above."""
     batch, item = i // (slabs * strips), i % (slabs * strips)
     x, y = a[batch * step_a], b[batch * step_b]
     left, right = item % strips * _STRIP, min((item % strips + 1) * _STRIP, x.shape[1])
@@ -122,6 +134,9 @@ def multiply_slabs(
         totals[k] = 0
     eights = last - (last - first) % 8
     for row in range(first, eights, 8):
+        if 0 < ahead <= x.shape[0] - 8 - row:
+            for k in range(8):
+                lang.prefetch(x[row + ahead + k, left:right])
         add_eight(totals, x[row : row + 8], left, right, y[row : row + 8])
     for row in range(eights, last):
         add_one(totals, x[row, left:right], y[row])
@@ -193,6 +208,8 @@ def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> lis
         return []
     arrays, steps = (source, vector), (int(matrix.shape[0] > 1), int(vector.shape[0] > 1))
     taken = None, None, _MATRIX, _VECTOR
+    size = columns * out.itemsize
+    ahead = -(-AHEAD // size) if size <= _NARROW and source.nbytes > NEAR else 0
     if by_rows and rows < _FEW:
         blocks = -(-columns // _BLOCK)
         parts = aiodev.empty((batch, blocks, length), out.dtype, out.device)
@@ -201,10 +218,11 @@ def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> lis
     if by_rows:
         group = max(4, _GROUP // columns // 4 * 4)
         groups = -(-rows // group)
-        return [(multiply_rows, batch * groups, (groups, group, *steps, *arrays, out), (None, None, *taken, _OUT))]
+        args = groups, group, ahead, *steps, *arrays, out
+        return [(multiply_rows, batch * groups, args, (None, None, None, *taken, _OUT))]
     slab = max(_SLAB, 4 * _GROUP // columns)
     slabs, strips = -(-rows // slab), -(-columns // _STRIP)
-    args, takes = (slabs, strips, slab, *steps, *arrays), (None, None, None, *taken)
+    args, takes = (slabs, strips, slab, ahead, *steps, *arrays), (None, None, None, None, *taken)
     count = batch * slabs * strips
     if slabs == 1:
         return [(multiply_slabs, count, (*args, out.reshape(batch, 1, length)), (*takes, _OUT))]

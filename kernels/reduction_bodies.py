@@ -36,6 +36,7 @@ __all__ = [
     "AHEAD",
     "BLOCK",
     "COLUMNS",
+    "NEAR",
     "PIECE",
     "ROWS",
     "Kernels",
