@@ -37,3 +37,18 @@ def test_a_value_without_rounds_is_compared_as_it_is(harness: Any) -> None:
     figure = harness.Figure("either", "bytes", values, bars)
     assert [figure.measured(bar) for bar in bars] == [1.5, 1.0]
     assert [bar.met(figure.measured(bar)) for bar in bars] == [False, True]
+
+
+def test_of_several_passes_the_median_counts(harness: Any) -> None:
+    """Each with its own ratio: one quarter of an hour with loud neighbours moves neither values nor bars."""
+    bar = harness.Bar("peer", at_least=1.0)
+    passes = []
+    for ours, peer in ((12.0, 10.0), (2.0, 4.0), (22.0, 20.0)):
+        values = harness.Medians(aiodev=ours, peer=peer)
+        values.rounds = {"aiodev": [ours], "peer": [peer]}
+        passes.append(harness.Figure("sum", "GB/s", values, [bar]))
+    figure = harness.Figure.over(passes)
+    assert figure.values == {"aiodev": 12.0, "peer": 10.0}
+    assert figure.measured(bar) == 1.1 and bar.met(figure.measured(bar))
+    assert figure.formatted(bar) == "1.1 [0.5 to 1.2]"
+    assert passes[0].formatted(bar) == "1.2"

@@ -45,11 +45,17 @@ def figures_of(group: str) -> list[str]:
 
 async def measure(names: list[str], run: Run) -> dict[str, Figure]:
     """Measure the named figures, printing each as it comes."""
-    figures = {}
-    for name in names:
-        figures[name] = await FIGURES[name](run)
-        print_table([figures[name]], run)
-    return figures
+    passes: dict[str, list[Figure]] = {name: [] for name in names}
+    for _ in range(run.passes):
+        for name in names:
+            passes[name].append(await FIGURES[name](run))
+            print_table(passes[name][-1:], run)
+    if run.passes == 1:
+        return {name: figures[0] for name, figures in passes.items()}
+    print(f"\n\nMedians of {run.passes} passes")
+    over = {name: Figure.over(figures) for name, figures in passes.items()}
+    print_table(list(over.values()), run)
+    return over
 
 
 def main() -> None:
@@ -60,6 +66,7 @@ def main() -> None:
     )
     parser.add_argument("--smoke", action="store_true", help="as little as possible of everything")
     parser.add_argument("--repeats", type=int, default=7, help="rounds, of which the median counts (default: 7)")
+    parser.add_argument("--passes", type=int, default=1, help="times that all is measured, of which the median counts")
     parser.add_argument("--json", type=Path, default=Path("bench-output/bench.json"), help="where to write the outcome")
     parser.add_argument("--rst", type=Path, help="folder to write performance-GROUP.txt and the pictures to")
     options = parser.parse_args()
@@ -67,7 +74,7 @@ def main() -> None:
         parser.error(f"nothing is called {', '.join(sorted(unknown))}")
     chosen = options.names or list(GROUPS)
     names = list(dict.fromkeys(n for name in chosen for n in (figures_of(name) if name in GROUPS else [name])))
-    run = Run(options.smoke, options.repeats)
+    run = Run(options.smoke, options.repeats, options.passes)
     figures = asyncio.run(measure(names, run))
     write_json(options.json, list(figures.values()), run)
     if options.rst:

@@ -1,7 +1,9 @@
 """Measuring one thing next to its peers, in one run, in turns; tables and JSON of the outcome.
 
 A time by itself says little: the machines are shared and noisy, and change from second to second. So a figure is always a
-ratio to a peer that was measured in the same round, and what counts is the median of the rounds' ratios.
+ratio to a peer that was measured in the same round, and what counts is the median of the rounds' ratios. They also change from
+one quarter of an hour to the next, and a figure's rounds follow each other within seconds: so all figures may be measured in
+several passes, of which the median counts again.
 """
 
 from __future__ import annotations
@@ -66,9 +68,19 @@ class Figure:
     values: dict[str, float]  #: medians by case; aiodev's own case is called "aiodev"
     bars: list[Bar] = field(default_factory=list)
     note: str = ""
+    passes: list[Figure] = field(default_factory=list)  #: the same, of each pass, if there were several
+
+    @classmethod
+    def over(cls, passes: list[Figure]) -> Figure:
+        """The figure over several passes: medians of what each of them gave."""
+        first = passes[0]
+        values = {name: statistics.median(each.values[name] for each in passes) for name in first.values}
+        return cls(first.name, first.unit, values, first.bars, first.note, passes)
 
     def measured(self, bar: Bar) -> float:
         """Ours, divided by that peer's, or how far it is above: the median over the rounds, where these have both."""
+        if self.passes:
+            return statistics.median(each.measured(bar) for each in self.passes)
         rounds = self.values.rounds if isinstance(self.values, Medians) else {}
         if bar.case in rounds and bar.peer in rounds:
             both = list(zip(rounds[bar.case], rounds[bar.peer], strict=True))
@@ -78,6 +90,12 @@ class Figure:
             return statistics.median(ours - peer for ours, peer in both)
         return statistics.median(ours / peer if peer else float("inf") for ours, peer in both)
 
+    def formatted(self, bar: Bar) -> str:
+        """What was measured, and of several passes the least and the most."""
+        found = [each.measured(bar) for each in self.passes]
+        spread = f" [{format_value(min(found))} to {format_value(max(found))}]" if found else ""
+        return format_value(self.measured(bar)) + spread
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -85,6 +103,7 @@ class Run:
 
     smoke: bool
     repeats: int
+    passes: int = 1
 
     def scale(self, count: int) -> int:
         """``count``, or a hundredth of it (at least 8) in a smoke run."""
@@ -143,8 +162,7 @@ def print_table(figures: list[Figure], run: Run) -> None:
         for name, value in figure.values.items():
             print(f"    {name:{width}}  {format_value(value):>10} {figure.unit}")
         for bar in figure.bars if not run.smoke else ():
-            value = figure.measured(bar)
-            print(f"    bar {bar}: {format_value(value)} — {'met' if bar.met(value) else 'MISSED'}")
+            print(f"    bar {bar}: {figure.formatted(bar)} — {'met' if bar.met(figure.measured(bar)) else 'MISSED'}")
     sys.stdout.flush()
 
 
@@ -182,7 +200,7 @@ def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
         "",
         f"{where['processor']}, {where['cores']} cores, {time.strftime('%Y-%m-%d')}; "
         + ", ".join(f"{name} {version}" for name, version in used.items())
-        + f"; medians of {run.repeats} rounds{load}.",
+        + f"; medians of {f'{run.passes} passes of ' if run.passes > 1 else ''}{run.repeats} rounds{load}.",
         "",
         ".. list-table::",
         "   :header-rows: 1",
@@ -196,7 +214,7 @@ def write_rst(path: Path, figures: list[Figure], run: Run) -> None:
     for figure in figures:
         peers = [f"{name}: {format_value(v)} {figure.unit}" for name, v in figure.values.items() if name != "aiodev"]
         ratios = [
-            f"{format_value(figure.measured(b))} ({b}; {'met' if b.met(figure.measured(b)) else '**missed**'})"
+            f"{figure.formatted(b)} ({b}; {'met' if b.met(figure.measured(b)) else '**missed**'})"
             for b in figure.bars
         ]
         lines += [
