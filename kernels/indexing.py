@@ -20,8 +20,8 @@ _launches = aiodev.LaunchCache(2)
 _SCRATCH = -1
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
-#: Rows of which elements are taken by one index, at least: it finds the places once.
-_ROWS = 16
+#: Rows of which elements are taken by one index, at least: it finds the places once. But of few rows so many groups are made.
+_ROWS, _GROUPS = 16, 8
 
 
 def take(
@@ -72,7 +72,7 @@ def take(
     code = mode_of("take", mode)
     numbers: tuple[int, ...]
     if inner == 1 and outer >= _ROWS and not has_teams(x.device):
-        group = max(_ROWS, _PIECE // flat.size)
+        group = max(min(_ROWS, outer // _GROUPS), _PIECE // flat.size)
         groups = -(-outer // group)
         places = aiodev.empty((groups, flat.size), np.int32 if x.shape[at] < 1 << 31 else np.int64, x.device)
         args = group, code, source[:, :, 0], flat, places, target.reshape(outer, flat.size)

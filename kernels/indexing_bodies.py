@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.lang import atomic_add
+from aiodev.lang import atomic_add, prefetch
 
 __all__ = [
     "BLOCK",
@@ -32,6 +32,8 @@ __all__ = [
 
 #: Elements of an item that one index takes at most.
 BLOCK = 1 << 14
+#: Elements of short items, of which some ahead are asked for, since they lie anywhere; and of those that are no vectors' work.
+SHORT, AHEAD, SHORTEST = 64, 16, 8
 #: What becomes of an index that is out of bounds.
 RAISE, WRAP, CLIP = range(3)
 
@@ -54,6 +56,12 @@ def position(index: Any, length: int, mode: int) -> Any:
     return found
 
 
+def nearest(index: Any, length: int) -> Any:
+    """The same without an error."""
+    found = np.int64(index)
+    return min(max(found + length if found < 0 else found, 0), length - 1)
+
+
 @aiodev.kernel(uniform=True)
 def take_elements(i: int, mode: int, x: Any, indices: Any, out: Any) -> None:
     """One element of one dimension."""
@@ -66,12 +74,22 @@ def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any,
     count = indices.shape[0]
     lo = i % blocks * BLOCK
     hi = min(out.shape[2], lo + BLOCK) if blocks > 1 else out.shape[2]
-    for item in range(i // blocks * group, min(out.shape[0] * count, (i // blocks + 1) * group)):
-        outer, j = item // count, item % count
+    first = i // blocks * group
+    outer, j = first // count, first % count
+    for _ in range(first, min(out.shape[0] * count, first + group)):
+        if out.shape[2] <= SHORT and j + AHEAD < count:
+            prefetch(x[outer, nearest(indices[j + AHEAD], x.shape[1])])
         p = position(indices[j], x.shape[1], mode)
-        target, source = out[outer, j, lo:hi], x[outer, p, lo:hi]
-        for k in range(target.size):
-            target[k] = source[k]
+        if out.shape[2] <= SHORTEST:
+            for k in range(out.shape[2]):
+                out[outer, j, k] = x[outer, p, k]
+        else:
+            target, source = out[outer, j, lo:hi], x[outer, p, lo:hi]
+            for k in range(target.size):
+                target[k] = source[k]
+        j += 1
+        if j == count:
+            outer, j = outer + 1, 0
 
 
 @aiodev.kernel(uniform=True, reads=("x", "indices"))

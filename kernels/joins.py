@@ -12,7 +12,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.moves import fixed, join, lay, move, repeat_join, repeat_move
+from aiodev.kernels.moves import fixed, join, lay, move, repeat_join, repeat_move, turn
 from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, packed, whole_numbers
 from aiodev.kernels.views import Axes, broadcast_to, expand_dims
 
@@ -121,24 +121,32 @@ def roll(
         return known
     array_of("roll", x)
     shifts = whole_numbers("roll: shift", shift)
-    if axis is None:
-        result = checked_out("roll", out, x.shape, x.dtype, x.device)
-        if move(key, x, 0, result, out is None, lambda places: np.roll(places, shift)):
-            return result
-        rolled = roll(x.reshape(x.size), sum(shifts), axis=0)
-        result.copy_from(rolled.reshape(x.shape))
-        return result
-    axes = whole_numbers("roll: axis", axis)
-    shifts = shifts if np.ndim(shift) else shifts * len(axes)
-    if len(shifts) != len(axes):
-        raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
-    total = [0] * x.ndim
-    for a, s in zip(axes, shifts, strict=True):
-        total[checked_axis("roll", a, x.ndim)] += s
+    axes = None if axis is None else whole_numbers("roll: axis", axis)
+    shape: tuple[int, ...] = x.shape if axes is not None else (x.size,)
+    total = [0] * len(shape)
+    if axes is None:
+        total[0] = sum(shifts)
+    else:
+        shifts = shifts if np.ndim(shift) else shifts * len(axes)
+        if len(shifts) != len(axes):
+            raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+        for a, s in zip(axes, shifts, strict=True):
+            total[checked_axis("roll", a, x.ndim)] += s
     result = checked_out("roll", out, x.shape, x.dtype, x.device)
-    if x.size and not move(key, x, 0, result, out is None, lambda places: np.roll(places, shifts, axes)):
-        for parts in product(*(_halves(n, s % n) for n, s in zip(x.shape, total, strict=True))):
-            result[tuple(to for to, _ in parts)].copy_from(x[tuple(fro for _, fro in parts)])
+    every = None if axes is None else tuple(range(x.ndim))
+    if not x.size or move(key, x, 0, result, out is None, lambda places: np.roll(places, total, every)):
+        return result
+    turned = [at for at, s in enumerate(total) if s % shape[at]]
+    if len(turned) == 1:
+        at = turned[0]
+        inner = math.prod(shape[at + 1 :])
+        if turn(key, x, result, out is None, shape[at] * inner, total[at] % shape[at] * inner):
+            return result
+    if axes is None:
+        result.copy_from(roll(x.reshape(x.size), total, axis=0).reshape(x.shape))
+        return result
+    for parts in product(*(_halves(n, s % n) for n, s in zip(shape, total, strict=True))):
+        result[tuple(to for to, _ in parts)].copy_from(x[tuple(fro for _, fro in parts)])
     return result
 
 

@@ -1,8 +1,9 @@
-"""Few elements, put elsewhere: results that consist of elements of the arguments, by one launch.
+"""Elements put elsewhere, by one launch: results that consist of elements of the arguments.
 
-The launch goes by a table of where each element of the result comes from. NumPy makes it, of the places in the arguments, when
-the launch is not known yet; so such a result is what NumPy's is. A table takes half as much memory as the result, so it is for
-few elements, for which copies piece by piece would cost Python tens of µs; and for devices that reach NumPy's memory.
+Rows are joined (:func:`lay`) and rolled (:func:`turn`) as they lie in memory. Else the launch goes by a table of where each
+element of the result comes from. NumPy makes it, of the places in the arguments, when the launch is not known yet; so such a
+result is what NumPy's is. A table takes half as much memory as the result, so it is for few elements, for which copies piece by
+piece would cost Python tens of µs; and for devices that reach NumPy's memory.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import aiodev
 from aiodev.kernels.operands import HostArray, has_no_gaps, shared
 from aiodev.kernels.teams import has_teams
 
-__all__ = ["fixed", "join", "lay", "move", "repeat_join", "repeat_move"]
+__all__ = ["fixed", "join", "lay", "move", "repeat_join", "repeat_move", "turn"]
 
 #: Elements of a result, and arrays that are joined.
 _FEW, _MOST_JOINED = 1 << 12, 4
+#: Elements of a row that one index takes at most, and of one that is short.
+_BLOCK, _SHORT = 1 << 14, 1 << 6
 #: Launches with tables: no more than that many are kept alive.
 _MOST = 256
 #: Of an array and a number to fill with, under what the function was asked for; and of arrays, of which the last stands for
@@ -64,6 +67,38 @@ def copy_lines(i: int, group: int, width: int, begin: int, step: int, x: Any, ou
         source, target = x[row * width : (row + 1) * width], out[row * step + begin : row * step + begin + width]
         for k in range(target.size):
             target[k] = source[k]
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def roll_lines(i: int, group: int, blocks: int, width: int, shift: int, x: Any, out: Any) -> None:
+    """Rows of ``width`` elements, or a block of one, of which the last ``shift`` come first. Flat arrays again."""
+    lo = i % blocks * _BLOCK
+    hi = min(lo + _BLOCK, width) if blocks > 1 else width
+    middle, first = min(max(lo, shift), hi), i // blocks * group
+    for row in range(first, min(first + group, x.size // width)):
+        begin = row * width
+        target, source = out[begin + lo : begin + middle], x[begin + lo + width - shift : begin + middle + width - shift]
+        for k in range(target.size):
+            target[k] = source[k]
+        target, source = out[begin + middle : begin + hi], x[begin + middle - shift : begin + hi - shift]
+        for k in range(target.size):
+            target[k] = source[k]
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def roll_short_lines(i: int, group: int, width: int, ahead: int, back: int, x: Any, out: Any) -> None:
+    """The same of short rows: as if all were one, and then what came from others, ``ahead`` first elements or ``back`` last."""
+    first, last = i * group, min((i + 1) * group, x.size // width)
+    lo, hi = first * width, last * width
+    target, source = out[lo + ahead : hi - back], x[lo + back : hi - ahead]
+    for k in range(target.size):
+        target[k] = source[k]
+    for row in range(first, last):
+        begin, end = row * width, (row + 1) * width
+        for k in range(ahead):
+            out[begin + k] = x[end - ahead + k]
+        for k in range(back):
+            out[end - back + k] = x[begin + k]
 
 
 def fixed(value: Any) -> Any:
@@ -146,6 +181,22 @@ def lay(key: Any, arrays: Sequence[aiodev.Array], result: aiodev.Array, made: bo
             steps.append((copy_lines, -(-outer // group), args, (None, None, None, None, number, _MOST_JOINED)))
         begin += width
     _joins.launch_all((key, len(arrays)), _four(arrays), result, steps, made=made)
+    return True
+
+
+def turn(key: Any, x: aiodev.Array, result: aiodev.Array, made: bool, width: int, shift: int) -> bool:
+    """Fill the result with rows of ``width`` elements whose last ``shift`` come first; False if it cannot be done so."""
+    if has_teams(result.device) or result.dtype == np.float16 or not (has_no_gaps(x) and has_no_gaps(result)):
+        return False
+    group, rows = max(1, _FEW // width), x.size // width
+    arrays = x.reshape(x.size), result.reshape(x.size)
+    if width <= _SHORT:
+        ahead = shift if 2 * shift <= width else 0
+        kernel, count, numbers = roll_short_lines, -(-rows // group), (group, width, ahead, 0 if ahead else width - shift)
+    else:
+        blocks = -(-width // _BLOCK)
+        kernel, count, numbers = roll_lines, -(-rows // group) * blocks, (group, blocks, width, shift)
+    _moves.launch(key, (x, 0), result, kernel, count, (*numbers, *arrays), (None, None, None, None, 0, 2), made=made)
     return True
 
 

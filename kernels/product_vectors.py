@@ -218,8 +218,8 @@ def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> lis
     if by_rows:
         group = max(4, _GROUP // columns // 4 * 4)
         groups = -(-rows // group)
-        args = groups, group, ahead, *steps, *arrays, out
-        return [(multiply_rows, batch * groups, args, (None, None, None, *taken, _OUT))]
+        numbers = groups, group, ahead, *steps
+        return [(multiply_rows, batch * groups, (*numbers, *arrays, out), (None, None, None, *taken, _OUT))]
     slab = max(_SLAB, 4 * _GROUP // columns)
     slabs, strips = -(-rows // slab), -(-columns // _STRIP)
     args, takes = (slabs, strips, slab, ahead, *steps, *arrays), (None, None, None, None, *taken)

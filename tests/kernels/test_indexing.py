@@ -65,6 +65,21 @@ def test_take_of_many(inner: int) -> None:
     same(kernels.take(on_device(host.reshape(-1)), on_device(indices)), host.reshape(-1)[indices])
 
 
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+@pytest.mark.parametrize("inner", [3, bodies.SHORTEST, bodies.SHORTEST + 1, bodies.SHORT, bodies.SHORT + 1])
+def test_take_of_short_items(inner: int, mode: Any) -> None:
+    """Those ahead are asked for, within each of the outer dimensions, wherever their indices point to."""
+    host = np.arange(3 * 50 * inner, dtype="f4").reshape(3, 50, inner)
+    far = 50 if mode == "raise" else 400
+    indices = np.random.default_rng(0).integers(-far if mode != "clip" else 0, far, 5000)
+    x = on_device(host)
+    same(kernels.take(x, on_device(indices), axis=1, mode=mode), host.take(indices, 1, mode=mode))
+    if mode == "raise":
+        indices[4000] = 50
+        with pytest.raises(aiodev.KernelError, match="out of bounds"):
+            kernels.take(x, on_device(indices), axis=1).numpy_blocking()
+
+
 @given(SHAPES, DTYPES, st.booleans(), st.data())
 @settings(deadline=None, max_examples=60)
 def test_take_along_axis(shape: list[int], dtype: str, flip: bool, data: st.DataObject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,26 @@ def test_roll(shape: tuple[int, ...], dtype: str, flip: bool, data: st.DataObjec
         axes = data.draw(st.lists(st.integers(-host.ndim, host.ndim - 1), min_size=1, max_size=3))
         shifts = [data.draw(st.integers(-9, 9)) for _ in axes]
         same(kernels.roll(x, shifts, axis=axes), np.roll(host, shifts, axes))
+
+
+@pytest.mark.parametrize("dtype", ["b1", "f2", "f4", "c16"])
+@pytest.mark.parametrize("shape", [(2003, 3), (700, 64), (101, 65), (3, 40_000), (20, 30, 17), (20_001,)])
+def test_roll_of_many(shape: tuple[int, ...], dtype: str) -> None:
+    """Rows that are short, long, longer than an index's share; by less and more than half of them; again, and to ``out``."""
+    host = (np.arange(math.prod(shape)) % 2003).reshape(shape).astype(dtype)
+    x, out = on_device(host), aiodev.empty(shape, dtype, "cpu")
+    wide = aiodev.empty((*shape, 2), dtype, "cpu")[..., 1]
+    for axis in (None, *range(host.ndim)):
+        for shift in (1, -1, 20, host.shape[axis or 0] // 2 + 1, host.shape[axis or 0]):
+            expected = np.roll(host, shift, axis)
+            for _ in range(2):
+                same(kernels.roll(x, shift, axis=axis), expected)
+            same(kernels.roll(x, shift, axis=axis, out=out), expected)
+            same(kernels.roll(x, shift, axis=axis, out=wide), expected)
+    same(kernels.roll(x, (), axis=()), host)
+    same(kernels.roll(x.T, 1, axis=0), np.roll(host.T, 1, 0))
+    same(kernels.roll(x.T, 1), np.roll(host.T, 1))
+    same(kernels.roll(x, (2, -2, 3), axis=(0, 0, -1)), np.roll(host, (2, -2, 3), (0, 0, -1)))
 
 
 @given(SHAPES, DTYPES, st.booleans(), st.data())
