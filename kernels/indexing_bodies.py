@@ -32,8 +32,8 @@ __all__ = [
 
 #: Elements of an item that one index takes at most.
 BLOCK = 1 << 14
-#: Elements of short items, of which some ahead are asked for, since they lie anywhere; and of those that are no vectors' work.
-SHORT, AHEAD, SHORTEST = 64, 16, 8
+#: Elements of short items, of which some ahead are asked for, since they lie anywhere.
+SHORT, AHEAD = 64, 16
 #: What becomes of an index that is out of bounds.
 RAISE, WRAP, CLIP = range(3)
 
@@ -80,13 +80,8 @@ def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any,
         if out.shape[2] <= SHORT and j + AHEAD < count:
             prefetch(x[outer, nearest(indices[j + AHEAD], x.shape[1])])
         p = position(indices[j], x.shape[1], mode)
-        if out.shape[2] <= SHORTEST:
-            for k in range(out.shape[2]):
-                out[outer, j, k] = x[outer, p, k]
-        else:
-            target, source = out[outer, j, lo:hi], x[outer, p, lo:hi]
-            for k in range(target.size):
-                target[k] = source[k]
+        for k in range(np.uint64(lo), np.uint64(hi)):
+            out[np.uint64(outer), np.uint64(j), k] = x[np.uint64(outer), np.uint64(p), k]
         j += 1
         if j == count:
             outer, j = outer + 1, 0

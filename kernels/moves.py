@@ -24,6 +24,8 @@ __all__ = ["fixed", "join", "lay", "move", "repeat_join", "repeat_move", "turn"]
 _FEW, _MOST_JOINED = 1 << 12, 4
 #: Elements of a row that one index takes at most, and of one that is short.
 _BLOCK, _SHORT = 1 << 14, 1 << 6
+#: Elements of rows that are copied column by column.
+_SHORTEST = 3
 #: Launches with tables: no more than that many are kept alive.
 _MOST = 256
 #: Of an array and a number to fill with, under what the function was asked for; and of arrays, of which the last stands for
@@ -63,10 +65,18 @@ def copy_line(i: int, x: Any, out: Any) -> None:
 @aiodev.kernel(uniform=True, reads=["x"])
 def copy_lines(i: int, group: int, width: int, begin: int, step: int, x: Any, out: Any) -> None:
     """Rows of ``width`` elements that are; rows of the result are ``step`` apart. Flat arrays, whose slices have no gaps."""
-    for row in range(i * group, min((i + 1) * group, x.size // width)):
-        source, target = x[row * width : (row + 1) * width], out[row * step + begin : row * step + begin + width]
-        for k in range(target.size):
-            target[k] = source[k]
+    first, last = i * group, min((i + 1) * group, x.size // width)
+    source, target = np.uint64(first * width), np.uint64(first * step + begin)
+    if width <= _SHORTEST:
+        for k in range(np.uint64(width)):
+            for row in range(np.uint64(last - first)):
+                out[target + row * np.uint64(step) + k] = x[source + row * np.uint64(width) + k]
+        return
+    for _ in range(first, last):
+        for k in range(np.uint64(width)):
+            out[target + k] = x[source + k]
+        source += np.uint64(width)
+        target += np.uint64(step)
 
 
 @aiodev.kernel(uniform=True, reads=["x"])
@@ -93,12 +103,14 @@ def roll_short_lines(i: int, group: int, width: int, ahead: int, back: int, x: A
     target, source = out[lo + ahead : hi - back], x[lo + back : hi - ahead]
     for k in range(target.size):
         target[k] = source[k]
-    for row in range(first, last):
-        begin, end = row * width, (row + 1) * width
-        for k in range(ahead):
-            out[begin + k] = x[end - ahead + k]
-        for k in range(back):
-            out[end - back + k] = x[begin + k]
+    begin = np.uint64(lo)
+    for _ in range(first, last):
+        end = begin + np.uint64(width)
+        for k in range(np.uint64(ahead)):
+            out[begin + k] = x[end - np.uint64(ahead) + k]
+        for k in range(np.uint64(back)):
+            out[end - np.uint64(back) + k] = x[begin + k]
+        begin = end
 
 
 def fixed(value: Any) -> Any:
