@@ -17,9 +17,12 @@ __all__ = [
     "BLOCK",
     "CLIP",
     "RAISE",
+    "STRIP",
     "WRAP",
+    "add_apart",
     "add_elements",
     "add_items",
+    "add_parts",
     "add_slices",
     "fill_one",
     "put_elements",
@@ -34,8 +37,22 @@ __all__ = [
 BLOCK = 1 << 14
 #: Elements of short items, of which some ahead are asked for, since they lie anywhere.
 SHORT, AHEAD = 64, 16
+#: Elements to which one index adds what blocks have summed.
+STRIP = 1 << 8
 #: What becomes of an index that is out of bounds.
 RAISE, WRAP, CLIP = range(3)
+
+
+def place_of(index: Any, length: int, mode: int) -> Any:
+    """Where an index points to; -1 if it is out of bounds, and that is an error."""
+    found = np.int64(index)  # beside an unsigned 64-bit index, the length would make it a float
+    if mode == CLIP:
+        return min(max(found, 0), length - 1)
+    if mode == WRAP:
+        return found % length
+    if found < 0:
+        found += length
+    return found if 0 <= found < length else -1
 
 
 def position(index: Any, length: int, mode: int) -> Any:
@@ -44,14 +61,8 @@ def position(index: Any, length: int, mode: int) -> Any:
     Raises:
         IndexError: out of bounds, if that is what to do then.
     """
-    found = np.int64(index)  # beside an unsigned 64-bit index, the length would make it a float
-    if mode == CLIP:
-        return min(max(found, 0), length - 1)
-    if mode == WRAP:
-        return found % length
+    found = place_of(index, length, mode)
     if found < 0:
-        found += length
-    if found < 0 or found >= length:
         raise IndexError("an index is out of bounds for its axis")
     return found
 
@@ -149,3 +160,46 @@ def add_slices(i: int, slices: int, width: int, mode: int, x: Any, indices: Any,
         p = position(indices[j], x.shape[1], mode)
         for k in range(lo, hi):
             x[outer, p, k] += values[outer, j, k]
+
+
+@aiodev.kernel(uniform=True, reads=("indices", "values"))
+def add_apart(i: int, blocks: int, mode: int, length: int, indices: Any, values: Any, parts: Any, is_wrong: Any) -> None:
+    """The sums of a block of items, by themselves, those of an outer dimension flat; and whether an index is out of bounds."""
+    outer, count, inner = i // blocks, indices.shape[0], values.shape[2]
+    share = -(-count // blocks)
+    lo, hi = i % blocks * share, min(count, (i % blocks + 1) * share)
+    mine, wrong = parts[outer, i % blocks], False
+    for k in range(mine.size):
+        mine[k] = 0
+    if inner == 1:
+        where, given = indices[lo:hi], values[outer, lo:hi, 0]
+        for j in range(given.size):
+            found = place_of(where[j], length, mode)
+            wrong |= found < 0
+            if found >= 0:
+                mine[np.uint64(found)] += given[j]
+    else:
+        for j in range(lo, hi):
+            found = place_of(indices[j], length, mode)
+            wrong |= found < 0
+            for k in range(np.uint64(inner if found >= 0 else 0)):
+                mine[np.uint64(found * inner) + k] += values[np.uint64(outer), np.uint64(j), k]
+    is_wrong[i] = wrong
+
+
+@aiodev.kernel(uniform=True)
+def add_parts(i: int, strips: int, parts: Any, is_wrong: Any, x: Any) -> None:
+    """Add the sums of all blocks, in some elements.
+
+    Raises:
+        IndexError: an index was out of bounds; nothing is added then.
+    """
+    for block in range(is_wrong.size):
+        if is_wrong[block]:
+            raise IndexError("an index is out of bounds for its axis")
+    outer, left, right = i // strips, i % strips * STRIP, min((i % strips + 1) * STRIP, x.shape[1])
+    totals = x[outer, left:right]
+    for block in range(parts.shape[1]):
+        mine = parts[outer, block, left:right]
+        for k in range(totals.size):
+            totals[k] += mine[k]

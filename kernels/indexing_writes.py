@@ -22,6 +22,8 @@ _changes = aiodev.LaunchCache(2)
 _VALUES, _SCRATCH = 1, -1
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
+#: Blocks that are summed apart, at most, and how many times as many items as places there are then in each.
+_BLOCKS, _TIMES = 64, 4
 #: Elements that are added side by side, at least: fewer are not worth going through all indices again.
 _WIDTH = 16
 
@@ -77,7 +79,8 @@ def scatter_add(
     It adds to what :func:`take` with the same arguments reads, as often as an index occurs. Single elements and short slices
     are added atomically, in an order that is not defined: integers come out the same on every run, floats may differ in
     their last bits. On the CPU, up to 4096 elements, and slices of 32 elements and more, are added in the order of the
-    indices, so there floats are the same, too. ``mode`` is as for :func:`take`; under ``"raise"`` other values may have been
+    indices, and what goes to an eighth as many places, or fewer, in an order that follows from the shapes; so there floats
+    are the same, too. ``mode`` is as for :func:`take`; under ``"raise"`` other values may have been
     added when an index is found to be out of bounds.
 
     Args:
@@ -113,38 +116,38 @@ def scatter_add(
     check_length("scatter_add", seen[1])
     target, count = packed(x), indices.size
     parts = target.reshape(seen), indices.reshape(count), given.reshape(seen[0], count, seen[2])
-    kernel, over, sizes = _adding(parts, x.device)
-    takes = *(None for _ in sizes), None, 2, 0, which
-    steps.append((kernel, over, (*sizes, mode_of("scatter_add", mode), *_seen(kernel, parts)), takes))
+    steps += _adding(parts, mode_of("scatter_add", mode), which)
     _changes.launch_all(key, operands, x, steps, made=False)
     if target is not x:
         x.copy_from(target)
     return x
 
 
-def _adding(
-    parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array], device: aiodev.Device
-) -> tuple[aiodev.Kernel, int, tuple[int, ...]]:
-    """What adds: the kernel, its indices, and the numbers that it takes first."""
-    x, indices, _ = parts
-    outer, _, inner = x.shape
-    whole = outer * indices.size * inner <= _PIECE  # one index of the launch, with nobody beside it
+def _adding(parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array], mode: int, which: int) -> list[Step]:
+    """What adds; ``which`` is what the values are to a remembered launch."""
+    x, indices, values = parts
+    outer, length, inner = x.shape
+    count, size, device = indices.size, length * inner, x.device
+    whole = outer * count * inner <= _PIECE  # one index of the launch, with nobody beside it
     if device.type == "cpu" and (inner >= 2 * _WIDTH or whole):
         width = inner if whole else max(_WIDTH, -(-inner // (2 * _cores(device))))
         slices = -(-inner // width)
-        return bodies.add_slices, outer * slices, (slices, width)
+        return [(bodies.add_slices, outer * slices, (slices, width, mode, *parts), (None, None, None, 2, 0, which))]
+    blocks = min(_BLOCKS, count // (_TIMES * length), count * inner // _PIECE)
+    if device.type == "cpu" and blocks > 1:
+        sums, strips = aiodev.empty((outer, blocks, size), x.dtype, device), -(-size // bodies.STRIP)
+        is_wrong = aiodev.empty(outer * blocks, np.bool_, device)
+        apart = blocks, mode, length, indices, values, sums, is_wrong
+        together = strips, sums, is_wrong, x.reshape(outer, size)
+        return [
+            (bodies.add_apart, outer * blocks, apart, (None, None, None, 0, which, _SCRATCH, _SCRATCH)),
+            (bodies.add_parts, outer * strips, together, (None, _SCRATCH, _SCRATCH, 2)),
+        ]
     if outer == inner == 1:
-        return bodies.add_elements, indices.size, ()
+        args = mode, x[0, :, 0], indices, values[0, :, 0]
+        return [(bodies.add_elements, count, args, (None, 2, 0, which))]
     group = max(1, _PIECE // inner)
-    return bodies.add_items, -(-outer * indices.size // group), (group,)
-
-
-def _seen(
-    kernel: aiodev.Kernel, parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array]
-) -> tuple[aiodev.Array, aiodev.Array, aiodev.Array]:
-    """The arrays as a kernel that adds takes them."""
-    x, indices, values = parts
-    return (x[0, :, 0], indices, values[0, :, 0]) if kernel is bodies.add_elements else parts
+    return [(bodies.add_items, -(-outer * count // group), (group, mode, *parts), (None, None, 2, 0, which))]
 
 
 @functools.cache

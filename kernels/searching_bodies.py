@@ -45,22 +45,22 @@ def sum_up(i, counts):
 
 @aiodev.kernel
 def select_values(i, mask, x, starts, out):
-    """Write the elements of block ``i`` that are selected."""
-    place = starts[i]
-    for k in range(i * BLOCK, min((i + 1) * BLOCK, mask.size)):
-        if mask[k] != 0:
-            out[place] = x[k]
-            place += 1
+    """Write the elements of block ``i`` that are selected, each over those before it that are not: nobody can guess which."""
+    place, k = starts[i], np.uint64(i * BLOCK)
+    while place < starts[i + 1]:
+        out[np.uint64(place)] = x[k]
+        place += np.int64(mask[k] != 0)
+        k += np.uint64(1)
 
 
 @aiodev.kernel
 def select_places(i, mask, starts, out):
-    """Write the places in block ``i`` that are selected."""
-    place = starts[i]
-    for k in range(i * BLOCK, min((i + 1) * BLOCK, mask.size)):
-        if mask[k] != 0:
-            out[place] = k
-            place += 1
+    """Write the places in block ``i`` that are selected, as above."""
+    place, k = starts[i], np.uint64(i * BLOCK)
+    while place < starts[i + 1]:
+        out[np.uint64(place)] = k
+        place += np.int64(mask[k] != 0)
+        k += np.uint64(1)
 
 
 @aiodev.kernel

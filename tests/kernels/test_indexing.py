@@ -156,6 +156,26 @@ def test_scatter_add_of_many_to_few(items: int, inner: int) -> None:
             same(flat, expected[:, 0].astype(dtype))
 
 
+@pytest.mark.parametrize("inner", [1, 5])
+def test_scatter_add_to_few_is_the_same_every_time(inner: int) -> None:
+    """Blocks are summed apart, as the shapes say; an index that is out of bounds is an error of the addition."""
+    rng = np.random.default_rng(6)
+    host, indices = rng.normal(size=(3, 40, inner)).astype("f4"), rng.integers(-60, 60, 30_000)
+    values = rng.normal(size=(3, 30_000, inner)).astype("f4")
+    for mode in ("wrap", "clip"):
+        exact, found = np.moveaxis(host, 1, 0).astype("f8"), []
+        places = indices % 40 if mode == "wrap" else indices.clip(0, 39)
+        np.add.at(exact, places, np.moveaxis(values, 1, 0))
+        for _ in range(5):
+            x = kernels.scatter_add(on_device(host), on_device(indices), on_device(values), axis=1, mode=mode)
+            found.append(x.numpy_blocking())
+        np.testing.assert_allclose(found[0], np.moveaxis(exact, 0, 1), rtol=1e-4, atol=1e-3)
+        assert all((again == found[0]).all() for again in found)
+    x = on_device(host)
+    with pytest.raises(aiodev.KernelError, match="out of bounds"):
+        kernels.scatter_add(x, on_device(indices), on_device(values), axis=1).numpy_blocking()
+
+
 def test_wrong_arguments_name_themselves() -> None:
     """What was expected, what was found."""
     x, i = on_device(np.ones((2, 3), "f4")), on_device(np.array([0, 1]))
