@@ -1,4 +1,7 @@
-"""The kernel that copies arrays with gaps; the array layer asks for it by a hook, since kernels stand above arrays.
+"""The kernels that copy arrays with gaps; the array layer asks for them by a hook, since kernels stand above arrays.
+
+On the CPU elements that lie side by side are copied as rows, of memory that is seen as flat: where the compiler does not know
+that a step is 1, it copies one by one.
 
 A copy between two arrays of one device, on its current stream, is remembered for arrays of these layouts. They must be of
 different memory of ours: whether other arrays overlap does not follow from their layouts.
@@ -6,10 +9,11 @@ different memory of ours: whether other arrays overlap does not follow from thei
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from aiodev._array.array import Array
+import numpy as np
+
+from aiodev._array.array import Array, make_array
 from aiodev._array.carrying import set_repeat_copy
 from aiodev._array.copy import set_strided_kernel
 from aiodev._core.completion import Completion
@@ -19,9 +23,11 @@ from aiodev._kernel.kernel import kernel
 from aiodev._kernel.launch_cache import LaunchCache
 from aiodev._memory.buffer import ForeignBuffer
 
-__all__ = ["copy_strided"]
+__all__ = ["copy_rows", "copy_strided"]
 
 _launches = LaunchCache(operands=1)
+#: Elements of a row, at least, and of the rows that are copied by one index, about.
+_ROW, _PIECE = 4, 1 << 12
 
 
 @kernel(ndim=3, reads=["src"])
@@ -30,13 +36,55 @@ def copy_strided(i: int, j: int, k: int, dst: Any, src: Any) -> None:
     dst[i, j, k] = src[i, j, k]
 
 
+@kernel(uniform=True, reads=["src"])
+def copy_rows(
+    i: int, group: int, outer: int, rows: int, width: int, to: int, step: int, fro: int, pace: int, dst: Any, src: Any
+) -> None:
+    """``group`` rows of ``width`` elements, ``rows`` of which are in each of ``outer`` planes.
+
+    Planes of the flat ``dst`` are ``to`` elements apart, rows ``step``; of ``src`` it is ``fro`` and ``pace``.
+    """
+    first = i * group
+    plane, row = first // rows, first % rows
+    for _ in range(first, min(first + group, outer * rows)):
+        there, here = np.uint64(plane * to + row * step), np.uint64(plane * fro + row * pace)
+        for k in range(np.uint64(width)):
+            dst[there + k] = src[here + k]
+        row += 1
+        if row == rows:
+            plane, row = plane + 1, 0
+
+
 def _launch(
     stream: Stream, shape: tuple[int, ...], dst: Array, src: Array, whole: tuple[Array, Array] | None
 ) -> Completion:
+    chosen, lengths = copy_strided, shape
+    numbers: tuple[int, ...] = ()
+    if stream.device.type == "cpu" and shape[2] >= _ROW and _has_rows(dst) and _has_rows(src):
+        outer, rows, width = shape
+        group = max(1, _PIECE // width)
+        chosen, lengths = copy_rows, (-(-outer * rows // group),)
+        size = dst.itemsize
+        numbers = group, outer, rows, width, *(n // size for n in (*dst.strides[:2], *src.strides[:2]))
+        dst, src = _flat(dst), _flat(src)
     if whole is not None and _are_apart(*whole) and stream is current_stream(stream.device):
         out, x = whole
-        return _launches.launch(None, (x,), out, copy_strided, shape, (dst, src), (1, 0), made=False)
-    return copy_strided._call((math.prod(shape), shape, stream), dst, src)
+        takes = *(None for _ in numbers), 1, 0
+        return _launches.launch(None, (x,), out, chosen, lengths, (*numbers, dst, src), takes, made=False)
+    return chosen[(*lengths, stream)](*numbers, dst, src)
+
+
+def _has_rows(x: Array) -> bool:
+    """Whether the last of three dimensions has no gaps, and the others go upwards, by whole elements."""
+    size = x.itemsize
+    return x.strides[2] == size and all(step >= 0 and step % size == 0 for step in x.strides[:2])
+
+
+def _flat(x: Array) -> Array:
+    """The memory from the first to the last element."""
+    size = x.itemsize
+    last = sum((n - 1) * step for n, step in zip(x.shape, x.strides, strict=True)) // size
+    return make_array(x._buffer, x._address, (last + 1,), x.dtype, None, True)
 
 
 def _repeat(dst: Array, src: Array) -> Completion | None:

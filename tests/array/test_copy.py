@@ -73,6 +73,35 @@ def test_reads_of_any_layout(device: str, index: Any) -> None:
     assert np.array_equal(aiodev.asarray(values, device=device)[index].numpy_blocking(), values[index])
 
 
+@pytest.mark.parametrize("dtype", ["i1", "f2", "f4", "c16"])
+@pytest.mark.parametrize(
+    ("shape", "index"),
+    [
+        ((3, 900, 12), np.s_[:, 5:895, 1:11]),
+        ((2, 40, 5000), np.s_[:, ::2, 3:4990]),
+        ((2, 40, 5000), np.s_[::-1, ::-2, 3:4990]),
+        ((2000, 4), np.s_[:, :3]),
+        ((5, 4, 300, 7), np.s_[:, 1:3, 1:299, 1:6]),
+    ],
+    ids=str,
+)
+def test_rows_with_gaps_by_several_indices(shape: tuple[int, ...], index: Any, dtype: str) -> None:
+    """From and to a view, again and again, and to the host."""
+    values = (np.arange(np.prod(shape)) % 113).reshape(shape).astype(dtype)
+    x, into = aiodev.asarray(values, device="cpu"), aiodev.zeros(shape, dtype, "cpu")
+    expected = np.zeros(shape, dtype)
+    expected[index] = values[index]
+    for _ in range(3):
+        packed = aiodev.empty(values[index].shape, dtype, "cpu")
+        packed.copy_from(x[index])
+        assert np.array_equal(packed.numpy_blocking(), values[index])
+        into[index].copy_from(x[index])
+        assert np.array_equal(into.numpy_blocking(), expected)
+    into = aiodev.zeros(shape, dtype, "cpu")
+    into[index].copy_from(values[index])
+    assert np.array_equal(into.numpy_blocking(), expected)
+
+
 @given(st.data())
 @settings(deadline=None, max_examples=40)
 def test_copies_of_random_views(data: st.DataObject) -> None:
