@@ -153,12 +153,14 @@ def check_errors(name: str, dtype: Any, count: int) -> None:
 @functions
 @precisions
 def test_a_result_does_not_depend_on_its_place(name: str, dtype: Any) -> None:
-    """Vectors of any length, what is left of them, and single numbers have the same results."""
-    low, high = RANGES[name]
-    host = np.random.default_rng(3).uniform(low, high, 275).astype(dtype)
-    expected = applied(name, host)
-    for start in (1, 7, 13, 150, 274):
-        np.testing.assert_array_equal(applied(name, host[start:]), expected[start:])
+    """Vectors of any length, what is left of them, and single numbers have the same results, whatever is beside them."""
+    (low, high), random = RANGES[name], np.random.default_rng(3)
+    host = random.uniform(low, high, 275).astype(dtype)
+    rare = np.array([0, -0.0, -1.5, 1e30, 1e-40, np.finfo(dtype).tiny / 4, np.inf, -np.inf, np.nan], dtype)
+    for values in (host, np.where(random.random(275) < 0.4, random.choice(rare, 275), host)):
+        expected = applied(name, values)
+        for start in (1, 7, 13, 150, 274):
+            np.testing.assert_array_equal(applied(name, values[start:]), expected[start:])
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names a processor of x86-64")

@@ -152,11 +152,14 @@ def _tan(x: Value, parts: Parts) -> Value:
 def _of_any_size(name: str, function: Callable[[Value, Parts], Value]) -> Callable[[Value], Value]:
     def slowly(x: Value) -> Value:
         parts = _reduced_double(x) if x.is_double else _reduced_single(x)
-        return choose(abs(x) < float("inf"), function(x, parts), x - x)
+        return choose(abs(x) < float("inf"), function(x, parts), ends(x))
+
+    def ends(x: Value) -> Value:
+        return x - x
 
     def emit(x: Value) -> Value:
         limit = _LIMIT[x.is_double]
-        return rescued(name, x, function(x, _reduced(x, name == "tan")), -limit, limit, slowly)
+        return rescued(name, x, function(x, _reduced(x, name == "tan")), -limit, limit, slowly, ends)
 
     return emit
 
