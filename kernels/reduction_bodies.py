@@ -11,8 +11,8 @@ On CUDA the same kernels have bodies for teams (:mod:`aiodev.kernels.reduction_t
 the shape as well.
 
 Rows of few elements are reduced by a kernel for each length: the compiler then knows it, leaves no loop within a row, and takes
-many rows in vectors side by side. Of few columns several rows lie side by side as if they were one row of more columns, a power
-of two, which is folded by halves at the end.
+many rows in vectors; so are columns that are few and short. Of few columns that are long several rows lie side by side, a power
+of two, as if they were one row of more columns, which is folded by halves at the end.
 
 Sums of floats are :func:`aiodev.lang.sum`'s. Only blocks of what is not near are read without asking: in the order that it
 chooses for long slices. Where the last cache does not hold an array, its rows are converted element by element: the core waits
@@ -28,14 +28,16 @@ to an eighth, a third in columns; where cores read as fast as memory gives, up t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import aiodev
 from aiodev import lang
 from aiodev.kernels import reduction_teams as teams
 from aiodev.kernels.named import named_kernel
-from aiodev.kernels.reduction_elements import larger, store
+from aiodev.kernels.reduction_elements import store
 
 __all__ = [
     "AHEAD",
@@ -44,11 +46,11 @@ __all__ = [
     "NEAR",
     "PIECE",
     "ROWS",
+    "WORD",
     "Kernels",
-    "Places",
     "Plain",
+    "Short",
     "make_kernels",
-    "make_places",
     "rows_beside",
     "slab_depth",
 ]
@@ -72,12 +74,13 @@ WORD = 4
 
 _SUMS = frozenset({"reassoc", "contract"})
 Plain = Callable[..., Any]
+#: Makes the kernel for a length.
+Short = Callable[[int], aiodev.Kernel]
 
 
 class Kernels(NamedTuple):
     """Those of one operation on one type. All arrays are flat; results may be of no dimensions, too."""
 
-    short: Callable[[int], aiodev.Kernel]  #: what does as ``rows`` for this one length
     rows: aiodev.Kernel  #: (i, x, length, identity, number, out): rows of ``length`` elements to results
     blocks: aiodev.Kernel  #: (i, blocks, x, length, identity, parts): blocks of rows to parts
     parts: aiodev.Kernel  #: (i, parts, blocks, identity, number, out): parts of rows to results
@@ -85,23 +88,10 @@ class Kernels(NamedTuple):
     #: for the rows of few columns that each slab reduces side by side
     columns: aiodev.Kernel
     strips: aiodev.Kernel  #: (i, strips, parts, slabs, inner, number, out): parts of columns to results
-    whole_columns: (
-        aiodev.Kernel
-    )  #: (i, x, length, inner, identity, number, out): columns to results, one each
-
-
-class Places(NamedTuple):
-    """The first places of the largest elements, of one type."""
-
-    short: Callable[[int], aiodev.Kernel]  #: what does as ``rows`` for this one length
-    rows: aiodev.Kernel  #: (i, x, length, out): rows to places
-    blocks: aiodev.Kernel  #: (i, blocks, x, length, parts, places): blocks of rows to parts, and their places
-    parts: aiodev.Kernel  #: (i, blocks, parts, places, out): parts of rows to places
-    columns: (
-        aiodev.Kernel
-    )  #: (i, slabs, strips, x, length, inner, parts, places): slabs of rows, side by side, to parts
-    strips: aiodev.Kernel  #: (i, strips, parts, places, slabs, inner, out): parts of columns to places
-    whole_columns: aiodev.Kernel  #: (i, x, length, inner, out): columns to places, one each; not by teams
+    #: (i, x, length, inner, identity, number, out): columns to results, one each
+    whole_columns: aiodev.Kernel
+    short_rows: Short  #: does what ``rows`` does, for one length
+    short_columns: Short  #: takes what ``whole_columns`` does, for one length: all columns of one outer index each
 
 
 def rows_beside(length: int, inner: int) -> int:
@@ -244,153 +234,29 @@ def make_kernels(
         store(out, i, finish(total, number))
 
     @functools.cache
-    def short(each):
+    def short_rows(each):
         def rows(i, x, length, identity, number, out):
             total = identity
             for k in range(each):
                 total = combine(total, load(x[i * each + k]))
             store(out, i, finish(total, number))
 
-        return named_kernel(name, rows, uniform=True)
-
-    found = Kernels(short, *_named(name, (rows, blocks, parts, columns, strips, whole_columns)))
-    teams.add_kernel_teams(found, load, combine, finish, identity)
-    return found
-
-
-def make_places(name: str, load: Plain, key: Any) -> Places:
-    """The kernels that find the first of the largest elements, ``load`` giving what is compared."""
-
-    def fold(x):
-        largest = load(x[0])
-        for k in range(x.size):
-            largest = larger(largest, load(x[k]))
-        return largest
-
-    def first_of(x, largest):
-        place = x.size
-        for k in range(x.size):  # to the end: a loop that may leave is not in vectors
-            place = min(place, k if load(x[k]) == largest else x.size)
-        return place
-
-    def search(x, lo, hi):
-        step = PIECE // x.itemsize
-        best, place = load(x[lo]), lo
-        for start in range(lo, hi, step):
-            stop = min(start + step, hi)
-            if x.itemsize <= WORD:
-                lang.prefetch(x[start + AHEAD // x.itemsize : stop + AHEAD // x.itemsize])
-            largest = fold(x[start:stop])
-            if largest > best:
-                best, place = largest, start
-        return best, place + first_of(x[place : min(place + step, hi)], best)
-
-    def rows(i, x, length, out):
-        _, place = search(x, i * length, (i + 1) * length)
-        store(out, i, place - i * length)
-
-    def blocks(i, blocks, x, length, parts, places):
-        row, block = i // blocks, i % blocks
-        lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        best, place = search(x, row * length + lo, row * length + hi)
-        parts[i], places[i] = best, place - row * length
-
-    def parts(i, blocks, parts, places, out):
-        best = i * blocks
-        for k in range(i * blocks + 1, (i + 1) * blocks):
-            if parts[k] > parts[best]:
-                best = k
-        store(out, i, places[best])
-
-    def search_row(row, best, place, r):
-        for j in range(best.size):
-            value, known = load(row[j]), best[j]
-            best[j] = value if value > known else known
-            place[j] = r if value > known else place[j]
-
-    def fold_halves(best, place, beside):
-        half = best.size
-        while beside > 1:
-            beside, half = beside // 2, half // 2
-            low, high = best[:half], best[half : 2 * half]
-            above, below = place[:half], place[half : 2 * half]
-            for j in range(low.size):
-                known, value, row, other = low[j], high[j], above[j], below[j] + beside
-                better = value > known or (value == known and other < row)
-                low[j] = value if better else known
-                above[j] = other if better else row
-
-    def columns(i, slabs, strips, x, length, inner, parts, places):
-        slab, strip = i // strips, i % strips
-        beside = rows_beside(length, inner)
-        depth, room = slab_depth(beside), beside * inner
-        top, start = slab % slabs * depth, slab * inner
-        if beside > 1:
-            start = parts.size - (slab + 1) * room
-            beside = rows_beside(min(depth, length - top), inner)
-        wide, first = beside * inner, (slab // slabs * length + top) * inner
-        last = first + min(depth, length - top) * inner
-        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, wide)
-        best, place = parts[start + left : start + right], places[start + left : start + right]
-        row = x[first + left : first + right]
-        for j in range(best.size):
-            best[j] = load(row[j])
-            place[j] = top
-        whole = (last - first) // wide
-        for k in range(1, whole):
-            search_row(x[first + k * wide + left : first + k * wide + right], best, place, top + k * beside)
-        rest = x[first + whole * wide : last]
-        search_row(rest, best[: rest.size], place[: rest.size], top + whole * beside)
-        if room > inner:
-            fold_halves(best, place, beside)
-            largest, row = parts[slab * inner : (slab + 1) * inner], places[slab * inner : (slab + 1) * inner]
-            for j in range(largest.size):
-                largest[j], row[j] = best[j], place[j]
-
-    def strips(i, strips, parts, places, slabs, inner, out):
-        outer, strip = i // strips, i % strips
-        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
-        start = outer * slabs * inner
-        best, place = parts[start + left : start + right], places[start + left : start + right]
-        for slab in range(1, slabs):
-            other = (outer * slabs + slab) * inner
-            values, own = parts[other + left : other + right], places[other + left : other + right]
-            for j in range(best.size):
-                value, known = values[j], best[j]
-                best[j] = value if value > known else known
-                place[j] = own[j] if value > known else place[j]
-        results = out[outer * inner + left : outer * inner + right]
-        for j in range(best.size):
-            results[j] = place[j]
-
-    def whole_columns(i, x, length, inner, out):
-        if inner <= 0:  # never; so dividing cannot raise
-            return
-        start, end = i // inner * length * inner + i % inner, (i // inner + 1) * length * inner
-        column = x[start:end:inner]
-        best, place = load(column[0]), 0
-        for k in range(column.size):
-            value = load(column[k])
-            if value > best:
-                best, place = value, k
-        store(out, i, place)
+        return named_kernel(name, rows, uniform=True)  # not to be reordered: those beside vectors would be in another way
 
     @functools.cache
-    def short(each):
-        def rows(i, x, length, out):
-            best, place = load(x[i * each]), 0
-            for k in range(1, each):
-                value = load(x[i * each + k])
-                place = k if value > best else place
-                best = larger(best, value)
-            store(out, i, place)
+    def short_columns(each):
+        def columns(i, x, length, inner, identity, number, out):
+            results = out[i * inner : (i + 1) * inner]
+            for j in range(results.size):
+                total = identity
+                for k in range(each):
+                    total = combine(total, load(x[np.uint64((i * each + k) * inner + j)]))
+                results[j] = finish(total, number)
 
-        return named_kernel(name, rows, uniform=True)
+        return named_kernel(name, columns, uniform=True)
 
-    found = Places(short, *_named(name, (rows, blocks, parts, columns, strips, whole_columns)))
-    teams.add_place_teams(found, load, key)
+    bodies = rows, blocks, parts, columns, strips, whole_columns
+    named = (named_kernel(name, body, fastmath=_SUMS, uniform=True) for body in bodies)
+    found = Kernels._make((*named, short_rows, short_columns))
+    teams.add_kernel_teams(found, load, combine, finish, identity)
     return found
-
-
-def _named(name: str, bodies: Iterable[Plain], fastmath: frozenset[str] = _SUMS) -> Iterator[aiodev.Kernel]:
-    return (named_kernel(name, body, fastmath=fastmath, uniform=True) for body in bodies)

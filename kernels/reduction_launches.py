@@ -1,9 +1,9 @@
 """Reductions as launches: of rows whose elements lie in one piece, or of columns that lie side by side.
 
 Rows are reduced whole, by one index each, where there are many or where they are short; else in blocks, and then their parts.
-Columns are reduced in slabs of rows, and then their parts. What is neither, since other axes lie between those that are
-reduced, is first copied into rows. Where teams run the kernels (:mod:`aiodev.kernels.teams`), the launches are the same; only
-the numbers of indices, pieces and slabs differ.
+Columns are reduced in slabs of rows, and then their parts; where they are few and short, all at once. What is neither, since
+other axes lie between those that are reduced, is first copied into rows. Where teams run the kernels
+(:mod:`aiodev.kernels.teams`), the launches are the same; only the numbers of indices, pieces and slabs differ.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MANY_ROWS = 256
 _FEW_BLOCKS = 8
 #: Elements whose columns are reduced by one index each: in vectors they would be faster, by less than a second launch takes.
 _FEW = 1 << 12
-#: Elements of a row up to which its length is a kernel's own, where all rows have more than ``_FEW``.
-_SHORT = 15
+#: Elements of a row, or of a column among so few, up to which their number is a kernel's own, where all are more than ``_FEW``.
+_SHORT, _NARROW = 15, 32
 _PLACE = np.dtype(np.int64)
 #: Under (name, axis, keepdims, whatever else decides).
 _launches = aiodev.LaunchCache(1)
@@ -55,7 +55,7 @@ class _Way(NamedTuple):
 class _Shares(NamedTuple):
     """How much an index of each launch takes."""
 
-    short: bool  #: whether rows are reduced by a kernel for their length
+    short: bool  #: whether rows, or few columns at once, are reduced by a kernel for their length
     blocks: int  #: that a row is cut into; 1 where rows are reduced whole
     rows: int  #: indices of a launch over whole rows
     parts: int  #: indices of a launch over rows of parts
@@ -67,7 +67,7 @@ class _Shares(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _shares(way: _Way, teams: bool, beside: bool = True) -> _Shares:
-    """``beside`` says whether rows of few columns may be reduced side by side."""
+    """``beside`` says whether few elements, and rows of few columns, are reduced side by side."""
     _, outer, length, inner, _ = way
     if teams:
         blocks, slabs = pieces_of(outer, length), slabs_of(outer, length, inner)
@@ -79,8 +79,9 @@ def _shares(way: _Way, teams: bool, beside: bool = True) -> _Shares:
     rows = rows_beside(length, inner) if beside else 1
     slabs = max(1, -(-length // slab_depth(rows)))
     room = outer * slabs * inner * (1 if rows == 1 else 1 + rows)
-    short = 0 < length <= _SHORT and not few
-    return _Shares(short, blocks, outer, outer, slabs, -(-inner // COLUMNS), outer * inner if few else 0, room)
+    short = beside and 0 < length <= _SHORT and inner <= _NARROW and not few
+    columns = outer if short else outer * inner if few else 0
+    return _Shares(short, blocks, outer, outer, slabs, -(-inner // COLUMNS), columns, room)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -154,11 +155,12 @@ def _steps(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, place: int
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner == 1 and blocks == 1:
-        rows = kernels.short(length) if shares.short else kernels.rows
+        rows = kernels.short_rows(length) if shares.short else kernels.rows
         return [(rows, shares.rows, (x, length, identity, number, out), (_X, None, None, None, place))]
     if inner > 1 and shares.columns:
         args = x, length, inner, identity, number, out
-        return [(kernels.whole_columns, shares.columns, args, (_X, None, None, None, None, place))]
+        columns = kernels.short_columns(length) if shares.short else kernels.whole_columns
+        return [(columns, shares.columns, args, (_X, None, None, None, None, place))]
     if inner > 1:
         parts = aiodev.empty(shares.room, identity.dtype, x.device)
         first = slabs, strips, x, length, inner, identity, parts
@@ -233,9 +235,10 @@ def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner > 1 and shares.columns and not teams:
         args: tuple[Any, ...] = flat, length, inner, launch.out
-        return launch.submit(key, (kernels.whole_columns, shares.columns, args, (_X, None, None, _OUT)))
+        columns = kernels.short_columns(length) if shares.short else kernels.whole_columns
+        return launch.submit(key, (columns, shares.columns, args, (_X, None, None, _OUT)))
     if inner == 1 and blocks == 1:
-        rows = kernels.short(length) if shares.short else kernels.rows
+        rows = kernels.short_rows(length) if shares.short else kernels.rows
         return launch.submit(key, (rows, shares.rows, (flat, length, launch.out), (_X, None, _OUT)))
     count = shares.room if inner > 1 else outer * blocks
     parts, places = (aiodev.empty(count, dtype, x.device) for dtype in (plan.key, _PLACE))

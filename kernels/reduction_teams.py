@@ -118,7 +118,7 @@ def add_kernel_teams(kernels: Any, load: Plain, combine: Plain, finish: Plain, i
         if lane == 0 and column < inner:
             out[outer * inner + column] = finish(total, number)
 
-    _add(kernels[1:], (rows, blocks, parts, columns, strips, whole_columns))
+    _add(kernels[:6], (rows, blocks, parts, columns, strips, whole_columns))
 
 
 def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> None:
@@ -308,7 +308,7 @@ def add_place_teams(kernels: Any, load: Plain, key: Any) -> None:
         if lane == 0 and column < inner:
             out[outer * inner + column] = place
 
-    _add(kernels[1:6], (rows, blocks, parts, columns, strips))
+    _add(kernels[:5], (rows, blocks, parts, columns, strips))
 
 
 def _add(kernels: tuple[aiodev.Kernel, ...], bodies: tuple[Plain, ...]) -> None:
