@@ -10,6 +10,10 @@ one after the other. It does not depend on how many threads there are.
 On CUDA the same kernels have bodies for teams (:mod:`aiodev.kernels.reduction_teams`), whose order is another, and follows from
 the shape as well.
 
+Rows of few elements are reduced by a kernel for each length: the compiler then knows it, leaves no loop within a row, and takes
+many rows in vectors; so are columns that are few and short. Of few columns that are long several rows lie side by side, a power
+of two, as if they were one row of more columns, which is folded by halves at the end.
+
 Sums of floats are :func:`aiodev.lang.sum`'s. Only blocks of what is not near are read without asking: in the order that it
 chooses for long slices. Where the last cache does not hold an array, its rows are converted element by element: the core waits
 for memory then.
@@ -23,14 +27,17 @@ to an eighth, a third in columns; where cores read as fast as memory gives, up t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import aiodev
 from aiodev import lang
 from aiodev.kernels import reduction_teams as teams
 from aiodev.kernels.named import named_kernel
-from aiodev.kernels.reduction_elements import larger, store
+from aiodev.kernels.reduction_elements import store
 
 __all__ = [
     "AHEAD",
@@ -39,11 +46,13 @@ __all__ = [
     "NEAR",
     "PIECE",
     "ROWS",
+    "WORD",
     "Kernels",
-    "Places",
     "Plain",
+    "Short",
     "make_kernels",
-    "make_places",
+    "rows_beside",
+    "slab_depth",
 ]
 
 #: Elements that one index of a launch takes of a long row.
@@ -56,6 +65,8 @@ NEAR, NEAR_AHEAD = 8 << 20, 12 << 10
 KEPT, LOST = 24 << 20, 48 << 20
 #: Columns that are reduced side by side, at most, and rows at a time.
 COLUMNS, ROWS = 1 << 10, 1 << 7
+#: Elements of rows of few columns that are reduced side by side, at most; how many times so many rows make a slab, at least.
+BESIDE, TIMES = 1 << 10, 1 << 4
 #: Bytes of each of four rows that are read between two requests for more; elements of a row up to which that is not worth it.
 WIDTH, SHORT = 1 << 9, 64
 #: Bytes of the largest elements that are asked for.
@@ -63,6 +74,8 @@ WORD = 4
 
 _SUMS = frozenset({"reassoc", "contract"})
 Plain = Callable[..., Any]
+#: Makes the kernel for a length.
+Short = Callable[[int], aiodev.Kernel]
 
 
 class Kernels(NamedTuple):
@@ -71,25 +84,27 @@ class Kernels(NamedTuple):
     rows: aiodev.Kernel  #: (i, x, length, identity, number, out): rows of ``length`` elements to results
     blocks: aiodev.Kernel  #: (i, blocks, x, length, identity, parts): blocks of rows to parts
     parts: aiodev.Kernel  #: (i, parts, blocks, identity, number, out): parts of rows to results
-    #: (i, slabs, strips, x, length, inner, identity, parts): slabs of rows, side by side, to parts
+    #: (i, slabs, strips, x, length, inner, identity, parts): slabs of rows, side by side, to parts; behind these has to be room
+    #: for the rows of few columns that each slab reduces side by side
     columns: aiodev.Kernel
     strips: aiodev.Kernel  #: (i, strips, parts, slabs, inner, number, out): parts of columns to results
-    whole_columns: (
-        aiodev.Kernel
-    )  #: (i, x, length, inner, identity, number, out): columns to results, one each
+    #: (i, x, length, inner, identity, number, out): columns to results, one each
+    whole_columns: aiodev.Kernel
+    short_rows: Short  #: does what ``rows`` does, for one length
+    short_columns: Short  #: takes what ``whole_columns`` does, for one length: all columns of one outer index each
 
 
-class Places(NamedTuple):
-    """The first places of the largest elements, of one type."""
+def rows_beside(length: int, inner: int) -> int:
+    """How many of ``length`` rows of ``inner`` columns are reduced side by side: 1, or another power of two."""
+    rows = 1
+    while 2 * rows * inner <= min(BESIDE, length) and 8 * rows <= length:
+        rows *= 2
+    return rows
 
-    rows: aiodev.Kernel  #: (i, x, length, out): rows to places
-    blocks: aiodev.Kernel  #: (i, blocks, x, length, parts, places): blocks of rows to parts, and their places
-    parts: aiodev.Kernel  #: (i, blocks, parts, places, out): parts of rows to places
-    columns: (
-        aiodev.Kernel
-    )  #: (i, slabs, strips, x, length, inner, parts, places): slabs of rows, side by side, to parts
-    strips: aiodev.Kernel  #: (i, strips, parts, places, slabs, inner, out): parts of columns to places
-    whole_columns: aiodev.Kernel  #: (i, x, length, inner, out): columns to places, one each; not by teams
+
+def slab_depth(beside: int) -> int:
+    """How many rows a slab has of which so many are reduced side by side."""
+    return max(ROWS, TIMES * beside)
 
 
 def make_kernels(
@@ -154,28 +169,48 @@ def make_kernels(
         for j in range(totals.size):
             totals[j] = combine(totals[j], four(a[j], b[j], c[j], d[j]))
 
+    def fold_halves(totals, beside, own):
+        half = totals.size
+        while beside > 1:
+            beside, half = beside // 2, half // 2
+            low, high = totals[:half], totals[half : 2 * half]
+            for j in range(low.size):
+                low[j] = combine(low[j], high[j])
+        for j in range(own.size):
+            own[j] = totals[j]
+
     def columns(i, slabs, strips, x, length, inner, identity, parts):
-        outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
-        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
-        totals = parts[(outer * slabs + slab) * inner + left : (outer * slabs + slab) * inner + right]
+        slab, strip = i // strips, i % strips
+        beside = rows_beside(length, inner)
+        depth, room = slab_depth(beside), beside * inner
+        own, top = parts[slab * inner : (slab + 1) * inner], slab % slabs * depth
+        totals = own
+        if beside > 1:
+            totals = parts[parts.size - (slab + 1) * room : parts.size - slab * room]
+            beside = rows_beside(min(depth, length - top), inner)
+        wide, first = beside * inner, (slab // slabs * length + top) * inner
+        last = first + min(depth, length - top) * inner
+        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, wide)
+        totals = totals[left:right]
         for j in range(totals.size):
             totals[j] = identity
-        first, last = outer * length + slab * ROWS, outer * length + min((slab + 1) * ROWS, length)
         asks = x.itemsize <= WORD and x.nbytes >= KEPT
         step = WIDTH // x.itemsize if asks else right - left
-        ahead = max(4 * inner, AHEAD // x.itemsize)
-        fours = (last - first) // 4
+        ahead = max(4 * wide, AHEAD // x.itemsize)
+        fours = (last - first) // (4 * wide)
         for q in range(fours):
             for j in range(left, right, step):
-                start, width = (first + 4 * q) * inner + j, min(step, right - j)
-                if asks and inner > SHORT:
+                start, width = first + 4 * q * wide + j, min(step, right - j)
+                if asks and wide > SHORT:
                     for r in range(4):
-                        lang.prefetch(x[start + r * inner + ahead : start + r * inner + ahead + width])
-                add_four(x[start:], inner, totals[j - left : j - left + width])
-        for r in range(first + 4 * fours, last):
-            a = x[r * inner + left : r * inner + right]
-            for j in range(totals.size):
+                        lang.prefetch(x[start + r * wide + ahead : start + r * wide + ahead + width])
+                add_four(x[start:], wide, totals[j - left : j - left + width])
+        for start in range(first + 4 * fours * wide, last, wide):
+            a = x[start + left : min(start + right, last)]
+            for j in range(a.size):
                 totals[j] = combine(totals[j], load(a[j]))
+        if room > inner:
+            fold_halves(totals, beside, own)
 
     def strips(i, strips, parts, slabs, inner, number, out):
         outer, strip = i // strips, i % strips
@@ -198,104 +233,30 @@ def make_kernels(
             total = combine(total, load(x[(outer * length + k) * inner + column]))
         store(out, i, finish(total, number))
 
-    found = Kernels(*_named(name, (rows, blocks, parts, columns, strips, whole_columns)))
+    @functools.cache
+    def short_rows(each):
+        def rows(i, x, length, identity, number, out):
+            total = identity
+            for k in range(each):
+                total = combine(total, load(x[i * each + k]))
+            store(out, i, finish(total, number))
+
+        return named_kernel(name, rows, uniform=True)  # not to be reordered: those beside vectors would be in another way
+
+    @functools.cache
+    def short_columns(each):
+        def columns(i, x, length, inner, identity, number, out):
+            results = out[i * inner : (i + 1) * inner]
+            for j in range(results.size):
+                total = identity
+                for k in range(each):
+                    total = combine(total, load(x[np.uint64((i * each + k) * inner + j)]))
+                results[j] = finish(total, number)
+
+        return named_kernel(name, columns, uniform=True)
+
+    bodies = rows, blocks, parts, columns, strips, whole_columns
+    named = (named_kernel(name, body, fastmath=_SUMS, uniform=True) for body in bodies)
+    found = Kernels._make((*named, short_rows, short_columns))
     teams.add_kernel_teams(found, load, combine, finish, identity)
     return found
-
-
-def make_places(name: str, load: Plain, key: Any) -> Places:
-    """The kernels that find the first of the largest elements, ``load`` giving what is compared."""
-
-    def fold(x):
-        largest = load(x[0])
-        for k in range(x.size):
-            largest = larger(largest, load(x[k]))
-        return largest
-
-    def first_of(x, largest):
-        place = x.size
-        for k in range(x.size):  # to the end: a loop that may leave is not in vectors
-            place = min(place, k if load(x[k]) == largest else x.size)
-        return place
-
-    def search(x, lo, hi):
-        step = PIECE // x.itemsize
-        best, place = load(x[lo]), lo
-        for start in range(lo, hi, step):
-            stop = min(start + step, hi)
-            if x.itemsize <= WORD:
-                lang.prefetch(x[start + AHEAD // x.itemsize : stop + AHEAD // x.itemsize])
-            largest = fold(x[start:stop])
-            if largest > best:
-                best, place = largest, start
-        return best, place + first_of(x[place : min(place + step, hi)], best)
-
-    def rows(i, x, length, out):
-        _, place = search(x, i * length, (i + 1) * length)
-        store(out, i, place - i * length)
-
-    def blocks(i, blocks, x, length, parts, places):
-        row, block = i // blocks, i % blocks
-        lo, hi = block * BLOCK, min((block + 1) * BLOCK, length)
-        best, place = search(x, row * length + lo, row * length + hi)
-        parts[i], places[i] = best, place - row * length
-
-    def parts(i, blocks, parts, places, out):
-        best = i * blocks
-        for k in range(i * blocks + 1, (i + 1) * blocks):
-            if parts[k] > parts[best]:
-                best = k
-        store(out, i, places[best])
-
-    def columns(i, slabs, strips, x, length, inner, parts, places):
-        outer, slab, strip = i // (slabs * strips), i // strips % slabs, i % strips
-        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
-        start = (outer * slabs + slab) * inner
-        best, place = parts[start + left : start + right], places[start + left : start + right]
-        first = slab * ROWS
-        row = x[(outer * length + first) * inner + left : (outer * length + first) * inner + right]
-        for j in range(best.size):
-            best[j] = load(row[j])
-            place[j] = first
-        for r in range(first + 1, min(first + ROWS, length)):
-            row = x[(outer * length + r) * inner + left : (outer * length + r) * inner + right]
-            for j in range(best.size):
-                value, known = load(row[j]), best[j]
-                best[j] = value if value > known else known
-                place[j] = r if value > known else place[j]
-
-    def strips(i, strips, parts, places, slabs, inner, out):
-        outer, strip = i // strips, i % strips
-        left, right = strip * COLUMNS, min((strip + 1) * COLUMNS, inner)
-        start = outer * slabs * inner
-        best, place = parts[start + left : start + right], places[start + left : start + right]
-        for slab in range(1, slabs):
-            other = (outer * slabs + slab) * inner
-            values, own = parts[other + left : other + right], places[other + left : other + right]
-            for j in range(best.size):
-                value, known = values[j], best[j]
-                best[j] = value if value > known else known
-                place[j] = own[j] if value > known else place[j]
-        results = out[outer * inner + left : outer * inner + right]
-        for j in range(best.size):
-            results[j] = place[j]
-
-    def whole_columns(i, x, length, inner, out):
-        if inner <= 0:  # never; so dividing cannot raise
-            return
-        start, end = i // inner * length * inner + i % inner, (i // inner + 1) * length * inner
-        column = x[start:end:inner]
-        best, place = load(column[0]), 0
-        for k in range(column.size):
-            value = load(column[k])
-            if value > best:
-                best, place = value, k
-        store(out, i, place)
-
-    found = Places(*_named(name, (rows, blocks, parts, columns, strips, whole_columns)))
-    teams.add_place_teams(found, load, key)
-    return found
-
-
-def _named(name: str, bodies: Iterable[Plain], fastmath: frozenset[str] = _SUMS) -> Iterator[aiodev.Kernel]:
-    return (named_kernel(name, body, fastmath=fastmath, uniform=True) for body in bodies)

@@ -116,7 +116,8 @@ def key_4(value: Any) -> Any:
 def key_8(value: Any) -> Any:
     """An int64 in the order of float64, NaN on top: -infinity is the least one, so that a negative NaN wraps around."""
     bits = np.float64(value).view(np.int64)
-    return (bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))) - _BELOW_8
+    ordered = bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
+    return np.int64(np.uint64(ordered) - np.uint64(_BELOW_8))  # signed, it would be taken not to wrap around
 
 
 def reversed_key_4(value: Any) -> Any:
@@ -128,7 +129,8 @@ def reversed_key_4(value: Any) -> Any:
 def reversed_key_8(value: Any) -> Any:
     """The other way round, NaN still on top."""
     bits = np.float64(value).view(np.int64)
-    return ~(bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))) - _BELOW_8
+    ordered = ~(bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))
+    return np.int64(np.uint64(ordered) - np.uint64(_BELOW_8))
 
 
 def place_key_4(value: Any) -> Any:

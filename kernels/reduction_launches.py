@@ -1,9 +1,9 @@
 """Reductions as launches: of rows whose elements lie in one piece, or of columns that lie side by side.
 
 Rows are reduced whole, by one index each, where there are many or where they are short; else in blocks, and then their parts.
-Columns are reduced in slabs of rows, and then their parts. What is neither, since other axes lie between those that are
-reduced, is first copied into rows. Where teams run the kernels (:mod:`aiodev.kernels.teams`), the launches are the same; only
-the numbers of indices, pieces and slabs differ.
+Columns are reduced in slabs of rows, and then their parts; where they are few and short, all at once. What is neither, since
+other axes lie between those that are reduced, is first copied into rows. Where teams run the kernels
+(:mod:`aiodev.kernels.teams`), the launches are the same; only the numbers of indices, pieces and slabs differ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.operands import array_of, checked_axis, checked_out, has_no_gaps, whole
-from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, ROWS
+from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, rows_beside, slab_depth
 from aiodev.kernels.reduction_plans import Plan, place_plan, spread_plan
 from aiodev.kernels.teams import has_teams, pieces_of, slabs_of, strips_of, teams_for
 
@@ -29,6 +29,8 @@ _MANY_ROWS = 256
 _FEW_BLOCKS = 8
 #: Elements whose columns are reduced by one index each: in vectors they would be faster, by less than a second launch takes.
 _FEW = 1 << 12
+#: Elements of a row, or of a column among so few, up to which their number is a kernel's own, where all are more than ``_FEW``.
+_SHORT, _NARROW = 15, 32
 _PLACE = np.dtype(np.int64)
 #: Under (name, axis, keepdims, whatever else decides).
 _launches = aiodev.LaunchCache(1)
@@ -53,25 +55,33 @@ class _Way(NamedTuple):
 class _Shares(NamedTuple):
     """How much an index of each launch takes."""
 
+    short: bool  #: whether rows, or few columns at once, are reduced by a kernel for their length
     blocks: int  #: that a row is cut into; 1 where rows are reduced whole
     rows: int  #: indices of a launch over whole rows
     parts: int  #: indices of a launch over rows of parts
     slabs: int  #: that columns are cut into
     strips: int
     columns: int  #: indices of a launch that reduces columns at once; 0 where they are reduced in slabs
+    room: int  #: elements of parts that columns need; those of the slabs are the first
 
 
 @functools.lru_cache(maxsize=4096)
-def _shares(way: _Way, teams: bool) -> _Shares:
+def _shares(way: _Way, teams: bool, beside: bool = True) -> _Shares:
+    """``beside`` says whether few elements, and rows of few columns, are reduced side by side."""
     _, outer, length, inner, _ = way
     if teams:
         blocks, slabs = pieces_of(outer, length), slabs_of(outer, length, inner)
-        strips = strips_of(inner)
+        strips, room = strips_of(inner), outer * slabs * inner
         columns = outer * strips if slabs == 1 else 0
-        return _Shares(blocks, teams_for(outer, length), teams_for(outer, blocks), slabs, strips, columns)
+        return _Shares(False, blocks, teams_for(outer, length), teams_for(outer, blocks), slabs, strips, columns, room)
+    few = outer * length * inner <= _FEW
     blocks = 1 if length <= _FEW_BLOCKS * BLOCK or outer >= _MANY_ROWS else -(-length // BLOCK)
-    columns = outer * inner if outer * length * inner <= _FEW else 0
-    return _Shares(blocks, outer, outer, max(1, -(-length // ROWS)), -(-inner // COLUMNS), columns)
+    rows = rows_beside(length, inner) if beside else 1
+    slabs = max(1, -(-length // slab_depth(rows)))
+    room = outer * slabs * inner * (1 if rows == 1 else 1 + rows)
+    short = beside and 0 < length <= _SHORT and inner <= _NARROW and not few
+    columns = outer if short else outer * inner if few else 0
+    return _Shares(short, blocks, outer, outer, slabs, -(-inner // COLUMNS), columns, room)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -145,12 +155,14 @@ def _steps(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, place: int
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner == 1 and blocks == 1:
-        return [(kernels.rows, shares.rows, (x, length, identity, number, out), (_X, None, None, None, place))]
+        rows = kernels.short_rows(length) if shares.short else kernels.rows
+        return [(rows, shares.rows, (x, length, identity, number, out), (_X, None, None, None, place))]
     if inner > 1 and shares.columns:
         args = x, length, inner, identity, number, out
-        return [(kernels.whole_columns, shares.columns, args, (_X, None, None, None, None, place))]
+        columns = kernels.short_columns(length) if shares.short else kernels.whole_columns
+        return [(columns, shares.columns, args, (_X, None, None, None, None, place))]
     if inner > 1:
-        parts = aiodev.empty(outer * slabs * inner, identity.dtype, x.device)
+        parts = aiodev.empty(shares.room, identity.dtype, x.device)
         first = slabs, strips, x, length, inner, identity, parts
         second = strips, parts, slabs, inner, number, out
         return [
@@ -178,7 +190,7 @@ def measure_spread(
     launch = _Launch(name, x, way, plan.result, out)
     flat, kernels = launch.x, plan.kernels
     _, outer, length, inner, _ = way
-    shares = _shares(way, has_teams(x.device))
+    shares = _shares(way, has_teams(x.device), beside=False)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     freedom = float(max(length - correction, 0))
     if inner == 1 and blocks == 1:
@@ -187,7 +199,7 @@ def measure_spread(
     if inner > 1 and shares.columns:
         args = flat, length, inner, freedom, launch.out
         return launch.submit(key, (kernels.whole_columns, shares.columns, args, (_X, None, None, None, _OUT)))
-    count = outer * slabs * inner if inner > 1 else outer * blocks
+    count = shares.room if inner > 1 else outer * blocks
     means, squares = (aiodev.empty(count, dtype, x.device) for dtype in (plan.mean, np.float64))
     if inner > 1:
         args = slabs, strips, flat, length, inner, means, squares
@@ -223,10 +235,12 @@ def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner > 1 and shares.columns and not teams:
         args: tuple[Any, ...] = flat, length, inner, launch.out
-        return launch.submit(key, (kernels.whole_columns, shares.columns, args, (_X, None, None, _OUT)))
+        columns = kernels.short_columns(length) if shares.short else kernels.whole_columns
+        return launch.submit(key, (columns, shares.columns, args, (_X, None, None, _OUT)))
     if inner == 1 and blocks == 1:
-        return launch.submit(key, (kernels.rows, shares.rows, (flat, length, launch.out), (_X, None, _OUT)))
-    count = outer * slabs * inner if inner > 1 else outer * blocks
+        rows = kernels.short_rows(length) if shares.short else kernels.rows
+        return launch.submit(key, (rows, shares.rows, (flat, length, launch.out), (_X, None, _OUT)))
+    count = shares.room if inner > 1 else outer * blocks
     parts, places = (aiodev.empty(count, dtype, x.device) for dtype in (plan.key, _PLACE))
     if inner > 1:
         args = slabs, strips, flat, length, inner, parts, places

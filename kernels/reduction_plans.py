@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from aiodev.kernels import reduction_bodies as bodies, reduction_elements as elements
-from aiodev.kernels.reduction_bodies import Kernels, Places
+from aiodev.kernels.reduction_bodies import Kernels
+from aiodev.kernels.reduction_places import Places, make_places
 from aiodev.kernels.reduction_spread import Spread, make_spread
 
 __all__ = [
@@ -143,4 +144,4 @@ def _order(name: str, dtype: DType, least: bool) -> tuple[Any, Any, Any, Any]:
 # Dtypes that are combined alike share kernels.
 _kernels = functools.cache(bodies.make_kernels)
 _spread = functools.cache(make_spread)
-_places = functools.cache(bodies.make_places)
+_places = functools.cache(make_places)

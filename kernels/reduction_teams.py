@@ -118,7 +118,7 @@ def add_kernel_teams(kernels: Any, load: Plain, combine: Plain, finish: Plain, i
         if lane == 0 and column < inner:
             out[outer * inner + column] = finish(total, number)
 
-    _add(kernels, (rows, blocks, parts, columns, strips, whole_columns))
+    _add(kernels[:6], (rows, blocks, parts, columns, strips, whole_columns))
 
 
 def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> None:

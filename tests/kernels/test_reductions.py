@@ -96,6 +96,28 @@ def test_long_and_wide(name: str, shape: tuple[int, ...]) -> None:
         check(name, getattr(kernels, name)(x, axis=axis), expected_of(name, host, axis))
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("sum", "f2"), ("sum", "f4"), ("sum", "c8"), ("prod", "i4"), ("prod", "c16"), ("mean", "u1"), ("mean", "f8")]
+    + [("any", "b1"), ("all", "f4"), ("max", "f8"), ("max", "u8"), ("min", "f2")]
+    + [("argmax", "f4"), ("argmax", "b1"), ("argmin", "i8")],
+)
+def test_few_beside_many(name: str, dtype: str) -> None:
+    """Rows of few elements and few columns, so many that some are left where vectors and slabs end."""
+    for few in (*range(1, 10), 12, 15, 16, 17, 20, 33):
+        host = numbers((5003, few), dtype)
+        for axis in (0, 1):
+            check(name, getattr(kernels, name)(on_device(host), axis=axis), expected_of(name, host, axis))
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "argmax", "var"])
+@pytest.mark.parametrize("shape", [(5003, 3, 4), (600, 50, 3), (90, 3, 1100), (3, 4099, 5), (2, 70_001, 2), (41, 300, 40)])
+def test_few_between(name: str, shape: tuple[int, ...]) -> None:
+    """Columns that are few, or short, of more than one array of them."""
+    host = numbers(shape, "f4")
+    check(name, getattr(kernels, name)(on_device(host), axis=1), expected_of(name, host, 1))
+
+
 @pytest.mark.parametrize("name", ["sum", "min", "var"])
 def test_what_a_cache_keeps_a_part_of(name: str) -> None:
     """Elements of which others are asked for ahead: of all, and of rows that begin anywhere."""
@@ -199,6 +221,8 @@ def test_what_has_no_number(name: str, dtype: str) -> None:
         [1, np.nan, 3],
         [np.nan, np.inf],
         [-np.inf, -np.nan, np.inf],
+        [-np.nan, np.nan],
+        [np.nan, -np.nan, 1],
         [np.inf, 1, -np.inf],
         [-0.0, 0.0],
         [0.0, -0.0],
@@ -207,6 +231,22 @@ def test_what_has_no_number(name: str, dtype: str) -> None:
         host = np.array(values, dtype)
         found = function(on_device(host)).numpy_blocking()
         np.testing.assert_array_equal(found, getattr(np, name)(host))
+
+
+@pytest.mark.parametrize("name", EXTREMES + PLACES)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_what_has_no_number_beside_many(name: str, dtype: str) -> None:
+    """The same in rows of few elements and in few columns; of equal ones the first has the place, whichever is beside it."""
+    rng = np.random.default_rng(3)
+    for few in (2, 3, 7, 16):
+        host = rng.choice([1.0, -1.0, 0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan], (6001, few)).astype(dtype)
+        signs = rng.choice([0.0, -0.0], (6001, few)).astype(dtype)
+        late = np.zeros((6001, few), dtype)
+        late[rng.integers(4000, 6000, 3)] = 1.0 - 2.0 * (name in ("min", "argmin"))
+        for values in (host, signs, late):
+            for axis in (0, 1):
+                found = getattr(kernels, name)(on_device(values), axis=axis).numpy_blocking()
+                np.testing.assert_array_equal(found, getattr(np, name)(values, axis=axis))
 
 
 def test_no_elements() -> None:
@@ -316,7 +356,8 @@ def test_a_place_is_of_one_axis() -> None:
         kernels.argmax(on_device(np.ones((2, 2))), axis=(0, 1))
 
 
-def test_the_same_bits_every_time() -> None:
-    """However the blocks fall to the threads."""
-    x = on_device(np.random.default_rng(0).standard_normal(500_000))
-    assert len({kernels.sum(x).numpy_blocking().tobytes() for _ in range(20)}) == 1
+@pytest.mark.parametrize(("shape", "axis"), [((500_000,), 0), ((100_003, 5), 0), ((100_003, 5), 1)])
+def test_the_same_bits_every_time(shape: tuple[int, ...], axis: int) -> None:
+    """However blocks, slabs and rows fall to the threads."""
+    x = on_device(np.random.default_rng(0).standard_normal(shape))
+    assert len({kernels.sum(x, axis=axis).numpy_blocking().tobytes() for _ in range(20)}) == 1
