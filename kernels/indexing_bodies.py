@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.reduction_bodies import NEAR
 from aiodev.lang import atomic_add, prefetch
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
 
 #: Elements of an item that one index takes at most.
 BLOCK = 1 << 14
-#: Elements of short items, of which some ahead are asked for, since they lie anywhere.
+#: Elements of short items, of which some ahead are asked for if they are not near: they lie anywhere.
 SHORT, AHEAD = 64, 16
 #: Elements to which one index adds what blocks have summed.
 STRIP = 1 << 8
@@ -86,9 +87,9 @@ def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any,
     lo = i % blocks * BLOCK
     hi = min(out.shape[2], lo + BLOCK) if blocks > 1 else out.shape[2]
     first = i // blocks * group
-    outer, j = first // count, first % count
+    outer, j, asks = first // count, first % count, x.nbytes > NEAR and out.shape[2] <= SHORT
     for _ in range(first, min(out.shape[0] * count, first + group)):
-        if out.shape[2] <= SHORT and j + AHEAD < count:
+        if asks and j + AHEAD < count:
             prefetch(x[outer, nearest(indices[j + AHEAD], x.shape[1])])
         p = position(indices[j], x.shape[1], mode)
         for k in range(np.uint64(lo), np.uint64(hi)):

@@ -19,6 +19,7 @@ import kernel_launch
 import library_elementwise
 import library_linalg
 import library_reductions
+import library_shapes
 import library_sizes
 import library_sorting
 import memory
@@ -31,6 +32,7 @@ GROUPS = {
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
     "sizes": (library_sizes,),
+    "shapes": (library_shapes,),
     "random": (generators,),
 }
 #: Groups whose figures are times next to the same peers, so that one picture shows all of them.

@@ -68,7 +68,7 @@ def test_take_of_many(inner: int) -> None:
 @pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
 @pytest.mark.parametrize("inner", [3, bodies.SHORT, bodies.SHORT + 1])
 def test_take_of_short_items(inner: int, mode: Any) -> None:
-    """Those ahead are asked for, within each of the outer dimensions, wherever their indices point to."""
+    """Within each of the outer dimensions, wherever their indices point to."""
     host = np.arange(3 * 50 * inner, dtype="f4").reshape(3, 50, inner)
     far = 50 if mode == "raise" else 400
     indices = np.random.default_rng(0).integers(-far if mode != "clip" else 0, far, 5000)
@@ -154,6 +154,17 @@ def test_scatter_add_of_many_to_few(items: int, inner: int) -> None:
         if inner == 1:
             flat = kernels.scatter_add(aiodev.zeros(7, dtype, "cpu"), on_device(indices), 1)
             same(flat, expected[:, 0].astype(dtype))
+
+
+def test_take_of_short_items_that_are_far() -> None:
+    """Those ahead are asked for, whatever their indices are."""
+    host = np.arange(3 * 10**6, dtype="f4").reshape(3, 10**5, 10)
+    indices = np.random.default_rng(0).integers(-(10**5), 10**5, 3000)
+    x, beyond = on_device(host), np.append(indices, [10**5, 10**9])
+    same(kernels.take(x, on_device(indices), axis=1), host[:, indices])
+    same(kernels.take(x, on_device(beyond), axis=1, mode="wrap"), host.take(beyond, 1, mode="wrap"))
+    with pytest.raises(aiodev.KernelError, match="out of bounds"):
+        kernels.take(x, on_device(beyond), axis=1).numpy_blocking()
 
 
 @pytest.mark.parametrize("inner", [1, 5])
