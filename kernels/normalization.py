@@ -11,6 +11,7 @@ import aiodev
 from aiodev.kernels import normalization_bodies as bodies
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, packed, shared
+from aiodev.kernels.reduction_bodies import NEAR
 from aiodev.kernels.teams import has_teams
 
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
@@ -21,8 +22,9 @@ _PIECE = 1 << 13
 _WIDTH = 64
 #: Lanes, at most, in which several rows of fewer columns than that are worked on side by side.
 _LANES = 256
-#: Elements of short rows, and how many of these become columns at a time, where a thread has vectors.
-_SHORT, _TILE = 31, 128
+#: Bytes of rows that become columns for a while, where these are near and where they are not; how many at a time, and in how
+#: many rooms at most. It is for threads that have vectors.
+_SHORT, _SHORTER, _TILE, _ROOMS = 127, 32, 128, 64
 #: Elements of a matrix whose columns are normalised where they are: copies would take longer.
 _FEW = 1 << 12
 #: By one launch: of an array and two arrays of factors or None, under (name, axis, its type, and for norms eps).
@@ -175,7 +177,8 @@ def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, lo
     inner = math.prod(x.shape[at + 1 :])
     if inner == 1:
         source, target, moved = _rows(x, at, result)
-        if length <= _SHORT and len(source) >= _TILE and not has_teams(x.device):
+        short = length * x.itemsize <= (_SHORT if x.nbytes <= NEAR else _SHORTER)
+        if short and len(source) >= _TILE and not has_teams(x.device):
             _softmax_short_rows(call, source, target, logarithm)
         elif length <= bodies.BLOCK:
             group = max(1, _PIECE // length)
@@ -204,7 +207,7 @@ def _softmax_blocks(x: aiodev.Array, out: aiodev.Array, logarithm: bool, same: b
 
 def _softmax_short_rows(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
     rows, length = x.shape
-    group = max(1, 2 * _PIECE // (_TILE * length)) * _TILE
+    group = max(2 * _PIECE // (_TILE * length), -(-rows // (_TILE * _ROOMS)), 1) * _TILE
     pieces = -(-rows // group)
     room = aiodev.empty((pieces, _TILE * length), np.promote_types(x.dtype, np.float32), x.device)
     args = group, logarithm, x, out, room, *_of_lanes(pieces, _TILE, x)

@@ -14,15 +14,16 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.named import named_kernel
-from aiodev.kernels.reduction_bodies import BLOCK, Plain
+from aiodev.kernels.reduction_bodies import BLOCK, NEAR, Plain
 from aiodev.kernels.scan_teams import add_scan_teams
 
 __all__ = ["STRIP", "make_columns", "make_scan"]
 
 #: Columns that are run through side by side.
 STRIP = 1 << 8
-#: Elements of rows that are run through one by one, at most: others four at a time, since each sum waits for its last one.
-SHORT = 6
+#: Elements of rows that are run through one by one, at most: others four at a time, since each sum waits for the one before it.
+#: Of what is not near those are longer and have small elements: a core reads four rows at once slower than one after the other.
+SHORT, LONG, WORD = 32, 128, 4
 
 
 def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel, aiodev.Kernel]:
@@ -68,7 +69,7 @@ def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[ai
             s, t, u, v = s_on, t_on, u_on, v_on
 
     def run_lines(line, end, x, length, inner, identity, before, width, out):
-        if length > SHORT or inner > 1:
+        if inner > 1 or length > (SHORT if out.nbytes <= NEAR else LONG if out.itemsize <= WORD else length):
             while end - line > 1:
                 run_four(line, end - 1, x, length, inner, identity, before, width, out)
                 line += 4

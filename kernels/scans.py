@@ -27,8 +27,9 @@ from aiodev.kernels.warming import register_sample
 
 __all__ = ["cumulative_prod", "cumulative_sum"]
 
-#: Columns that are run through four at a time, whose totals are in registers; and elements whose columns all are.
-_NARROW, _FEW = 10, 1 << 12
+#: Bytes of rows whose columns are run through four at a time, whose totals are in registers, if there are more than four;
+#: and elements of arrays whose columns all are.
+_NARROW, _FEW = 40, 1 << 12
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 13
 #: By one launch, under (name, axis, dtype and both options).
@@ -123,7 +124,8 @@ def _scan(
     length, inner = x.shape[at], math.prod(x.shape[at + 1 :])
     width = length + bool(include_initial)
     shape = *x.shape[:at], width, *x.shape[at + 1 :]
-    if inner > _NARROW and x.size > _FEW and not has_teams(x.device):
+    few = inner <= 4 or inner * plan.result.itemsize <= _NARROW or x.size <= _FEW
+    if not few and not has_teams(x.device):
         return _scan_columns(key, name, plan, x, (length, inner, shape), bool(exclusive), out)
     if (inner == 1 and length > BLOCK) or has_teams(x.device):
         if out is not None:
