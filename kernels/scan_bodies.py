@@ -69,7 +69,8 @@ def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[ai
             s, t, u, v = s_on, t_on, u_on, v_on
 
     def run_lines(line, end, x, length, inner, identity, before, width, out):
-        if inner > 1 or length > (SHORT if out.nbytes <= NEAR else LONG if out.itemsize <= WORD else length):
+        near = out.nbytes <= NEAR
+        if inner > 1 or (length > (SHORT if near else LONG) and (near or out.itemsize <= WORD)):
             while end - line > 1:
                 run_four(line, end - 1, x, length, inner, identity, before, width, out)
                 line += 4
