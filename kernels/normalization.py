@@ -11,6 +11,8 @@ import aiodev
 from aiodev.kernels import normalization_bodies as bodies
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, packed, shared
+from aiodev.kernels.reduction_bodies import NEAR
+from aiodev.kernels.teams import has_teams
 
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
 
@@ -18,6 +20,11 @@ __all__ = ["layer_norm", "log_softmax", "rms_norm", "softmax"]
 _PIECE = 1 << 13
 #: Columns that are worked on side by side, at least: what a processor fetches at once, and some of its vectors.
 _WIDTH = 64
+#: Lanes, at most, in which several rows of fewer columns than that are worked on side by side.
+_LANES = 256
+#: Bytes of rows that become columns for a while, where these are near and where they are not; how many at a time, and in how
+#: many rooms at most. It is for threads that have vectors.
+_SHORT, _SHORTER, _TILE, _ROOMS = 127, 32, 128, 64
 #: Elements of a matrix whose columns are normalised where they are: copies would take longer.
 _FEW = 1 << 12
 #: By one launch: of an array and two arrays of factors or None, under (name, axis, its type, and for norms eps).
@@ -170,7 +177,10 @@ def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, lo
     inner = math.prod(x.shape[at + 1 :])
     if inner == 1:
         source, target, moved = _rows(x, at, result)
-        if length <= bodies.BLOCK:
+        short = length * x.itemsize <= (_SHORT if x.nbytes <= NEAR else _SHORTER)
+        if short and len(source) >= _TILE and not has_teams(x.device):
+            _softmax_short_rows(call, source, target, logarithm)
+        elif length <= bodies.BLOCK:
             group = max(1, _PIECE // length)
             args = group, logarithm, call.is_in_place(source, target), source, target
             call.launch(bodies.softmax_rows, -(-len(source) // group), args, (None, None, None, 0, 3))
@@ -195,14 +205,32 @@ def _softmax_blocks(x: aiodev.Array, out: aiodev.Array, logarithm: bool, same: b
     bodies.softmax_of_blocks[rows * blocks, stream](blocks, logarithm, same, x, out, tops, whole)
 
 
+def _softmax_short_rows(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
+    rows, length = x.shape
+    group = max(2 * _PIECE // (_TILE * length), -(-rows // (_TILE * _ROOMS)), 1) * _TILE
+    pieces = -(-rows // group)
+    room = aiodev.empty((pieces, _TILE * length), np.promote_types(x.dtype, np.float32), x.device)
+    args = group, logarithm, x, out, room, *_of_lanes(pieces, _TILE, x)
+    call.launch(bodies.softmax_short_rows, pieces, args, (None, None, 0, 3, -1, -1, -1))
+
+
 def _softmax_columns(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
-    outer, length, inner = x.shape
-    width = min(inner, max(_WIDTH, _PIECE // length))
-    chunks = -(-inner // width)
-    tops, sums = (aiodev.empty((outer, inner), dtype, x.device) for dtype in (x.dtype, np.float64))
-    args = chunks, width, logarithm, call.is_in_place(x, out), x, out, tops, sums
-    takes = None, None, None, None, 0, 3, -1, -1
-    call.launch(bodies.softmax_columns, outer * chunks, args, takes)
+    matrices, length, inner = x.shape
+    if inner < _WIDTH:
+        width = lanes = inner * max(1, min(_LANES // inner, length // 8))
+    else:
+        width, lanes = min(inner, max(_WIDTH, _PIECE // length)), inner
+    chunks = -(-lanes // width)
+    flat = (a.reshape(matrices, length * inner) for a in (x, out))
+    args = chunks, width, inner, logarithm, call.is_in_place(x, out), *flat, *_of_lanes(matrices, lanes, x)
+    takes = None, None, None, None, None, 0, 3, -1, -1
+    call.launch(bodies.softmax_columns, matrices * chunks, args, takes)
+
+
+def _of_lanes(count: int, lanes: int, x: aiodev.Array) -> tuple[aiodev.Array, aiodev.Array]:
+    """For the largest element and a part of the sum of each lane, and for its sum."""
+    single = np.promote_types(x.dtype, np.float32)
+    return aiodev.empty((count, 2, lanes), single, x.device), aiodev.empty((count, lanes), np.float64, x.device)
 
 
 # Rows

@@ -2,6 +2,8 @@
 
 A launch's index stands for some thousand elements, whatever the shape: for several short rows, for one row, or for a block of
 a long one. Sums are of several partial sums that the compiler keeps in vectors, in an order that the shape alone fixes.
+Columns are worked on side by side. Where there are few, several rows are taken for one, so that loops are long enough for
+vectors; and short rows become columns for a while.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels.reduction_bodies import AHEAD
 from aiodev.kernels.reduction_elements import larger
-from aiodev.lang import exp, fma, moments, sum_squares
+from aiodev.lang import exp, fma, log, moments, sum_squares
 
 __all__ = [
     "BLOCK",
@@ -26,6 +28,7 @@ __all__ = [
     "softmax_columns",
     "softmax_of_blocks",
     "softmax_rows",
+    "softmax_short_rows",
     "softmax_statistics",
 ]
 
@@ -34,6 +37,8 @@ BLOCK = 1 << 14
 
 #: Elements that are added up before their sum is added to others', so that errors do not grow with a row's length.
 CHUNK = 1 << 10
+#: The same for a column's.
+ROWS = 16
 
 _SUMS = frozenset({"reassoc", "contract"})
 
@@ -181,53 +186,106 @@ def softmax_of_blocks(
         scale_all(out[row, lo:hi], exp(tops[row, block] - whole[row, 0]) / whole[row, 1])
 
 
-@aiodev.kernel(uniform=True, reads=["x"])
-def softmax_columns(
-    i: int, chunks: int, width: int, logarithm: bool, same: bool, x: Any, out: Any, tops: Any, sums: Any
-) -> None:
-    """Along the middle of three dimensions, for ``width`` columns of the last: row after row, so all are read in order.
+def add_all(x: Any, total: Any) -> None:
+    """Add every element to that of ``total``."""
+    for j in range(x.size):
+        total[j] += x[j]
 
-    ``sums`` are in double precision: they are added up one element after the other.
+
+def fold_lanes(x: Any, period: int, most: bool) -> None:
+    """The sums, or the largest, of all elements that are ``period`` apart, in the place of each of them."""
+    for at in range(period, x.size, period):
+        for j in range(period):
+            x[j] = larger(x[at + j], x[j]) if most else x[j] + x[at + j]
+    for j in range(period, x.size):
+        x[j] = x[j - period]
+
+
+def softmax_lanes(
+    x: Any, out: Any, first: int, stride: int, period: int, logarithm: bool, same: bool, top: Any, part: Any, total: Any
+) -> None:
+    """Down lanes side by side, as many as ``top`` has, whose elements are ``stride`` apart, from ``first`` on.
+
+    Those that are ``period`` apart are one column: of a few columns several rows are worked on at once. The last row may be
+    shorter then. ``total`` is in double precision: what :data:`ROWS` elements come to is added up one after the other.
     """
-    outer, first = i // chunks, i % chunks * width
-    last, length = min(x.shape[2], first + width), x.shape[1]
-    top, total = tops[outer, first:last], sums[outer, first:last]
-    source = x[outer, 0, first:last]
+    lanes = top.size
+    source = x[first : first + lanes]
     for j in range(top.size):
         top[j] = source[j]
         total[j] = 0
-    for k in range(1, length):
-        source = x[outer, k, first:last]
-        for j in range(top.size):
+    for at in range(first + stride, x.size, stride):
+        source = x[at : min(at + lanes, x.size)]
+        for j in range(source.size):
             top[j] = source[j] if source[j] > top[j] else top[j]
-    for k in range(length):
-        source, target = x[outer, k, first:last], out[outer, k, first:last]
-        if logarithm:
-            for j in range(top.size):
-                total[j] += exp(source[j] - top[j])
-        elif same:
-            for j in range(top.size):
-                value = exp(target[j] - top[j])
-                total[j] += value
-                target[j] = value
-        else:
-            for j in range(top.size):
-                value = exp(source[j] - top[j])
-                total[j] += value
-                target[j] = value
-    for j in range(top.size):
-        total[j] = math.log(total[j]) if logarithm else 1 / total[j]
-    for k in range(length):
-        source, target = x[outer, k, first:last], out[outer, k, first:last]
+    fold_lanes(top, period, True)
+    for block in range(first, x.size, ROWS * stride):
+        for j in range(part.size):
+            part[j] = 0
+        for at in range(block, min(block + ROWS * stride, x.size), stride):
+            source, target = x[at : min(at + lanes, x.size)], out[at : min(at + lanes, x.size)]
+            if logarithm:
+                for j in range(source.size):
+                    part[j] += exp(source[j] - top[j])
+            elif same:
+                for j in range(target.size):
+                    value = exp(target[j] - top[j])
+                    part[j] += value
+                    target[j] = value
+            else:
+                for j in range(source.size):
+                    value = exp(source[j] - top[j])
+                    part[j] += value
+                    target[j] = value
+        add_all(part, total)
+    fold_lanes(total, period, False)
+    if logarithm:
+        for j in range(total.size):
+            total[j] = log(total[j])
+    else:
+        for j in range(total.size):
+            total[j] = 1 / total[j]
+    for at in range(first, x.size, stride):
+        source, target = x[at : min(at + lanes, x.size)], out[at : min(at + lanes, x.size)]
         if logarithm and same:
-            for j in range(top.size):
+            for j in range(target.size):
                 target[j] = target[j] - top[j] - total[j]
         elif logarithm:
-            for j in range(top.size):
+            for j in range(source.size):
                 target[j] = source[j] - top[j] - total[j]
         else:
-            for j in range(top.size):
+            for j in range(target.size):
                 target[j] *= total[j]
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def softmax_columns(
+    i: int, chunks: int, width: int, period: int, logarithm: bool, same: bool, x: Any, out: Any, tops: Any, sums: Any
+) -> None:
+    """Down columns of flat matrices, ``width`` lanes of them: row after row, so all are read in order."""
+    matrix, first, lanes = i // chunks, i % chunks * width, tops.shape[2]
+    last = min(lanes, first + width)
+    top, part, total = tops[matrix, 0, first:last], tops[matrix, 1, first:last], sums[matrix, first:last]
+    softmax_lanes(x[matrix], out[matrix], first, lanes, min(period, top.size), logarithm, same, top, part, total)
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def softmax_short_rows(i: int, group: int, logarithm: bool, x: Any, out: Any, room: Any, tops: Any, sums: Any) -> None:
+    """Some short rows, which become columns in ``room`` and rows again, as many at once as there are lanes."""
+    for first in range(i * group, min(x.shape[0], (i + 1) * group), tops.shape[2]):
+        source, target = x[first : first + tops.shape[2]], out[first : first + tops.shape[2]]
+        rows, length = source.shape
+        columns = room[i, : rows * length]
+        for k in range(length):
+            column = columns[k * rows : (k + 1) * rows]
+            for row in range(column.size):
+                column[row] = source[row, k]
+        top, part, total = tops[i, 0, :rows], tops[i, 1, :rows], sums[i, :rows]
+        softmax_lanes(columns, columns, 0, rows, rows, logarithm, True, top, part, total)
+        for k in range(length):
+            column = columns[k * rows : (k + 1) * rows]
+            for row in range(column.size):
+                target[row, k] = column[row]
 
 
 def mean_and_scale(x: Any, eps: Any) -> Any:

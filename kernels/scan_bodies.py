@@ -10,42 +10,81 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import aiodev
 from aiodev.kernels.named import named_kernel
-from aiodev.kernels.reduction_bodies import BLOCK, Plain
+from aiodev.kernels.reduction_bodies import BLOCK, NEAR, Plain
 from aiodev.kernels.scan_teams import add_scan_teams
 
 __all__ = ["STRIP", "make_columns", "make_scan"]
 
 #: Columns that are run through side by side.
 STRIP = 1 << 8
+#: Elements of rows that are run through one by one, at most: others four at a time, since each sum waits for the one before it.
+#: Of what is not near those are longer and have small elements: a core reads four rows at once slower than one after the other.
+SHORT, LONG, WORD = 32, 128, 4
 
 
 def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[aiodev.Kernel, aiodev.Kernel, aiodev.Kernel]:
     """Running totals.
 
-    (i, x, length, inner, identity, before, width, out) writes those of a whole row, whose elements are ``inner`` apart, to one
-    of ``width`` elements. Or, where elements lie side by side and rows are cut:
+    (i, group, lines, x, length, inner, identity, before, width, out) writes those of ``group`` whole lines out of ``lines``:
+    rows, or columns, whose elements are ``inner`` apart, each to one of ``width`` elements. Or, where elements lie side by side
+    and rows are cut:
 
     (i, blocks, identity, parts) turns what the blocks of row ``i`` come to into what comes before each of them; then
     (i, blocks, x, length, parts, before, width, out) writes the totals of four blocks of a row to a row of ``width``: before
     each element, or after it and behind the others if the row is wider. There are ``(blocks + 3) // 4`` such fours in a row.
     """
 
-    def rows(i, x, length, inner, identity, before, width, out):
-        if inner <= 0:  # never; so dividing cannot raise
-            return
-        first, column = i // inner, i % inner
-        source = x[first * length * inner + column : (first + 1) * length * inner : inner]
-        target = out[first * width * inner + column : (first + 1) * width * inner : inner]
+    def start_of(line, length, inner):
+        return np.uint64(line * length if inner == 1 else line // inner * length * inner + line % inner)
+
+    def run_one(line, x, length, inner, identity, before, width, out):
+        source, target = start_of(line, length, inner), start_of(line, width, inner)
         total = identity
         if width > length:
-            target[0] = total
-            target = target[1:]
-        for k in range(source.size):
-            after = combine(total, load(source[k]))
-            target[k] = total if before else after
+            out[target] = total
+        for k in range(length):
+            after = combine(total, load(x[source + np.uint64(k * inner)]))
+            out[target + np.uint64((k + width - length) * inner)] = total if before else after
             total = after
+
+    def run_four(line, last, x, length, inner, identity, before, width, out):
+        second, third, fourth = line + 1, min(line + 2, last), min(line + 3, last)  # the last one again comes to the same
+        a, b = start_of(line, length, inner), start_of(second, length, inner)
+        c, d = start_of(third, length, inner), start_of(fourth, length, inner)
+        to_a, to_b = start_of(line, width, inner), start_of(second, width, inner)
+        to_c, to_d = start_of(third, width, inner), start_of(fourth, width, inner)
+        s = t = u = v = identity
+        if width > length:
+            out[to_a] = out[to_b] = out[to_c] = out[to_d] = identity
+        for k in range(length):
+            near, far = np.uint64(k * inner), np.uint64((k + width - length) * inner)
+            s_on, t_on = combine(s, load(x[a + near])), combine(t, load(x[b + near]))
+            u_on, v_on = combine(u, load(x[c + near])), combine(v, load(x[d + near]))
+            out[to_a + far], out[to_b + far] = s if before else s_on, t if before else t_on
+            out[to_c + far], out[to_d + far] = u if before else u_on, v if before else v_on
+            s, t, u, v = s_on, t_on, u_on, v_on
+
+    def run_lines(line, end, x, length, inner, identity, before, width, out):
+        near = out.nbytes <= NEAR
+        if inner > 1 or (length > (SHORT if near else LONG) and (near or out.itemsize <= WORD)):
+            while end - line > 1:
+                run_four(line, end - 1, x, length, inner, identity, before, width, out)
+                line += 4
+        for rest in range(line, end):
+            run_one(rest, x, length, inner, identity, before, width, out)
+
+    def whole(i, group, lines, x, length, inner, identity, before, width, out):
+        if inner <= 0:  # never; so dividing cannot raise
+            return
+        first, end = i * group, min((i + 1) * group, lines)
+        if inner == 1:  # which the compiler then knows
+            run_lines(first, end, x, length, 1, identity, before, width, out)
+        else:
+            run_lines(first, end, x, length, inner, identity, before, width, out)
 
     def offsets(i, blocks, identity, parts):
         total = identity
@@ -84,7 +123,7 @@ def make_scan(name: str, load: Plain, combine: Plain, identity: Any) -> tuple[ai
                     total = after
 
     first, second, third = (
-        named_kernel(name, body, fastmath={"reassoc", "contract"}, uniform=True) for body in (rows, offsets, totals)
+        named_kernel(name, body, fastmath={"reassoc", "contract"}, uniform=True) for body in (whole, offsets, totals)
     )
     add_scan_teams(second, third, load, combine, identity)
     return first, second, third

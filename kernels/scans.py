@@ -1,7 +1,7 @@
 """Running sums and products.
 
-Rows of no more than a block are run through by one index each, elements that lie apart too if there are few. Where there are
-many, columns are run through side by side.
+Rows of no more than a block, and columns where these are few, are run through four at a time, since each sum waits for the one
+before it. Where there are many columns, these are run through side by side.
 A long row is cut into blocks of fixed length: each is summed, the sums are summed up, and then each block's totals follow
 from what comes before it. So the result does not depend on the number of threads. It is computed in ``float64``,
 ``complex128`` or 64-bit integers, as in :func:`aiodev.kernels.sum`, and rounded once.
@@ -27,8 +27,11 @@ from aiodev.kernels.warming import register_sample
 
 __all__ = ["cumulative_prod", "cumulative_sum"]
 
-#: Elements whose columns are run through one by one.
-_FEW = 1 << 12
+#: Bytes of rows whose columns are run through four at a time, whose totals are in registers, if there are more than four;
+#: and elements of arrays whose columns all are.
+_NARROW, _FEW = 40, 1 << 12
+#: Elements for one index of a launch, about: some µs of work.
+_PIECE = 1 << 13
 #: By one launch, under (name, axis, dtype and both options).
 _launches = aiodev.LaunchCache(1)
 
@@ -121,19 +124,23 @@ def _scan(
     length, inner = x.shape[at], math.prod(x.shape[at + 1 :])
     width = length + bool(include_initial)
     shape = *x.shape[:at], width, *x.shape[at + 1 :]
-    if inner != 1 and x.size > _FEW and length and not has_teams(x.device):
+    few = inner <= 4 or inner * plan.result.itemsize <= _NARROW or x.size <= _FEW
+    if not few and not has_teams(x.device):
         return _scan_columns(key, name, plan, x, (length, inner, shape), bool(exclusive), out)
-    if length > BLOCK or has_teams(x.device) or (inner != 1 and x.size > _FEW):
+    if (inner == 1 and length > BLOCK) or has_teams(x.device):
         if out is not None:
             checked_out(name, out, shape, plan.result, x.device)
         return _scan_rows(name, plan, x, at, width, bool(exclusive), out)
     result = checked_out(name, out, shape, plan.result, x.device)
     if result.size:
         target = result if has_no_gaps(result) else aiodev.empty_like(result)
+        lines, fours = result.size // width, max(1, _PIECE // (4 * max(1, length)))
+        group = -(-4 * fours // inner) * inner  # columns that share cache lines have one index
         numbers = length, inner, plan.identity, bool(exclusive), width
-        args, takes = (x.reshape(x.size), *numbers, target.reshape(target.size)), (0, None, None, None, None, None, 1)
+        args = group, lines, x.reshape(x.size), *numbers, target.reshape(target.size)
+        takes = None, None, 0, None, None, None, None, None, 1
         kernel, _, _ = _kernels(name, plan.load, plan.combine, plan.identity)
-        _launches.launch(key, (x,), result, kernel, result.size // width, args, takes, made=out is None)
+        _launches.launch(key, (x,), result, kernel, -(-lines // group), args, takes, made=out is None)
         if target is not result:
             result.copy_from(target)
     return result

@@ -155,6 +155,31 @@ def test_in_place_the_bits_are_the_same(shape: tuple[int, int]) -> None:
             np.testing.assert_array_equal(wide[1::2].numpy_blocking(), host)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_short_rows_and_few_columns(dtype: str) -> None:
+    """Of 1 to 20 elements, and of 31 to 33, of which many are worked on at once, with some left; one is special."""
+    for n in (*range(1, 21), 31, 32, 33):
+        host = (np.random.default_rng(n).standard_normal((2, 301 + n, n)) * 4).astype(dtype)
+        host[0, 0, 0], host[1, 100, n - 1], host[1, 200, 0] = np.nan, np.inf, -np.inf
+        for axis in (1, 2):
+            expected = reference_softmax(host, axis)
+            for function, wanted in ((kernels.softmax, expected), (kernels.log_softmax, np.log(expected))):
+                x = on_device(host)
+                found = function(x, axis=axis)
+                size = 0.1 if function is kernels.softmax else 16
+                check(found, wanted, dtype, ULPS["softmax"] + (16 if dtype == "f8" else 0), size)
+                function(x, axis=axis, out=x)
+                np.testing.assert_array_equal(x.numpy_blocking(), found.numpy_blocking())
+
+
+@pytest.mark.parametrize("shape", [(200_000, 3), (3, 200_000), (200_000, 20), (70_000, 100)])
+def test_sums_of_many_exponentials_are_accurate(shape: tuple[int, int]) -> None:
+    """Down columns no more than some elements are added up in single precision."""
+    host = np.random.default_rng(8).uniform(-1, 0, shape).astype("f4")
+    for axis in (0, 1):
+        check_softmax(kernels.softmax(on_device(host), axis=axis), host, axis)
+
+
 def test_softmax_in_place_and_of_integers() -> None:
     """``out`` may be the argument; integers become double precision."""
     host = np.random.default_rng(1).standard_normal((50, 70))

@@ -65,6 +65,30 @@ def test_many_columns(shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(x.numpy_blocking(), totals - host)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u1", "?", "c8", "c16"])
+def test_short_rows_and_few_columns(dtype: str) -> None:
+    """Of 1 to 20 elements and some more, one by one and four at a time; in place too, and with an element more."""
+    for n in (*range(1, 21), 33, 50):
+        host = np.random.default_rng(n).integers(0, 2, (2, 601 + n, n)).astype(dtype)  # sums are exact
+        for axis in (1, 2):
+            x, totals = on_device(host), np.cumsum(host, axis)
+            np.testing.assert_array_equal(kernels.cumulative_sum(x, axis=axis).numpy_blocking(), totals)
+            initial = kernels.cumulative_sum(x, axis=axis, include_initial=True).numpy_blocking()
+            assert not initial.take(0, axis).any()
+            np.testing.assert_array_equal(np.delete(initial, 0, axis), totals)
+            kernels.cumulative_sum(x, axis=axis, dtype=dtype, exclusive=True, out=x)
+            before = np.delete(initial, -1, axis).astype(dtype)
+            np.testing.assert_array_equal(x.numpy_blocking(), before)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("length", [40, 131])
+def test_many_rows(length: int, dtype: str) -> None:
+    """Of more than a cache holds, longer ones of small elements four at a time; the last ones are fewer."""
+    host = np.random.default_rng(3).integers(-9, 9, (2_200_000 // length | 1, length)).astype(dtype)
+    np.testing.assert_array_equal(kernels.cumulative_sum(on_device(host), axis=1).numpy_blocking(), np.cumsum(host, 1))
+
+
 def test_precision() -> None:
     """A million float32 are summed in more than their own precision."""
     host = np.random.default_rng(1).random(1_000_000, dtype="f4")
