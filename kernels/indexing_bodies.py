@@ -86,17 +86,18 @@ def take_items(i: int, group: int, blocks: int, mode: int, x: Any, indices: Any,
     count = indices.shape[0]
     lo = i % blocks * BLOCK
     hi = min(out.shape[2], lo + BLOCK) if blocks > 1 else out.shape[2]
-    first = i // blocks * group
-    outer, j, asks = first // count, first % count, x.nbytes > NEAR and out.shape[2] <= SHORT
-    for _ in range(first, min(out.shape[0] * count, first + group)):
-        if asks and j + AHEAD < count:
-            prefetch(x[outer, nearest(indices[j + AHEAD], x.shape[1])])
-        p = position(indices[j], x.shape[1], mode)
-        for k in range(np.uint64(lo), np.uint64(hi)):
-            out[np.uint64(outer), np.uint64(j), k] = x[np.uint64(outer), np.uint64(p), k]
-        j += 1
-        if j == count:
-            outer, j = outer + 1, 0
+    item, last = i // blocks * group, min(out.shape[0] * count, (i // blocks + 1) * group)
+    asks = x.nbytes > NEAR and out.shape[2] <= SHORT
+    while item < last:
+        outer, begin = item // count, item % count
+        where = indices[begin : min(count, begin + last - item)]
+        for j in range(where.size):
+            if asks and j + AHEAD < where.size:
+                prefetch(x[outer, nearest(where[j + AHEAD], x.shape[1])])
+            p = position(where[j], x.shape[1], mode)
+            for k in range(np.uint64(lo), np.uint64(hi)):
+                out[np.uint64(outer), np.uint64(begin + j), k] = x[np.uint64(outer), np.uint64(p), k]
+        item += where.size
 
 
 @aiodev.kernel(uniform=True, reads=("x", "indices"))

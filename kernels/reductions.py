@@ -7,6 +7,10 @@ as such, two by two, before they become ``float64``: that is an error of at most
 most often much less, and the rounding of the result; elements above 10³⁷ may overflow. In a sum ``dtype="float64"`` avoids
 both; a mean has no such argument: give it what ``astype`` makes of the array.
 
+On the CPU, rows of at most 15 elements, and up to 32 columns of so many, are reduced by a kernel for their length if the array
+has more than 4,096 elements. The first launch with a length compiles it, in some tenths of a second, off the loop as always;
+:func:`aiodev.kernels.warm_up` does not know the lengths.
+
 ``out``, where one is given, must not overlap what is reduced. An array of no dimensions has no axis 0, as the array API says;
 NumPy lets it pass for some functions.
 """
