@@ -22,7 +22,7 @@ _changes = aiodev.LaunchCache(2)
 _VALUES, _SCRATCH = 1, -1
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
-#: Blocks that are summed apart, at most, and how many times as many items as places there are then in each.
+#: Blocks of items that are summed apart, in all, and how many times as many items as places there are then in each, at least.
 _BLOCKS, _TIMES = 64, 4
 #: Elements that are added side by side, at least: fewer are not worth going through all indices again.
 _WIDTH = 16
@@ -128,13 +128,15 @@ def _adding(parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array], mode: int, w
     x, indices, values = parts
     outer, length, inner = x.shape
     count, size, device = indices.size, length * inner, x.device
+    wide = inner >= 2 * _WIDTH
     whole = outer * count * inner <= _PIECE  # one index of the launch, with nobody beside it
-    if device.type == "cpu" and (inner >= 2 * _WIDTH or whole):
-        width = inner if whole else max(_WIDTH, -(-inner // (2 * _cores(device))))
+    few = count >= 2 * _TIMES * length  # places
+    blocks = min(_BLOCKS // outer, count // (_TIMES * length), count * inner // _PIECE) if few and not wide else 0
+    if device.type == "cpu" and (wide or whole or (few and blocks < 2)):
+        width = max(_WIDTH, -(-inner // (2 * _cores(device)))) if wide and not whole else inner
         slices = -(-inner // width)
         return [(bodies.add_slices, outer * slices, (slices, width, mode, *parts), (None, None, None, 2, 0, which))]
-    blocks = min(_BLOCKS, count // (_TIMES * length), count * inner // _PIECE)
-    if device.type == "cpu" and blocks > 1:
+    if device.type == "cpu" and blocks:
         sums, strips = aiodev.empty((outer, blocks, size), x.dtype, device), -(-size // bodies.STRIP)
         is_wrong = aiodev.empty(outer * blocks, np.bool_, device)
         apart = blocks, mode, length, indices, values, sums, is_wrong

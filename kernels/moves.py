@@ -103,14 +103,19 @@ def roll_short_lines(i: int, group: int, width: int, ahead: int, back: int, x: A
     target, source = out[lo + ahead : hi - back], x[lo + back : hi - ahead]
     for k in range(target.size):
         target[k] = source[k]
-    begin = np.uint64(lo)
+    moved = np.uint64(ahead + back)
+    begin, there = (lo, lo + width - ahead) if ahead else (lo + width - back, lo)
+    to, fro = np.uint64(begin), np.uint64(there)
+    if moved <= _SHORTEST:
+        for k in range(moved):
+            for row in range(np.uint64(last - first)):
+                out[to + row * np.uint64(width) + k] = x[fro + row * np.uint64(width) + k]
+        return
     for _ in range(first, last):
-        end = begin + np.uint64(width)
-        for k in range(np.uint64(ahead)):
-            out[begin + k] = x[end - np.uint64(ahead) + k]
-        for k in range(np.uint64(back)):
-            out[end - np.uint64(back) + k] = x[begin + k]
-        begin = end
+        for k in range(moved):
+            out[to + k] = x[fro + k]
+        to += np.uint64(width)
+        fro += np.uint64(width)
 
 
 def fixed(value: Any) -> Any:

@@ -46,21 +46,23 @@ def sum_up(i, counts):
 @aiodev.kernel
 def select_values(i, mask, x, starts, out):
     """Write the elements of block ``i`` that are selected, each over those before it that are not: nobody can guess which."""
-    place, k = starts[i], np.uint64(i * BLOCK)
-    while place < starts[i + 1]:
+    place, end = starts[i], starts[i + 1]
+    for k in range(np.uint64(i * BLOCK), np.uint64(min((i + 1) * BLOCK, mask.size))):
+        if place >= end:  # no other block's place is written to, even if the mask has changed since
+            break
         out[np.uint64(place)] = x[k]
         place += np.int64(mask[k] != 0)
-        k += np.uint64(1)
 
 
 @aiodev.kernel
 def select_places(i, mask, starts, out):
     """Write the places in block ``i`` that are selected, as above."""
-    place, k = starts[i], np.uint64(i * BLOCK)
-    while place < starts[i + 1]:
+    place, end = starts[i], starts[i + 1]
+    for k in range(np.uint64(i * BLOCK), np.uint64(min((i + 1) * BLOCK, mask.size))):
+        if place >= end:  # no other block's place is written to, even if the mask has changed since
+            break
         out[np.uint64(place)] = k
         place += np.int64(mask[k] != 0)
-        k += np.uint64(1)
 
 
 @aiodev.kernel

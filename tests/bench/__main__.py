@@ -72,6 +72,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("bench-output/bench.json"), help="where to write the outcome")
     parser.add_argument("--rst", type=Path, help="folder to write performance-GROUP.txt and the pictures to")
     options = parser.parse_args()
+    if min(options.repeats, options.passes) < 1:
+        parser.error("there are no fewer rounds or passes than one")
     if unknown := set(options.names) - set(FIGURES) - set(GROUPS):
         parser.error(f"nothing is called {', '.join(sorted(unknown))}")
     chosen = options.names or list(GROUPS)

@@ -187,7 +187,13 @@ def write_json(path: Path, figures: list[Figure], run: Run) -> None:
 
 def _measured(figure: Figure) -> list[dict[str, object]]:
     return [
-        {"bar": str(bar), "measured": figure.measured(bar), "met": bar.met(figure.measured(bar))} for bar in figure.bars
+        {
+            "bar": str(bar),
+            "measured": figure.measured(bar),
+            "passes": [each.measured(bar) for each in figure.passes],
+            "met": bar.met(figure.measured(bar)),
+        }
+        for bar in figure.bars
     ]
 
 

@@ -167,12 +167,12 @@ def test_take_of_short_items_that_are_far() -> None:
         kernels.take(x, on_device(beyond), axis=1).numpy_blocking()
 
 
-@pytest.mark.parametrize("inner", [1, 5])
-def test_scatter_add_to_few_is_the_same_every_time(inner: int) -> None:
-    """Blocks are summed apart, as the shapes say; an index that is out of bounds is an error of the addition."""
+@pytest.mark.parametrize(("outer", "items", "inner"), [(3, 30_000, 1), (3, 30_000, 5), (1, 6000, 1), (90, 330, 1)])
+def test_scatter_add_to_few_is_the_same_every_time(outer: int, items: int, inner: int) -> None:
+    """Blocks are summed apart, or one after the other, as the shapes say; an index out of bounds is an error of the sum."""
     rng = np.random.default_rng(6)
-    host, indices = rng.normal(size=(3, 40, inner)).astype("f4"), rng.integers(-60, 60, 30_000)
-    values = rng.normal(size=(3, 30_000, inner)).astype("f4")
+    host, indices = rng.normal(size=(outer, 40, inner)).astype("f4"), rng.integers(-60, 60, items)
+    values = rng.normal(size=(outer, items, inner)).astype("f4")
     for mode in ("wrap", "clip"):
         exact, found = np.moveaxis(host, 1, 0).astype("f8"), []
         places = indices % 40 if mode == "wrap" else indices.clip(0, 39)
