@@ -26,14 +26,19 @@ class Entry:
         self.address = arena.allocate(layout.ENTRY_BYTES)
         self._fails_at = fails_at
         self._callback = _ENTRY(self._run)
-        words = words_at(self.address, layout.ENTRY_BYTES // 8)
-        words[layout.E_COST // 8], words[layout.E_UNIFORM // 8] = cost, uniform
+        self._words = words_at(self.address, layout.ENTRY_BYTES // 8)
+        self._words[layout.E_UNIFORM // 8] = uniform
+        self.say_cost(cost)
         executor.set_entry(self.address, ctypes.cast(self._callback, ctypes.c_void_p).value or 0)
 
     def _run(self, _result: int, _excinfo: int, _arguments: int, lo: int, hi: int) -> int:
         self.pieces.append((threading.get_ident(), lo, hi))
         self.before(lo, hi)
         return int(lo <= self._fails_at < hi)
+
+    def say_cost(self, cost: int) -> None:
+        """What an index is thought to cost from now on: more was measured if the thread lost its core meanwhile."""
+        self._words[layout.E_COST // 8] = cost
 
     def covered(self, size: int) -> bool:
         """Whether the pieces are all of the range, once."""

@@ -168,14 +168,17 @@ def test_a_guest_is_called_away() -> None:
                 os.eventfd_write(descriptor, 1)
 
         entry.before = before
-        value = executor.launch(queue, entry.address, 10_000, b"", 0)
+        value = executor.launch(queue, entry.address, 1_000, b"", 0)
         assert executor.help(queue, value, PATIENCE, descriptor)
         assert len(entry.pieces) <= 5 and counters[0] < value
         executor.help(queue, value, PATIENCE, descriptor)  # which may be called away before it has begun
         assert len(entry.pieces) <= 8 and counters[0] < value
         os.eventfd_read(descriptor)
-        assert executor.help(queue, value, PATIENCE, descriptor)
-        assert counters[0] == value and entry.covered(10_000)
+        began = time.monotonic()
+        while counters[0] < value and time.monotonic() < began + 10:
+            entry.say_cost(MS // 100)  # a guest leaves what costs much alone
+            executor.help(queue, value, PATIENCE, descriptor)
+        assert counters[0] == value and entry.covered(1_000)
     os.close(descriptor)
 
 
