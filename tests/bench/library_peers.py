@@ -138,6 +138,7 @@ async def rates(
     peers = {peer: call for peer, call in peers.items() if large or peer != COPY}
     count = (count or (5 if amount >= 2e7 else 25)) if large else 200
     bars = _AT_LEAST | (at_least or {})
+    await aiodev.synchronize()  # what is there to compute with was submitted to another stream
     async with aiodev.Stream("cpu"):
         together = in_a_row or await _lasting(ours)
         cases: dict[str, Any] = {"aiodev": _submitted(amount, count, ours, together)}
