@@ -47,6 +47,9 @@ RAISE, WRAP, CLIP = range(3)
 def place_of(index: Any, length: int, mode: int) -> Any:
     """Where an index points to; -1 if it is out of bounds, and that is an error."""
     found = np.int64(index)  # beside an unsigned 64-bit index, the length would make it a float
+    if found < 0 and index >= 0:  # an unsigned one that is more than an int64 can be
+        beyond = np.int64(length - 1 if mode == CLIP else -1)
+        return np.int64(np.uint64(index) % np.uint64(length)) if mode == WRAP else beyond
     if mode == CLIP:
         return min(max(found, 0), length - 1)
     if mode == WRAP:

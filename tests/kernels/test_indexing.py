@@ -156,6 +156,21 @@ def test_scatter_add_of_many_to_few(items: int, inner: int) -> None:
             same(flat, expected[:, 0].astype(dtype))
 
 
+def test_unsigned_indices_beyond_signed_ones() -> None:
+    """They are out of bounds, and count from no end."""
+    x, indices = on_device(np.arange(10)), np.array([3, 2**63, 2**64 - 1], np.uint64)
+    same(kernels.take(x, on_device(indices), mode="clip"), np.array([3, 9, 9]))
+    same(kernels.take(x, on_device(indices), mode="wrap"), (indices % np.uint64(10)).astype(int))
+    for submit in (
+        lambda: kernels.take(x, on_device(indices)),
+        lambda: kernels.put(aiodev.zeros(10, device="cpu"), on_device(indices), 1.0),
+        lambda: kernels.scatter_add(aiodev.zeros(10, device="cpu"), on_device(indices), 1.0),
+        lambda: kernels.scatter_add(aiodev.zeros(10, device="cpu"), on_device(np.tile(indices, 9000)), 1.0),
+    ):
+        with pytest.raises(aiodev.KernelError, match="out of bounds"):
+            submit().numpy_blocking()
+
+
 def test_take_of_short_items_that_are_far() -> None:
     """Those ahead are asked for, whatever their indices are."""
     host = np.arange(3 * 10**6, dtype="f4").reshape(3, 10**5, 10)
