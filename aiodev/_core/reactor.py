@@ -4,8 +4,9 @@
 2.  Spin in native code, without the GIL, for some tens of µs, where that pays (:mod:`aiodev._core.spinning`).
 3.  Help. Where this thread can do a part of the work itself (:meth:`Backend.help`), it does, for as long as the loop has
     nothing else to do: what becomes ready meanwhile, and timers that are due, are looked at between two pieces of the work.
-4.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
-    done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
+4.  Park. The task is suspended; native code writes the loop's descriptor; every task whose operation is done then stands in
+    the loop's line (:class:`ReadyQueue`), from which as many are resumed a turn as keep the turn short. The order is: enter the
+    wait set, arm, and only then suspend, so no wake-up can be missed.
 
 A reactor belongs to one loop and is used only in that loop's thread. asyncio has no hook for the closing of a loop, so
 a closed loop's reactor is recycled when the next one is made; what it waited for is not lost, only its wake-ups are.
@@ -17,11 +18,12 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from aiodev._core import fairness
 from aiodev._core.backend import COMPLETED, FAULTS
-from aiodev._core.fairness import budget
+from aiodev._core.fairness import ReadyQueue, budget
 from aiodev._core.loops import running_loop
 from aiodev._core.spinning import learn, may_wait_awake, spin
 from aiodev._core.waitset import WaitSet, forget_after_fork
@@ -42,14 +44,60 @@ _REST = 4  # times as long as it has helped blindly, it leaves to what its loop 
 _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 
 
-class AsyncioReactor:
+class _Line:
+    """How a reactor's tasks take their turns; of every kind of loop the same."""
+
+    ready: ReadyQueue[Any]
+    taking_turns: bool  #: a batch is out, or about to be
+    turned: int  #: when a task let others run last, by time.monotonic_ns
+
+    if TYPE_CHECKING:
+
+        def waiter(self) -> Any: ...
+
+        def suspend(self, waiter: Any) -> Wait: ...
+
+        def turn(self) -> Wait: ...
+
+        def take_turns(self) -> None: ...
+
+    def pause(self) -> Wait:
+        """Let others run: for a turn, or until it is this task's turn again where its time is over, or others stand in line."""
+        if not self.taking_turns and not budget.late():
+            yield from self.turn()
+            if not self.taking_turns and not budget.late():
+                budget.count_afresh()
+                return
+        yield from self._stand_in_line(self.ready.add)
+        if not self.ready.admits():
+            yield from self.come_back()
+
+    def come_back(self) -> Wait:
+        """A task was woken, and not admitted: let it go on in a later turn."""
+        while True:
+            yield from self._stand_in_line(self.ready.give_back)
+            if self.ready.admits():
+                return
+
+    def _stand_in_line(self, enter: Callable[[Any], None]) -> Wait:
+        waiter = self.waiter()
+        enter(waiter)
+        if not self.taking_turns:
+            self.take_turns()
+        yield from self.suspend(waiter)
+        self.turned = time.monotonic_ns()
+
+
+class AsyncioReactor(_Line):
     """Parks the tasks of one asyncio (or uvloop) loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.waits: WaitSet[asyncio.Future[None]] = WaitSet()
+        self.ready: ReadyQueue[asyncio.Future[None]] = ReadyQueue()
+        self.taking_turns = False
         self.helping = False  #: whether a task helps, between two turns
-        self.turned = 0  #: when a task let others run last, by time.monotonic_ns
+        self.turned = 0
         self.rests = 0  #: until when no task helps, since it is not seen what others have to do
         loop.add_reader(self.waits.descriptor.read_end, self._wake)
 
@@ -59,9 +107,35 @@ class AsyncioReactor:
         return self.loop.is_closed()
 
     def _wake(self) -> None:
-        for future in self.waits.collect():
-            if not future.done():
-                future.set_result(None)
+        woken = self.waits.collect()
+        self.ready.extend(woken)
+        if woken and not self.taking_turns:  # else a batch may have run in this very turn
+            self._release()
+
+    def take_turns(self) -> None:
+        """Begin to resume who stands in line, after two turns in which none of them runs.
+
+        In the first a timer that is due settles a future, and in the second the task that sleeps on that runs.
+        """
+        self.taking_turns = True
+        self.loop.call_soon(self._turn_between)
+
+    def _turn_between(self) -> None:
+        self.loop.call_soon(self._release)
+
+    def _release(self) -> None:
+        self.taking_turns = True
+        for future in self.ready.take():
+            if not future.done():  # its task was cancelled
+                future.set_result(None)  # which resumes it in the next turn
+        self.loop.call_soon(self._released)
+
+    def _released(self) -> None:
+        """The batch has run, in this turn."""
+        if self.ready:
+            self.take_turns()
+        else:
+            self.taking_turns = False
 
     def waiter(self) -> asyncio.Future[None]:
         """What enters the wait set for the running task."""
@@ -87,8 +161,8 @@ class AsyncioReactor:
         error: BaseException | None = yield from future
         return error
 
-    def pause(self) -> Wait:
-        """Let other tasks run once."""
+    def turn(self) -> Wait:
+        """Let what is ready run once."""
         yield
         self.turned = time.monotonic_ns()
 
@@ -99,10 +173,11 @@ class AsyncioReactor:
         """
         loop: Any = self.loop
         try:
-            ready, timers, descriptor = loop._ready or loop._stopping, loop._scheduled, loop._selector.fileno()
+            ready, timers, descriptor = loop._ready, loop._scheduled, loop._selector.fileno()
+            stopping = loop._stopping
         except AttributeError:
-            return _blind_turn(self.rests), -1
-        if ready:
+            return (0 if self.ready else _blind_turn(self.rests)), -1
+        if len(ready) > self.taking_turns or self.ready or stopping:  # `_released` has nothing to do where nobody is in line
             return 0, descriptor
         if not timers:
             return _TURN_NS, descriptor
@@ -132,26 +207,58 @@ class _TrioWaiter:
         return self._lowlevel.Abort.SUCCEEDED
 
 
-class TrioReactor:
-    """Parks the tasks of one trio run; a system task watches the descriptor."""
+class TrioReactor(_Line):
+    """Parks the tasks of one trio run; one system task watches the descriptor, another has tasks take turns."""
 
     def __init__(self, trio: Any) -> None:
         self._lowlevel = trio.lowlevel
         self._finished: type[BaseException] = trio.RunFinishedError
         self.loop = trio.lowlevel.current_trio_token()
         self.waits: WaitSet[_TrioWaiter] = WaitSet()
-        self.closed = self.helping = False
+        self.ready: ReadyQueue[_TrioWaiter] = ReadyQueue()
+        self.closed = self.helping = self.taking_turns = False
         self.turned = self.rests = 0
+        self._out = False  # a batch was released, by another than the task that has others take turns
+        self._idle: _TrioWaiter | None = None  # the task that has others take turns
         trio.lowlevel.spawn_system_task(self._run, name="aiodev reactor")
+        trio.lowlevel.spawn_system_task(self._take_turns, name="aiodev turns")
 
     async def _run(self) -> None:
         try:
             while True:
                 await self._lowlevel.wait_readable(self.waits.descriptor.read_end)
-                for waiter in self.waits.collect():
-                    waiter.wake()
+                self.ready.extend(self.waits.collect())
+                if self.ready and not self.taking_turns:
+                    self._release()
+                    self.take_turns()
         finally:
             self.closed = True
+
+    def take_turns(self) -> None:
+        """Begin to resume who stands in line; in the next turn, in which timers that are due come to theirs."""
+        self.taking_turns = True
+        if self._idle is not None:
+            self._idle.wake()
+            self._idle = None
+
+    def _release(self) -> None:
+        self._out = True
+        for waiter in self.ready.take():
+            waiter.wake()
+
+    async def _take_turns(self) -> None:
+        checkpoint = self._lowlevel.checkpoint
+        while True:
+            if not self.taking_turns:
+                self._idle = waiter = self.waiter()
+                await self._lowlevel.wait_task_rescheduled(waiter.abort)
+            if self._out:  # in this turn, before us or after us
+                await checkpoint()
+            while self.ready:
+                self._release()
+                await checkpoint()
+                await checkpoint()
+            self._out = self.taking_turns = False
 
     def waiter(self) -> _TrioWaiter:
         """What enters the wait set for the running task."""
@@ -176,14 +283,14 @@ class TrioReactor:
         yield from self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
         return errors[0]
 
-    def pause(self) -> Wait:
-        """Let other tasks run once."""
+    def turn(self) -> Wait:
+        """Let what is ready run once."""
         yield from self._lowlevel.checkpoint().__await__()
         self.turned = time.monotonic_ns()
 
     def leisure(self) -> tuple[int, int]:
         """See :class:`AsyncioReactor`; trio cannot be looked into."""
-        return _blind_turn(self.rests), -1
+        return (0 if self.ready else _blind_turn(self.rests)), -1
 
 
 Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
@@ -237,11 +344,8 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
     """
     if timeline.deferred:
         yield from current_reactor().start(timeline.entry)
-    if timeline.reached(value) or (not spun and spin(timeline, value)) or (yield from help(timeline, value)):
-        if budget.over():
-            yield from current_reactor().pause()
-            budget.renew()
-    else:
+    parked = False
+    if not (timeline.reached(value) or (not spun and spin(timeline, value)) or (yield from help(timeline, value))):
         reactor = current_reactor()
         if not timeline.parked:
             timeline.parked_at = time.monotonic_ns()
@@ -249,11 +353,16 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
             waiter = reactor.waiter()
             try:
                 if reactor.waits.add(timeline, value, waiter):
+                    parked = True
                     yield from reactor.suspend(waiter)
             finally:
                 reactor.waits.discard(timeline, value, waiter)
         learn(timeline)
-        budget.renew()
+    if parked:
+        if not reactor.ready.admits():
+            yield from reactor.come_back()
+    elif budget.over():
+        yield from current_reactor().pause()
     if check and timeline.counters[FAULTS]:
         timeline.check(value)
 
@@ -263,16 +372,21 @@ def wait_any(points: Sequence[Point]) -> Wait:
     for timeline, _ in points:
         if timeline.deferred:
             yield from current_reactor().start(timeline.entry)
-    reactor = current_reactor()
+    reactor, parked = current_reactor(), False
     while not any(timeline.reached(value) for timeline, value in points):
         waiter = reactor.waiter()
         try:
             if all(reactor.waits.add(timeline, value, waiter) for timeline, value in points):
+                parked = True
                 yield from reactor.suspend(waiter)
         finally:
             for timeline, value in points:
                 reactor.waits.discard(timeline, value, waiter)
-    budget.renew()
+    if parked:
+        if not reactor.ready.admits():
+            yield from reactor.come_back()
+    elif budget.over():
+        yield from reactor.pause()
 
 
 class starting:
@@ -302,9 +416,7 @@ def at_hand(timeline: Timeline, value: int) -> bool:
     try:
         budget.tick()
     except StopIteration:
-        if budget.over():
-            budget.left = 0
-            return False
+        return False
     return True
 
 
@@ -333,16 +445,15 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
             if timeline.reached(value):
                 learn(timeline)
                 if not blind and ended - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
-                    budget.renew()  # a turn would have found nothing to do
+                    budget.renew(fairness.clock())  # a turn would have found nothing to do
                 break
             if blind:
                 break
         reactor.helping = True
         try:
-            yield from reactor.pause()
+            yield from reactor.turn()
         finally:
             reactor.helping = False
-        budget.renew()
     return timeline.reached(value)
 
 

@@ -261,9 +261,9 @@ async def test_a_turn_in_which_nothing_would_happen_is_left_out() -> None:
 
     for turned, renewed in ((time.monotonic_ns(), True), (time.monotonic_ns() - 2 * reactor._TURN_NS, False)):
         told = Told(1, takes=2 * reactor._LOOKED_NS / 1e9)
-        here.turned, before = turned, reactor.budget.since
+        here.turned, before = turned, reactor.budget.until
         assert list(reactor.help(told.timeline, 1)) == []
-        assert (reactor.budget.since > before) is renewed
+        assert (reactor.budget.until > before) is renewed
 
 
 def test_nobody_helps_when_the_loop_is_to_stop() -> None:

@@ -1,0 +1,315 @@
+"""Whoever awaits yields in time, and takes turns with others: by a clock that only the test moves, in counted turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import anyio
+import pytest
+
+import aiodev
+from aiodev._core import fairness
+from aiodev._core.fairness import AWAITS, PERIOD_NS, ReadyQueue, budget
+from aiodev.testing import Latch
+
+WORK = 3 * PERIOD_NS // 2
+
+
+class Clock:
+    """Time that passes when somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+    def work(self, duration: int = WORK) -> None:
+        """Take so many ns."""
+        self.now += duration
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """The clock of this thread's budget."""
+    made, real = Clock(), fairness.clock
+    monkeypatch.setattr(fairness, "clock", made)
+    budget.renew(made())
+    yield made
+    budget.renew(real())
+
+
+class Turns:
+    """Counts the turns of the running loop while the block lasts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._group = anyio.create_task_group()
+
+    async def _run(self) -> None:
+        while True:
+            self.count += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def __aenter__(self) -> Turns:
+        await self._group.__aenter__()
+        self._group.start_soon(self._run)
+        await anyio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._group.cancel_scope.cancel()
+        await self._group.__aexit__(None, None, None)
+
+
+async def something_done() -> aiodev.Completion:
+    """A completion that is done."""
+    done = aiodev.Stream("cpu").call(int)
+    await done
+    return done
+
+
+async def works_of(turns: Turns, clock: Clock, tasks: int, wait: Callable[[], Awaitable[object]], works: int = 4) -> None:
+    """So many tasks wait and work, over and over; check that they take turns, one work a turn, and one task after the other."""
+    worked: list[tuple[int, int]] = []
+
+    async def task(number: int) -> None:
+        for _ in range(works):
+            await wait()
+            clock.work()
+            worked.append((turns.count, number))
+
+    async with anyio.create_task_group() as group:
+        for number in range(tasks):
+            group.start_soon(task, number)
+    in_turns = [turn for turn, _ in worked]
+    assert len(set(in_turns)) == len(in_turns) == works * tasks
+    for first in range(0, len(worked), tasks):
+        assert {number for _, number in worked[first : first + tasks]} == set(range(tasks)), worked
+
+
+# The budget
+
+
+@pytest.mark.anyio
+async def test_an_await_of_something_done_yields_when_the_time_is_over(clock: Clock) -> None:
+    """At the very next await, however few there were."""
+    done = await something_done()
+    async with Turns() as turns:
+        for _ in range(5):
+            await done
+            before = turns.count
+            clock.work(PERIOD_NS - 1)
+            await done
+            assert turns.count == before
+            clock.work(1)
+            await done
+            assert turns.count > before
+
+
+@pytest.mark.anyio
+async def test_a_synchronize_of_nothing_yields_when_the_time_is_over(clock: Clock) -> None:
+    """As any other await does; and so does the wait for an event, and a result's."""
+    stream, event = aiodev.Stream("cpu"), aiodev.Event("cpu")
+    call = stream.call(int)
+    await call
+    event.record(stream)
+    async with Turns() as turns:
+        for wait in (stream.synchronize, event.synchronize, call.synchronize, lambda: aiodev.synchronize("cpu")):
+            await wait()
+            before = turns.count
+            clock.work()
+            await wait()
+            assert turns.count > before
+
+
+@pytest.mark.anyio
+async def test_awaits_of_something_done_yield_after_some_in_which_no_time_went_by(clock: Clock) -> None:
+    """Of so many one yields."""
+    done = await something_done()
+    async with Turns() as turns:
+        await done
+        before = turns.count
+        for _ in range(10 * AWAITS):
+            await done
+        assert 9 <= turns.count - before <= 12
+
+
+# Taking turns
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("tasks", [1, 8, 32])
+async def test_tasks_that_work_between_awaits_run_in_turns(clock: Clock, tasks: int) -> None:
+    """However many await what is done, of those that work for longer than a period one runs a turn, first in, first out."""
+    done = await something_done()
+
+    async def wait() -> None:
+        await done
+
+    async with Turns() as turns:
+        clock.work()
+        await works_of(turns, clock, tasks, wait)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("streams", [1, 32])
+async def test_tasks_that_one_wake_up_finds_run_in_turns(clock: Clock, streams: int) -> None:
+    """The loop is woken once for all of them, and has a turn between any two."""
+    held = [aiodev.Stream("cpu") for _ in range(streams)]
+    worked: list[int] = []
+
+    async def task(number: int, wait: aiodev.Completion) -> None:
+        await wait
+        clock.work()
+        worked.append(turns.count)
+
+    latches = [Latch(stream) for stream in held]
+    calls = [stream.call(int) for stream in held]
+    async with Turns() as turns:
+        async with anyio.create_task_group() as group:
+            for number in range(32):
+                group.start_soon(task, number, calls[number % streams])
+            while held[-1].timeline.parked < 2:  # the loop, and the watcher
+                await anyio.lowlevel.checkpoint()
+            for latch in latches:
+                latch.release()
+            for stream in held:
+                stream.synchronize_blocking(30)
+        assert len(set(worked)) == len(worked) == 32
+
+
+async def test_timers_have_a_turn_between_two_tasks_that_work(clock: Clock) -> None:
+    """A task that sleeps for as good as no time wakes between any two works of eight tasks."""
+    done = await something_done()
+    worked, most, working = 0, 0, True
+
+    async def beat() -> None:
+        nonlocal worked, most
+        while working:
+            worked = 0
+            await asyncio.sleep(1e-6)
+            most = max(most, worked)
+
+    async def task() -> None:
+        nonlocal worked
+        for _ in range(10):
+            await done
+            clock.work()
+            worked += 1
+
+    clock.work()
+    heart = asyncio.create_task(beat())
+    await asyncio.gather(*(task() for _ in range(8)))
+    working = False
+    await heart
+    assert most == 1
+
+
+@pytest.mark.anyio
+async def test_many_that_do_little_share_a_turn(clock: Clock) -> None:
+    """A thousand tasks that take 10 µs each need some ten periods, and about as many turns."""
+    stream, ran = aiodev.Stream("cpu"), set[int]()
+    latch = Latch(stream)
+    call = stream.call(int)
+
+    async def task() -> None:
+        await call
+        clock.work(10_000)
+        ran.add(turns.count)
+
+    async with Turns() as turns:
+        async with anyio.create_task_group() as group:
+            for _ in range(1000):
+                group.start_soon(task)
+            while stream.timeline.parked < 2:
+                await anyio.lowlevel.checkpoint()
+            latch.release()
+        assert 10 <= len(ran) <= 40  # on trio the one that counts runs in the middle of a turn
+
+
+@pytest.mark.anyio
+async def test_a_task_that_is_cancelled_in_the_line_leaves_it(clock: Clock) -> None:
+    """And holds up nobody behind it."""
+    done = await something_done()
+    went: list[str] = []
+
+    async def task(name: str) -> None:
+        await done
+        clock.work()
+        went.append(name)
+
+    clock.work()
+    async with anyio.create_task_group() as group:
+        group.start_soon(task, "first")
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as doomed:
+                for _ in range(5):
+                    doomed.start_soon(task, "cancelled")
+                await anyio.lowlevel.checkpoint()
+                group.start_soon(task, "last")
+                scope.cancel()
+    assert [name for name in went if name != "cancelled"] == ["first", "last"] and len(went) < 7
+
+
+def test_who_is_busy_elsewhere_keeps_nobody_from_going_on(clock: Clock) -> None:
+    """A callback of another's that takes ten periods each turn: the line moves all the same, by one task at least."""
+
+    async def main() -> None:
+        loop, done, working = asyncio.get_running_loop(), await something_done(), True
+
+        def busy() -> None:
+            clock.work(10 * PERIOD_NS)
+            if working:
+                loop.call_soon(busy)
+
+        async def task() -> None:
+            for _ in range(5):
+                clock.work()
+                await done
+
+        busy()
+        await asyncio.wait_for(asyncio.gather(*(task() for _ in range(8))), 30)
+        working = False
+
+    asyncio.run(main())
+
+
+# The line
+
+
+def run(queue: ReadyQueue[int], clock: Clock, duration: int) -> list[int]:
+    """Resume a batch whose tasks each take so long; who went on."""
+    went = []
+    for token in queue.take():
+        if queue.admits():
+            went.append(token)
+            clock.work(duration)
+        else:
+            queue.give_back(token)
+    return went
+
+
+def test_a_batch_is_as_large_as_the_time_allows(clock: Clock) -> None:
+    """It doubles while it takes less than half of the period, and shrinks to as many as went on."""
+    queue: ReadyQueue[int] = ReadyQueue()
+    queue.extend(range(10_000))
+    short = [len(run(queue, clock, 100)) for _ in range(8)]
+    assert short == [64, 128, 256, 512, 1024, 2048, 4096, 1872] and not queue
+    queue.extend(range(1000))
+    assert [len(run(queue, clock, WORK)) for _ in range(20)] == [1] * 20
+    assert [len(run(queue, clock, 100_000)) for _ in range(6)] == [2, 4, 8, 8, 8, 8]
+
+
+def test_the_line_is_first_in_first_out(clock: Clock) -> None:
+    """Who is given back goes to its head, in order, and newcomers to its end."""
+    queue: ReadyQueue[int] = ReadyQueue()
+    queue.extend(range(5))
+    went = []
+    for newcomer in range(5, 20):
+        went += run(queue, clock, WORK)
+        queue.add(newcomer)
+    while queue:
+        went += run(queue, clock, WORK)
+    assert went == list(range(20))
