@@ -35,13 +35,13 @@ _CODES = "sdcz"
 _SPELLINGS = ("scipy_cblas_{}64_", "cblas_{}64_", "scipy_cblas_{}", "cblas_{}")
 _SETTINGS = ("scipy_openblas_{}64_", "openblas_{}64_", "scipy_openblas_{}", "openblas_{}")
 
-_tables: dict[aiodev.Device, tuple[aiodev.Array, aiodev.Completion]] = {}
+_tables: dict[aiodev.Device, tuple[aiodev.Array, aiodev.Completion[None]]] = {}
 _loaded: list[np.ndarray[Any, Any]] = []
 _libraries: list[ctypes.CDLL] = []  # for as long as the process lives: queues hold addresses
 _lock = threading.Lock()
 
 
-def functions(device: aiodev.Device) -> tuple[aiodev.Array, aiodev.Completion]:
+def functions(device: aiodev.Device) -> tuple[aiodev.Array, aiodev.Completion[None]]:
     """The table of addresses on a CPU device, and what to wait for before it is read. Waits for nothing itself."""
     found = _tables.get(device)
     if found is None:

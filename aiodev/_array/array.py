@@ -275,7 +275,7 @@ class Array(Protocols):
         carry(made, self)
         return made
 
-    def copy_from(self, src: Any) -> Completion:
+    def copy_from(self, src: Any) -> Completion[None]:
         """Fill this array with ``src``: an array of any device, or of the host (NumPy), of the same shape and dtype.
 
         Submits to the current stream of this device. A host array must not change until the completion is done. The source may

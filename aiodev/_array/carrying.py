@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["carry", "set_repeat_copy"]
 
 #: Copies as arrays of the same layouts were copied before, or gives None; kernels stand above arrays.
-repeat_copy: Callable[[Array, Array], Completion | None] = lambda dst, src: None  # noqa: E731
+repeat_copy: Callable[[Array, Array], Completion[None] | None] = lambda dst, src: None  # noqa: E731
 
 
-def set_repeat_copy(repeat: Callable[[Array, Array], Completion | None]) -> None:
+def set_repeat_copy(repeat: Callable[[Array, Array], Completion[None] | None]) -> None:
     """Say what remembers copies of arrays with gaps."""
     global repeat_copy
     repeat_copy = repeat
 
 
-def carry(dst: Array, src: Any) -> Completion:
+def carry(dst: Array, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on the current stream of the device that must do it.
 
     Between devices the copy waits for all work on both arrays, and the current streams of both devices wait for the copy.

@@ -49,7 +49,7 @@ _WORDS: dict[int, DType] = {
 }
 
 #: Launches the kernel that copies (stream, shape of three dimensions, dst, src, the arrays that these are words of or None).
-StridedKernel = Callable[[Stream, tuple[int, ...], Array, Array, tuple[Array, Array] | None], Completion]
+StridedKernel = Callable[[Stream, tuple[int, ...], Array, Array, tuple[Array, Array] | None], Completion[None]]
 _strided_kernel: StridedKernel | None = None
 
 
@@ -59,7 +59,7 @@ def set_strided_kernel(kernel: StridedKernel) -> None:
     _strided_kernel = kernel
 
 
-def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion:
+def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on a stream; see :meth:`aiodev.Stream.copy`."""
     source = src if isinstance(src, Array) else np.asarray(src)
     _check(stream, dst, source)
@@ -87,7 +87,7 @@ def _has_no_gaps(side: Side) -> bool:
     return side._strides is None if isinstance(side, Array) else side.flags.c_contiguous
 
 
-def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion:
+def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
     timeline = stream.timeline
     if 0 in dst.shape:
         return Completion(timeline, timeline.submitted)
@@ -156,7 +156,7 @@ def _check(stream: Stream, dst: Any, src: Side) -> None:
                 )
 
 
-def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion:
+def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion[None]:
     shared = stream.timeline.entry.backend.capabilities.host_accessible
     if shared or (_on_device(stream, dst) and _on_device(stream, src)):
         return _launch(stream, _seen_from(stream, dst), _seen_from(stream, src))
@@ -190,9 +190,9 @@ def _pack(stream: Stream, src: Side) -> Side:
     return host
 
 
-def _unpack(stream: Stream, dst: Side, packed: HostArray) -> Completion:
+def _unpack(stream: Stream, dst: Side, packed: HostArray) -> Completion[None]:
     done = stream.call(np.copyto, _host_view(dst), packed)
-    return Completion(*done)
+    return Completion(done.timeline, done.value)
 
 
 def _host_view(side: Side) -> HostArray:
@@ -211,7 +211,7 @@ def _seen_from(stream: Stream, side: Side) -> Array:
     return make_array(buffer, address, side.shape, side.dtype, side.strides, True)
 
 
-def _launch(stream: Stream, dst: Array, src: Array) -> Completion:
+def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
     """Copy by kernel: as unsigned words, over the fewest dimensions, three at a time."""
     if _strided_kernel is None:
         raise RuntimeError("no strided kernel: import aiodev, which sets one")

@@ -119,9 +119,10 @@ class _Reading:
         else:
             reader = self._own_reader(array.device)
             self._result = np.empty(array.shape, array.dtype)
-            timeline, value = reader.copy(self._result, array)
+            copied = reader.copy(self._result, array)
+            timeline, value = copied.timeline, copied.value
         self._keep_writers_out(timeline, value)
-        self.completion = Completion(timeline, value)
+        self.completion: Completion[None] = Completion(timeline, value)
 
     def _staging(self, timeline: Timeline, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         if nbytes <= _LOCKED and not self._buffer.source.host_accessible:

@@ -9,10 +9,10 @@ import weakref
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.completion import Outcome
 from aiodev._core.errors import DependencyError
 from aiodev._core.gate import Gate
 from aiodev._core.loops import running_loop
+from aiodev._core.outcome import Outcome
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Bridge:
     """Opens a gate when something of the host is done."""
 
-    def __init__(self, gate: Gate, outcome: Outcome) -> None:
+    def __init__(self, gate: Gate, outcome: Outcome[Any]) -> None:
         self._gate = gate
         self._outcome = outcome
 

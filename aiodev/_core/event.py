@@ -118,7 +118,7 @@ class Event:
                 timeline.keep(value, cell)
             self._record = (timeline, value, clock, None)
 
-    def wait(self, stream: Stream | None = None) -> Completion:
+    def wait(self, stream: Stream | None = None) -> Completion[None]:
         """Order what is submitted to ``stream`` from now on after the event; returns what a task may await too.
 
         Does not block. On a stream that already follows the event nothing is enqueued.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._core import blocking, current, hostcalls, reactor
+from aiodev._core import blocking, callbacks, current, hostcalls, reactor
 from aiodev._core.errors import BadForkError
 from aiodev._core.registry import registry
 from aiodev._core.watcher import watcher
@@ -18,6 +18,7 @@ def _forget() -> None:
         "this stream, or the stream of this array,",
         "make streams and arrays after the fork, give the child NumPy arrays, or start processes with the 'spawn' method",
     )
+    callbacks.forget_adding_after_fork()
     current.lose_streams_after_fork(error)
     watcher.forget_after_fork()
     hostcalls.host_threads.forget_after_fork()

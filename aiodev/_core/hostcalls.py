@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from aiodev._core.completion import Outcome
 from aiodev._core.gate import Gate
+from aiodev._core.outcome import Outcome
 from aiodev._core.timeline import Timeline
 from aiodev._core.watcher import watcher
 
@@ -71,7 +71,7 @@ class Call:
     __slots__ = ("_arguments", "_context", "_function", "_gate", "_timeline", "outcome")
 
     def __init__(self, timeline: Timeline, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.outcome = Outcome()
+        self.outcome: Outcome[Any] = Outcome()
         self._context = contextvars.copy_context()
         self._function = function
         self._arguments = arguments

@@ -86,7 +86,7 @@ class NativeStream:
 
         def _check_room(self) -> None: ...
 
-    def call_native(self, *calls: Sequence[Any], lock: Any = None) -> Completion:
+    def call_native(self, *calls: Sequence[Any], lock: Any = None) -> Completion[None]:
         """Have functions of a native library submit work to the device's own stream, in stream order.
 
         A call is a tuple of a function's address and its arguments, at most 24, each passed as a word of 8 bytes: integers;

@@ -31,6 +31,7 @@ from aiodev._core.waitset import WaitSet, forget_after_fork
 if TYPE_CHECKING:
     import asyncio
 
+    from aiodev._core.callbacks import DoneCallback
     from aiodev._core.registry import BackendEntry
     from aiodev._core.timeline import Timeline
 
@@ -68,22 +69,31 @@ class _Line:
             if not self.taking_turns and not budget.late():
                 budget.count_afresh()
                 return
-        yield from self._stand_in_line(self.ready.add)
+        yield from self._stand(self._stand_at_the_end)
         if not self.ready.admits():
             yield from self.come_back()
 
     def come_back(self) -> Wait:
         """A task was woken, and not admitted: let it go on in a later turn."""
         while True:
-            yield from self._stand_in_line(self.ready.give_back)
+            yield from self._stand(self.stand_again)
             if self.ready.admits():
                 return
 
-    def _stand_in_line(self, enter: Callable[[Any], None]) -> Wait:
-        waiter = self.waiter()
-        enter(waiter)
+    def _stand_at_the_end(self, waiter: Any) -> None:
+        self.ready.add(waiter)
         if not self.taking_turns:
             self.take_turns()
+
+    def stand_again(self, waiter: Any) -> None:
+        """Have ``waiter``, which was resumed and not admitted, resumed in a later turn."""
+        self.ready.give_back(waiter)
+        if not self.taking_turns:
+            self.take_turns()
+
+    def _stand(self, enter: Callable[[Any], None]) -> Wait:
+        waiter = self.waiter()
+        enter(waiter)
         yield from self.suspend(waiter)
         self.turned = time.monotonic_ns()
 
@@ -93,8 +103,8 @@ class AsyncioReactor(_Line):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.waits: WaitSet[asyncio.Future[None]] = WaitSet()
-        self.ready: ReadyQueue[asyncio.Future[None]] = ReadyQueue()
+        self.waits: WaitSet[asyncio.Future[None] | DoneCallback] = WaitSet()
+        self.ready: ReadyQueue[asyncio.Future[None] | DoneCallback] = ReadyQueue()
         self.taking_turns = False
         self.helping = False  #: whether a task helps, between two turns
         self.turned = 0
@@ -137,6 +147,15 @@ class AsyncioReactor(_Line):
         else:
             self.taking_turns = False
 
+    def call_soon(self, callback: DoneCallback, in_turn: bool = False) -> None:
+        """Call it in the next turn; ``in_turn``: in its own."""
+        self.loop.call_soon(callback.call_in_turn if in_turn else callback.call, context=callback.context)
+
+    def call_threadsafe(self, fn: Callable[[], object]) -> None:
+        """Call ``fn`` in the loop's thread, from any other."""
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            self.loop.call_soon_threadsafe(fn)
+
     def waiter(self) -> asyncio.Future[None]:
         """What enters the wait set for the running task."""
         return self.loop.create_future()
@@ -153,11 +172,7 @@ class AsyncioReactor(_Line):
             if not future.done():
                 future.set_result(error)
 
-        def started(error: BaseException | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self.loop.call_soon_threadsafe(settle, error)
-
-        entry.start_soon(started)
+        entry.start_soon(lambda error: self.call_threadsafe(lambda: settle(error)))
         error: BaseException | None = yield from future
         return error
 
@@ -214,8 +229,8 @@ class TrioReactor(_Line):
         self._lowlevel = trio.lowlevel
         self._finished: type[BaseException] = trio.RunFinishedError
         self.loop = trio.lowlevel.current_trio_token()
-        self.waits: WaitSet[_TrioWaiter] = WaitSet()
-        self.ready: ReadyQueue[_TrioWaiter] = ReadyQueue()
+        self.waits: WaitSet[_TrioWaiter | DoneCallback] = WaitSet()
+        self.ready: ReadyQueue[_TrioWaiter | DoneCallback] = ReadyQueue()
         self.closed = self.helping = self.taking_turns = False
         self.turned = self.rests = 0
         self._out = False  # a batch was released, by another than the task that has others take turns
@@ -260,6 +275,15 @@ class TrioReactor(_Line):
                 await checkpoint()
             self._out = self.taking_turns = False
 
+    def call_soon(self, callback: DoneCallback) -> None:
+        """Call it in the next turn."""
+        self.loop.run_sync_soon(callback.call_in_context)
+
+    def call_threadsafe(self, fn: Callable[[], object]) -> None:
+        """Call ``fn`` in trio's thread, from any other."""
+        with contextlib.suppress(self._finished):
+            self.loop.run_sync_soon(fn)
+
     def waiter(self) -> _TrioWaiter:
         """What enters the wait set for the running task."""
         return _TrioWaiter(self._lowlevel)
@@ -276,8 +300,7 @@ class TrioReactor(_Line):
 
         def started(error: BaseException | None) -> None:
             errors.append(error)
-            with contextlib.suppress(self._finished):
-                self.loop.run_sync_soon(waiter.wake)
+            self.call_threadsafe(waiter.wake)
 
         entry.start_soon(started)
         yield from self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()

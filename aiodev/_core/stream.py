@@ -10,13 +10,13 @@ import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from aiodev._core import context, trace
 from aiodev._core.awaitables import Bridge
 from aiodev._core.backend import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.blocking import wait_blocking
-from aiodev._core.completion import Completion, Outcome, Reached, Result
+from aiodev._core.completion import Completion, Reached
 from aiodev._core.device import Device
 from aiodev._core.errors import ClosedError
 from aiodev._core.event import Event
@@ -24,11 +24,14 @@ from aiodev._core.finalizing import weakly
 from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
 from aiodev._core.native import NativeStream, external_handle
+from aiodev._core.outcome import Outcome
 from aiodev._core.reactor import at_hand, starting
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.timeline import Timeline
 
 __all__ = ["Stream"]
+
+T = TypeVar("T")
 
 #: Streams of one device and priority share this many executing slots, round robin.
 SLOTS = 32
@@ -90,7 +93,7 @@ class Stream(NativeStream):
     )
 
     #: Set by the array layer: (stream, dst, src) -> Completion.
-    copy_arrays: ClassVar[Callable[[Stream, Any, Any], Completion]]
+    copy_arrays: ClassVar[Callable[[Stream, Any, Any], Completion[None]]]
 
     _launch: Callable[[int, int, bytes, int], int]
     _copy: Callable[[int, int, int], int]
@@ -182,17 +185,17 @@ class Stream(NativeStream):
 
     # Submission
 
-    def launch(self, kernel: Any, shape: int | tuple[int, ...], *args: Any) -> Completion:
+    def launch(self, kernel: Any, shape: int | tuple[int, ...], *args: Any) -> Completion[None]:
         """Launch a kernel over ``shape``; the same as ``kernel[shape, stream](*args)``.
 
         Raises:
             LaunchError: an argument does not fit; it is named.
             StreamFullError: ``maxsize`` operations are pending.
         """
-        completion: Completion = kernel[shape, self](*args)
+        completion: Completion[None] = kernel[shape, self](*args)
         return completion
 
-    def copy(self, dst: Any, src: Any) -> Completion:
+    def copy(self, dst: Any, src: Any) -> Completion[None]:
         """Copy ``src`` to ``dst``: arrays of this or another device, or host arrays (NumPy).
 
         A host array must not change until the completion is done. Never blocks.
@@ -203,7 +206,7 @@ class Stream(NativeStream):
         """
         return Stream.copy_arrays(self, dst, src)
 
-    def call(self, fn: Callable[..., Any], /, *args: Any) -> Completion:
+    def call(self, fn: Callable[..., T], /, *args: Any) -> Completion[T]:
         """Run ``fn(*args)`` in stream order, in a thread, with this task's context variables.
 
         ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged. Calls of different streams
@@ -220,9 +223,9 @@ class Stream(NativeStream):
             raise TypeError(f"call: {fn!r} makes coroutines; stream.wait_future(fn(*args)) waits for one")
         self._check_room()
         call = Call(self.timeline, fn, args)
-        return self._result(call.submit(), call.outcome)
+        return Completion(self.timeline, call.submit(), call.outcome)
 
-    def wait_future(self, awaitable: Awaitable[Any] | concurrent.futures.Future[Any]) -> Completion:
+    def wait_future(self, awaitable: Awaitable[T] | concurrent.futures.Future[T]) -> Completion[T]:
         """Hold the stream until a future, a task or a coroutine of the host is done.
 
         ``await`` of the completion gives its result. If it raises, the operation fails with that exception and what is
@@ -238,18 +241,13 @@ class Stream(NativeStream):
         if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
             raise TypeError(f"wait_future: expected a future, a task or a coroutine, got {awaitable!r}")
         gate = self.timeline.gate(by_program=True)
-        outcome = Outcome()
+        outcome: Outcome[T] = Outcome()
         try:
             Bridge(gate, outcome).follow(awaitable)
         except BaseException:  # no loop is running, or it is closed: nobody would ever open the gate
             gate.open()
             raise
-        return self._result(gate.value, outcome)
-
-    def _result(self, value: int, outcome: Outcome) -> Completion:
-        result = Result(self.timeline, value)
-        result.outcome = outcome
-        return result
+        return Completion(self.timeline, gate.value, outcome)
 
     def _gate(self, by_program: bool = False) -> Gate:
         """Hold the stream until the gate is opened; see :meth:`Timeline.gate`."""
@@ -279,11 +277,11 @@ class Stream(NativeStream):
             raise _mistaken("wait_stream", "a Stream", stream) from None
         self.timeline.join(timeline, timeline.submitted, clock)
 
-    def wait(self, completion: Completion) -> None:
+    def wait(self, completion: Completion[Any]) -> None:
         """Order what is submitted from now on after ``completion``."""
         try:
-            timeline, value = completion
-        except (TypeError, ValueError):
+            timeline, value = completion._timeline, completion._value
+        except AttributeError:
             raise _mistaken("wait", "a Completion", completion) from None
         self.timeline.join(timeline, value, timeline.clock_at(value))
 

@@ -281,15 +281,24 @@ class Timeline:
 
     def check(self, value: int) -> None:
         """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
+        error = self.failure(value)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # else the traceback, which has this frame, would hold itself
+
+    def failure(self, value: int) -> BaseException | None:
+        """What a waiter of operation ``value`` is to raise, or None; that tells its fault (invariant 4)."""
         if self.lost is not None:
-            raise fresh(self.lost)
+            return fresh(self.lost)
         fault = self.fault_of(value)
         if fault is None:
-            return
+            return None
         faults.tell(self, fault)
         if value in (fault.first, fault.guarded):
-            raise fault.to_raise()
-        raise dependency_error(f"an operation of {self.label}", root_cause(fault.error))
+            return fault.to_raise()
+        return dependency_error(f"an operation of {self.label}", root_cause(fault.error))
 
     def check_all(self, value: int) -> None:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""

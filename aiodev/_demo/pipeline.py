@@ -26,7 +26,7 @@ from aiodev._demo.scene import Scene, Tile
 __all__ = ["Pipeline", "Wait"]
 
 #: How the host waits for a completion; what the demo compares.
-Wait = Callable[[aiodev.Completion], Awaitable[None]]
+Wait = Callable[[aiodev.Completion[None]], Awaitable[None]]
 
 SLOTS = 2
 
@@ -87,7 +87,7 @@ class Pipeline:
             advance: called once for each tile that is done.
             limit: how many tiles; all when None.
         """
-        flying: deque[aiodev.Completion] = deque()
+        flying: deque[aiodev.Completion[None]] = deque()
         for n, (tile, slot) in enumerate(zip(self.scene.tiles(), cycle(self.slots), strict=False)):
             if n == limit:
                 break
@@ -99,7 +99,7 @@ class Pipeline:
             await wait(flying.popleft())
             advance()
 
-    def submit(self, tile: Tile, slot: Slot) -> aiodev.Completion:
+    def submit(self, tile: Tile, slot: Slot) -> aiodev.Completion[None]:
         """Queue every step of one tile; returns the completion of the last."""
         size, halo, scene = self.scene.size, self.scene.halo, self.scene
         compute = slot.compute

@@ -22,18 +22,18 @@ class Way:
     wait: Wait
 
 
-async def blocking(completion: aiodev.Completion) -> None:
+async def blocking(completion: aiodev.Completion[None]) -> None:
     """(a) Block the loop, as a synchronise call inside a coroutine does; let others run once after each tile."""
     completion.synchronize_blocking()
     await asyncio.sleep(0)
 
 
-async def threaded(completion: aiodev.Completion) -> None:
+async def threaded(completion: aiodev.Completion[None]) -> None:
     """(b) Block a thread of the loop's executor."""
     await asyncio.to_thread(completion.synchronize_blocking)
 
 
-async def awaiting(completion: aiodev.Completion) -> None:
+async def awaiting(completion: aiodev.Completion[None]) -> None:
     """(c) Await it."""
     await completion
 

@@ -61,7 +61,7 @@ class Recording:
         self.count += count + (-count % BLOCK)
         return Reservation(0, offset, self.words)
 
-    def refill(self, stream: Stream) -> Completion:
+    def refill(self, stream: Stream) -> Completion[None]:
         """Take the words of one replay from the generator, and submit to ``stream`` what makes the kernels use them.
 
         The replay must come after, and the next refill after that, in the order of the stream.

@@ -20,7 +20,7 @@ __all__ = ["BoundLaunch"]
 
 
 # Calling a ``partial`` costs less than calling an object with a ``__call__`` in Python, by about a tenth of a launch.
-class BoundLaunch(functools.partial[Completion]):
+class BoundLaunch(functools.partial[Completion[None]]):
     """A kernel bound to its arguments, a shape and a stream by :meth:`Kernel.bind`; ``bound()`` launches it.
 
     It may be called by any thread, any number of times, while earlier launches of it are pending. A call returns a
@@ -58,7 +58,7 @@ class BoundLaunch(functools.partial[Completion]):
         shape: tuple[int, ...],
         arguments: tuple[Any, ...],
         block: bytes,
-        slow: Callable[[int], Completion],
+        slow: Callable[[int], Completion[None]],
     ) -> BoundLaunch:
         pattern = variant.signature.pattern
         kinds = "".join(kind for kind in pattern if kind in ARRAYS)

@@ -86,7 +86,7 @@ class Kernel:
             self.name, ndim, self._names, function, self._bodies, options, self._launch_options, uniform, tuple(reads)
         )
         functools.update_wrapper(self, function)
-        self._call: Callable[..., Completion] = self._first_launch
+        self._call: Callable[..., Completion[None]] = self._first_launch
         _kernels.add(self)
 
     @property
@@ -141,7 +141,7 @@ class Kernel:
         where = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
         return f"<aiodev.Kernel {where}({', '.join(self._names)}), ndim={self.ndim}>"
 
-    def __getitem__(self, shape: Any) -> Callable[..., Completion]:
+    def __getitem__(self, shape: Any) -> Callable[..., Completion[None]]:
         """The kernel over ``shape``, or over ``(shape, stream)``; call it to launch.
 
         Raises:
@@ -215,19 +215,19 @@ class Kernel:
         variant = self._variants.of(args, stream.device)
         block = pack(self.name, self._names, variant.signature, shape, args)
 
-        def launch_slowly(site: int) -> Completion:
+        def launch_slowly(site: int) -> Completion[None]:
             return submit(variant, stream, size, block, args, site)
 
         return BoundLaunch(self, variant, stream, shape, args, block, launch_slowly)
 
     # Launching
 
-    def _first_launch(self, place: LinePlace | Place, /, *args: Any, **named: Any) -> Completion:
+    def _first_launch(self, place: LinePlace | Place, /, *args: Any, **named: Any) -> Completion[None]:
         """Generate the call function, which a kernel that is never launched does without."""
         self._generate()
         return self._call(place, *args, **named)
 
-    def _launch_slowly(self, place: LinePlace | Place, args: tuple[Any, ...]) -> Completion:
+    def _launch_slowly(self, place: LinePlace | Place, args: tuple[Any, ...]) -> Completion[None]:
         """Launch with every check, and remember the types."""
         args = complete(self.name, self._parameters, args)
         size, shape, stream = parse_place(self.name, 1, place) if self.ndim == 1 else cast("Place", place)

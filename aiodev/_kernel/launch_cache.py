@@ -117,7 +117,7 @@ class LaunchCache:
         takes: Sequence[int | None],
         *,
         made: bool,
-    ) -> Completion:
+    ) -> Completion[None]:
         """Launch, and remember it from the second time on.
 
         Args:
@@ -148,7 +148,7 @@ class LaunchCache:
         *,
         made: bool,
         more: Sequence[Array] = (),
-    ) -> Completion:
+    ) -> Completion[None]:
         """Launch one kernel after the other, and remember them all from the second time on; the last one's completion.
 
         Args:

@@ -57,7 +57,7 @@ def copy_rows(
 
 def _launch(
     stream: Stream, shape: tuple[int, ...], dst: Array, src: Array, whole: tuple[Array, Array] | None
-) -> Completion:
+) -> Completion[None]:
     chosen, lengths = copy_strided, shape
     numbers: tuple[int, ...] = ()
     if stream.device.type == "cpu" and shape[2] >= _ROW and _has_rows(dst) and _has_rows(src):
@@ -87,7 +87,7 @@ def _flat(x: Array) -> Array:
     return make_array(x._buffer, x._address, (last + 1,), x.dtype, None, True)
 
 
-def _repeat(dst: Array, src: Array) -> Completion | None:
+def _repeat(dst: Array, src: Array) -> Completion[None] | None:
     if not _are_apart(dst, src) or _launches.repeat(None, src, dst) is None:
         return None
     return Completion(dst._buffer._timeline, dst._buffer._value)

@@ -54,11 +54,11 @@ def _fits(code: str, value: Any) -> bool:
     return True
 
 
-def submit(variant: Variant, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int) -> Completion:
+def submit(variant: Variant, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int) -> Completion[None]:
     """Submit, and note the use of the arrays."""
     loading = variant.loading
     if loading.ready:
-        completion = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
+        completion: Completion[None] = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
     else:
         completion = _submit_gated(stream, loading, size, block, site)
     for arg, kind in zip(args, variant.signature.pattern, strict=True):
@@ -69,7 +69,7 @@ def submit(variant: Variant, stream: Stream, size: int, block: bytes, args: tupl
     return completion
 
 
-def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, site: int) -> Completion:
+def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, site: int) -> Completion[None]:
     """Submit code that is not there yet: the stream waits for it, and if it does not come the launch fails."""
     gate = stream._gate()
     try:

@@ -129,7 +129,7 @@ class Sourced:
         self._direct = aiodev.kernel(body)
         self._replayed = aiodev.kernel(replayed)
 
-    def submit(self, size: int, generator: aiodev.Generator, words: int, *args: Any) -> aiodev.Completion:
+    def submit(self, size: int, generator: aiodev.Generator, words: int, *args: Any) -> aiodev.Completion[None]:
         """Reserve ``words`` and launch, on the current stream of the generator's device, what uses them."""
         seed, offset, refilled = generator.reserve(words)
         place = size, aiodev.current_stream(generator.device)

@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 import aiodev
-from aiodev._core import reactor
+from aiodev._core import fairness, reactor
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties
 from aiodev._core.entry import BackendEntry
 from aiodev._core.registry import Registry, registry
 from aiodev.testing import SimulatedBackend
 
 sys.path.insert(0, str(Path(__file__).parent))  # helpers of these tests are imported by name
+
+from turns import Clock
 
 
 class FakeBackend(Backend):
@@ -132,3 +134,13 @@ def no_parked_waits() -> Iterator[None]:
     """After each test, nothing waits any more in a loop of the test's thread."""
     yield
     assert [len(known.waits) for known in reactor._thread.all if len(known.waits)] == []
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """The clock of this thread's budget."""
+    made, real = Clock(), fairness.clock
+    monkeypatch.setattr(fairness, "clock", made)
+    fairness.budget.renew(made())
+    yield made
+    fairness.budget.renew(real())

@@ -3,65 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
+from turns import WORK, Clock, Turns
 
 import aiodev
-from aiodev._core import fairness
-from aiodev._core.fairness import AWAITS, PERIOD_NS, ReadyQueue, budget
+from aiodev._core.fairness import AWAITS, PERIOD_NS, ReadyQueue
 from aiodev.testing import Latch
-
-WORK = 3 * PERIOD_NS // 2
-
-
-class Clock:
-    """Time that passes when somebody works."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-    def work(self, duration: int = WORK) -> None:
-        """Take so many ns."""
-        self.now += duration
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    """The clock of this thread's budget."""
-    made, real = Clock(), fairness.clock
-    monkeypatch.setattr(fairness, "clock", made)
-    budget.renew(made())
-    yield made
-    budget.renew(real())
-
-
-class Turns:
-    """Counts the turns of the running loop while the block lasts."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._group = anyio.create_task_group()
-
-    async def _run(self) -> None:
-        while True:
-            self.count += 1
-            await anyio.lowlevel.checkpoint()
-
-    async def __aenter__(self) -> Turns:
-        await self._group.__aenter__()
-        self._group.start_soon(self._run)
-        for _ in range(5):  # until nobody takes turns
-            await anyio.lowlevel.checkpoint()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._group.cancel_scope.cancel()
-        await self._group.__aexit__(None, None, None)
 
 
 async def something_done() -> aiodev.Completion:

@@ -1,0 +1,47 @@
+"""A clock that only the test moves, and a count of the loop's turns."""
+
+from __future__ import annotations
+
+import anyio
+
+from aiodev._core.fairness import PERIOD_NS
+
+WORK = 3 * PERIOD_NS // 2
+
+
+class Clock:
+    """Time that passes when somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+    def work(self, duration: int = WORK) -> None:
+        """Take so many ns."""
+        self.now += duration
+
+
+class Turns:
+    """Counts the turns of the running loop while the block lasts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._group = anyio.create_task_group()
+
+    async def _run(self) -> None:
+        while True:
+            self.count += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def __aenter__(self) -> Turns:
+        await self._group.__aenter__()
+        self._group.start_soon(self._run)
+        for _ in range(5):  # until nobody takes turns
+            await anyio.lowlevel.checkpoint()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._group.cancel_scope.cancel()
+        await self._group.__aexit__(None, None, None)
