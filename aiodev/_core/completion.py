@@ -31,7 +31,7 @@ class Completion(Generic[T]):
     ``await`` gives what the operation gave: what the function of :meth:`Stream.call` returned, the result of the awaitable of
     :meth:`Stream.wait_future`, None for kernels and copies. It has the methods with which an :class:`asyncio.Future` is read,
     and belongs to no loop. ``asyncio.wait``, ``gather``, ``wait_for``, ``timeout`` and ``ensure_future`` take it as any
-    other awaitable, and ``asyncio.wait`` gives completions back. ``create_task`` takes coroutines; ``ensure_future`` makes a task.
+    other awaitable, and ``asyncio.wait`` gives completions back. ``create_task`` takes coroutines only.
 
     Example:
         >>> import aiodev
