@@ -13,7 +13,7 @@ __all__ = ["StreamFullError"]
 
 
 class StreamFullError(AiodevError, QueueFull):
-    """A stream with ``maxsize`` pending operations; ``await stream.drain()`` waits for room.
+    """A stream with ``maxsize`` pending operations; ``await stream.drain(n)`` waits for room for n.
 
     Example:
         >>> async def main():
@@ -38,5 +38,5 @@ class StreamFullError(AiodevError, QueueFull):
     def __str__(self) -> str:
         return (
             f"{self.stream} already has {self.maxsize} operations pending (its maxsize); "
-            f"`await stream.drain()` waits for room"
+            f"`await stream.drain(n)` waits for room for n"
         )

@@ -40,7 +40,9 @@ class StreamGroup:
         self._streams: list[Stream] = []
         self._entered = False
 
-    def stream(self, priority: int = 0, *, maxsize: int = 0, reserve: bool = False) -> Stream:
+    def stream(
+        self, priority: int = 0, *, maxsize: int = 0, low_water: int | None = None, reserve: bool = False
+    ) -> Stream:
         """A new stream of the group.
 
         Raises:
@@ -48,7 +50,7 @@ class StreamGroup:
         """
         if not self._entered:
             raise RuntimeError("a StreamGroup gives out streams only inside its `async with` block")
-        stream = Stream(self._device, priority, maxsize=maxsize, reserve=reserve)
+        stream = Stream(self._device, priority, maxsize=maxsize, low_water=low_water, reserve=reserve)
         self._streams.append(stream)
         return stream
 

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from aiodev._core import fairness
 from aiodev._core.backend import COMPLETED, FAULTS
@@ -31,8 +32,11 @@ from aiodev._core.waitset import WaitSet, forget_after_fork
 if TYPE_CHECKING:
     import asyncio
 
+    import anyio
+
     from aiodev._core.callbacks import DoneCallback
     from aiodev._core.registry import BackendEntry
+    from aiodev._core.stream import Stream
     from aiodev._core.timeline import Timeline
 
 Wait = Generator[Any, Any, None]
@@ -48,6 +52,7 @@ _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that 
 class _Line:
     """How a reactor's tasks take their turns; of every kind of loop the same."""
 
+    draining: WeakKeyDictionary[Stream, anyio.Lock]  #: held by who waits for room in a stream; others stand behind
     ready: ReadyQueue[Any]
     taking_turns: bool  #: a batch is out, or about to be
     turned: int  #: when a task let others run last, by time.monotonic_ns
@@ -105,6 +110,7 @@ class AsyncioReactor(_Line):
         self.loop = loop
         self.waits: WaitSet[asyncio.Future[None] | DoneCallback] = WaitSet()
         self.ready: ReadyQueue[asyncio.Future[None] | DoneCallback] = ReadyQueue()
+        self.draining = WeakKeyDictionary()
         self.taking_turns = False
         self.helping = False  #: whether a task helps, between two turns
         self.turned = 0
@@ -231,6 +237,7 @@ class TrioReactor(_Line):
         self.loop = trio.lowlevel.current_trio_token()
         self.waits: WaitSet[_TrioWaiter | DoneCallback] = WaitSet()
         self.ready: ReadyQueue[_TrioWaiter | DoneCallback] = ReadyQueue()
+        self.draining = WeakKeyDictionary()
         self.closed = self.helping = self.taking_turns = False
         self.turned = self.rests = 0
         self._out = False  # a batch was released, by another than the task that has others take turns
@@ -427,6 +434,17 @@ class starting:
             error = yield from current_reactor().start(self._entry)
             if error is not None:
                 raise error
+
+
+class _OthersFirst:
+    """Let others run, if it is their turn (:mod:`aiodev._core.fairness`); for what is awaited and need not wait."""
+
+    def __await__(self) -> Wait:
+        if budget.over():
+            yield from current_reactor().pause()
+
+
+others_first = _OthersFirst()
 
 
 def at_hand(timeline: Timeline, value: int) -> bool:

@@ -12,6 +12,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
+import anyio
+
 from aiodev._core import context, trace
 from aiodev._core.awaitables import Bridge
 from aiodev._core.backend import COMPLETED, FAULTS, SUBMITTED
@@ -25,7 +27,7 @@ from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import Call
 from aiodev._core.native import NativeStream, external_handle
 from aiodev._core.outcome import Outcome
-from aiodev._core.reactor import at_hand, starting
+from aiodev._core.reactor import at_hand, current_reactor, others_first, starting
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._core.timeline import Timeline
 
@@ -60,7 +62,9 @@ class Stream(NativeStream):
         priority: -1 high, 0, 1 low; out of range clamps. At every operation, and between the pieces of a large kernel,
             workers turn to the most urgent stream that is ready.
         maxsize: how many operations may be pending; 0 means any number. A submission to a full stream raises
-            :class:`StreamFullError`; ``await stream.drain()`` waits for room.
+            :class:`StreamFullError`; ``await stream.drain(n)`` waits for room for n.
+        low_water: a ``drain`` that has to wait does so until no more than these are pending, so that a producer is woken for
+            many operations at a time; by default until there is room.
         reserve: have an executing slot that no other stream shares.
         external: another library's stream on this device, to submit to: an object with ``__cuda_stream__``, which is kept, or a
             ``CUstream``'s address, which must stay valid; 1 is the legacy default stream. What waits for the host (futures,
@@ -86,6 +90,7 @@ class Stream(NativeStream):
         "_fill",
         "_launch",
         "device",
+        "low_water",
         "maxsize",
         "priority",
         "stream_id",
@@ -105,6 +110,7 @@ class Stream(NativeStream):
         priority: int = 0,
         *,
         maxsize: int = 0,
+        low_water: int | None = None,
         reserve: bool = False,
         external: Any = None,
     ) -> None:
@@ -119,6 +125,9 @@ class Stream(NativeStream):
         self.maxsize = operator.index(maxsize)
         if self.maxsize < 0:
             raise ValueError(f"maxsize={maxsize}: a number of operations, or 0 for any number")
+        self.low_water = max(0, self.maxsize - 1) if low_water is None else operator.index(low_water)
+        if not 0 <= self.low_water <= max(0, self.maxsize - 1):
+            raise ValueError(f"low_water={low_water}: a number of operations below maxsize={maxsize}")
         slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = False
@@ -337,11 +346,53 @@ class Stream(NativeStream):
         """Whether ``maxsize`` operations are pending; never true of an unbounded stream."""
         return bool(self.maxsize) and self.qsize() >= self.maxsize
 
-    async def drain(self) -> None:
-        """Wait until there is room for another operation; at once on an unbounded stream."""
-        timeline = self.timeline
-        while self.full():
-            await Reached(timeline, timeline.submitted - self.maxsize + 1)
+    async def drain(self, n: int = 1) -> None:
+        """Wait until there is room for ``n`` more operations; that is at once while there is, and on an unbounded stream.
+
+        As with asyncio's stream writers, who finds no room waits until the stream is down to ``low_water``. The tasks of a loop
+        that drain have their turns first come, first served, however much room each asks for.
+
+        Nothing is reserved: what is submitted before the next ``await`` finds the room, since no other task of the loop runs
+        meanwhile. Threads and loops that share a stream may take it; give each a stream of its own.
+
+        Raises:
+            ValueError: ``n`` is more than ``maxsize``: there will never be so much room.
+
+        Example:
+            >>> import aiodev
+            >>> async def main():
+            ...     stream, seen = aiodev.Stream("cpu", maxsize=4), []
+            ...     for step in range(10):
+            ...         await stream.drain(3)  # a step is submitted whole, or not yet
+            ...         for part in "abc":
+            ...             stream.call(seen.append, f"{step}{part}")
+            ...     await stream.synchronize()
+            ...     return len(seen)
+            >>> import asyncio; asyncio.run(main())
+            30
+        """
+        if not 0 <= n <= self.maxsize and self.maxsize:
+            raise ValueError(f"drain({n}): {self!r} never has room for more than maxsize={self.maxsize} operations")
+        await others_first
+        if not self.maxsize:
+            return
+        draining = current_reactor().draining
+        line = draining.get(self)
+        if line is None:
+            if self.qsize() + n <= self.maxsize:
+                return
+            line = draining[self] = anyio.Lock()
+        elif not line.locked() and self.qsize() + n <= self.maxsize:
+            return
+        async with line:
+            await self._wait_for_room(n)
+
+    async def _wait_for_room(self, n: int) -> None:
+        timeline, most = self.timeline, self.maxsize - n
+        if self.qsize() > most:
+            most = min(most, self.low_water)
+        while self.qsize() > most:
+            await Reached(timeline, timeline.submitted - most)
 
     async def aclose(self) -> None:
         """Wait for what is pending, report failures that nobody was told of, and refuse further work.

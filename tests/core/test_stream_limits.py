@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from turns import Clock, Turns
 
 from aiodev import ClosedError, Stream, StreamFullError
 from aiodev.testing import Latch, SimulatedBackend
@@ -83,6 +84,128 @@ async def test_a_producer_with_drain_keeps_to_the_bound() -> None:
         assert stream.qsize() <= 4
     await stream.synchronize()
     assert seen == list(range(100))
+
+
+async def test_drain_waits_for_room_for_a_whole_step() -> None:
+    """Five submissions after ``drain(5)`` never meet a full stream, whatever is pending before."""
+    stream, seen = Stream("cpu", maxsize=7), list[int]()
+    for step in range(50):
+        await stream.drain(5)
+        assert stream.qsize() <= 2
+        for part in range(5):
+            stream.call(seen.append, 5 * step + part)
+    await stream.synchronize()
+    assert seen == list(range(250))
+
+
+@pytest.mark.parametrize("n", [3, -1])
+async def test_drain_refuses_what_never_fits(n: int) -> None:
+    """More than ``maxsize``; any number fits an unbounded stream."""
+    with pytest.raises(ValueError, match=rf"drain\({n}\).*maxsize=2"):
+        await Stream("cpu", maxsize=2).drain(n)
+    await Stream("cpu").drain(3)
+
+
+async def test_drain_of_a_full_stream_waits_for_the_low_water_mark() -> None:
+    """And where there is room it does not."""
+    stream, left = Stream("cpu", maxsize=4, low_water=1), list[int]()
+    latches = [Latch(stream) for _ in range(3)]
+    await stream.drain()
+    latches.append(Latch(stream))
+
+    async def drain() -> None:
+        await stream.drain()
+        left.append(stream.qsize())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(drain)
+        await anyio.wait_all_tasks_blocked()
+        for pending, latch in zip((3, 2, 1), latches[:3], strict=True):
+            assert left == []
+            latch.release()
+            while stream.qsize() > pending:
+                await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
+    assert left == [1]
+    latches[3].release()
+
+
+@pytest.mark.parametrize("low_water", [-1, 4, 5])
+async def test_the_low_water_mark_is_below_the_high_one(low_water: int) -> None:
+    """Or the stream is refused."""
+    with pytest.raises(ValueError, match=f"low_water={low_water}: .* below maxsize=4"):
+        Stream("cpu", maxsize=4, low_water=low_water)
+    assert Stream("cpu", maxsize=4).low_water == 3 and Stream("cpu").low_water == 0
+
+
+async def test_tasks_that_drain_do_not_take_the_same_room() -> None:
+    """Each submits its whole step before the next one is let go on, first come, first served, large steps too."""
+    stream, order = Stream("cpu", maxsize=8), list[int]()
+    latches = [Latch(stream) for _ in range(8)]
+
+    async def produce(number: int, n: int) -> None:
+        await stream.drain(n)
+        order.append(number)
+        for _ in range(n):
+            stream.call(int)
+
+    async with anyio.create_task_group() as group:
+        for number, n in enumerate((5, 1, 3, 8, 1, 1, 5)):
+            group.start_soon(produce, number, n)
+            await anyio.wait_all_tasks_blocked()
+        for latch in latches:
+            latch.release()
+    assert order == list(range(7))
+
+
+async def test_a_large_step_is_not_starved_by_small_ones() -> None:
+    """While others keep the stream full, one at a time, who needs all of it gets it."""
+    stream, done = Stream("cpu", maxsize=4), False
+
+    async def small() -> None:
+        while not done:
+            await stream.drain()
+            stream.call(int)
+
+    async def large() -> None:
+        nonlocal done
+        for _ in range(10):
+            await stream.drain(4)
+            for _ in range(4):
+                stream.call(int)
+        done = True
+
+    async with anyio.create_task_group() as group:
+        for _ in range(6):
+            group.start_soon(small)
+        group.start_soon(large)
+
+
+async def test_a_drain_that_is_cancelled_leaves_the_line() -> None:
+    """Those behind it go on."""
+    stream = Stream("cpu", maxsize=1)
+    latch = Latch(stream)
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as doomed:
+                doomed.start_soon(stream.drain)
+                await anyio.wait_all_tasks_blocked()
+                group.start_soon(stream.drain)
+                await anyio.wait_all_tasks_blocked()
+                scope.cancel()
+        latch.release()
+
+
+async def test_who_drains_where_there_is_room_yields_in_time(clock: Clock) -> None:
+    """As any await does that need not wait."""
+    bounded, unbounded = Stream("cpu", maxsize=4), Stream("cpu")
+    async with Turns() as turns:
+        for stream in (bounded, unbounded):
+            await stream.drain()
+            before = turns.count
+            clock.work()
+            await stream.drain()
+            assert turns.count > before
 
 
 # Closed
