@@ -36,6 +36,7 @@ from aiodev._core.queries import (
 from aiodev._core.registry import DeviceLike
 from aiodev._core.sites import register_library
 from aiodev._core.stream import Stream
+from aiodev._core.sync_debug import get_sync_debug_mode, set_sync_debug_mode
 from aiodev._generator.defaults import (
     default_generator,
     fork_rng,
@@ -94,6 +95,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_rng_state",
+    "get_sync_debug_mode",
     "init",
     "init_blocking",
     "is_available",
@@ -108,6 +110,7 @@ __all__ = [
     "set_device",
     "set_rng_state",
     "set_stream",
+    "set_sync_debug_mode",
     "stream",
     "synchronize",
     "synchronize_blocking",

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from aiodev._core.spinning import learn, may_wait_awake, spin
+from aiodev._core.sync_debug import about_to_block
 from aiodev._core.waitset import WaitSet
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
 
     Raises:
         TimeoutError: ``timeout`` seconds have passed.
+        SyncError: it has to wait, and an event loop runs here whose task does not want that.
     """
     if timeline.deferred or not timeline.reached(value):
         wait_all_blocking([(timeline, value)], timeout)
@@ -56,7 +58,11 @@ def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     if math.isnan(deadline):
         raise ValueError(f"timeout={timeout}: expected a number of seconds, or None for no limit")
+    told = timeout is not None and timeout <= 0  # there is nothing to tell of: it does not wait
     for timeline, value in points:
+        if not told and (timeline.deferred or not timeline.reached(value)):
+            about_to_block()
+            told = True
         try:
             _wait_until(deadline, timeline, value)
         except _Late:

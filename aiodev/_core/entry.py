@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from aiodev._core import sites
 from aiodev._core.backend import Backend
 from aiodev._core.errors import BackendUnavailableError, BadForkError
+from aiodev._core.sync_debug import about_to_block
 
 __all__ = ["BackendEntry", "Factory"]
 
@@ -153,6 +154,8 @@ class BackendEntry:
         with self._lock:
             attempt = self._join()
         if attempt is not None:
+            if not attempt.done() and (timeout is None or timeout > 0):
+                about_to_block(starting=True)
             try:
                 attempt.result(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
             except TimeoutError:

@@ -17,7 +17,10 @@
     │  ├─ LaunchError                 (TypeError)     ``.argument`` is the argument at fault
     │  └─ DependencyError                             an earlier operation failed; the cause is that failure
     ├─ StreamFullError                (asyncio.QueueFull)   in aiodev._core.full
+    ├─ SyncError                      (RuntimeError)  a thread whose loop runs was about to block
     └─ ClosedError
+
+A warning stands beside them: SyncWarning (RuntimeWarning), for what SyncError forbids.
 
 Messages are built here, from attributes, in one order: what was asked, what was found, what to do.
 """
@@ -43,6 +46,8 @@ __all__ = [
     "KernelError",
     "LaunchError",
     "OutOfMemoryError",
+    "SyncError",
+    "SyncWarning",
 ]
 
 
@@ -371,3 +376,58 @@ class ClosedError(AiodevError):
 
     def __str__(self) -> str:
         return f"{self.what} is closed"
+
+
+def _sync_message(call: str, place: str | None, instead: str) -> str:
+    where = f" at {place}" if place else ""
+    return f"{call}{where} blocks a thread whose event loop runs; `{instead}` instead, or before"
+
+
+class SyncError(AiodevError, RuntimeError):
+    """Something was about to block a thread whose event loop runs, which :func:`set_sync_debug_mode` forbids here.
+
+    Attributes:
+        call: what was called, such as ``"Array.__array__"``.
+        place: where, ``file:line``, or None.
+        instead: what to await in its stead, or before it.
+
+    Example:
+        >>> async def main():
+        ...     aiodev.set_sync_debug_mode("error")
+        ...     stream, gate = aiodev.Stream("cpu"), asyncio.get_running_loop().create_future()
+        ...     stream.wait_future(gate)
+        ...     try:
+        ...         stream.synchronize_blocking()
+        ...     except aiodev.SyncError as error:
+        ...         gate.set_result(None)
+        ...         return error.instead
+        >>> asyncio.run(main())
+        'await stream.synchronize()'
+    """
+
+    def __init__(self, call: str, place: str | None, instead: str) -> None:
+        super().__init__(call, place, instead)
+        self.call = call
+        self.place = place
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return _sync_message(self.call, self.place, self.instead)
+
+
+class SyncWarning(RuntimeWarning):
+    """As :class:`SyncError`, where :func:`set_sync_debug_mode` asks for a warning; it has the same attributes.
+
+    Example:
+        >>> import warnings
+        >>> warnings.simplefilter("always", aiodev.SyncWarning)  # not only once for each place
+    """
+
+    def __init__(self, call: str, place: str | None, instead: str) -> None:
+        super().__init__(call, place, instead)
+        self.call = call
+        self.place = place
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return _sync_message(self.call, self.place, self.instead)

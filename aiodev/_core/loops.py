@@ -16,3 +16,17 @@ def running_loop() -> AbstractEventLoop | None:
     """
     native = sys.modules.get("_asyncio")
     return None if native is None else native._get_running_loop()
+
+
+def loop_runs_here() -> bool:
+    """Whether an event loop runs in this thread: asyncio's, uvloop's or trio's."""
+    if running_loop() is not None:
+        return True
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return False
+    try:
+        trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        return False
+    return True

@@ -14,7 +14,7 @@ import sys
 import threading
 from types import CodeType, FrameType
 
-__all__ = ["describe", "here", "index_of", "outside", "register_library"]
+__all__ = ["describe", "here", "index_of", "is_library", "outside", "register_library"]
 
 _codes: list[CodeType] = []
 #: Index by the code object's id; 0 for a library's.
@@ -53,7 +53,7 @@ def outside(frame: FrameType | None) -> int:
         code = frame.f_code
         index = index_of(id(code))
         if index is None:
-            index = _enter(code, _is_library(frame))
+            index = _enter(code, is_library(frame))
         if index:
             return index << 32 | frame.f_lasti
         frame = frame.f_back
@@ -67,7 +67,8 @@ def _enter(code: CodeType, is_library: bool) -> int:
     return index
 
 
-def _is_library(frame: FrameType) -> bool:
+def is_library(frame: FrameType) -> bool:
+    """Whether the code of ``frame`` is a library's."""
     name = frame.f_globals.get("__name__", "")
     while name:
         if name in _libraries:
