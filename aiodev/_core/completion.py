@@ -12,7 +12,7 @@ from aiodev._core.blocking import wait_blocking
 from aiodev._core.callbacks import DoneCallback
 from aiodev._core.fairness import budget
 from aiodev._core.outcome import Outcome
-from aiodev._core.reactor import at_hand, wait, wait_any
+from aiodev._core.reactor import at_hand, others_first, wait, wait_any
 from aiodev._core.timeline import Timeline
 
 __all__ = ["Completion", "as_completed"]
@@ -251,6 +251,7 @@ async def as_completed(completions: Iterable[Completion[T]]) -> AsyncIterator[Co
         for timeline in list(waiting):
             line = waiting[timeline]
             while line and line[-1].query():
+                await others_first
                 yield line.pop()
             if not line:
                 del waiting[timeline]

@@ -31,8 +31,8 @@ from time import perf_counter_ns
 from typing import Generic, TypeVar
 
 AWAITS = 128
-#: A timer is to be late by no more than a millisecond and the stretch in which the period ends. The turns of the loop in between
-#: take up to 0.1 ms of that.
+#: A timer is to be late by no more than a millisecond and the stretch in which the period ends. The turns of the loop in
+#: between take up to 0.1 ms of that.
 PERIOD_NS = 900_000
 _FIRST_BATCH, _LARGEST_BATCH = 64, 4096
 

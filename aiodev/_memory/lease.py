@@ -16,6 +16,7 @@ from types import TracebackType
 import anyio
 
 from aiodev._core.loops import running_loop
+from aiodev._core.reactor import others_first
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._memory.pools import pool_for
 
@@ -55,6 +56,7 @@ class Admission:
 
     async def acquire(self, nbytes: int, capacity: int) -> None:
         """Wait until ``nbytes`` are there beside all other leases and every earlier request."""
+        await others_first
         with self._lock:
             if not self._waiting and self.leased + nbytes <= capacity:
                 self.leased += nbytes

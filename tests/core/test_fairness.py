@@ -76,6 +76,24 @@ async def test_a_synchronize_of_nothing_yields_when_the_time_is_over(clock: Cloc
 
 
 @pytest.mark.anyio
+async def test_loops_over_what_need_not_be_waited_for_yield_when_the_time_is_over(clock: Clock) -> None:
+    """Completions that are done, and leases that can be had."""
+    stream = aiodev.Stream("cpu")
+    calls = [stream.call(int) for _ in range(4)]
+    await stream.synchronize()
+    async with Turns() as turns:
+        seen = []
+        async for _ in aiodev.as_completed(calls):
+            seen.append(turns.count)
+            clock.work()
+        for _ in range(4):
+            async with aiodev.memory.lease(1, "cpu"):
+                seen.append(turns.count)
+                clock.work()
+    assert len(set(seen)) == 8
+
+
+@pytest.mark.anyio
 async def test_awaits_of_something_done_yield_after_some_in_which_no_time_went_by(clock: Clock) -> None:
     """Of so many one yields."""
     done = await something_done()
