@@ -12,7 +12,7 @@ from aiodev._core.blocking import wait_blocking
 from aiodev._core.callbacks import DoneCallback
 from aiodev._core.fairness import budget
 from aiodev._core.outcome import Outcome
-from aiodev._core.reactor import at_hand, others_first, wait, wait_any
+from aiodev._core.reactor import at_hand, current_reactor, others_first, wait, wait_any
 from aiodev._core.timeline import Timeline
 
 __all__ = ["Completion", "as_completed"]
@@ -177,7 +177,8 @@ class Completion(Generic[T]):
             try:
                 budget.tick()
             except StopIteration:
-                pass
+                if outcome is None and not counters[FAULTS]:
+                    return cast("Generator[Any, Any, T]", current_reactor().pause())
             else:
                 if not counters[FAULTS]:
                     return DONE if outcome is None else _given(outcome)
