@@ -303,7 +303,7 @@ class Array(Protocols):
         Launches and copies of aiodev say so themselves; this is for work that other libraries submit.
         """
         timeline = stream.timeline
-        Buffer._stamp(self._buffer, timeline, timeline.submitted)  # order is its owner's: nothing to check in debug mode
+        self._buffer.stamp_foreign(timeline, timeline.submitted)
 
     def free(self) -> None:
         """Give the memory back now, whoever still refers to the array: a frame, a traceback, a cache.

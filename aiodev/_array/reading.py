@@ -1,12 +1,17 @@
 """Bringing an array to the host.
 
-**Problem.** A read must see the state that the work submitted before it leaves, wait for nothing else, keep later writers
-out until it is done, and not block the loop; a failure of the work must reach the reader, and only its own stream.
+**Problem.** A read must see the state that the work submitted before it leaves, on however many streams, wait for nothing
+else, keep later writers out until it is done, and not block the loop; a failure of the work must reach the reader, and only
+its own stream.
 
-**How.** What is small and written is copied at once, whoever else reads it. If the last thing that the array's stream was
-given wrote the array, the copy is appended to that stream. Otherwise the stream may have more to do that is none of the
-reader's business: then a stream of the reader's own waits for what wrote the array and copies, and the array's stream waits
-for it. Such streams are kept for the next reader, unless something failed on them.
+**How.** What is small and written is copied at once, whoever else reads it. If one stream alone has still to write the array,
+and that is the last thing that it was given, the copy is appended to that stream. Otherwise streams may have more to do that
+is none of the reader's business: then a stream of the reader's own waits for all that writes the array and copies. Such
+streams are kept for the next reader, unless something failed on them.
+
+**Who is kept out.** The streams that the contents are of, and the reader's current stream if it follows what the read waits
+for, wait for the copy. If the copy waits for other streams, too, their failure is none of a stream's business; it is then held
+by a gate, and not by a wait, which would fail with them.
 
 From a device whose memory the host cannot reach, what is small comes to page-locked memory, which the device writes by itself
 in stream order, and is copied out of it when it is there: a copy to ordinary memory would wait for a thread's turn, twice.
@@ -24,10 +29,13 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Unwaited
-from aiodev._core.backend import COMPLETED, FAULTS
+from aiodev._core.backend import COMPLETED
 from aiodev._core.completion import Completion
+from aiodev._core.current import current_stream
+from aiodev._core.holding import hold_behind
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
+from aiodev._memory.buffer import check_writes
 from aiodev._memory.pinned import pinned_cache
 
 if TYPE_CHECKING:
@@ -95,8 +103,7 @@ def _read_directly(array: Array) -> HostArray | None:
 
 def _is_written(buffer: Buffer) -> bool:
     """Whether the contents are there. What else only reads them is not waited for."""
-    timeline, value = buffer.contents()
-    return timeline.counters[COMPLETED] >= value
+    return all(timeline.counters[COMPLETED] >= value for timeline, value in buffer.contents())
 
 
 class _Reading:
@@ -105,6 +112,7 @@ class _Reading:
     def __init__(self, array: Array) -> None:
         self._buffer = array._buffer
         self._written = array._buffer.contents()
+        self._awaited = [(timeline, value) for timeline, value in self._written if not timeline.reached(value)]
         self._reader: Stream | None = None
         self._locked = False
         itemsize = array.itemsize
@@ -119,8 +127,9 @@ class _Reading:
         else:
             reader = self._own_reader(array.device)
             self._result = np.empty(array.shape, array.dtype)
-            timeline, value = reader.copy(self._result, array)
-        self._keep_writers_out(timeline, value)
+            copied = reader.copy(self._result, array)
+            timeline, value = copied.timeline, copied.value
+        self._keep_writers_out(array.device, timeline, value)
         self.completion = Completion(timeline, value)
 
     def _staging(self, timeline: Timeline, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -135,36 +144,43 @@ class _Reading:
         return np.empty(nbytes, np.uint8)
 
     def _choose_timeline(self, device: Device) -> Timeline:
-        timeline, value = self._written
-        if timeline.submitted == value and not _is_written(self._buffer):
-            return timeline
+        if len(self._awaited) == 1:
+            timeline, value = self._awaited[0]
+            if timeline.submitted == value:
+                return timeline
         return self._own_reader(device).timeline
 
     def _own_reader(self, device: Device) -> Stream:
         idle = _readers.setdefault(device, [])
         reader = self._reader = idle.pop() if idle else Stream(device, priority=-1)
-        writer, value = self._written
-        if not _is_written(self._buffer):
+        for writer, value in self._awaited:
             reader.timeline.join(writer, value, writer.clock_at(value))
         return reader
 
-    def _keep_writers_out(self, timeline: Timeline, value: int) -> None:
-        writer = self._buffer._timeline
+    def _keep_writers_out(self, device: Device, timeline: Timeline, value: int) -> None:
         self._buffer._stamp_aside(timeline, value)
-        if writer is not timeline:
-            writer.join(timeline, value, timeline.clock_at(value))
+        writers = [writer for writer, _ in self._written if writer is not timeline]
+        for writer in writers:
+            if self._is_followed_by(writer):
+                writer.join(timeline, value, timeline.clock_at(value))
+            else:
+                hold_behind(writer, timeline, value)
+        current = current_stream(device).timeline
+        if self._awaited and current is not timeline and current not in writers and self._is_followed_by(current):
+            current.join(timeline, value, timeline.clock_at(value))
+
+    def _is_followed_by(self, timeline: Timeline) -> bool:
+        """Whether what a timeline is given from now on follows all that the copy waits for."""
+        clock = timeline.frontier[1]
+        return all(writer is timeline or clock.get(writer, 0) >= value for writer, value in self._awaited)
 
     def raise_cause(self) -> None:
         """Raise the failure of the work that the array depends on, from its own stream."""
-        timeline, value = self._written
-        if timeline.reached(value) and not self._buffer.inherited(timeline, value):
-            timeline.check(value)
+        check_writes(self._written)
 
     def finish(self) -> HostArray:
         """The copy, which is done."""
-        timeline, value = self._written
-        if timeline.counters[FAULTS] and not self._buffer.inherited(timeline, value):
-            timeline.check(value)  # over before the read began, so the copy did not wait for it
+        check_writes(self._written)  # what was over before the read began the copy did not wait for
         if self._reader is not None:
             idle = _readers.setdefault(self._reader.device, [])
             if len(idle) < _READERS_KEPT:

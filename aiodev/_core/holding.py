@@ -1,4 +1,7 @@
-"""Holding a timeline until other timelines' work is done, whether that failed or not."""
+"""Holding a timeline until other timelines' work is done, whether that failed or not.
+
+On the device a wait for what fails fails, too. So the host carries the news: it opens a gate.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from aiodev._core.order import merged
 from aiodev._core.watcher import watcher
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
 
-__all__ = ["hold_until"]
+__all__ = ["hold_behind", "hold_until"]
 
 
 def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None:
@@ -36,3 +40,11 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
     for other, value in left:
         watcher.watch(other, value, reached)
     return gate.value
+
+
+def hold_behind(timeline: Timeline, other: Timeline, value: int) -> None:
+    """Order what ``timeline`` is given from now on after operation ``value`` of ``other``, though not its failure."""
+    gate = timeline.gate()
+    # Not after what that follows itself: who is ordered after a point is taken to fail if that fails.
+    timeline.advance(gate.value, merged(timeline.frontier[1], {}, timeline) | {other: value})
+    watcher.watch(other, value, gate.open)
