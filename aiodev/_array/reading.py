@@ -29,7 +29,6 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Unwaited
-from aiodev._core.backend import COMPLETED
 from aiodev._core.completion import Completion
 from aiodev._core.current import current_stream
 from aiodev._core.holding import hold_behind
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from aiodev._array.array import Array
     from aiodev._core.device import Device
     from aiodev._core.timeline import Timeline
-    from aiodev._memory.buffer import Buffer
 
 __all__ = ["read", "read_blocking"]
 
@@ -95,15 +93,10 @@ def _read_directly(array: Array) -> HostArray | None:
     buffer = array._buffer
     if array.nbytes > DIRECT and array.size:
         return None
-    if not (buffer.source.host_accessible or array.size == 0) or not _is_written(buffer):
+    if not (buffer.source.host_accessible or array.size == 0) or not buffer.is_written():
         return None
     buffer.check()
     return np.array(Unwaited(array)) if array.size else np.empty(array._shape, array._dtype)
-
-
-def _is_written(buffer: Buffer) -> bool:
-    """Whether the contents are there. What else only reads them is not waited for."""
-    return all(timeline.counters[COMPLETED] >= value for timeline, value in buffer.contents())
 
 
 class _Reading:

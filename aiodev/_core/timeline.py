@@ -206,7 +206,7 @@ class Timeline:
     # Order between timelines
 
     def clock_at(self, value: int) -> Clock:
-        """What operation ``value`` is known to follow; empty, but for debugging, when it was submitted before that was known."""
+        """What operation ``value`` is known to follow. Empty when it was submitted before that was known, but for debugging."""
         since, clock = self.frontier
         if value >= since:
             return clock

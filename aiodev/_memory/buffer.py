@@ -49,11 +49,15 @@ class Source(Protocol):
     host_accessible: bool
 
 
+#: So many uses of others are noted, at least, before it is found out who is done.
+_CREDIT = 16
+
+
 class Uses(dict["Timeline", int]):
     """The last operation of each of several timelines. Now and then, those that need not be known any more are left out.
 
     Attributes:
-        credit: how many more are noted before that: at least as many as there are, so that none of them takes long.
+        credit: how many more are noted before that: more than there are, so that it costs little.
         tellings: how often somebody had been told of a failure when they were looked through.
     """
 
@@ -62,7 +66,7 @@ class Uses(dict["Timeline", int]):
     def __init__(self, points: Iterable[Point]) -> None:
         self.tellings = faults.tellings  # before they are looked through
         super().__init__(points)
-        self.credit = len(self) + 1
+        self.credit = 2 * len(self) + _CREDIT
 
 
 class Buffer:
@@ -103,11 +107,12 @@ class Buffer:
                 if self._stamp_beside(writer, timeline, value):
                     return
                 continue
-            written = self._written
-            if _follows(writer, written, timeline, value):  # this thread is late: others were faster
+            written, counters, (since, clock) = self._written, writer.counters, writer.frontier
+            if timeline in clock and clock[timeline] >= value and written >= since:  # this thread is late: others were faster
                 return
             latest: Timeline | Uses = timeline
-            if not (_is_over(writer, written) or _follows(timeline, value, writer, written)):
+            plain = counters[COMPLETED] >= written and not counters[FAULTS]
+            if not (plain or _follows(timeline, value, writer, written) or _is_over(writer, written)):
                 latest = Uses(((writer, written), (timeline, value)))
             if self._writer is writer and self._written == written:  # no call from here on
                 self._writer = latest
@@ -145,7 +150,7 @@ class Buffer:
         """Note that operation ``value`` of ``timeline`` reads the memory."""
         while (reader := self._reader) is not timeline:
             read, readers = self._read, self._readers
-            if readers is not None and readers.get(timeline, 0) > value:
+            if readers is not None and timeline in readers and readers[timeline] > value:
                 return
             if reader is None or reader.counters[COMPLETED] >= read:
                 if self._reader is reader and self._read == read:  # no call from here on
@@ -158,9 +163,11 @@ class Buffer:
                 if self._readers is readers and (readers is None or readers == before):  # no call from here on
                     self._readers = left
             elif self._reader is reader and self._readers is readers:  # no call from here on
-                if reader not in readers or readers[reader] < self._read:
+                if reader not in readers:
                     readers[reader] = self._read
-                readers.credit -= 1
+                    readers.credit -= 1
+                elif readers[reader] < self._read:
+                    readers[reader] = self._read
                 self._reader = timeline
                 self._read = value
                 return
@@ -178,6 +185,13 @@ class Buffer:
         """The operations that the contents are of, the last one of each timeline that there may be something to know of."""
         writer, written = self._writer, self._written
         return list(writer.items()) if isinstance(writer, Uses) else [(writer, written)]
+
+    def is_written(self) -> bool:
+        """Whether the contents are there, as they are or failed."""
+        writer, written = self._writer, self._written
+        if isinstance(writer, Uses):
+            return all(timeline.counters[COMPLETED] >= value for timeline, value in writer.copy().items())
+        return writer.counters[COMPLETED] >= written
 
     def written_by(self, timeline: Timeline) -> int:
         """The last operation of ``timeline`` that the contents are of; 0 if there is none."""
@@ -199,7 +213,18 @@ class Buffer:
 
     def check(self) -> None:
         """Raise what went wrong with the contents, as far as that is known; see :func:`check_writes`."""
-        check_writes(self.contents())
+        writer, written = self._writer, self._written
+        if not isinstance(writer, Uses):
+            if writer.counters[FAULTS]:
+                check_writes(((writer, written),))
+            return
+        writers = writer.copy()
+        check_writes(writers.items())
+        *_, (last, written) = writers.items()
+        all_done = all(timeline.reached(value) for timeline, value in writers.items())
+        if all_done and self._writer is writer and writer == writers:  # no call from here on
+            self._writer = last  # nobody need know of the others any more
+            self._written = written
 
 
 def check_writes(points: Iterable[Point]) -> None:

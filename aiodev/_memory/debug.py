@@ -63,6 +63,11 @@ class DebugBuffer(DeviceBuffer):
         super()._stamp(timeline, value)
         self.see_every_use()
 
+    def check(self) -> None:
+        """See :class:`Buffer`."""
+        super().check()
+        self.see_every_use()
+
     def see_every_use(self) -> None:
         """Have no timeline be the last one that a launch compares with its own, so that the next use is looked at, too."""
         writer, reader = self._writer, self._reader

@@ -162,7 +162,7 @@ def test_a_writer_that_follows_the_others_stands_for_them() -> None:
     last = lines[3]
     for line in lines[:3]:
         last.join(line)
-    for _ in range(4):  # a look at all of them is taken now and then
+    for _ in range(30):  # a look at all of them is taken now and then
         buffer._stamp(last, last.submit())
     assert buffer._writer is last and buffer._written == last.submitted
     assert buffer.uses() == [(last, last.submitted)]
@@ -175,7 +175,7 @@ def test_what_is_done_is_not_kept(writes: bool) -> None:
     for line in lines:
         (buffer._stamp if writes else buffer._stamp_aside)(line, line.submit())
         line.complete()
-        assert len(buffer.uses()) <= 4
+        assert len(buffer.uses()) <= 20
 
 
 @pytest.mark.parametrize("writes", [False, True])
