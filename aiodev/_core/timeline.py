@@ -243,6 +243,10 @@ class Timeline:
         self.advance(number, known)
         return number
 
+    def follow(self, number: int, other: Timeline, value: int) -> None:
+        """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
+        self.advance(number, merged(self.frontier[1], other.clock_at(value), self) | {other: value})
+
     def advance(self, number: int, clock: Clock) -> None:
         """Note that operation ``number`` and those after it follow ``clock``."""
         if self.past is not None:

@@ -104,8 +104,10 @@ class Line:
     before: dict[int, int] = field(default_factory=dict)
     open: Fault | None = None  #: what is submitted now does not run
     faults: list[Fault] = field(default_factory=list)
-    latch: Latch | None = None
+    latch: Callable[[], None] | None = None
     latched: int = 0  #: the latch's number
+    by_program: bool = False  #: whether it is one of the program's, or of the library's own
+    called: bool = False  #: whether a call may not be over
 
     def submit(self, fails: int = 0) -> Operation:
         """An operation at its end; one that fails for ``fails``, unless it does not run."""
@@ -136,6 +138,7 @@ class Line:
         for fault in self.faults:
             fault.told = True
         self.open = None
+        self.called = False
 
 
 @dataclass(eq=False)
@@ -189,6 +192,7 @@ class Read:
     may: set[int]
     awaits: list[Operation]
     keeps_out: list[Operation]
+    may_hold: set[int]  #: streams
 
 
 class Programs(RuleBasedStateMachine):
@@ -319,7 +323,7 @@ class Programs(RuleBasedStateMachine):
             held.known[elements] = source.known[elements]
 
     @rule(
-        a=BIG, how=BIG, held=st.integers(0, 15), writers=st.sets(WHICH, min_size=1), failing=st.integers(0, 3 * STREAMS),
+        a=BIG, how=BIG, held=st.integers(0, 31), writers=st.sets(WHICH, min_size=1), failing=st.integers(0, 3 * STREAMS),
         joined=st.none() | WHICH, reads=st.booleans(), again=st.booleans(),
     )  # fmt: skip
     def tiles(
@@ -328,7 +332,7 @@ class Programs(RuleBasedStateMachine):
         """Streams write a part each, held by latches or not; one may fail; somebody may read at once, and they write again."""
         for which in writers:
             if held >> which & 1:
-                self.hold(which)
+                self.hold(which, held > 15)
             if which == failing:
                 self.refuse(which, a, 3 + which, how, 0)
             else:
@@ -364,6 +368,7 @@ class Programs(RuleBasedStateMachine):
             return
         self.roots += 1
         line = self.lines[which]
+        line.called = True
         self.note(line.submit(self.roots), line.stream.call(raise_key, self.roots))
 
     @rule(which=WHICH, whom=WHICH, how=BIG)
@@ -381,24 +386,28 @@ class Programs(RuleBasedStateMachine):
             self.lines[which].stream.wait(at.completion)
             self.lines[which].follow(at)
 
-    @rule(which=WHICH)
-    def hold(self, which: int) -> None:
+    @rule(which=WHICH, by_program=st.booleans())
+    def hold(self, which: int, by_program: bool) -> None:
         """What a stream is given from now on is not done before the latch is released."""
         line = self.lines[which]
         if line.latch is None and line.open is None:  # behind a failure it would hold nothing
-            line.latched = line.submit().number
-            line.latch = Latch(line.stream)
+            line.latched, line.by_program = line.submit().number, by_program
+            line.latch = Latch(line.stream).release if by_program else line.stream._gate().open
 
     @rule(which=WHICH)
     def release(self, which: int) -> None:
         """Let a stream go on."""
         line = self.lines[which]
         if line.latch is not None:
-            line.latch.release()
+            line.latch()
             line.latch = None
 
     def release_for(self, points: list[Operation]) -> None:
         """Release the latches that operations wait for, and no others."""
+        points, reads = list(points), list(self.reads)
+        while found := [read for read in reads if any(read.may_hold & {p.stream, *p.before} for p in points)]:
+            points += [write for read in found for write in read.awaits]
+            reads = [read for read in reads if read not in found]
         for line in self.lines:
             if any(point.follows(line.index, line.latched) for point in points):
                 self.release(line.index)
@@ -479,7 +488,9 @@ class Programs(RuleBasedStateMachine):
             for stream, number in (*write.before.items(), (write.stream, write.number)):
                 before[stream] = max(number, before.get(stream, 0))
         keeps_out = []
-        for write in held.writes[-1:] + [write for write in last if self.is_held(write)]:
+        # What waits for the program keeps nobody out: what is written later may be seen, so the read is finished first.
+        free = any(line.called or (line.latch is not None and line.by_program) for line in self.lines)
+        for write in [] if free else held.writes[-1:] + [write for write in last if self.is_held(write)]:
             writer = self.lines[write.stream]
             for stream, number in before.items():  # it may follow the read, and so what the read waits for
                 if stream != writer.index:
@@ -489,7 +500,7 @@ class Programs(RuleBasedStateMachine):
             Read(
                 held, task, elements, held.values[elements].copy(), held.known[elements].copy(),
                 {op.fault.root for op in held.failed if op.fault}, {op.fault.root for op in held.followed if op.fault},
-                last, keeps_out,
+                last, keeps_out, {current, *(write.stream for write in held.writes)},
             )
         )  # fmt: skip
         self.failures_are_told_at_once()
@@ -541,7 +552,7 @@ class Programs(RuleBasedStateMachine):
             "dlpack": lambda: np.from_dlpack(array).copy(),
         }
         must, may = ({op.fault.root for op in ops if op.fault} for ops in (held.failed, held.followed))
-        expected = Read(held, None, elements, held.values[elements], held.known[elements], must, may, [], [])  # type: ignore[arg-type]
+        expected = Read(held, None, elements, held.values[elements], held.known[elements], must, may, [], [], set())  # type: ignore[arg-type]
         failed = self.compare(expected, ways[how])
         if failed and again:
             assert self.compare(expected, ways["blocking"])

@@ -197,6 +197,20 @@ def test_many_uses_at_once_are_noted_in_linear_time(writes: bool) -> None:
     assert looks < 10 * 1000
 
 
+def test_who_has_looked_need_not_look_again() -> None:
+    """Once all writers are done, and did not fail, the last one stands for them."""
+    lines, buffer = lines_and_buffer(2)
+    for line in lines:
+        line.reached = lambda value, line=line: line.counters[COMPLETED] >= value
+        buffer._stamp(line, line.submit())
+    buffer.check()
+    assert buffer.contents() == [(line, 1) for line in lines]
+    for line in lines:
+        line.complete()
+    buffer.check()
+    assert buffer.contents() == [(lines[1], 1)]
+
+
 def test_operation_0_is_no_use() -> None:
     """A stream that was given nothing has not written: what others write stays known."""
     lines, buffer = lines_and_buffer(2)
