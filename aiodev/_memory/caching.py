@@ -172,9 +172,10 @@ class CachingAllocator(Stock):
         return buffer
 
     def forget_done(self) -> None:
-        """Let go of timelines whose work is done, in order of release; two at each release keep up with what comes in.
+        """Let go of timelines whose work is done, by turns; two at each release keep up with what comes in.
 
-        A cached block must not keep a closed stream's queue, so this cannot be left to the next use of the block.
+        A cached block must not keep a closed stream's queue, so this cannot be left to the next use of the block; nor to the
+        work of another stream, which may be held for long.
         """
         pending = self.pending
         for _ in range(2):
@@ -182,10 +183,10 @@ class CachingAllocator(Stock):
                 block = pending.popleft()
             except IndexError:
                 return
-            if not block.forget():
-                pending.appendleft(block)
-                return
-            block.listed = False
+            if block.forget():
+                block.listed = False
+            else:
+                pending.append(block)
 
     def _bin(self, nbytes: int) -> Bin:
         if nbytes < 0:

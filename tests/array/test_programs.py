@@ -534,6 +534,7 @@ class Programs(RuleBasedStateMachine):
         failed = self.compare(read, lambda: self.loop.run_until_complete(asyncio.wait_for(read.task, 30)))
         if failed:
             self.handle_all()
+        self.failures_are_told_at_once()
 
     @rule(a=BIG, where=BIG, how=st.sampled_from(["numpy", "blocking", "asarray", "dlpack"]), again=st.booleans())
     def read(self, a: int, where: int, how: str, again: bool) -> None:

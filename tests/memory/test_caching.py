@@ -277,6 +277,37 @@ def test_a_cached_block_does_not_keep_a_timeline_whose_work_is_done() -> None:
     assert block.timeline is None
 
 
+def test_a_stream_that_is_held_does_not_hold_what_others_are_done_with() -> None:
+    """Its block comes first, and is looked at again and again; those behind it have their turns."""
+    pool, _ = allocator()
+    held, *others = (FakeTimeline(name) for name in "ABCDE")
+    blocks = []
+    for timeline in (held, *others):
+        buffer = pool.allocate(1000, timeline)
+        buffer._stamp(timeline, timeline.submit())
+        blocks.append(buffer.block)
+        del buffer
+    for timeline in others:
+        timeline.advance()
+    for _ in range(4):
+        pool.allocate(5000, others[0])  # dropped at once
+    assert [block.timeline for block in blocks] == [held, None, None, None, None]
+
+
+def test_a_live_block_keeps_no_timeline() -> None:
+    """It would for as long as an array lives; what the memory was used for before is a use of the buffer's."""
+    pool, _ = allocator()
+    timeline, other = FakeTimeline("A"), FakeTimeline("B")
+    for who in (timeline, other):
+        first = pool.allocate(1000, timeline)
+        first._stamp(timeline, timeline.submit())
+        del first
+        other.join(timeline)
+        again = pool.allocate(1000, who)
+        assert again.block.timeline is None and again.block.uses is None
+        assert again.pending() and again.contents() == [(who, 0)]
+
+
 @pytest.mark.parametrize("granularity", [0, 2 << 20])
 def test_what_is_left_of_a_free_block_does_not_keep_the_timeline_either(granularity: int) -> None:
     """A smaller request of the same timeline takes a part while the work is running."""
