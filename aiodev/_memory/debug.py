@@ -5,8 +5,8 @@ work that used it is done, and is not handed out before. Guards are looked at th
 again: what has changed was written by somebody who had no right to.
 
 Streams that use the same array have to be ordered. A use is looked at when it is submitted: work of another stream that has not
-finished with the array, and that nothing orders before it, is a race, unless both only read. Work that happens to be finished
-by then is not noticed, for the program may have waited for it.
+finished with the array, and that nothing orders before it, is a race, unless both only read. Parts of a buffer are not told
+apart. Work that happens to be finished by then is not noticed, for the program may have waited for it.
 
 All of it is logged, with the lines that allocated and that use the memory.
 """
