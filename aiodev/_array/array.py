@@ -244,10 +244,10 @@ class Array(Protocols):
     async def numpy(self) -> np.ndarray[Any, DType]:
         """A copy on the host, of the state that the work submitted so far leaves.
 
-        Waits for what uses this array's memory, not for other work of the same streams. The loop stays free.
+        Waits for all that writes this array's memory, on whatever streams, not for other work of these. The loop stays free.
 
         Raises:
-            KernelError: what computed the array failed.
+            KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.
         """
         return await reading.read(self)
 
@@ -303,7 +303,7 @@ class Array(Protocols):
         Launches and copies of aiodev say so themselves; this is for work that other libraries submit.
         """
         timeline = stream.timeline
-        Buffer._stamp(self._buffer, timeline, timeline.submitted)  # order is its owner's: nothing to check in debug mode
+        self._buffer.stamp_foreign(timeline, timeline.submitted)
 
     def free(self) -> None:
         """Give the memory back now, whoever still refers to the array: a frame, a traceback, a cache.

@@ -11,6 +11,7 @@ from aiodev._core.stream import Stream
 if TYPE_CHECKING:
     from aiodev._array.array import Array
     from aiodev._core.completion import Completion
+    from aiodev._core.timeline import Timeline
 
 __all__ = ["carry", "set_repeat_copy"]
 
@@ -27,7 +28,8 @@ def set_repeat_copy(repeat: Callable[[Array, Array], Completion[None] | None]) -
 def carry(dst: Array, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on the current stream of the device that must do it.
 
-    Between devices the copy waits for all work on both arrays, and the current streams of both devices wait for the copy.
+    Between devices the copy waits for all that writes the source and all that uses the destination, on whatever stream, and the
+    current streams of both devices wait for the copy.
     Between two kinds of device that the host does not reach it goes by way of the host.
     """
     source = getattr(src, "_buffer", None)
@@ -43,14 +45,15 @@ def carry(dst: Array, src: Any) -> Completion[None]:
     if dst._buffer.source.host_accessible and not source.source.host_accessible:
         streams.reverse()
     stream = streams[0]
-    _follow(stream, dst, src)
+    _follow(stream, source.contents())
+    _follow(stream, dst._buffer.contents())
+    _follow(stream, dst._buffer.pending())
     completion = stream.copy(dst, src)
     streams[1].wait(completion)
     return completion
 
 
-def _follow(stream: Stream, *arrays: Array) -> None:
-    """Order the stream after what uses the arrays."""
-    for array in arrays:
-        for timeline, value in array._buffer.pending():
-            stream.timeline.join(timeline, value, timeline.clock_at(value))
+def _follow(stream: Stream, points: list[tuple[Timeline, int]]) -> None:
+    """Order the stream after operations; it fails with those that have failed, though they be done, unless that was told."""
+    for timeline, value in points:
+        stream.timeline.join(timeline, value, timeline.clock_at(value))

@@ -166,9 +166,7 @@ class Protocols:
             follows = timeline.entry.backend.foreign_wait(stream, timeline.queue, value) and follows
         if not follows:
             wait_for_uses(self._buffer)
-        timeline, value = self._buffer.contents()
-        if timeline.reached(value):
-            self._buffer.check()
+        self._buffer.check()
         return follows
 
     def _need_host_access(self, error: type[Exception]) -> None:

@@ -1,12 +1,19 @@
 """Bringing an array to the host.
 
-**Problem.** A read must see the state that the work submitted before it leaves, wait for nothing else, keep later writers
-out until it is done, and not block the loop; a failure of the work must reach the reader, and only its own stream.
+**Problem.** A read must see the state that the work submitted before it leaves, on however many streams, wait for nothing
+else, keep later writers out until it is done, and not block the loop; a failure of the work must reach the reader, and only
+its own stream.
 
-**How.** What is small and written is copied at once, whoever else reads it. If the last thing that the array's stream was
-given wrote the array, the copy is appended to that stream. Otherwise the stream may have more to do that is none of the
-reader's business: then a stream of the reader's own waits for what wrote the array and copies, and the array's stream waits
-for it. Such streams are kept for the next reader, unless something failed on them.
+**How.** What is small and written is copied at once, whoever else reads it. If the contents are of one stream alone, and
+that is the last thing that it was given, the copy is appended to that stream. Otherwise streams may have more to do that
+is none of the reader's business: then a stream of the reader's own waits for all that writes the array and copies. Such
+streams are kept for the next reader, unless something failed on them.
+
+**Who is kept out.** The streams that the contents are of, and the reader's current stream if it follows what the read waits
+for, wait for the copy. If the copy waits for other streams, too, their failure is none of a stream's business; it is then held
+by a gate, and not by a wait, which would fail with them. But where one of those may wait for the program (a future, a call),
+the program may be waiting for the stream that would be held. Then nobody is held: the reader waits for what has still to
+write the array, and begins anew; it sees what was written meanwhile, too.
 
 From a device whose memory the host cannot reach, what is small comes to page-locked memory, which the device writes by itself
 in stream order, and is copied out of it when it is there: a copy to ordinary memory would wait for a thread's turn, twice.
@@ -17,6 +24,7 @@ gaps are so large that a strided copy is better.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,10 +32,13 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Unwaited
-from aiodev._core.backend import COMPLETED, FAULTS
-from aiodev._core.completion import Completion
+from aiodev._core.blocking import wait_all_blocking
+from aiodev._core.completion import Completion, Reached
+from aiodev._core.current import current_stream
+from aiodev._core.holding import hold_behind, waits_for_program
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
+from aiodev._memory.buffer import check_writes
 from aiodev._memory.pinned import pinned_cache
 
 if TYPE_CHECKING:
@@ -35,6 +46,8 @@ if TYPE_CHECKING:
     from aiodev._core.device import Device
     from aiodev._core.timeline import Timeline
     from aiodev._memory.buffer import Buffer
+
+    Point = tuple[Timeline, int]
 
 __all__ = ["read", "read_blocking"]
 
@@ -54,7 +67,9 @@ registry.after_fork.append(_readers.clear)
 
 async def read(array: Array) -> HostArray:
     """A copy of the array on the host."""
-    at_once = _read_directly(array)
+    while (at_once := _read_directly(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
+        for timeline, value in ahead:
+            await Reached(timeline, value)
     if at_once is not None:
         return at_once
     reading = _Reading(array)
@@ -68,7 +83,10 @@ async def read(array: Array) -> HostArray:
 
 def read_blocking(array: Array, timeout: float | None) -> HostArray:
     """The same, blocking this thread."""
-    at_once = _read_directly(array)
+    while (at_once := _read_directly(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
+        began = time.monotonic()
+        wait_all_blocking(ahead, timeout)
+        timeout = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
     if at_once is not None:
         return at_once
     reading = _Reading(array)
@@ -87,16 +105,29 @@ def _read_directly(array: Array) -> HostArray | None:
     buffer = array._buffer
     if array.nbytes > DIRECT and array.size:
         return None
-    if not (buffer.source.host_accessible or array.size == 0) or not _is_written(buffer):
+    if not (buffer.source.host_accessible or array.size == 0) or not buffer.is_written():
         return None
     buffer.check()
     return np.array(Unwaited(array)) if array.size else np.empty(array._shape, array._dtype)
 
 
-def _is_written(buffer: Buffer) -> bool:
-    """Whether the contents are there. What else only reads them is not waited for."""
-    timeline, value = buffer.contents()
-    return timeline.counters[COMPLETED] >= value
+def _not_to_be_held_for(buffer: Buffer) -> list[Point]:
+    """What a reader waits for before it begins: what has still to write, if a writer may not be held for that (see above)."""
+    written = buffer.contents()
+    awaited = _unreached(written)
+    if all(_follows(timeline, awaited) for timeline, _ in written):
+        return []
+    return awaited if any(waits_for_program(timeline) for timeline, _ in awaited) else []
+
+
+def _unreached(points: list[Point]) -> list[Point]:
+    return [(timeline, value) for timeline, value in points if not timeline.reached(value)]
+
+
+def _follows(timeline: Timeline, points: list[Point]) -> bool:
+    """Whether what a timeline is given from now on follows all of them."""
+    clock = timeline.frontier[1]
+    return all(other is timeline or clock.get(other, 0) >= value for other, value in points)
 
 
 class _Reading:
@@ -105,6 +136,7 @@ class _Reading:
     def __init__(self, array: Array) -> None:
         self._buffer = array._buffer
         self._written = array._buffer.contents()
+        self._awaited = _unreached(self._written)
         self._reader: Stream | None = None
         self._locked = False
         itemsize = array.itemsize
@@ -121,7 +153,7 @@ class _Reading:
             self._result = np.empty(array.shape, array.dtype)
             copied = reader.copy(self._result, array)
             timeline, value = copied.timeline, copied.value
-        self._keep_writers_out(timeline, value)
+        self._keep_writers_out(array.device, timeline, value)
         self.completion: Completion[None] = Completion(timeline, value)
 
     def _staging(self, timeline: Timeline, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -136,36 +168,37 @@ class _Reading:
         return np.empty(nbytes, np.uint8)
 
     def _choose_timeline(self, device: Device) -> Timeline:
-        timeline, value = self._written
-        if timeline.submitted == value and not _is_written(self._buffer):
+        timeline, value = self._written[0]
+        if len(self._written) == 1 and timeline.submitted == value and self._awaited:
             return timeline
         return self._own_reader(device).timeline
 
     def _own_reader(self, device: Device) -> Stream:
         idle = _readers.setdefault(device, [])
         reader = self._reader = idle.pop() if idle else Stream(device, priority=-1)
-        writer, value = self._written
-        if not _is_written(self._buffer):
+        for writer, value in self._awaited:
             reader.timeline.join(writer, value, writer.clock_at(value))
         return reader
 
-    def _keep_writers_out(self, timeline: Timeline, value: int) -> None:
-        writer = self._buffer._timeline
+    def _keep_writers_out(self, device: Device, timeline: Timeline, value: int) -> None:
         self._buffer._stamp_aside(timeline, value)
-        if writer is not timeline:
-            writer.join(timeline, value, timeline.clock_at(value))
+        writers = [writer for writer, _ in self._written if writer is not timeline]
+        for writer in writers:
+            if _follows(writer, self._awaited):
+                writer.join(timeline, value, timeline.clock_at(value))
+            else:
+                hold_behind(writer, timeline, value)
+        current = current_stream(device).timeline
+        if self._awaited and current is not timeline and current not in writers and _follows(current, self._awaited):
+            current.join(timeline, value, timeline.clock_at(value))
 
     def raise_cause(self) -> None:
         """Raise the failure of the work that the array depends on, from its own stream."""
-        timeline, value = self._written
-        if timeline.reached(value) and not self._buffer.inherited(timeline, value):
-            timeline.check(value)
+        check_writes(self._written)
 
     def finish(self) -> HostArray:
         """The copy, which is done."""
-        timeline, value = self._written
-        if timeline.counters[FAULTS] and not self._buffer.inherited(timeline, value):
-            timeline.check(value)  # over before the read began, so the copy did not wait for it
+        check_writes(self._written)  # what was over before the read began the copy did not wait for
         if self._reader is not None:
             idle = _readers.setdefault(self._reader.device, [])
             if len(idle) < _READERS_KEPT:

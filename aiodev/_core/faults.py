@@ -16,6 +16,9 @@ __all__ = ["FaultLog", "KnownFault", "dependency_error", "learn", "root_cause", 
 _KEPT = 1024  # whoever waits for an older one finds nothing; each was told or reported
 _learning = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
 
+#: How many faults somebody was told of: while it is what it was, none that was untold has been told.
+tellings = 0
+
 
 class KnownFault:
     """A fault as the host knows it; ``cause`` is the fault of another timeline that it comes from.
@@ -137,10 +140,12 @@ def learn(timeline: Timeline) -> None:
 
 def tell(timeline: Timeline, fault: KnownFault) -> None:
     """Note that a waiter is being told; that ends the fault, and what is submitted from now on runs again."""
+    global tellings
     with _learning:
         if fault.told:
             return
         fault.told = fault.retrieved = True
+        tellings += 1
         if fault.last is None:
             backend, queue = timeline.entry.backend, timeline.queue
             backend.forgive(queue)

@@ -1,4 +1,7 @@
-"""Holding a timeline until other timelines' work is done, whether that failed or not."""
+"""Holding a timeline until other timelines' work is done, whether that failed or not.
+
+On the device a wait for what fails fails, too. So the host carries the news: it opens a gate.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,18 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from aiodev._core.order import merged
 from aiodev._core.watcher import watcher
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
 
-__all__ = ["hold_until"]
+__all__ = ["hold_behind", "hold_until", "waits_for_program"]
+
+
+def waits_for_program(timeline: Timeline) -> bool:
+    """Whether what a timeline has to do may wait for the program: a future, a call. Who is held until then may hold that up."""
+    return any(found.held for found in (timeline, *timeline.frontier[1]))
 
 
 def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None:
@@ -20,9 +29,8 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
     Returns the number of the last operation of ``timeline`` that must be done; or None, and nothing is held, when one of the
     others waits for the program (a future, a call), since the program may be waiting for ``timeline``.
     """
-    for other in points:
-        if any(found.held for found in (other, *other.frontier[1])):
-            return None
+    if any(map(waits_for_program, points)):
+        return None
     left = [(other, value) for other, value in points.items() if other is not timeline and not other.reached(value)]
     if not left:
         return points.get(timeline, 0)
@@ -36,3 +44,14 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
     for other, value in left:
         watcher.watch(other, value, reached)
     return gate.value
+
+
+def hold_behind(timeline: Timeline, other: Timeline, value: int) -> None:
+    """Order what ``timeline`` is given from now on after operation ``value`` of ``other``, which reads, though not its failure.
+
+    Who follows a write by its clock is taken to fail if that fails. So what is written on ``other`` must be nobody else's
+    business, and what that follows itself does not enter the clock.
+    """
+    gate = timeline.gate()
+    timeline.advance(gate.value, merged(timeline.frontier[1], {}, timeline) | {other: value})
+    watcher.watch(other, value, gate.open)

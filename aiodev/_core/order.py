@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aiodev._core.backend import COMPLETED
+from aiodev._core.backend import COMPLETED, FAULTS
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
 
-__all__ = ["NO_CLOCK", "Clock", "merged", "totals"]
+__all__ = ["NO_CLOCK", "Clock", "follows", "merged", "totals"]
 
 #: A vector clock: what has run before, as the number of an operation of each timeline.
 Clock = Mapping["Timeline", int]
@@ -18,12 +18,38 @@ NO_CLOCK: Clock = {}
 
 
 def merged(known: Clock, clock: Clock, own: Timeline) -> dict[Timeline, int]:
-    """The later points of both, without those that are reached, and without those of ``own``."""
-    later = {t: v for t, v in known.items() if t.counters[COMPLETED] < v}
+    """The later points of both, without those that are reached, and without those of ``own``.
+
+    A point that failed is kept until somebody was told: what follows it has failed, too.
+    """
+    later = {t: v for t, v in known.items() if _matters(t, v)}
     for t, v in clock.items():
-        if t is not own and later.get(t, 0) < v and t.counters[COMPLETED] < v:
+        if t is not own and later.get(t, 0) < v and _matters(t, v):
             later[t] = v
     return later
+
+
+def _matters(timeline: Timeline, value: int) -> bool:
+    counters = timeline.counters
+    return counters[COMPLETED] < value or (counters[FAULTS] != 0 and timeline.failure_untold(value))
+
+
+def follows(timeline: Timeline, value: int, other: Timeline, last: int) -> bool:
+    """Whether operation ``value`` of ``timeline`` runs after ``last`` of ``other``, which is not done, through whatever others.
+
+    Exact where timelines know their past clocks (:attr:`Timeline.past`), which takes time and memory: for debugging.
+    """
+    seen = {timeline: value}
+    ahead = [(timeline, value)]
+    while ahead:
+        line, point = ahead.pop()
+        if line is other and point >= last:
+            return True
+        for t, v in line.clock_at(point).items():
+            if seen.get(t, 0) < v and not t.reached(v):
+                seen[t] = v
+                ahead.append((t, v))
+    return False
 
 
 class Counters:

@@ -250,6 +250,8 @@ class Stream(NativeStream):
         if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
             raise TypeError(f"wait_future: expected a future, a task or a coroutine, got {awaitable!r}")
         gate = self.timeline.gate(by_program=True)
+        if isinstance(awaitable, Completion):
+            self.timeline.follow(gate.value, awaitable.timeline, awaitable.value)
         outcome: Outcome[T] = Outcome()
         try:
             Bridge(gate, outcome).follow(awaitable)

@@ -84,6 +84,7 @@ class Timeline:
         "operations",
         "parked",
         "parked_at",
+        "past",
         "priority",
         "queue",
         "quick_waits",
@@ -100,6 +101,8 @@ class Timeline:
         self.label = label
         self.lost: BaseException | None = None
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
+        #: For debugging, those of before that operations which are not done have; else None.
+        self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
         self.spin_ns = settings.spin_us * 1000  # how long the next wait spins
         self.spin_doubts = 0  # quick waits that it takes before spinning is tried again
         self.quick_waits = 0  # that there have been, while nobody spun
@@ -203,9 +206,12 @@ class Timeline:
     # Order between timelines
 
     def clock_at(self, value: int) -> Clock:
-        """What operation ``value`` is known to follow; empty when it was submitted before that became so."""
+        """What operation ``value`` is known to follow. Empty when it was submitted before that was known, but for debugging."""
         since, clock = self.frontier
-        return clock if value >= since else NO_CLOCK
+        if value >= since:
+            return clock
+        past = () if self.past is None else tuple(self.past)
+        return next((clock for since, clock in reversed(past) if value >= since), NO_CLOCK)
 
     def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
         """Order later operations after ``other``'s ``value``; returns the wait's number, None when it was elided.
@@ -234,8 +240,20 @@ class Timeline:
             known = merged(known, clock, self) | {other: value}
         else:
             known = {other: value}
-        self.frontier = (number, known)
+        self.advance(number, known)
         return number
+
+    def follow(self, number: int, other: Timeline, value: int) -> None:
+        """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
+        self.advance(number, merged(self.frontier[1], other.clock_at(value), self) | {other: value})
+
+    def advance(self, number: int, clock: Clock) -> None:
+        """Note that operation ``number`` and those after it follow ``clock``."""
+        if self.past is not None:
+            self.past.append(self.frontier)
+            while len(self.past) > 1 and self.past[1][0] <= self.counters[COMPLETED]:
+                self.past.popleft()
+        self.frontier = (number, clock)
 
     def _enqueue_wait(self, other: Timeline, value: int) -> int:
         if other.lost is not None:

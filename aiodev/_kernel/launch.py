@@ -115,7 +115,7 @@ def define(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> di
 def stamp(buffer: str, kind: str) -> list[str]:
     """Note that operation ``_value`` of ``_timeline`` uses a buffer; see :class:`aiodev._memory.buffer.Buffer`."""
     timeline, value, method = (
-        ("_timeline", "_value", "_stamp") if kind == ARRAY else ("_reader", "_read", "_stamp_aside")
+        ("_writer", "_written", "_stamp") if kind == ARRAY else ("_reader", "_read", "_stamp_aside")
     )
     return [
         f"if {buffer}.{timeline} is _timeline:",

@@ -90,7 +90,8 @@ def _flat(x: Array) -> Array:
 def _repeat(dst: Array, src: Array) -> Completion[None] | None:
     if not _are_apart(dst, src) or _launches.repeat(None, src, dst) is None:
         return None
-    return Completion(dst._buffer._timeline, dst._buffer._value)
+    timeline = current_stream(dst.device).timeline
+    return Completion(timeline, dst._buffer.written_by(timeline))
 
 
 def _are_apart(dst: Array, src: Array) -> bool:

@@ -71,8 +71,8 @@ class Block:
     """A piece of a segment.
 
     While it is cached or free, the work that may still use it: operation ``value`` of ``timeline``, None when there is none;
-    where several timelines do, all of them are in ``uses``, and ``timeline`` is any of them. While it is live: what its buffer
-    inherited.
+    where several timelines do, all of them are in ``uses``, and ``timeline`` is any of them. A live block has none: its buffer
+    has taken them over.
     """
 
     __slots__ = (

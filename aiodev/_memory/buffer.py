@@ -1,26 +1,35 @@
 """A piece of device memory, and the last operations that use it.
 
 **Problem.** An array may be dropped while work that reads or writes it is still queued. Its memory must then serve nobody
-else before that work is done, and nothing may be kept per operation: a launch has no time for it.
+else before that work is done. Several streams may write an array at once, each a part of it; who reads it then waits for all
+of them, and hears of the failure of each. And nothing may be kept per operation: a launch has no time for it.
 
 **Invariants.**
 
-1.  A buffer knows, for each timeline that used it, the number of its last use there: ``_timeline`` and ``_value`` for the
-    last that may have written it, ``_reader`` and ``_read`` for the last that only read it, ``_uses`` for those on other
-    timelines. Of several numbers for one timeline the largest counts. Numbers only grow.
-2.  The contents are good if the operation ``_value`` of ``_timeline`` succeeded. Whatever ran before on other timelines was
-    ordered before it, and would have made it fail, or somebody was told. What only reads them leaves them as they are.
-3.  A fresh buffer inherits the use that its memory was freed with, when it may still be running; ``inherited`` tells that
-    one from the buffer's own, since a failure of the former is none of the latter's business.
+1.  A buffer knows, for each timeline that has not finished with it, the number of its last write there and of its last read.
+    Numbers only grow.
+2.  The contents are good if every write of ``contents()`` succeeded. That is the last one of each timeline, but for those that
+    a later write, of another timeline, stands for. It stands for what is done and did not fail; for what is ordered before it,
+    since it is done later, and fails if that failed; and for what failed if somebody was told before it was submitted, as on a
+    single stream. What only reads the contents leaves them as they are.
+3.  ``_writer`` and ``_written`` are the only write that is known. While there are several, ``_writer`` is a :class:`Uses`
+    of all of them, which is no timeline. ``_reader`` and ``_read`` are the last read, or None and 0; ``_readers`` has those of
+    other timelines that may not be done.
+4.  The use that a fresh buffer's memory was freed with, when it may still be running, is one of its reads: it is to be waited
+    for by who takes the memory next, and its failure is not the business of the contents.
 
-A launch stores to ``_value`` and ``_read`` by itself where the timeline is the same as before; so no call may come between
-reading one of these fields here and giving it another meaning.
+A launch stores to ``_written`` and ``_read`` by itself where the timeline is the same as before, and any thread may be
+interrupted by another, or by a finalizer, at any call. So no call may come between the last look at one of these fields here
+and the stores that give it another meaning: what was found out meanwhile is stored if they are what they were, else it is
+found out again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from aiodev._core import faults
 from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.finalizing import until_exit
 
@@ -28,7 +37,9 @@ if TYPE_CHECKING:
     from aiodev._core.device import Device
     from aiodev._core.timeline import Timeline
 
-__all__ = ["Buffer", "Foreign", "ForeignBuffer", "Source"]
+    Point = tuple[Timeline, int]
+
+__all__ = ["Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "check_writes"]
 
 
 class Source(Protocol):
@@ -36,6 +47,26 @@ class Source(Protocol):
 
     device: Device
     host_accessible: bool
+
+
+#: So many uses of others are noted, at least, before it is found out who is done.
+_CREDIT = 16
+
+
+class Uses(dict["Timeline", int]):
+    """The last operation of each of several timelines. Now and then, those that need not be known any more are left out.
+
+    Attributes:
+        credit: how many more are noted before that: more than there are, so that it costs little.
+        tellings: how often somebody had been told of a failure when they were looked through.
+    """
+
+    __slots__ = ("credit", "tellings")
+
+    def __init__(self, points: Iterable[Point]) -> None:
+        self.tellings = faults.tellings  # before they are looked through
+        super().__init__(points)
+        self.credit = 2 * len(self) + _CREDIT
 
 
 class Buffer:
@@ -46,91 +77,181 @@ class Buffer:
         block: what its source knows it by.
     """
 
-    __slots__ = ("__weakref__", "_read", "_reader", "_timeline", "_uses", "_value", "address", "block", "source")
+    __slots__ = ("__weakref__", "_read", "_reader", "_readers", "_writer", "_written", "address", "block", "source")
 
     address: int
     source: Source
     block: Any
-    _timeline: Timeline
-    _value: int
-    _reader: Timeline
+    _writer: Timeline | Uses
+    _written: int
+    _reader: Timeline | None
     _read: int
-    _uses: dict[Timeline, int] | None
+    _readers: Uses | None
 
     def __init__(self, address: int, source: Source, block: Any, timeline: Timeline, value: int) -> None:
         self.address = address
         self.source = source
         self.block = block
-        self._timeline = timeline
-        self._value = value
+        self._writer = timeline
+        self._written = value
         self._reader = timeline
         self._read = 0
-        self._uses = None
+        self._readers = None
 
     def _stamp(self, timeline: Timeline, value: int) -> None:
-        """Note that operation ``value`` of ``timeline`` uses the memory, and may write it."""
-        while (writer := self._timeline) is not timeline:
-            uses = self._uses
-            if uses is None:
-                uses = self._uses = {}
-            if uses.get(timeline, 0) > value:
+        """Note that operation ``value`` of ``timeline`` uses the memory, and may write it; nothing for 0, no operation."""
+        while (writer := self._writer) is not timeline:
+            if value == 0:
                 return
-            known = uses.get(writer, 0)
-            if self._timeline is writer:  # no call from here on
-                if self._value > known:
-                    uses[writer] = self._value
-                self._timeline = timeline
-                self._value = value
+            if isinstance(writer, Uses):
+                if self._stamp_beside(writer, timeline, value):
+                    return
+                continue
+            written, counters, (since, clock) = self._written, writer.counters, writer.frontier
+            if timeline in clock and clock[timeline] >= value and written >= since:  # this thread is late: others were faster
                 return
-        if self._value < value:
-            self._value = value
+            latest: Timeline | Uses = timeline
+            plain = counters[COMPLETED] >= written and not counters[FAULTS]
+            if not (plain or _follows(timeline, value, writer, written) or _is_over(writer, written)):
+                latest = Uses(((writer, written), (timeline, value)))
+            if self._writer is writer and self._written == written:  # no call from here on
+                self._writer = latest
+                self._written = value
+                return
+        if self._written < value:
+            self._written = value
+
+    def _stamp_beside(self, writers: Uses, timeline: Timeline, value: int) -> bool:
+        """The same while there are several writers; False if they are not those any more."""
+        if writers.credit > 0 and writers.tellings == faults.tellings:
+            if self._writer is not writers:  # no call from here on
+                return False
+            if timeline in writers:
+                if writers[timeline] >= value:
+                    return True
+                del writers[timeline]  # the last one is at the end
+            writers[timeline] = value
+            writers.credit -= 1
+            return True
+        before = writers.copy()
+        if before.get(timeline, 0) > value:
+            return True
+        others = ((t, v) for t, v in before.items() if t is not timeline)
+        left = Uses((t, v) for t, v in others if not (_is_over(t, v) or _follows(timeline, value, t, v)))
+        latest: Timeline | Uses = left if left else timeline
+        left[timeline] = value
+        if self._writer is not writers or writers != before:  # no call from here on
+            return False
+        self._writer = latest
+        self._written = value
+        return True
 
     def _stamp_aside(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` reads the memory."""
         while (reader := self._reader) is not timeline:
-            uses = self._uses
-            if uses is None:
-                uses = self._uses = {}
-            if uses.get(timeline, 0) > value:
+            read, readers = self._read, self._readers
+            if readers is not None and timeline in readers and readers[timeline] > value:
                 return
-            known = uses.get(reader, 0)
-            if self._reader is reader:  # no call from here on
-                if self._read > known:
-                    uses[reader] = self._read
+            if reader is None or reader.counters[COMPLETED] >= read:
+                if self._reader is reader and self._read == read:  # no call from here on
+                    self._reader = timeline
+                    self._read = value
+                    return
+            elif readers is None or readers.credit <= 0:
+                before = {} if readers is None else readers.copy()
+                left = Uses((t, v) for t, v in before.items() if t.counters[COMPLETED] < v)
+                if self._readers is readers and (readers is None or readers == before):  # no call from here on
+                    self._readers = left
+            elif self._reader is reader and self._readers is readers:  # no call from here on
+                if reader not in readers:
+                    readers[reader] = self._read
+                    readers.credit -= 1
+                elif readers[reader] < self._read:
+                    readers[reader] = self._read
                 self._reader = timeline
                 self._read = value
                 return
         if self._read < value:
             self._read = value
 
-    def uses(self) -> list[tuple[Timeline, int]]:
-        """The last use on each timeline, inherited ones included; a timeline may be there more than once."""
-        timeline, value, uses = self._timeline, self._value, self._uses
-        found = [(timeline, value)]
-        if self._read:
-            found.append((self._reader, self._read))
-        if uses is not None:
-            found += uses.copy().items()
+    def stamp_foreign(self, timeline: Timeline, value: int) -> None:
+        """Note that work which was not submitted through aiodev, up to operation ``value``, uses the memory.
+
+        Its order is its owner's business.
+        """
+        self._stamp(timeline, value)
+
+    def contents(self) -> list[Point]:
+        """The operations that the contents are of, the last one of each timeline that there may be something to know of."""
+        writer, written = self._writer, self._written
+        return list(writer.items()) if isinstance(writer, Uses) else [(writer, written)]
+
+    def is_written(self) -> bool:
+        """Whether the contents are there, as they are or failed."""
+        writer, written = self._writer, self._written
+        if isinstance(writer, Uses):
+            return all(timeline.counters[COMPLETED] >= value for timeline, value in writer.copy().items())
+        return writer.counters[COMPLETED] >= written
+
+    def written_by(self, timeline: Timeline) -> int:
+        """The last operation of ``timeline`` that the contents are of; 0 if there is none."""
+        return max((value for writer, value in self.contents() if writer is timeline), default=0)
+
+    def uses(self) -> list[Point]:
+        """The last uses, those of what wrote the contents first; a timeline may be there more than once."""
+        found = self.contents()
+        reader, read, readers = self._reader, self._read, self._readers
+        if reader is not None and read:
+            found.append((reader, read))
+        if readers is not None:
+            found += readers.copy().items()
         return found
 
-    def contents(self) -> tuple[Timeline, int]:
-        """The operation that the contents are of."""
-        return self._timeline, self._value
-
-    def pending(self) -> list[tuple[Timeline, int]]:
+    def pending(self) -> list[Point]:
         """The uses that are not done; a timeline may be there more than once."""
         return [(timeline, value) for timeline, value in self.uses() if timeline.counters[COMPLETED] < value]
 
     def check(self) -> None:
-        """Raise what went wrong with the contents, when the last use that tells of them is done (invariant 2)."""
-        timeline, value = self._timeline, self._value
-        if timeline.counters[FAULTS] and value and not self.inherited(timeline, value):
-            timeline.check(value)
+        """Raise what went wrong with the contents, as far as that is known; see :func:`check_writes`."""
+        writer, written = self._writer, self._written
+        if not isinstance(writer, Uses):
+            if writer.counters[FAULTS]:
+                check_writes(((writer, written),))
+            return
+        writers = writer.copy()
+        check_writes(writers.items())
+        *_, (last, written) = writers.items()
+        all_done = all(timeline.reached(value) for timeline, value in writers.items())
+        if all_done and self._writer is writer and writer == writers:  # no call from here on
+            self._writer = last  # nobody need know of the others any more
+            self._written = written
 
-    def inherited(self, timeline: Timeline, value: int) -> bool:
-        """Whether a use is one of the memory's life before this buffer (invariant 3)."""
-        block = self.block
-        return block is not None and block.timeline is timeline and block.value == value
+
+def check_writes(points: Iterable[Point]) -> None:
+    """Raise what went wrong with one of the operations that some contents are of; first what nobody was told of yet."""
+    failed: Point | None = None
+    for timeline, value in points:
+        if value and timeline.counters[FAULTS] and timeline.reached(value):
+            if timeline.failure_untold(value):
+                timeline.check(value)
+            if failed is None and timeline.error_of(value) is not None:
+                failed = timeline, value
+    if failed is not None:
+        failed[0].check(failed[1])
+
+
+def _is_over(timeline: Timeline, value: int) -> bool:
+    """Whether an operation is done, and did not fail, or somebody was told."""
+    counters = timeline.counters
+    if counters[COMPLETED] < value:
+        return False
+    return not counters[FAULTS] or timeline.lost is not None or not timeline.failure_untold(value)
+
+
+def _follows(timeline: Timeline, value: int, other: Timeline, last: int) -> bool:
+    """Whether operation ``value`` of ``timeline`` is ordered after ``last`` of ``other``, and fails if that fails."""
+    since, clock = timeline.frontier
+    return value >= since and clock.get(other, 0) >= last
 
 
 class Foreign:

@@ -34,7 +34,7 @@ from aiodev._core.backend import COMPLETED
 from aiodev._core.finalizing import until_exit
 from aiodev._core.holding import hold_until
 from aiodev._memory.block import CACHED, LIVE, Bin, Block
-from aiodev._memory.buffer import Buffer
+from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.extents import SEARCH
 from aiodev._memory.stock import Stock
 from aiodev._memory.supply import GRANULE, SMALL, RawMemory
@@ -69,8 +69,8 @@ class DeviceBuffer(Buffer):
     def __del__(self) -> None:
         """Cache the block, with the uses that are still running."""
         block = self.block
-        timeline, value, read = self._timeline, self._value, self._read
-        if self._uses is None and (not read or self._reader is timeline):
+        timeline, value, read = self._writer, self._written, self._read
+        if self._readers is None and (self._reader is timeline or (not read and not isinstance(timeline, Uses))):
             if value < read:
                 value = read
             if timeline.counters[COMPLETED] >= value:
@@ -149,11 +149,11 @@ class CachingAllocator(Stock):
         used_by = block.timeline
         if used_by is None:
             value = 0
-        elif used_by is timeline and block.uses is None:
-            value = block.value
         else:
-            block = self._search(home, block, timeline)
+            if used_by is not timeline or block.uses is not None:
+                block = self._search(home, block, timeline)
             value = 0 if block.timeline is None else block.value
+            block.timeline = None  # a live block would keep it, and whatever it knows of failures, for as long as it lives
         block.state = LIVE
         totals = self.totals
         totals.allocations += 1
@@ -165,16 +165,17 @@ class CachingAllocator(Stock):
         buffer.address = block.address
         buffer.source = self
         buffer.block = block
-        buffer._timeline = buffer._reader = timeline
-        buffer._value = value
-        buffer._read = 0
-        buffer._uses = None
+        buffer._writer = buffer._reader = timeline
+        buffer._written = 0
+        buffer._read = value
+        buffer._readers = None
         return buffer
 
     def forget_done(self) -> None:
-        """Let go of timelines whose work is done, in order of release; two at each release keep up with what comes in.
+        """Let go of timelines whose work is done, by turns; two at each release keep up with what comes in.
 
-        A cached block must not keep a closed stream's queue, so this cannot be left to the next use of the block.
+        A cached block must not keep a closed stream's queue, so this cannot be left to the next use of the block; nor to the
+        work of another stream, which may be held for long.
         """
         pending = self.pending
         for _ in range(2):
@@ -182,10 +183,10 @@ class CachingAllocator(Stock):
                 block = pending.popleft()
             except IndexError:
                 return
-            if not block.forget():
-                pending.appendleft(block)
-                return
-            block.listed = False
+            if block.forget():
+                block.listed = False
+            else:
+                pending.append(block)
 
     def _bin(self, nbytes: int) -> Bin:
         if nbytes < 0:

@@ -5,8 +5,8 @@ work that used it is done, and is not handed out before. Guards are looked at th
 again: what has changed was written by somebody who had no right to.
 
 Streams that use the same array have to be ordered. A use is looked at when it is submitted: work of another stream that has not
-finished with the array, and that nothing orders before it, is a race, unless both only read. Work that happens to be finished
-by then is not noticed, for the program may have waited for it.
+finished with the array, and that nothing orders before it, is a race, unless both only read. Parts of a buffer are not told
+apart. Work that happens to be finished by then is not noticed, for the program may have waited for it.
 
 All of it is logged, with the lines that allocated and that use the memory.
 """
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 
 from aiodev._core import sites
 from aiodev._core.finalizing import until_exit
+from aiodev._core.order import follows
 from aiodev._memory.block import CACHED, Bin, Block
-from aiodev._memory.buffer import Buffer
+from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.caching import CachingAllocator, DeviceBuffer
 
 if TYPE_CHECKING:
@@ -47,18 +48,39 @@ class DebugBuffer(DeviceBuffer):
     source: DebugAllocator
 
     def _stamp(self, timeline: Timeline, value: int) -> None:
-        """See :class:`Buffer`; not called where the last use was on the same timeline, which is in order."""
+        """See :class:`Buffer`."""
         self._check_order(timeline, value, "written or read", self.pending())
         super()._stamp(timeline, value)
+        self.see_every_use()
 
     def _stamp_aside(self, timeline: Timeline, value: int) -> None:
-        self._check_order(timeline, value, "read", [self.contents()])
+        self._check_order(timeline, value, "read", self.contents())
         super()._stamp_aside(timeline, value)
+        self.see_every_use()
+
+    def stamp_foreign(self, timeline: Timeline, value: int) -> None:
+        """See :class:`Buffer`: there is no order to check."""
+        super()._stamp(timeline, value)
+        self.see_every_use()
+
+    def check(self) -> None:
+        """See :class:`Buffer`."""
+        super().check()
+        self.see_every_use()
+
+    def see_every_use(self) -> None:
+        """Have no timeline be the last one that a launch compares with its own, so that the next use is looked at, too."""
+        writer, reader = self._writer, self._reader
+        if not isinstance(writer, Uses):
+            self._writer = Uses(((writer, self._written),))
+        if reader is not None:
+            reads = {} if self._readers is None else dict(self._readers)
+            self._readers = Uses((reads | {reader: max(self._read, reads.get(reader, 0))}).items())
+            self._reader, self._read = None, 0
 
     def _check_order(self, timeline: Timeline, value: int, use: str, earlier: list[tuple[Timeline, int]]) -> None:
-        clock = timeline.clock_at(value)
         for other, last in earlier:
-            if other is not timeline and not other.reached(last) and clock.get(other, 0) < last:
+            if other is not timeline and not other.reached(last) and not follows(timeline, value, other, last):
                 logger.error(
                     "%s: %s is %s on %s at %s, while operation %d of %s may still be using it, and nothing orders one before "
                     "the other; let one stream wait for the other (Stream.wait_stream)",
@@ -93,6 +115,8 @@ class DebugAllocator(CachingAllocator):
         block.site = sites.outside(sys._getframe(1))
         self._requested[block] = nbytes
         buffer.__class__ = DebugBuffer
+        assert isinstance(buffer, DebugBuffer)
+        buffer.see_every_use()
         buffer.address += GUARD
         ctypes.memset(buffer.address, POISON, nbytes)
         for guard in (block.address, buffer.address + nbytes):

@@ -65,7 +65,7 @@ def free(address: int) -> None:
         buffer, stream = _held.pop(address)
     except KeyError:
         raise ValueError(_why_not(address)) from None
-    Buffer._stamp(buffer, stream.timeline, stream.timeline.submitted)
+    buffer.stamp_foreign(stream.timeline, stream.timeline.submitted)
 
 
 def _why_not(address: int) -> str:

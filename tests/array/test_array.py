@@ -183,7 +183,7 @@ def test_the_current_device_and_stream_are_used() -> None:
     with stream:
         array = aiodev.zeros(3)
         assert array.device == stream.device
-        assert array._buffer._timeline is stream.timeline
+        assert array._buffer._writer is stream.timeline
         assert stream.timeline.submitted == 1
 
 

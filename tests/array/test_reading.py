@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import os
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -14,6 +18,20 @@ from aiodev.testing.latch import Latch
 
 pytestmark = pytest.mark.anyio
 LARGE = 100_000  # too large to be copied at once
+
+
+@aiodev.kernel
+def put(i: int, x: Any, value: float) -> None:
+    """Fill."""
+    x[i] = value
+
+
+@aiodev.kernel
+def refuse(i: int, x: Any) -> None:
+    """Write something, and fail."""
+    x[i] = -1.0
+    if i == 0:
+        raise ValueError("no such tile")
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
@@ -206,3 +224,235 @@ async def test_an_array_dropped_with_work_in_flight_keeps_its_memory() -> None:
     await stream.synchronize()
     for array in fresh:
         assert not (await array.numpy()).any()
+
+
+def halves(size: int) -> tuple[aiodev.Array, aiodev.Array, aiodev.Array]:
+    """An array of zeros that nothing uses, and its halves."""
+    with aiodev.Stream("cpu") as stream:
+        array = aiodev.zeros(size)
+    stream.synchronize_blocking()
+    return array, array[: size // 2], array[size // 2 :]
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_a_read_waits_for_every_writer(size: int) -> None:
+    """Two streams fill a half each; whichever is slower, the read has both."""
+    for slower in (0, 1):
+        array, *parts = halves(size)
+        streams = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+        latches = [Latch(stream) for stream in streams]
+        for stream, part in zip(streams, parts, strict=True):
+            put[size // 2, stream](part, 1.0)
+        found: list[Any] = []
+
+        async def read(array: aiodev.Array = array, found: list[Any] = found) -> None:
+            found.append(await array.numpy())
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            latches[1 - slower].release()
+            await streams[1 - slower].synchronize()
+            await anyio.wait_all_tasks_blocked()
+            assert not found
+            latches[slower].release()
+        assert (found[0] == 1).all()
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+@pytest.mark.parametrize("way", ["numpy", "numpy_blocking", "asarray", "from_dlpack"])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_the_failure_of_any_writer_reaches_every_read(size: int, way: str, failing: int) -> None:
+    """Until somebody writes who has heard of it; the other writer's stream does not notice."""
+    array, *parts = halves(size)
+    streams = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    with Latch(streams[0]), Latch(streams[1]):
+        refuse[size // 2, streams[failing]](parts[failing])
+        put[size // 2, streams[1 - failing]](parts[1 - failing], 1.0)
+    ways: dict[str, Any] = {
+        "numpy": lambda: anyio.run(array.numpy),
+        "numpy_blocking": array.numpy_blocking,
+        "asarray": lambda: np.asarray(array),
+        "from_dlpack": lambda: np.from_dlpack(array),
+    }
+    for _ in range(2):
+        with pytest.raises(aiodev.KernelError):
+            ways[way]()
+    streams[1 - failing].synchronize_blocking()
+    put[size, streams[1 - failing]](array, 2.0)
+    assert (ways[way]() == 2).all()
+
+
+async def test_several_failures_are_told_one_after_the_other() -> None:
+    """Each read raises one; what nobody was told of first."""
+    array, *parts = halves(10)
+    streams = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    with Latch(streams[0]), Latch(streams[1]):
+        for stream, part in zip(streams, parts, strict=True):
+            refuse[5, stream](part)
+    for _ in range(2):
+        with pytest.raises(aiodev.KernelError):
+            await array.numpy()
+    for stream in streams:
+        await stream.synchronize()  # both were told
+    with pytest.raises(aiodev.KernelError):
+        await array.numpy()
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_read_keeps_all_its_writers_out_and_fails_none_of_them(size: int, failing: bool) -> None:
+    """What they are given after the call is not seen, and runs, though another writer fails."""
+    array, *parts = halves(size)
+    streams = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    gates = [stream._gate() for stream in streams]
+    put[size // 2, streams[0]](parts[0], 1.0)
+    if failing:
+        refuse[size // 2, streams[1]](parts[1])
+    else:
+        put[size // 2, streams[1]](parts[1], 1.0)
+    found: list[Any] = []
+
+    async def read() -> None:
+        if failing:
+            with pytest.raises(aiodev.KernelError):
+                await array.numpy()
+        else:
+            found.append(await array.numpy())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        done = [put[size // 2, stream](part, 2.0) for stream, part in zip(streams, parts, strict=True)]
+        for gate in gates:
+            gate.open()
+    await done[0]
+    if failing:
+        with pytest.raises(aiodev.DependencyError):
+            await done[1]
+    else:
+        await done[1]
+        assert (found[0] == 1).all() and (await array.numpy() == 2).all()
+
+
+async def test_a_read_keeps_the_current_stream_out_where_that_follows_the_writers() -> None:
+    """It has joined them, and goes on with the array; a stream that has not is not held up."""
+    array, *parts = halves(LARGE)
+    first, second, joined, other = (aiodev.Stream("cpu") for _ in range(4))
+    gates = first._gate(), second._gate()
+    for stream, part in zip((first, second), parts, strict=True):
+        put[LARGE // 2, stream](part, 1.0)
+        joined.wait_stream(stream)
+    found: list[Any] = []
+
+    async def read(current: aiodev.Stream) -> None:
+        with current:
+            found.append(await array.numpy())
+
+    async with anyio.create_task_group() as group:
+        for current in (joined, other):
+            group.start_soon(read, current)
+        await anyio.wait_all_tasks_blocked()
+        await other.call(int)
+        put[LARGE, joined](array, 2.0)
+        for gate in gates:
+            gate.open()
+    assert (found[0] == 1).all()
+    assert (await array.numpy() == 2).all()
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_a_read_holds_nobody_whom_the_program_may_wait_for(size: int) -> None:
+    """A writer waits for a future, which comes when another writer's stream is done: the read waits, and has it all."""
+    array, *parts = halves(size)
+    first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    future: Any = concurrent.futures.Future()
+    second.wait_future(future)
+    gate = first._gate()
+    for stream, part in zip((first, second), parts, strict=True):
+        put[size // 2, stream](part, 1.0)
+    found: list[Any] = []
+
+    async def read() -> None:
+        found.append(await array.numpy())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        gate.open()
+        await first.synchronize()
+        await first.call(int)
+        assert not found
+        future.set_result(None)
+    assert (found[0] == 1).all()
+
+
+async def test_a_stream_that_is_noted_does_not_hide_what_writes() -> None:
+    """Work of other libraries is one more writer, and no operation is none."""
+    array, half, _ = halves(10)
+    writer, idle = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    with Latch(writer):
+        put[5, writer](half, 1.0)
+        array.record_stream(idle)
+        idle.call(int)
+        array.record_stream(idle)
+        with pytest.raises(TimeoutError):
+            array.numpy_blocking(0.01)
+    assert (await half.numpy() == 1).all()
+
+
+TWO_DEVICES = """
+import aiodev, numpy as np
+from aiodev.testing import Latch
+
+@aiodev.kernel
+def put(i, x, value):
+    x[i] = value
+
+@aiodev.kernel
+def refuse(i, x):
+    raise ValueError("no such tile")
+
+for over in (False, True):
+    for fails in (False, True):
+        first, second = aiodev.Stream("cpu:0"), aiodev.Stream("cpu:0")
+        with first:
+            x = aiodev.zeros(10)
+        first.synchronize_blocking()
+        latches = Latch(first), Latch(second)
+        if fails:
+            refuse[5, first](x[:5])
+        else:
+            put[5, first](x[:5], 1.0)
+        put[5, second](x[5:], 1.0)
+        if over:
+            for latch in latches:
+                latch.release()
+            while not (first.query() and second.query()):
+                pass
+        y = x.to("cpu:1")
+        z = aiodev.empty(10, device="cpu:1")
+        z.copy_from(x)
+        for latch in latches:
+            latch.release()
+        for copy in (y, z):
+            try:
+                print(copy.numpy_blocking().sum())
+            except aiodev.DependencyError as error:
+                print(repr(error.__cause__.__cause__))
+        aiodev.current_stream("cpu:1").query()
+        for stream in (aiodev.current_stream("cpu:0"), aiodev.current_stream("cpu:1"), first, second):
+            try:
+                stream.synchronize_blocking()
+            except aiodev.AiodevError:
+                pass
+"""
+
+
+def test_copies_to_other_devices_wait_for_every_writer() -> None:
+    """And fail with each of them, whether it has failed already or is going to."""
+    found = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], env={**os.environ, "AIODEV_CPU_DEVICES": "2"},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert found.stdout.splitlines() == 2 * (2 * ["10.0"] + 2 * ["ValueError('no such tile')"])

@@ -16,13 +16,13 @@ class FakeBuffer:
     """What a launch leaves a note in."""
 
     def __init__(self) -> None:
-        self._timeline: Any = None
-        self._value = 0
+        self._writer: Any = None
+        self._written = 0
         self._reader: Any = None
         self._read = 0
 
     def _stamp(self, timeline: Any, value: int) -> None:
-        self._timeline, self._value = timeline, value
+        self._writer, self._written = timeline, value
 
     def _stamp_aside(self, timeline: Any, value: int) -> None:
         self._reader, self._read = timeline, value

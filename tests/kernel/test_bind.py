@@ -110,10 +110,10 @@ async def test_uses_are_noted_in_the_buffers() -> None:
     bound = saxpy.bind((8, stream), 2.0, x, y, out)
     for _ in range(3):
         done = bound()
-        assert out._buffer.contents() == (done.timeline, done.value)
+        assert out._buffer.contents() == [(done.timeline, done.value)]
         for array in (x, y):
             assert (done.timeline, done.value) in array._buffer.uses()
-            assert array._buffer.contents() != (done.timeline, done.value)
+            assert (done.timeline, done.value) not in array._buffer.contents()
     await done
 
 

@@ -84,10 +84,10 @@ def test_uses_are_noted_in_the_buffers() -> None:
     for _ in range(3):
         done = saxpy[8](2.0, x, y, out)
         done.synchronize_blocking()
-        assert (out._buffer._timeline, out._buffer._value) == (done.timeline, done.value)
+        assert (out._buffer._writer, out._buffer._written) == (done.timeline, done.value)
         for array in (x, y):
             assert (array._buffer._reader, array._buffer._read) == (done.timeline, done.value)
-            assert array._buffer._timeline is None
+            assert array._buffer._writer is None
 
 
 @pytest.mark.anyio

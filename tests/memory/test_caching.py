@@ -84,7 +84,7 @@ class Allocations(RuleBasedStateMachine):
         """Queue an operation that touches a buffer."""
         buffer, _ = self.live[which % len(self.live)]
         timeline = self.timelines[who]
-        if buffer._timeline is not timeline and not self.follows(timeline, buffer):
+        if buffer._writer is not timeline and not self.follows(timeline, buffer):
             for other in self.timelines:
                 timeline.join(other)  # the rule of streams: order them, then share memory
         buffer._stamp(timeline, timeline.submit())
@@ -206,7 +206,7 @@ def test_memory_comes_back_to_the_same_timeline_with_work_in_flight() -> None:
     again = pool.allocate(1000, timeline)
     assert again.address == address
     assert again.pending() == [(timeline, 1)]
-    assert again.inherited(timeline, 1)
+    assert again.contents() == [(timeline, 0)]  # nobody has written it; the failure of that use is not its own
 
 
 def test_another_timeline_gets_it_only_when_ordered_after_the_work() -> None:
@@ -275,6 +275,37 @@ def test_a_cached_block_does_not_keep_a_timeline_whose_work_is_done() -> None:
     pool.allocate(5000, b)  # dropped at once: any release will do
     gc.collect()
     assert block.timeline is None
+
+
+def test_a_stream_that_is_held_does_not_hold_what_others_are_done_with() -> None:
+    """Its block comes first, and is looked at again and again; those behind it have their turns."""
+    pool, _ = allocator()
+    held, *others = (FakeTimeline(name) for name in "ABCDE")
+    blocks = []
+    for timeline in (held, *others):
+        buffer = pool.allocate(1000, timeline)
+        buffer._stamp(timeline, timeline.submit())
+        blocks.append(buffer.block)
+        del buffer
+    for timeline in others:
+        timeline.advance()
+    for _ in range(4):
+        pool.allocate(5000, others[0])  # dropped at once
+    assert [block.timeline for block in blocks] == [held, None, None, None, None]
+
+
+def test_a_live_block_keeps_no_timeline() -> None:
+    """It would for as long as an array lives; what the memory was used for before is a use of the buffer's."""
+    pool, _ = allocator()
+    timeline, other = FakeTimeline("A"), FakeTimeline("B")
+    for who in (timeline, other):
+        first = pool.allocate(1000, timeline)
+        first._stamp(timeline, timeline.submit())
+        del first
+        other.join(timeline)
+        again = pool.allocate(1000, who)
+        assert again.block.timeline is None and again.block.uses is None
+        assert again.pending() and again.contents() == [(who, 0)]
 
 
 @pytest.mark.parametrize("granularity", [0, 2 << 20])

@@ -171,3 +171,138 @@ aiodev.empty(1, device="cpu")
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     assert found.stdout.split() == ["DebugAllocator", "16.0"]
     assert "something wrote beyond the end of memory of 64 bytes" in found.stderr
+
+
+RACES = """
+import asyncio, aiodev, sys
+
+@aiodev.kernel
+def put(i, x):
+    x[i] = 1.0
+
+@aiodev.kernel
+def get(i, x, out):
+    out[i] = x[i]
+
+async def main():
+    x = aiodev.ones(8, device="cpu")
+    for _ in range(3):  # the quick way through launches is not taken at once
+        put[8](x)
+        await get[8](x, x)
+    for number, program in enumerate(PROGRAMS):
+        first, second, third, fourth = (aiodev.Stream("cpu") for _ in range(4))
+        with first:
+            x, y = aiodev.zeros(8), aiodev.zeros(8)
+        await aiodev.synchronize("cpu")
+        print("program", number, file=sys.stderr, flush=True)
+        gates = first._gate(), fourth._gate()  # no latches: what waits for the program keeps nobody out
+        names = dict(globals(), **locals())
+        exec("async def run():" + program, names)
+        task = await names["run"]()
+        for gate in gates:
+            gate.open()
+        await aiodev.synchronize("cpu")
+
+asyncio.run(main())
+"""
+#: Programs that order their uses; but for two that write different parts, which a buffer does not know.
+ORDERED = {
+    "a completion whose stream has waited for others since": """
+    put[8, first](x)
+    second.wait_stream(first)
+    done = put[8, second](y)
+    second.wait_stream(fourth)
+    third.wait(done)
+    put[8, third](x)""",
+    "a completion before another that is known already": """
+    put[8, first](x)
+    second.wait_stream(first)
+    done = put[8, second](y)
+    later = put[8, second](y)
+    second.wait_stream(fourth)
+    third.wait(later)
+    third.wait(done)
+    put[8, third](x)""",
+    "a completion as a future": """
+    put[8, first](x)
+    second.wait_future(put[8, first](y))
+    put[8, second](x)""",
+    "a read that keeps its writers out": """
+    put[4, first](x[:4])
+    put[4, fourth](x[4:])
+    task = asyncio.ensure_future(x.numpy())
+    await asyncio.sleep(0)
+    put[4, first](x[:4])
+    put[4, fourth](x[4:])
+    return task""",
+    "a read that keeps out the stream that it was called on": """
+    put[4, first](x[:4])
+    put[4, fourth](x[4:])
+    third.wait_stream(first)
+    third.wait_stream(fourth)
+    with third:
+        task = asyncio.ensure_future(x.numpy())
+    await asyncio.sleep(0)
+    put[8, third](x)
+    return task""",
+}
+UNORDERED = {
+    "a write again beside a read": """
+    put[8, first](x)
+    second.wait_stream(first)
+    get[8, second](x, y)
+    put[8, first](x)""",
+    "a read again beside a write": """
+    put[8, first](x)
+    second.wait_stream(first)
+    get[8, second](x, y)
+    first.wait_stream(second)
+    put[8, first](x)
+    get[8, second](x, y)""",
+    "a write beside the first of two": """
+    put[4, first](x[:4])
+    put[4, fourth](x[4:])
+    third.wait_stream(fourth)
+    put[8, third](x)""",
+    "a read beside the first of two": """
+    put[4, first](x[:4])
+    put[4, fourth](x[4:])
+    third.wait_stream(fourth)
+    get[8, third](x, y)""",
+}
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, int]:
+    """How many races each program is told of; all of them run in one process."""
+    code = f"PROGRAMS = {[*ORDERED.values(), *UNORDERED.values()]!r}\n{RACES}"
+    environment = {**os.environ, "AIODEV_DEBUG": "1"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr
+    _, *texts = found.stderr.split("program ")
+    return {name: text.count("nothing orders") for name, text in zip((*ORDERED, *UNORDERED), texts, strict=True)}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_programs_that_order_their_uses_are_told_of_no_race(name: str, reports: dict[str, int]) -> None:
+    """Whichever way the order came: by completions, futures, or what reads do."""
+    tiles = {"a read that keeps its writers out": 2, "a read that keeps out the stream that it was called on": 1}
+    assert reports[name] == tiles.get(name, 0)  # of writers of different parts, before and after the read
+
+
+@pytest.mark.parametrize("name", UNORDERED)
+def test_every_use_is_looked_at(name: str, reports: dict[str, int]) -> None:
+    """That of a stream that used the array last is, too, and every writer that is not done counts."""
+    assert reports[name] == 1 + ("two" in name)
+
+
+def test_no_launch_passes_by_unseen(pool: DebugAllocator) -> None:
+    """A launch that finds its own timeline in a buffer notes its use by itself, so there is none to find."""
+    stream = aiodev.Stream("cpu")
+    buffer = pool.allocate(64, stream.timeline)
+    for use in (buffer._stamp, buffer._stamp_aside, buffer.stamp_foreign, lambda *_: buffer.check()):
+        assert buffer._writer is not stream.timeline and buffer._reader is not stream.timeline
+        stream.call(int).synchronize_blocking()
+        use(stream.timeline, stream.timeline.submitted)
+    assert buffer._writer is not stream.timeline and buffer._reader is not stream.timeline
+    assert buffer.written_by(stream.timeline) == 3

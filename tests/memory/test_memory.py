@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -103,3 +105,31 @@ def test_more_than_the_machine_has_is_out_of_memory() -> None:
     """No overcommitted mapping that kills the process later."""
     with pytest.raises(aiodev.OutOfMemoryError):
         aiodev.empty(1 << 50, "u1", "cpu")
+
+
+@pytest.mark.parametrize("way", ["call", "wait_future"])
+def test_a_handled_failure_gives_its_memory_back(way: str) -> None:
+    """The frame that handled it held arrays whose memory had been in use on that stream; the allocator keeps none of them."""
+
+    def fail() -> None:
+        raise KeyError("no such row")
+
+    def handle() -> None:
+        stream = aiodev.Stream("cpu")
+        with stream:
+            for _ in range(2):  # the second one has the memory of the first, which may still be in use
+                array = aiodev.zeros(MIB, "u1")
+        failed: concurrent.futures.Future[None] = concurrent.futures.Future()
+        failed.set_exception(KeyError("no such row"))
+        try:
+            (stream.call(fail) if way == "call" else stream.wait_future(failed)).synchronize_blocking()
+        except KeyError:
+            assert array.nbytes == MIB
+
+    handle()
+    gc.collect()
+    before = memory.memory_allocated("cpu")
+    for _ in range(20):
+        handle()
+    gc.collect()
+    assert memory.memory_allocated("cpu") <= before
