@@ -195,7 +195,8 @@ class Stream(NativeStream):
     def copy(self, dst: Any, src: Any) -> Completion:
         """Copy ``src`` to ``dst``: arrays of this or another device, or host arrays (NumPy).
 
-        A host array must not change until the completion is done. Never blocks.
+        Never blocks. A host array is read, or written, in stream order, not now: it must not change until the completion is
+        done (with ``AIODEV_DEBUG=1``, a source that did is logged). :func:`asarray` takes the values before it returns.
 
         Raises:
             ValueError: the shapes or dtypes differ, or ``dst`` is read-only.
