@@ -133,9 +133,10 @@ def arange(
     stream = current_stream(device)
     if length * found.itemsize <= _HERE:
         return taking.array_of(_values(start, stop, step, found)[:length], found, stream, ours=True)
-    bounds = tuple(number[()] if isinstance(number, np.ndarray) else number for number in (start, stop, step))
+    bounds: list[Any] = [start, stop, step, found]
+    bounds = [number[()] if isinstance(number, np.ndarray) else number for number in bounds]  # as they are now
     array, values = allocate((length,), found, stream), np.empty(length, found)
-    stream.call(lambda: np.copyto(values, _values(*bounds, dtype=found)[:length]))
+    stream.call(lambda: np.copyto(values, _values(*bounds)[:length]))
     copy_arrays(stream, array, values)
     return array
 
