@@ -207,8 +207,9 @@ class Stream(NativeStream):
     def call(self, fn: Callable[..., Any], /, *args: Any) -> Completion:
         """Run ``fn(*args)`` in stream order, in a thread, with this task's context variables.
 
-        ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged. Calls of different streams
-        run concurrently. ``fn`` may block; it must not wait for its own stream.
+        ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged (at later waiters a copy:
+        the stream does not hold the function's variables once somebody was told). Calls of different streams run concurrently.
+        ``fn`` may block; it must not wait for its own stream. Arguments are not copied: ``fn`` sees them as they are then.
 
         Raises:
             TypeError: ``fn`` is no function, or makes a coroutine, which nobody would run; :meth:`wait_future` has the stream

@@ -33,7 +33,7 @@ from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Ba
 from aiodev._core.config import settings
 from aiodev._core.deferred import Deferred, DeferredGate, Lost
 from aiodev._core.errors import fresh
-from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
+from aiodev._core.faults import FaultLog, KnownFault, dependency_error
 from aiodev._core.finalizing import until_exit
 from aiodev._core.gate import Gate
 from aiodev._core.order import NO_CLOCK, Clock, merged, totals
@@ -255,15 +255,17 @@ class Timeline:
 
     # Failure
 
-    def all_faults(self) -> Sequence[KnownFault]:
-        """Every fault so far, oldest first."""
+    def untold_faults(self) -> Sequence[KnownFault]:
+        """The faults that no waiter of this timeline was told of, oldest first."""
         if self.counters[FAULTS] != self.faults.seen:
             faults.learn(self)
-        return self.faults.known
+        return tuple(self.faults.untold)  # others may be told meanwhile
 
     def fault_of(self, value: int) -> KnownFault | None:
         """The fault that covers a finished operation, or None."""
-        return self.faults.at(value) if self.all_faults() else None
+        if self.counters[FAULTS] != self.faults.seen:
+            faults.learn(self)
+        return self.faults.at(value)
 
     def failure_untold(self, value: int) -> bool:
         """Whether operation ``value`` failed, or did not run, and nobody was told."""
@@ -272,12 +274,16 @@ class Timeline:
         fault = self.fault_of(value)
         return fault is not None and not fault.told
 
+    def failed(self, value: int) -> bool:
+        """Whether operation ``value``, which is done, failed or did not run."""
+        return self.lost is not None or self.fault_of(value) is not None
+
     def error_of(self, value: int) -> BaseException | None:
-        """What went wrong with operation ``value``, without telling."""
+        """A copy of what went wrong with operation ``value``, without telling."""
         if self.lost is not None:
             return self.lost
         fault = self.fault_of(value)
-        return None if fault is None else fault.error
+        return None if fault is None else fault.copy()
 
     def check(self, value: int) -> None:
         """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
@@ -289,15 +295,14 @@ class Timeline:
         faults.tell(self, fault)
         if value in (fault.first, fault.guarded):
             raise fault.to_raise()
-        raise dependency_error(f"an operation of {self.label}", root_cause(fault.error))
+        raise dependency_error(f"an operation of {self.label}", fault.root())
 
     def check_all(self, value: int) -> None:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""
         if self.lost is not None:
             raise fresh(self.lost)
-        for fault in self.all_faults():
-            if fault.first <= value and not fault.told:
-                faults.tell(self, fault)
+        for fault in self.untold_faults():
+            if fault.first <= value and faults.tell(self, fault):
                 raise fault.to_raise()
 
     def lose(self, error: BaseException) -> None:
@@ -321,10 +326,9 @@ class Timeline:
         """Log failures that nobody was told of, as asyncio does for tasks."""
         if self.lost is not None or not self.counters[FAULTS]:
             return
-        for fault in self.all_faults():
-            if not fault.retrieved:
-                faults.tell(self, fault)
-                logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.error)
+        for fault in self.untold_faults():
+            if not fault.retrieved and faults.tell(self, fault):
+                logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.to_raise())
 
     def end(self) -> None:
         """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""
