@@ -126,11 +126,11 @@ def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
     if isinstance(dst, Array):
         dst._buffer._stamp(timeline, value)
     else:
-        timeline.keep(value, dst)
+        timeline.keep(value, dst, dst.nbytes)
     if isinstance(src, Array):
         src._buffer._stamp_aside(timeline, value)
     else:
-        timeline.keep(value, src)
+        timeline.keep(value, src, src.nbytes)
 
 
 def _address(side: Side) -> int:

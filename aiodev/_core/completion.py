@@ -37,7 +37,12 @@ class Completion(NamedTuple):
 
     def query(self) -> bool:
         """Whether the operation is done (failed counts as done). One load; never blocks, never raises."""
-        return self.timeline.counters[COMPLETED] >= self.value
+        timeline = self.timeline
+        if timeline.counters[COMPLETED] < self.value:
+            return False
+        if timeline.needed:
+            timeline.let_go()
+        return True
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """Wait; gives the operation's result (None for kernels and copies).

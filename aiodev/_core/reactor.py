@@ -254,6 +254,8 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
                 reactor.waits.discard(timeline, value, waiter)
         learn(timeline)
         budget.renew()
+    if timeline.needed:
+        timeline.let_go()
     if check and timeline.counters[FAULTS]:
         timeline.check(value)
 
@@ -299,6 +301,8 @@ def at_hand(timeline: Timeline, value: int) -> bool:
     """
     if timeline.counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
         return False
+    if timeline.needed:
+        timeline.let_go()
     try:
         budget.tick()
     except StopIteration:

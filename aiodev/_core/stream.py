@@ -258,7 +258,7 @@ class Stream(NativeStream):
         return self.timeline.gate(by_program)
 
     def _keep(self, value: int, needed: object) -> None:
-        """Hold a reference until operation ``value`` is done."""
+        """Hold a reference until operation ``value`` is done, and somebody has learnt that; see :meth:`Timeline.keep`."""
         self.timeline.keep(value, needed)
 
     # Order
@@ -300,8 +300,12 @@ class Stream(NativeStream):
 
     def query(self) -> bool:
         """Whether everything submitted so far is done. Never blocks, never raises."""
-        counters = self.timeline.counters
-        return counters[COMPLETED] >= counters[SUBMITTED]
+        timeline = self.timeline
+        if timeline.counters[COMPLETED] < timeline.counters[SUBMITTED]:
+            return False
+        if timeline.needed:
+            timeline.let_go()
+        return True
 
     async def synchronize(self) -> None:
         """Wait for what was submitted before this call, no more.

@@ -10,7 +10,9 @@
 2.  ``frontier`` is a pair (since, clock): every operation numbered ``since`` or later runs after ``clock[t]`` of each
     timeline ``t`` in ``clock``. The pair is replaced, never changed, so a reader sees one or the other. A wait that the
     frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock).
-3.  Whatever an operation needs and nobody else holds is in ``_kept`` until the operation is done.
+3.  Whatever an operation needs and nobody else holds is in ``needed`` until the operation is done, and timelines that it waits
+    for in ``_kept``. Who learns that operations are done, by waiting or asking, lets go of what they needed; where nobody does,
+    and it may be much (``TENDED_BYTES``), the watcher, some time later.
 4.  A fault covers operations ``first`` … ``last``; while ``last`` is open, everything submitted is covered. It is closed by
     telling a waiter: then what is submitted afterwards runs again. A fault that nobody was told of is reported when the
     timeline ends.
@@ -49,6 +51,9 @@ _opening = threading.Lock()
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 _RELEASE_EVERY = 16  # waits: what finished ones hold are streams, which can be held a little longer
+#: Host memory that operations of a stream may need, done or not, until the watcher tends it. More: finished streams that nobody
+#: waits for hold more; less: the watcher wakes up, ten times a second, for streams that make do with little.
+TENDED_BYTES = 1 << 20
 
 
 #: Another library's stream: its handle, and what keeps it alive.
@@ -72,6 +77,7 @@ class Timeline:
         "_lease",
         "_native_counters",
         "_reserved",
+        "_untended",
         "counters",
         "deferred",
         "device",
@@ -81,6 +87,7 @@ class Timeline:
         "held",
         "label",
         "lost",
+        "needed",
         "operations",
         "parked",
         "parked_at",
@@ -89,6 +96,7 @@ class Timeline:
         "quick_waits",
         "spin_doubts",
         "spin_ns",
+        "tended",
     )
 
     def __init__(
@@ -108,7 +116,10 @@ class Timeline:
         self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved
         self._external = external
-        self._kept: deque[tuple[int, object]] = deque()
+        self._kept: deque[tuple[int, Timeline]] = deque()
+        self.needed: deque[tuple[int, object]] = deque()
+        self._untended = 0  # bytes of what is needed
+        self.tended = False  # by the watcher
         self.faults = FaultLog()
         self.queue = 0
         self._bound: Callable[[], None] | None = None
@@ -178,19 +189,36 @@ class Timeline:
         """Whether operation ``value`` is done (failed and skipped ones are, too)."""
         return self.counters[COMPLETED] >= value
 
-    def keep(self, value: int, needed: object) -> None:
-        """Hold ``needed`` until operation ``value`` is done (invariant 3)."""
-        kept = self._kept
-        if kept and kept[0][0] <= self.counters[COMPLETED]:
-            self.release()
-        kept.append((value, needed))
+    def keep(self, value: int, needed: object, nbytes: int = 0) -> None:
+        """Hold ``needed``, which is host memory of ``nbytes``, until operation ``value`` is done (invariant 3)."""
+        queue = self.needed
+        if queue and queue[0][0] <= self.counters[COMPLETED]:
+            self.let_go()
+        queue.append((value, needed))
+        self._untended += nbytes
+        if self._untended >= TENDED_BYTES and not self.tended:
+            self.tended = True
+            watcher.tend(self)
+
+    def let_go(self) -> None:
+        """Let go of what finished operations needed. Whoever finds some of them done calls this, if anything is ``needed``."""
+        needed, completed = self.needed, self.counters[COMPLETED]
+        while needed and needed[0][0] <= completed:
+            try:
+                needed.popleft()
+            except IndexError:  # another thread was faster
+                return
+        if not needed:
+            self._untended = 0
 
     def kept_timeline(self, queue: int) -> Timeline | None:
         """The timeline of a queue that an unfinished wait, or one whose faults are not learnt yet, is for."""
-        return next((kept for _, kept in self._kept if isinstance(kept, Timeline) and kept.queue == queue), None)
+        return next((kept for _, kept in self._kept if kept.queue == queue), None)
 
     def release(self) -> None:
-        """Let go of what finished operations needed."""
+        """Let go of what finished operations needed, and of the timelines that finished waits were for."""
+        if self.needed:
+            self.let_go()
         if self.counters[FAULTS] != self.faults.seen:
             faults.learn(self)  # while the timelines that they may come from are kept
         kept, completed = self._kept, self.counters[COMPLETED]
@@ -319,6 +347,7 @@ class Timeline:
         if self._bound is not None:
             self._bound()
         self._kept.clear()
+        self.needed.clear()
 
     # End
 
