@@ -7,8 +7,9 @@
 4.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
     done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
 
-A reactor belongs to one loop and is used only in that loop's thread. asyncio has no hook for the closing of a loop, so
-a closed loop's reactor is recycled when the next one is made; what it waited for is not lost, only its wake-ups are.
+A reactor belongs to one loop and is used only in that loop's thread. The loop holds it, by what it calls when the descriptor is
+readable, and nobody else does: it goes, and leaves its descriptor to the next one, when the loop is closed or collected. What it
+waited for is not lost, only its wake-ups are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+import weakref
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend import COMPLETED, FAULTS
@@ -189,12 +191,16 @@ class TrioReactor:
 Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
 
 
+def _no_reactor() -> None:
+    """What a reference to a reactor that is gone gives."""
+
+
 class _Thread(threading.local):
     """The reactors of this thread's loops, the one used last first at hand."""
 
     def __init__(self) -> None:
-        self.last: Reactor | None = None
-        self.all: list[Reactor] = []
+        self.last: Callable[[], Reactor | None] = _no_reactor
+        self.all: weakref.WeakSet[Reactor] = weakref.WeakSet()
 
 
 _thread = _Thread()
@@ -202,7 +208,7 @@ _thread = _Thread()
 
 def current_reactor() -> Reactor:
     """The reactor of the running loop, made on first need."""
-    last = _thread.last
+    last = _thread.last()
     loop: Any = running_loop()
     if last is not None and last.loop is loop and loop is not None:
         return last
@@ -214,20 +220,15 @@ def current_reactor() -> Reactor:
         loop = trio.lowlevel.current_trio_token()
     for reactor in _thread.all:
         if reactor.loop is loop and not reactor.closed:
-            _thread.last = reactor
-            return reactor
-    _recycle_closed()
-    reactor = AsyncioReactor(loop) if trio is None else TrioReactor(trio)
-    _thread.all.append(reactor)
-    _thread.last = reactor
+            break
+    else:
+        for closed in [reactor for reactor in _thread.all if reactor.closed]:  # whoever still holds them
+            _thread.all.remove(closed)
+            closed.waits.recycle()
+        reactor = AsyncioReactor(loop) if trio is None else TrioReactor(trio)
+        _thread.all.add(reactor)
+    _thread.last = weakref.ref(reactor)
     return reactor
-
-
-def _recycle_closed() -> None:
-    for reactor in [reactor for reactor in _thread.all if reactor.closed]:
-        _thread.all.remove(reactor)
-        reactor.waits.recycle()
-    _thread.last = None
 
 
 def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False) -> Wait:
@@ -354,7 +355,7 @@ def forget_reactors_after_fork() -> None:
     """In a forked child: no loop of the parent runs here, and its descriptors are not ours."""
     abandoned = [reactor.waits for reactor in _thread.all]
     _thread.all.clear()
-    _thread.last = None
+    _thread.last = _no_reactor
     for waits in abandoned:
         waits.recycle()
     forget_after_fork()
