@@ -110,9 +110,8 @@ class FaultLog:
     def at(self, value: int) -> KnownFault | None:
         """The known fault that covers a finished operation, or None."""
         known = self.known
-        if not known or value >= known[-1].first:  # mostly: whoever waits for what is new
-            place = len(known)
-        else:
+        place = len(known)
+        if place and value < known[-1].first:  # else it is new, as mostly
             place = bisect.bisect_right(known, value, key=_first)
         return known[place - 1] if place and known[place - 1].covers(value) else None
 

@@ -7,9 +7,9 @@
 4.  Park. The task is suspended; native code writes the loop's descriptor; the loop wakes every task whose operation is
     done. The order is: enter the wait set, arm, and only then suspend, so no wake-up can be missed.
 
-A reactor belongs to one loop and is used only in that loop's thread. The loop holds it, by what it calls when the descriptor is
-readable, and nobody else does: it goes, and leaves its descriptor to the next one, when the loop is closed or collected. What it
-waited for is not lost, only its wake-ups are.
+A reactor belongs to one loop and is used only in that loop's thread. The loop holds it, by what it calls when the descriptor
+is readable, and nobody else does: it goes, and leaves its descriptor to the next one, when the loop is closed or collected.
+What it waited for is not lost, only its wake-ups are.
 """
 
 from __future__ import annotations
