@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aiodev")
 
 _opening = threading.Lock()
+_reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 _RELEASE_EVERY = 16  # waits: what finished ones hold are streams, which can be held a little longer
@@ -355,14 +356,15 @@ class Timeline:
         """Log failures that nobody was told of, as asyncio does for tasks."""
         if self.lost is not None or not self.counters[FAULTS]:
             return
-        for fault in self.untold_faults():
-            if not fault.retrieved and faults.tell(self, fault):
-                logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.to_raise())
+        with _reporting:
+            for fault in self.untold_faults():
+                if not fault.retrieved and faults.tell(self, fault):
+                    logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.to_raise())
 
     def end(self) -> None:
         """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""
-        _dropped.discard(self)
         self.report()
+        _dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and self._lease is None:
             self._lease = _Lease(self.entry.backend, self.queue)
 
@@ -407,9 +409,10 @@ def living_timelines() -> set[Timeline]:
 
 def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included."""
-    global _opening
+    global _opening, _reporting
     faults.forget_learning_after_fork()
-    _opening = threading.Lock()  # this is a forked child, and another thread of the parent may have held it
+    _opening = threading.Lock()  # this is a forked child, and other threads of the parent may have held them
+    _reporting = threading.RLock()
     for timeline in living_timelines():
         timeline.lose(error)
     _dropped.clear()
