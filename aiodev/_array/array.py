@@ -278,8 +278,10 @@ class Array(Protocols):
     def copy_from(self, src: Any) -> Completion[None]:
         """Fill this array with ``src``: an array of any device, or of the host (NumPy), of the same shape and dtype.
 
-        Submits to the current stream of this device. A host array must not change until the completion is done. The source may
-        be another view of the same memory, as in ``x.copy_from(x.T)``.
+        Submits to the current stream of this device, and waits for nothing: a host array is read in stream order, so it must
+        not change until the completion is done (with ``AIODEV_DEBUG=1``, one that did is logged). ``await x.copy_from(host)``
+        brings large arrays to a device without holding the loop. The source may be another view of the same memory, as in
+        ``x.copy_from(x.T)``.
 
         Raises:
             ValueError: shapes or dtypes differ, or this array is read-only.

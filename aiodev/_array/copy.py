@@ -9,9 +9,10 @@ gaps, on the host     a thread packs or unpacks a host array in stream order, an
 memory in common      by way of a packed copy of the source: no operation reads what it has written
 ====================  =====================================================================================
 
-Host arrays are held until the copy is done, and read or written in stream order. Page-locked memory goes straight to a device;
-how ordinary memory does, without the caller or the GIL, is the backend's part (CUDA's: in pieces, by way of page-locked
-memory, in a thread of native code).
+Host arrays are held until the copy is done, and read or written in stream order: until then a source must not change, which
+debug mode notices (:mod:`aiodev._array.changes`). Constructors copy values first (:mod:`aiodev._array.taking`). Page-locked
+memory goes straight to a device; how ordinary memory does, without the caller or the GIL, is the backend's part (CUDA's: in
+pieces, by way of page-locked memory, in a thread of native code).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from aiodev._array.dtypes import DType
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import Unwaited
 from aiodev._core.completion import Completion
+from aiodev._core.config import settings
 from aiodev._core.stream import Stream
 from aiodev._core.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer
@@ -124,11 +126,11 @@ def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
     if isinstance(dst, Array):
         dst._buffer._stamp(timeline, value)
     else:
-        timeline.keep(value, dst)
+        timeline.keep(value, dst, dst.nbytes)
     if isinstance(src, Array):
         src._buffer._stamp_aside(timeline, value)
     else:
-        timeline.keep(value, src)
+        timeline.keep(value, src, src.nbytes)
 
 
 def _address(side: Side) -> int:
@@ -245,4 +247,9 @@ def _boxes(
     return (1,) * len(fill) + shape[-3:], fill + to[-3:], fill + fro[-3:], places
 
 
-Stream.copy_arrays = copy_arrays
+if settings.debug:
+    from aiodev._array.changes import copy_checked
+
+    Stream.copy_arrays = functools.partial(copy_checked, copy_arrays)
+else:
+    Stream.copy_arrays = copy_arrays

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from aiodev._array import taking
 from aiodev._array.array import Array, allocate, make_array
+from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.layout import parse_shape
@@ -20,6 +22,8 @@ __all__ = ["arange", "asarray", "empty", "empty_like", "full", "ones", "zeros"]
 
 #: Bytes of a range that is computed here and now; a larger one is computed in a thread, in stream order.
 _HERE = 64 << 10
+#: What NumPy makes a fresh array of, which nobody else has.
+_PLAIN = (list, tuple, bool, int, float, complex, np.generic)
 
 
 def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Array:
@@ -127,13 +131,13 @@ def arange(
     found = parse_dtype(np.result_type(start, stop, step) if dtype is None else dtype)
     length = max(0, math.ceil((stop - start) / step))
     stream = current_stream(device)
-    array = allocate((length,), found, stream)
-    if array.nbytes <= _HERE:
-        stream.copy(array, _values(start, stop, step, found)[:length])
-    else:
-        values = np.empty(length, found)
-        stream.call(lambda: np.copyto(values, _values(start, stop, step, found)[:length]))
-        stream.copy(array, values)
+    if length * found.itemsize <= _HERE:
+        return taking.array_of(_values(start, stop, step, found)[:length], found, stream, ours=True)
+    bounds: list[Any] = [start, stop, step, found]
+    bounds = [number[()] if isinstance(number, np.ndarray) else number for number in bounds]  # as they are now
+    array, values = allocate((length,), found, stream), np.empty(length, found)
+    stream.call(lambda: np.copyto(values, _values(*bounds)[:length]))
+    copy_arrays(stream, array, values)
     return array
 
 
@@ -146,8 +150,10 @@ def _values(start: Any, stop: Any, step: Any, dtype: Any) -> np.ndarray[Any, DTy
 def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, copy: bool | None = None) -> Array:
     """An array of what NumPy can make one of, or of another library's array on a device.
 
-    What the host holds is copied to the device; arrays of aiodev, and those of other libraries on a device, are taken as they
-    are, or moved. A NumPy array must not change until the copy is done: it is read in stream order, not now.
+    What the host holds is copied, before the call returns: the array has the values of that moment, and ``obj`` may change at
+    once. So the call takes as long as NumPy's copy does, without the GIL, and a task that makes arrays of many MiB holds its
+    loop for that time; ``x = aiodev.empty(…)`` and ``await x.copy_from(host)`` does not. Arrays of aiodev, and those of other
+    libraries on a device, are taken as they are, or moved.
 
     Args:
         obj: numbers, nested sequences of them, an array.
@@ -172,21 +178,19 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
                 f"dtype={parse_dtype(dtype)}, but the array is {found.dtype}; aiodev.kernels.astype converts"
             )
         return _shared(found, device, copy)
-    host = np.asarray(obj, None if dtype is None else parse_dtype(dtype))
+    wanted = None if dtype is None else parse_dtype(dtype)
     if copy is False:
+        host = np.asarray(obj, wanted)
         if host is not obj:
             raise ValueError(f"copy=False, but {type(obj).__name__} must be copied to be an array of {host.dtype}")
         try:
             return from_dlpack(host, device=current_stream(device).device, copy=False)
         except BufferError as error:
             raise ValueError(str(error)) from error
-    wanted = parse_dtype(host.dtype)
-    if host.dtype != wanted:  # the other byte order
-        host = host.astype(wanted)
+    # What is an array already is converted when it is taken; of anything else, NumPy makes one.
+    host = np.asarray(obj) if isinstance(obj, np.ndarray) else np.asarray(obj, wanted)
     stream = current_stream(device)
-    array = allocate(host.shape, wanted, stream)
-    stream.copy(array, host)
-    return array
+    return taking.array_of(host, wanted or parse_dtype(host.dtype), stream, isinstance(obj, _PLAIN))
 
 
 def _shared(array: Array, device: DeviceLike | None, copy: bool | None) -> Array:

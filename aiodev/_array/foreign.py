@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aiodev._array import dlpack, layout
+from aiodev._array import dlpack, layout, taking
 from aiodev._array.array import Array, make_array
 from aiodev._array.dtypes import DType, parse_dtype
-from aiodev._array.protocols import LEGACY
+from aiodev._array.protocols import LEGACY, Unwaited
 from aiodev._core.current import current_stream
 from aiodev._core.device import Device
 from aiodev._core.registry import DeviceLike, registry
@@ -29,7 +29,8 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
     """An array over the memory of another library's array, which lives as long; read-only if that is.
 
     Host memory becomes an array on a CPU device, whichever ``device`` says. What the other library has in flight on the
-    array is waited for on the device; host memory must be ready, as libraries with queues see to when they export.
+    array is waited for on the device; host memory must be ready, as libraries with queues see to when they export. A copy of
+    host memory has the values of the moment of the call.
 
     Args:
         x: an object with ``__dlpack__`` and ``__dlpack_device__``.
@@ -49,11 +50,14 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
     """
     wanted = None if device is None else registry.resolve(device)[1]
     shared = x[...] if isinstance(x, Array) else _consume(x, wanted)
-    if wanted is not None and shared.device is not wanted:
-        if copy is False:
-            raise BufferError(f"copy=False, but the memory is on {shared.device}, not on {wanted}")
-        return shared._copied(wanted)
-    return shared._copied(shared.device) if copy else shared
+    home = wanted or shared.device
+    if shared.device is home and not copy:
+        return shared
+    if copy is False:
+        raise BufferError(f"copy=False, but the memory is on {shared.device}, not on {home}")
+    if not isinstance(x, Array) and shared._buffer.source.host_accessible:
+        return taking.array_of(np.asarray(Unwaited(shared)), shared.dtype, current_stream(home))
+    return shared._copied(home)
 
 
 def _consume(x: Any, wanted: Device | None) -> Array:

@@ -71,4 +71,4 @@ def record_stream(array: HostArray, stream: Stream) -> None:
         >>> staging = aiodev.memory.empty_pinned(8, device="cpu")
         >>> aiodev.memory.record_stream(staging, aiodev.default_stream("cpu"))
     """
-    stream.timeline.keep(stream.timeline.submitted, array)
+    stream.timeline.keep(stream.timeline.submitted, array, array.nbytes)

@@ -147,7 +147,7 @@ class _Reading:
             self._result: HostArray = np.ndarray(array.shape, array.dtype, staging, -first, array.strides)
             target = staging.__array_interface__["data"][0]
             value = timeline.operations.copy(timeline.queue, target, array._address + first, last - first)
-            timeline.keep(value, staging)  # the reader may be cancelled; the copy is not
+            timeline.keep(value, staging, staging.nbytes)  # the reader may be cancelled; the copy is not
         else:
             reader = self._own_reader(array.device)
             self._result = np.empty(array.shape, array.dtype)
@@ -205,5 +205,4 @@ class _Reading:
                 idle.append(self._reader)
         if not self._locked:
             return self._result
-        self.completion.timeline.release()  # the page-locked memory with it
         return self._result.copy("K")

@@ -51,6 +51,8 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
     """
     if timeline.deferred or not timeline.reached(value):
         wait_all_blocking([(timeline, value)], timeout)
+    elif timeline.needed:
+        timeline.let_go()
 
 
 def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
@@ -67,6 +69,8 @@ def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
             _wait_until(deadline, timeline, value)
         except _Late:
             raise TimeoutError(f"{timeline!r}: operation {value} was not done within {timeout} s") from None
+        if timeline.needed:
+            timeline.let_go()
 
 
 class _Late(Exception):

@@ -79,11 +79,16 @@ class Completion(Generic[T]):
 
     def query(self) -> bool:
         """Whether the operation is done (failed counts as done). One load; never blocks, never raises."""
-        return self._timeline.counters[COMPLETED] >= self._value
+        timeline = self._timeline
+        if timeline.counters[COMPLETED] < self._value:
+            return False
+        if timeline.needed:
+            timeline.let_go()
+        return True
 
     def done(self) -> bool:
         """As ``query``, by the name that futures have for it."""
-        return self._timeline.counters[COMPLETED] >= self._value
+        return self.query()
 
     def cancelled(self) -> bool:
         """Whether the operation was withdrawn before it began: no, since nothing withdraws what was submitted.

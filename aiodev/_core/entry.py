@@ -6,8 +6,8 @@ Starting imports compilers and drivers and takes up to seconds, so everybody sha
     reads it as true may use the backend, and nothing that was asked for before is still to come.
 2.  Callbacks run in order of registration, in the starting thread. One that is registered while earlier ones still
     run comes after them, so "called back" means that whoever asked before has been served.
-3.  An attempt fails as a whole: for its waiters, its callbacks, and whoever joins before it is over. The next one tries
-    anew.
+3.  An attempt fails as a whole: for its waiters, its callbacks, and whoever joined before it failed. It is over before any of
+    them learns that, so that what they do next is a new attempt; its callbacks come after those of the failed one.
 4.  No fork happens in the middle of an attempt (``Registry.settle``): a child would inherit import locks and half-made
     state that nobody is left to finish.
 """
@@ -149,7 +149,7 @@ class BackendEntry:
             TimeoutError: ``timeout`` seconds have passed; the start goes on.
             Exception: a call that had been queued raised this; a note says where it was queued.
         """
-        if self.started or self._starter is threading.current_thread():
+        if self.started or (self._attempt is not None and self._starter is threading.current_thread()):
             return
         with self._lock:
             attempt = self._join()
@@ -181,27 +181,47 @@ class BackendEntry:
         if self._attempt is None and not self.started:
             attempt: Future[None] = Future()
             # A thread of its own in any case: Ctrl-C must not tear a start apart, and a waiter may have a timeout.
-            starter = threading.Thread(target=self._run, args=(attempt,), name=f"aiodev-start-{self.name}", daemon=True)
+            starter = threading.Thread(
+                target=self._run, args=(attempt, self._starter), name=f"aiodev-start-{self.name}", daemon=True
+            )
             starter.start()
             self._attempt, self._starter = attempt, starter
         return self._attempt
 
-    def _run(self, attempt: Future[None]) -> None:
-        error: BaseException | None = None
+    def _run(self, attempt: Future[None], ahead: threading.Thread | None) -> None:
+        """Make an attempt, and tell; ``ahead`` still tells of a failed one."""
         try:
             if not self._running:
                 self._start_backend()
             self._replay()
-        except BaseException as failure:  # it belongs to those who wait for the start
-            error = failure
-            attempt.set_exception(failure)
-        else:
-            attempt.set_result(None)
-        while (callback := self._next_callback()) is not None:
-            try:
-                callback(error)
-            except Exception:  # the other callbacks still have to be called
-                logger.exception("backend %r: a callback of its start failed", self.name)
+        except BaseException as error:  # it belongs to those who wait for the start
+            callbacks = self._fail()
+            attempt.set_exception(error)
+            _wait_for(ahead)
+            for callback in callbacks:
+                self._call(callback, error)
+            with self._lock:
+                if self._starter is threading.current_thread():  # nobody has tried again
+                    self._starter = None
+            return
+        attempt.set_result(None)
+        _wait_for(ahead)
+        while (following := self._next_callback()) is not None:
+            self._call(following, None)
+
+    def _fail(self) -> list[Callback]:
+        """End the attempt: who comes from now on begins another. Returns those who have joined this one."""
+        with self._lock:
+            callbacks = list(self._callbacks)
+            self._callbacks.clear()
+            self._attempt = None
+            return callbacks
+
+    def _call(self, callback: Callback, error: BaseException | None) -> None:
+        try:
+            callback(error)
+        except Exception:  # the other callbacks still have to be called
+            logger.exception("backend %r: a callback of its start failed", self.name)
 
     def _start_backend(self) -> None:
         self.check_available()
@@ -229,7 +249,7 @@ class BackendEntry:
                 raise
 
     def _next_callback(self) -> Callback | None:
-        """The next callback; None ends the attempt, in one step with finding that there are no more."""
+        """The next callback of a start; None ends the attempt, in one step with finding that there are no more."""
         with self._lock:
             if self._callbacks:
                 return self._callbacks.popleft()
@@ -245,7 +265,7 @@ class BackendEntry:
 
     @property
     def starter(self) -> threading.Thread | None:
-        """The thread of the attempt in progress."""
+        """The thread that makes an attempt, or tells of one, which waits for those that tell of earlier ones."""
         return self._starter
 
     def hold(self) -> None:
@@ -266,6 +286,11 @@ class BackendEntry:
         self._attempt = self._starter = None
         self._callbacks.clear()
         self._lock = threading.RLock()
+
+
+def _wait_for(thread: threading.Thread | None) -> None:
+    if thread is not None:
+        thread.join()
 
 
 def _site_of_caller() -> int:

@@ -135,7 +135,7 @@ class Event:
     def query(self) -> bool:
         """Whether the point is reached; True when never recorded."""
         record = self._record
-        return record is None or record[0].reached(record[1])
+        return record is None or Completion(record[0], record[1]).query()
 
     def __await__(self) -> Generator[Any, Any, None]:
         """Suspend the task until the point is reached; raises what failed on its stream before it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
+import operator
 import threading
 from typing import TYPE_CHECKING
 
 from aiodev._core.backend import FAULTS, SUBMITTED, Fault
-from aiodev._core.errors import DependencyError, fresh
+from aiodev._core.errors import DependencyError
+from aiodev._core.kept import KeptError
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
@@ -21,43 +24,60 @@ tellings = 0
 
 
 class KnownFault:
-    """A fault as the host knows it; ``cause`` is the fault of another timeline that it comes from.
+    """A fault as the host knows it; ``cause`` is the fault of another timeline that it comes from, ``origin`` the first one.
 
     ``first`` and ``guarded`` are the operations that failed themselves, mostly one; the others did not run.
     ``told``: a waiter of this timeline was told, so that it has ended. ``retrieved``: somebody knows of it, if only through
     a timeline that depends on this one, so that it need not be reported.
     """
 
-    __slots__ = ("_traceback", "cause", "error", "first", "guarded", "last", "retrieved", "told")
+    __slots__ = ("_error", "cause", "first", "guarded", "last", "origin", "retrieved", "told")
 
-    def __init__(self, fault: Fault, error: BaseException, guarded: int) -> None:
+    def __init__(self, fault: Fault, error: KeptError, guarded: int) -> None:
         self.first = fault.first
         self.guarded = guarded
         self.last = fault.last
         self.cause: KnownFault | None = None
-        self.error = error
-        self._traceback = error.__traceback__
+        self.origin: KnownFault | None = None  # None: itself
+        self._error = error
         self.told = False
         self.retrieved = False
 
     def explain(self) -> None:
-        """Put the failure at the origin of ``cause`` into ``error``, which says that an operation did not run."""
+        """Find the origin, for every fault on the way there."""
         chain: list[KnownFault] = []
         fault = self
-        while fault.cause is not None and fault.error.__cause__ is None:
+        while fault.cause is not None and fault.origin is None:
             chain.append(fault)
             fault = fault.cause
-        origin = root_cause(fault.error)
+        origin = fault.origin or fault
         for explained in chain:
-            explained.error.__cause__ = origin
+            explained.origin = origin
 
     def to_raise(self) -> BaseException:
-        """The failure for a waiter. What a called function raised is raised itself, without the frames of earlier waiters."""
-        return fresh(self.error).with_traceback(self._traceback)
+        """The failure, for a waiter who is told. What a called function raised is raised itself to the first of them."""
+        error = self._error.take()
+        if self.origin is not None:
+            error.__cause__ = self.root()
+        return error
+
+    def root(self) -> BaseException:
+        """The failure at the origin, for a waiter of what did not run because of it."""
+        return root_cause((self.origin or self)._error.take())
+
+    def copy(self) -> BaseException:
+        """The failure, for a timeline that is to fail with it: nobody is told."""
+        error = self._error.copy()
+        if self.origin is not None:
+            error.__cause__ = root_cause(self.origin._error.copy())
+        return error
 
     def covers(self, value: int) -> bool:
         """Whether operation ``value`` failed or did not run because of this."""
         return self.first <= value and (self.last is None or value <= self.last)
+
+
+_first = operator.attrgetter("first")
 
 
 class FaultLog:
@@ -67,40 +87,50 @@ class FaultLog:
 
     Attributes:
         known: those that have been learnt.
+        untold: those of them that no waiter of the timeline was told of: what ``synchronize`` looks at.
         seen: the timeline's counter of faults as it was then.
     """
 
-    __slots__ = ("_gates", "known", "seen")
+    __slots__ = ("_gates", "known", "seen", "untold")
 
     def __init__(self) -> None:
         self.known: list[KnownFault] = []
+        self.untold: list[KnownFault] = []
         self.seen = 0
         self._gates: dict[int, tuple[int, BaseException]] = {}
 
     def gate_fails(self, gate: int, guards: int, error: BaseException) -> None:
         """Note why a gate is about to be opened as failed, and which operation it is a part of."""
-        self._gates[gate] = guards, error
+        if self.at(gate) is None:  # else it is behind a failure and holds nothing: nobody asks why it fails, too
+            self._gates[gate] = guards, error
+
+    def end(self, fault: KnownFault, last: int) -> None:
+        """Note the last operation that did not run because of a fault; why gates among them failed is of no use any more."""
+        fault.last = last
+        for gate in [gate for gate in self._gates if fault.first < gate <= last]:
+            del self._gates[gate]
 
     def at(self, value: int) -> KnownFault | None:
         """The known fault that covers a finished operation, or None."""
-        for fault in reversed(self.known):
-            if fault.covers(value):
-                return fault
-            if fault.first < value:  # faults are in order: the older ones ended earlier still
-                return None
-        return None
+        known = self.known
+        place = len(known)
+        if place and value < known[-1].first:  # else it is new, as mostly
+            place = bisect.bisect_right(known, value, key=_first)
+        return known[place - 1] if place and known[place - 1].covers(value) else None
 
     def take_new(self, timeline: Timeline) -> list[tuple[KnownFault, Timeline | None, int]]:
         """Take new faults into the list; returns those that come from another timeline, with it and its fault's number."""
         dependent: list[tuple[KnownFault, Timeline | None, int]] = []
-        known = {fault.first for fault in self.known}
+        newest = self.known[-1].first if self.known else 0
         for fault in timeline.entry.backend.faults(timeline.queue):
-            if fault.first in known:
+            if fault.first <= newest:
                 continue
-            guarded, error = self._gates.pop(fault.first, (fault.first, fault.error))
+            guarded, own = self._gates.pop(fault.first, (fault.first, None))
             what = timeline.label if fault.dependency is None else f"an operation of {timeline.label}"
-            found = KnownFault(fault, error or dependency_error(what, None), guarded)
+            error = own or fault.error or dependency_error(what, None)
+            found = KnownFault(fault, KeptError(error, ours=own is not None), guarded)
             self.known.append(found)
+            self.untold.append(found)
             if fault.dependency is not None:
                 queue, first = fault.dependency
                 dependent.append((found, timeline.kept_timeline(queue), first))
@@ -138,22 +168,27 @@ def learn(timeline: Timeline) -> None:
             line.faults.seen = count  # last: who finds it up to date relies on the list
 
 
-def tell(timeline: Timeline, fault: KnownFault) -> None:
-    """Note that a waiter is being told; that ends the fault, and what is submitted from now on runs again."""
+def tell(timeline: Timeline, fault: KnownFault) -> bool:
+    """Note that a waiter is being told; that ends the fault, and what is submitted from now on runs again.
+
+    Returns whether this waiter is the first one.
+    """
     global tellings
     with _learning:
         if fault.told:
-            return
+            return False
         fault.told = fault.retrieved = True
         tellings += 1
+        timeline.faults.untold.remove(fault)
         if fault.last is None:
             backend, queue = timeline.entry.backend, timeline.queue
             backend.forgive(queue)
             # Where it ended, by the backend's word: others may be submitting.
             ends = (ended.last for ended in backend.faults(queue) if ended.first == fault.first)
-            fault.last = next(ends, None) or timeline.counters[SUBMITTED]
+            timeline.faults.end(fault, next(ends, None) or timeline.counters[SUBMITTED])
     if fault.cause is not None:
         fault.cause.retrieved = True
+    return True
 
 
 def forget_learning_after_fork() -> None:

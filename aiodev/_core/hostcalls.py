@@ -90,7 +90,7 @@ class Call:
     def _run(self) -> None:
         gate = self._gate
         assert gate is not None
-        ahead_failed = self._timeline.error_of(gate.value) is not None
+        ahead_failed = self._timeline.failed(gate.value)
         self._timeline.entry.backend.attach_thread(self._timeline.device.index)
         # The traceback of what the function raises holds this frame, and the timeline will hold the exception: nothing here
         # may hold the timeline, or a dropped stream would wait for the garbage collector.
@@ -98,6 +98,7 @@ class Call:
         error = None if ahead_failed else self._call()
         del self._function, self._arguments, self._context
         gate.open(error)
+        del error  # its traceback's frames lead here: the two would hold each other
 
     def _call(self) -> BaseException | None:
         try:

@@ -8,8 +8,9 @@
     the loop's line (:class:`ReadyQueue`), from which as many are resumed a turn as keep the turn short. The order is: enter the
     wait set, arm, and only then suspend, so no wake-up can be missed.
 
-A reactor belongs to one loop and is used only in that loop's thread. asyncio has no hook for the closing of a loop, so
-a closed loop's reactor is recycled when the next one is made; what it waited for is not lost, only its wake-ups are.
+A reactor belongs to one loop and is used only in that loop's thread. The loop holds it, by what it calls when the descriptor
+is readable, and nobody else does: it goes, and leaves its descriptor to the next one, when the loop is closed or collected.
+What it waited for is not lost, only its wake-ups are.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import contextlib
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from aiodev._core import fairness
 from aiodev._core.backend import COMPLETED, FAULTS
@@ -52,7 +53,7 @@ _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that 
 class _Line:
     """How a reactor's tasks take their turns; of every kind of loop the same."""
 
-    draining: WeakKeyDictionary[Stream, anyio.Lock]  #: held by who waits for room in a stream; others stand behind
+    draining: weakref.WeakKeyDictionary[Stream, anyio.Lock]  #: held by who waits for room in a stream; others stand behind
     ready: ReadyQueue[Any]
     taking_turns: bool  #: a batch is out, or about to be
     turned: int  #: when a task let others run last, by time.monotonic_ns
@@ -110,7 +111,7 @@ class AsyncioReactor(_Line):
         self.loop = loop
         self.waits: WaitSet[asyncio.Future[None] | DoneCallback] = WaitSet()
         self.ready: ReadyQueue[asyncio.Future[None] | DoneCallback] = ReadyQueue()
-        self.draining = WeakKeyDictionary()
+        self.draining = weakref.WeakKeyDictionary()
         self.taking_turns = False
         self.helping = False  #: whether a task helps, between two turns
         self.turned = 0
@@ -237,7 +238,7 @@ class TrioReactor(_Line):
         self.loop = trio.lowlevel.current_trio_token()
         self.waits: WaitSet[_TrioWaiter | DoneCallback] = WaitSet()
         self.ready: ReadyQueue[_TrioWaiter | DoneCallback] = ReadyQueue()
-        self.draining = WeakKeyDictionary()
+        self.draining = weakref.WeakKeyDictionary()
         self.closed = self.helping = self.taking_turns = False
         self.turned = self.rests = 0
         self._out = False  # a batch was released, by another than the task that has others take turns
@@ -326,12 +327,16 @@ class TrioReactor(_Line):
 Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
 
 
+def _no_reactor() -> None:
+    """What a reference to a reactor that is gone gives."""
+
+
 class _Thread(threading.local):
     """The reactors of this thread's loops, the one used last first at hand."""
 
     def __init__(self) -> None:
-        self.last: Reactor | None = None
-        self.all: list[Reactor] = []
+        self.last: Callable[[], Reactor | None] = _no_reactor
+        self.all: weakref.WeakSet[Reactor] = weakref.WeakSet()
 
 
 _thread = _Thread()
@@ -339,7 +344,7 @@ _thread = _Thread()
 
 def current_reactor() -> Reactor:
     """The reactor of the running loop, made on first need."""
-    last = _thread.last
+    last = _thread.last()
     loop: Any = running_loop()
     if last is not None and last.loop is loop and loop is not None:
         return last
@@ -351,20 +356,15 @@ def current_reactor() -> Reactor:
         loop = trio.lowlevel.current_trio_token()
     for reactor in _thread.all:
         if reactor.loop is loop and not reactor.closed:
-            _thread.last = reactor
-            return reactor
-    _recycle_closed()
-    reactor = AsyncioReactor(loop) if trio is None else TrioReactor(trio)
-    _thread.all.append(reactor)
-    _thread.last = reactor
+            break
+    else:
+        for closed in [reactor for reactor in _thread.all if reactor.closed]:  # whoever still holds them
+            _thread.all.remove(closed)
+            closed.waits.recycle()
+        reactor = AsyncioReactor(loop) if trio is None else TrioReactor(trio)
+        _thread.all.add(reactor)
+    _thread.last = weakref.ref(reactor)
     return reactor
-
-
-def _recycle_closed() -> None:
-    for reactor in [reactor for reactor in _thread.all if reactor.closed]:
-        _thread.all.remove(reactor)
-        reactor.waits.recycle()
-    _thread.last = None
 
 
 def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False) -> Wait:
@@ -393,6 +393,8 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
             yield from reactor.come_back()
     elif budget.over():
         yield from current_reactor().pause()
+    if timeline.needed:
+        timeline.let_go()
     if check and timeline.counters[FAULTS]:
         timeline.check(value)
 
@@ -454,6 +456,8 @@ def at_hand(timeline: Timeline, value: int) -> bool:
     """
     if timeline.counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
         return False
+    if timeline.needed:
+        timeline.let_go()
     try:
         budget.tick()
     except StopIteration:
@@ -502,7 +506,7 @@ def forget_reactors_after_fork() -> None:
     """In a forked child: no loop of the parent runs here, and its descriptors are not ours."""
     abandoned = [reactor.waits for reactor in _thread.all]
     _thread.all.clear()
-    _thread.last = None
+    _thread.last = _no_reactor
     for waits in abandoned:
         waits.recycle()
     forget_after_fork()

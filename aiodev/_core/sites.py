@@ -21,7 +21,7 @@ _codes: list[CodeType] = []
 _indices: dict[int, int] = {}
 #: The index for a code object's id, or None. At hand for code that does what ``here`` does without the cost of calling it.
 index_of = _indices.get
-_libraries: set[str] = set()
+_libraries: set[str] = {"aiodev._core"}  # `Stream.launch` and its like
 _lock = threading.Lock()
 
 

@@ -207,7 +207,8 @@ class Stream(NativeStream):
     def copy(self, dst: Any, src: Any) -> Completion[None]:
         """Copy ``src`` to ``dst``: arrays of this or another device, or host arrays (NumPy).
 
-        A host array must not change until the completion is done. Never blocks.
+        Never blocks. A host array is read, or written, in stream order, not now: it must not change until the completion is
+        done (with ``AIODEV_DEBUG=1``, a source that did is logged). :func:`asarray` takes the values before it returns.
 
         Raises:
             ValueError: the shapes or dtypes differ, or ``dst`` is read-only.
@@ -218,8 +219,9 @@ class Stream(NativeStream):
     def call(self, fn: Callable[..., T], /, *args: Any) -> Completion[T]:
         """Run ``fn(*args)`` in stream order, in a thread, with this task's context variables.
 
-        ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged. Calls of different streams
-        run concurrently. ``fn`` may block; it must not wait for its own stream.
+        ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged (at later waiters a copy:
+        the stream does not hold the function's variables once somebody was told). Calls of different streams run concurrently.
+        ``fn`` may block; it must not wait for its own stream. Arguments are not copied: ``fn`` sees them as they are then.
 
         Raises:
             TypeError: ``fn`` is no function, or makes a coroutine, which nobody would run; :meth:`wait_future` has the stream
@@ -265,7 +267,7 @@ class Stream(NativeStream):
         return self.timeline.gate(by_program)
 
     def _keep(self, value: int, needed: object) -> None:
-        """Hold a reference until operation ``value`` is done."""
+        """Hold a reference until operation ``value`` is done, and somebody has learnt that; see :meth:`Timeline.keep`."""
         self.timeline.keep(value, needed)
 
     # Order
@@ -307,8 +309,12 @@ class Stream(NativeStream):
 
     def query(self) -> bool:
         """Whether everything submitted so far is done. Never blocks, never raises."""
-        counters = self.timeline.counters
-        return counters[COMPLETED] >= counters[SUBMITTED]
+        timeline = self.timeline
+        if timeline.counters[COMPLETED] < timeline.counters[SUBMITTED]:
+            return False
+        if timeline.needed:
+            timeline.let_go()
+        return True
 
     async def synchronize(self) -> None:
         """Wait for what was submitted before this call, no more.

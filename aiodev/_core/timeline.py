@@ -10,7 +10,9 @@
 2.  ``frontier`` is a pair (since, clock): every operation numbered ``since`` or later runs after ``clock[t]`` of each
     timeline ``t`` in ``clock``. The pair is replaced, never changed, so a reader sees one or the other. A wait that the
     frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock).
-3.  Whatever an operation needs and nobody else holds is in ``_kept`` until the operation is done.
+3.  Whatever an operation needs and nobody else holds is in ``needed`` until the operation is done, and timelines that it waits
+    for in ``_kept``. Who learns that operations are done, by waiting or asking, lets go of what they needed; where nobody does,
+    and it may be much (``TENDED_BYTES``), the watcher, some time later.
 4.  A fault covers operations ``first`` … ``last``; while ``last`` is open, everything submitted is covered. It is closed by
     telling a waiter: then what is submitted afterwards runs again. A fault that nobody was told of is reported when the
     timeline ends.
@@ -33,7 +35,7 @@ from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Ba
 from aiodev._core.config import settings
 from aiodev._core.deferred import Deferred, DeferredGate, Lost
 from aiodev._core.errors import fresh
-from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
+from aiodev._core.faults import FaultLog, KnownFault, dependency_error
 from aiodev._core.finalizing import until_exit
 from aiodev._core.gate import Gate
 from aiodev._core.order import NO_CLOCK, Clock, merged, totals
@@ -46,9 +48,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aiodev")
 
 _opening = threading.Lock()
+_reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
 _RELEASE_EVERY = 16  # waits: what finished ones hold are streams, which can be held a little longer
+#: Host memory that operations of a stream may need, done or not, until the watcher tends it. More: finished streams that nobody
+#: waits for hold more; less: the watcher wakes up, ten times a second, for streams that make do with little.
+TENDED_BYTES = 1 << 20
 
 
 #: Another library's stream: its handle, and what keeps it alive.
@@ -72,6 +78,7 @@ class Timeline:
         "_lease",
         "_native_counters",
         "_reserved",
+        "_untended",
         "counters",
         "deferred",
         "device",
@@ -81,6 +88,7 @@ class Timeline:
         "held",
         "label",
         "lost",
+        "needed",
         "operations",
         "parked",
         "parked_at",
@@ -90,6 +98,7 @@ class Timeline:
         "quick_waits",
         "spin_doubts",
         "spin_ns",
+        "tended",
     )
 
     def __init__(
@@ -111,7 +120,10 @@ class Timeline:
         self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved
         self._external = external
-        self._kept: deque[tuple[int, object]] = deque()
+        self._kept: deque[tuple[int, Timeline]] = deque()
+        self.needed: deque[tuple[int, object]] = deque()
+        self._untended = 0  # bytes of what is needed
+        self.tended = False  # by the watcher
         self.faults = FaultLog()
         self.queue = 0
         self._bound: Callable[[], None] | None = None
@@ -181,19 +193,36 @@ class Timeline:
         """Whether operation ``value`` is done (failed and skipped ones are, too)."""
         return self.counters[COMPLETED] >= value
 
-    def keep(self, value: int, needed: object) -> None:
-        """Hold ``needed`` until operation ``value`` is done (invariant 3)."""
-        kept = self._kept
-        if kept and kept[0][0] <= self.counters[COMPLETED]:
-            self.release()
-        kept.append((value, needed))
+    def keep(self, value: int, needed: object, nbytes: int = 0) -> None:
+        """Hold ``needed``, which is host memory of ``nbytes``, until operation ``value`` is done (invariant 3)."""
+        queue = self.needed
+        if queue and queue[0][0] <= self.counters[COMPLETED]:
+            self.let_go()
+        queue.append((value, needed))
+        self._untended += nbytes
+        if self._untended >= TENDED_BYTES and not self.tended:
+            self.tended = True
+            watcher.tend(self)
+
+    def let_go(self) -> None:
+        """Let go of what finished operations needed. Whoever finds some of them done calls this, if anything is ``needed``."""
+        needed, completed = self.needed, self.counters[COMPLETED]
+        while needed and needed[0][0] <= completed:
+            try:
+                needed.popleft()
+            except IndexError:  # another thread was faster
+                return
+        if not needed:
+            self._untended = 0
 
     def kept_timeline(self, queue: int) -> Timeline | None:
         """The timeline of a queue that an unfinished wait, or one whose faults are not learnt yet, is for."""
-        return next((kept for _, kept in self._kept if isinstance(kept, Timeline) and kept.queue == queue), None)
+        return next((kept for _, kept in self._kept if kept.queue == queue), None)
 
     def release(self) -> None:
-        """Let go of what finished operations needed."""
+        """Let go of what finished operations needed, and of the timelines that finished waits were for."""
+        if self.needed:
+            self.let_go()
         if self.counters[FAULTS] != self.faults.seen:
             faults.learn(self)  # while the timelines that they may come from are kept
         kept, completed = self._kept, self.counters[COMPLETED]
@@ -273,15 +302,17 @@ class Timeline:
 
     # Failure
 
-    def all_faults(self) -> Sequence[KnownFault]:
-        """Every fault so far, oldest first."""
+    def untold_faults(self) -> Sequence[KnownFault]:
+        """The faults that no waiter of this timeline was told of, oldest first."""
         if self.counters[FAULTS] != self.faults.seen:
             faults.learn(self)
-        return self.faults.known
+        return tuple(self.faults.untold)  # others may be told meanwhile
 
     def fault_of(self, value: int) -> KnownFault | None:
         """The fault that covers a finished operation, or None."""
-        return self.faults.at(value) if self.all_faults() else None
+        if self.counters[FAULTS] != self.faults.seen:
+            faults.learn(self)
+        return self.faults.at(value)
 
     def failure_untold(self, value: int) -> bool:
         """Whether operation ``value`` failed, or did not run, and nobody was told."""
@@ -290,12 +321,16 @@ class Timeline:
         fault = self.fault_of(value)
         return fault is not None and not fault.told
 
+    def failed(self, value: int) -> bool:
+        """Whether operation ``value``, which is done, failed or did not run."""
+        return self.lost is not None or self.fault_of(value) is not None
+
     def error_of(self, value: int) -> BaseException | None:
-        """What went wrong with operation ``value``, without telling."""
+        """A copy of what went wrong with operation ``value``, without telling."""
         if self.lost is not None:
             return self.lost
         fault = self.fault_of(value)
-        return None if fault is None else fault.error
+        return None if fault is None else fault.copy()
 
     def check(self, value: int) -> None:
         """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
@@ -316,15 +351,14 @@ class Timeline:
         faults.tell(self, fault)
         if value in (fault.first, fault.guarded):
             return fault.to_raise()
-        return dependency_error(f"an operation of {self.label}", root_cause(fault.error))
+        return dependency_error(f"an operation of {self.label}", fault.root())
 
     def check_all(self, value: int) -> None:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""
         if self.lost is not None:
             raise fresh(self.lost)
-        for fault in self.all_faults():
-            if fault.first <= value and not fault.told:
-                faults.tell(self, fault)
+        for fault in self.untold_faults():
+            if fault.first <= value and faults.tell(self, fault):
                 raise fault.to_raise()
 
     def lose(self, error: BaseException) -> None:
@@ -341,6 +375,7 @@ class Timeline:
         if self._bound is not None:
             self._bound()
         self._kept.clear()
+        self.needed.clear()
 
     # End
 
@@ -348,15 +383,15 @@ class Timeline:
         """Log failures that nobody was told of, as asyncio does for tasks."""
         if self.lost is not None or not self.counters[FAULTS]:
             return
-        for fault in self.all_faults():
-            if not fault.retrieved:
-                faults.tell(self, fault)
-                logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.error)
+        with _reporting:
+            for fault in self.untold_faults():
+                if not fault.retrieved and faults.tell(self, fault):
+                    logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.to_raise())
 
     def end(self) -> None:
         """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""
-        _dropped.discard(self)
         self.report()
+        _dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and self._lease is None:
             self._lease = _Lease(self.entry.backend, self.queue)
 
@@ -401,9 +436,10 @@ def living_timelines() -> set[Timeline]:
 
 def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included."""
-    global _opening
+    global _opening, _reporting
     faults.forget_learning_after_fork()
-    _opening = threading.Lock()  # this is a forked child, and another thread of the parent may have held it
+    _opening = threading.Lock()  # this is a forked child, and other threads of the parent may have held them
+    _reporting = threading.RLock()
     for timeline in living_timelines():
         timeline.lose(error)
     _dropped.clear()

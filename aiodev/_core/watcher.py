@@ -3,6 +3,9 @@
 It starts on first need and runs callbacks, which must be short: hand a called function to its thread, end a timeline that
 was dropped with work in flight, carry news between different kinds of device.
 
+It also tends timelines that hold on to much memory for work that may be done (``Timeline.needed``), which nobody may ever ask
+for. There is no hurry, so that it looks at them now and then, and copies that are waited for wake up no thread.
+
 ``watch`` takes no lock that the thread holds while it works: it may be called by the garbage collector, in that very
 thread, at any allocation.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 import logging
 import select
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
 
 logger = logging.getLogger("aiodev")
+
+#: Milliseconds between two looks at the timelines that are tended.
+_TEND_EVERY = 100
 
 
 class _Job:
@@ -45,6 +52,7 @@ class Watcher:
     def __init__(self) -> None:
         self._starting = threading.RLock()
         self._inbox: deque[tuple[Timeline | None, int, _Job]] = deque()
+        self._tended: deque[weakref.ref[Timeline]] = deque()
         self._waits: WaitSet[_Job] | None = None
 
     def watch(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
@@ -66,6 +74,25 @@ class Watcher:
         self._inbox.append((None, 0, _Job(callback)))
         self._started().descriptor.wake()
 
+    def tend(self, timeline: Timeline) -> None:
+        """Have ``timeline`` let go of what it needs no more, soon after that is so; for finalizers, too."""
+        idle = not self._tended
+        self._tended.append(weakref.ref(timeline))
+        if idle:
+            self._started().descriptor.wake()
+
+    def _tend(self) -> None:
+        for _ in range(len(self._tended)):
+            reference = self._tended.popleft()
+            timeline = reference()
+            if timeline is None:  # what ends it lets go of everything
+                continue
+            timeline.tended = False
+            timeline.let_go()
+            if timeline.needed:
+                timeline.tended = True
+                self._tended.append(reference)
+
     def _started(self) -> WaitSet[_Job]:
         waits = self._waits
         if waits is None:
@@ -80,7 +107,8 @@ class Watcher:
         poll = select.poll()
         poll.register(waits.descriptor.read_end, select.POLLIN)
         while True:
-            poll.poll()
+            poll.poll(_TEND_EVERY if self._tended else None)
+            self._tend()
             done = waits.collect()
             while self._inbox:
                 timeline, value, job = self._inbox.popleft()

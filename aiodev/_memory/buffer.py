@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aiodev._core import faults
 from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.finalizing import until_exit
+from aiodev._core.timeline import TENDED_BYTES
 
 if TYPE_CHECKING:
     from aiodev._core.device import Device
@@ -274,4 +275,4 @@ class ForeignBuffer(Buffer):
     def __del__(self) -> None:
         """Keep the owner for what is still running."""
         for timeline, value in self.pending():
-            timeline.keep(value, self.source.owner)
+            timeline.keep(value, self.source.owner, TENDED_BYTES)  # how much it is we do not know

@@ -100,7 +100,7 @@ def table_of(name: str, weights: Weights, device: aiodev.Device) -> aiodev.Array
     if host.ndim != 1 or host.size == 0:
         raise ValueError(f"{name}: p: expected weights in one dimension, got the shape {host.shape}")
     if host.size > MOST_ON_HOST:
-        return table_of(name, aiodev.asarray(host.copy(), device=device), device)
+        return table_of(name, aiodev.asarray(host, device=device), device)
     if not (host >= 0).all():
         raise ValueError(f"{name}: p: expected weights of 0 or more, got {host[~(host >= 0)][0]}")
     sums = np.cumsum(host)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import threading
 import time
 import weakref
@@ -132,3 +133,31 @@ async def test_the_queue_of_a_dropped_stream_is_used_again() -> None:
         del stream
         let_the_watcher_catch_up()
     assert len(queues - left) < 200
+
+
+def test_a_dropped_timeline_is_known_until_it_has_reported() -> None:
+    """At exit, failures are looked for among the known ones: one that is about to be logged must not be missed."""
+    aiodev.init_blocking("cpu")
+    known = list[bool]()
+    logged = threading.Event()
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            known.append(any(record.args[0] == line.label for line in timeline.living_timelines()))  # type: ignore[index]
+            logged.set()
+
+    handler, logger = Handler(), logging.getLogger("aiodev")
+    logger.addHandler(handler)
+    try:
+        stream = aiodev.Stream("cpu")
+        done = stream.call(int, "no number")
+        while not done.query():
+            pass
+        cycle = [stream]
+        cycle.append(cycle)  # type: ignore[arg-type]  # whose members lose their weak references before they are finalized
+        del stream, done, cycle
+        gc.collect()
+        assert logged.wait(30)
+    finally:
+        logger.removeHandler(handler)
+    assert known == [True]

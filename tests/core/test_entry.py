@@ -14,6 +14,7 @@ import aiodev
 from aiodev import BackendUnavailableError
 from aiodev._core.entry import BackendEntry
 from aiodev._core.registry import registry
+from aiodev.testing import SimulatedBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -288,3 +289,62 @@ def test_a_finalizer_may_ask_while_the_entry_is_locked(add_backend: AddBackend) 
         gc.collect()
     wait_for_end(entry)
     assert heard == [None]
+
+
+def test_who_learns_of_a_failed_start_makes_a_new_attempt(add_backend: AddBackend) -> None:
+    """Invariant 3: though callbacks of the failed one are still to come, and they come first."""
+    backend = add_backend()
+    backend.error = OSError("no driver")
+    entry, told, go_on = entry_of(backend), list[tuple[int, type[BaseException] | None]](), threading.Event()
+    backend.may_start.clear()
+    entry.start_soon(lambda error: go_on.wait(30))
+    entry.start_soon(lambda error: told.append((1, type(error))))
+    backend.may_start.set()
+    with pytest.raises(BackendUnavailableError):
+        entry.ensure_started(30)
+    failing = entry.starter
+    backend.error = None
+    entry.start_soon(lambda error: told.append((2, error)))
+    entry.ensure_started(30)
+    assert told == [] and failing is not None and failing.is_alive()
+    go_on.set()
+    wait_for_end(entry)
+    assert told == [(1, BackendUnavailableError), (2, None)] and len(backend.start_threads) == 2
+
+
+async def test_a_stream_made_right_after_a_failed_start_is_well(simulated: SimulatedBackend) -> None:
+    """Docs promise a new attempt; the failed one still has callbacks to call when its waiters learn of it."""
+    entry, go_on, start = registry.entry("sim"), threading.Event(), simulated.start
+
+    def fail() -> None:
+        simulated.start = start  # type: ignore[method-assign]
+        raise OSError("no driver")
+
+    simulated.start = fail  # type: ignore[method-assign]
+    with entry._lock:  # which keeps the attempt from ending before all have joined it
+        lost = aiodev.Stream("sim")
+        entry.start_soon(lambda error: go_on.wait(30))
+        attempt = entry._attempt
+    assert attempt is not None and isinstance(await anyio.to_thread.run_sync(attempt.exception, 30), BackendUnavailableError)
+    stream = aiodev.Stream("sim")
+    done = stream.call(int, "3")
+    go_on.set()
+    assert await done == 3
+    with pytest.raises(BackendUnavailableError):
+        await lost.synchronize()
+
+
+def test_a_callback_of_a_failed_start_may_start_again(add_backend: AddBackend) -> None:
+    """And wait for that: nothing waits for it in turn."""
+    backend, told = add_backend(), threading.Event()
+    backend.error = OSError("no driver")
+
+    def again(error: BaseException | None) -> None:
+        backend.error = None
+        entry.ensure_started(30)
+        told.set()
+
+    entry = entry_of(backend)
+    entry.start_soon(again)
+    assert told.wait(30) and entry.started
+    wait_for_end(entry)

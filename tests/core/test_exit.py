@@ -181,3 +181,33 @@ def test_ctrl_c_interrupts_a_wait(ending: str) -> None:
     assert code in (-signal.SIGINT, 130, 1), (code, errors)
     assert errors.strip().endswith("KeyboardInterrupt"), errors
     assert "Fatal" not in errors and "Exception in thread" not in errors, errors
+
+
+DROPPED = """
+import atexit, gc, logging, sys, threading
+import aiodev
+
+logging_it, ending, never = threading.Event(), threading.Event(), threading.Event()
+
+def slow(record):
+    logging_it.set()
+    ending.wait(30)
+    never.wait(1.5)  # time for the process to end without us
+    return True
+
+logging.getLogger("aiodev").addFilter(slow)
+atexit.register(ending.set)  # runs before what aiodev has registered
+stream = aiodev.Stream("cpu")
+done = stream.call(int, "no number")
+while not done.query():
+    pass
+del stream, done
+gc.collect()
+logging_it.wait(30)
+"""
+
+
+def test_a_failure_that_is_being_logged_at_exit_is_logged() -> None:
+    """Once: the process waits for whoever logs it."""
+    found = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stderr.count("never retrieved") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import gc
 import threading
+import traceback
 import weakref
 
 import anyio
@@ -32,17 +33,21 @@ async def test_a_call_gives_its_result() -> None:
 
 
 async def test_a_call_raises_what_its_function_raised() -> None:
-    """The exception arrives unchanged: the same object, at every waiter."""
+    """The exception arrives unchanged: the same object at the first waiter, one like it at the others."""
     error = KeyError("no such row")
 
     def fail() -> None:
         raise error
 
     done = Stream("cpu").call(fail)
+    with pytest.raises(KeyError) as first:
+        await done
+    assert first.value is error
     for _ in range(2):
         with pytest.raises(KeyError) as caught:
             await done
-        assert caught.value is error
+        assert caught.value.args == error.args and caught.value is not error
+        assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "fail"
     with pytest.raises(KeyError):
         await done.synchronize()
     with pytest.raises(KeyError):

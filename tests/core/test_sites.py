@@ -53,3 +53,18 @@ def test_names_are_compared_by_whole_parts(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sites, "_libraries", {"shelf"})
     other = module("shelves.kernels", "def run():\n    return submit()", submit=submit)
     assert sites.describe(other.run()) == "shelves.kernels.py:2"
+
+
+def test_what_the_streams_methods_submit_is_their_callers_doing() -> None:
+    """``stream.launch(kernel, ...)`` names the same place as ``kernel[...](...)``."""
+    import aiodev
+
+    @aiodev.kernel
+    def refuse(i, x):  # type: ignore[no-untyped-def]
+        if x[i] == 0:
+            raise ValueError("zero")
+
+    stream, x = aiodev.Stream("cpu"), aiodev.zeros(1, device="cpu")
+    stream.wait_stream(aiodev.current_stream("cpu"))
+    with pytest.raises(aiodev.KernelError, match=HERE):
+        stream.launch(refuse, 1, x).synchronize_blocking(60)

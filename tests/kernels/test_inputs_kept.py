@@ -13,6 +13,7 @@ import pytest
 import aiodev
 from aiodev import kernels as k
 from aiodev.kernels import linalg
+from aiodev.testing.latch import Latch
 
 #: Rows too few to share, and one that takes several launches.
 SHAPES = [(8, 8), (1, 300_000)]
@@ -88,3 +89,14 @@ async def test_what_was_only_read_stays_as_it_was(name: str, shape: tuple[int, i
         with contextlib.suppress(OSError, aiodev.DependencyError):
             await stream.synchronize()
     assert (await x.numpy() == 1).all()
+
+
+def test_values_of_the_host_are_taken_at_the_call() -> None:
+    """Edges and weights that functions are given as host arrays may change right after the call."""
+    edges, weights = np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0])
+    with aiodev.Stream("cpu") as stream, Latch(stream):
+        counts, _ = k.histogram(aiodev.asarray([0.5, 1.5, 1.7]), edges)
+        drawn = k.random.choice(2, 20, p=weights)
+        edges[:], weights[:] = 0, [1.0, 0.0]
+    assert counts.numpy_blocking().tolist() == [1, 2]
+    assert drawn.numpy_blocking().all()

@@ -1,0 +1,55 @@
+"""``AIODEV_DEBUG=1``: host arrays that change between the submission of a copy and the copy.
+
+A copy reads its host array in stream order, so until it is done the array must not change. That it did is noticed by a checksum
+at submission and one behind the copy. The second is an operation of its own, a called function, and the completion that the
+program gets is that operation's: whoever may change the array, since the copy is done, knows so from the later one.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from aiodev._array.array import Array
+from aiodev._array.dtypes import DType
+from aiodev._core import sites
+from aiodev._core.completion import Completion
+from aiodev._core.hostcalls import Call
+from aiodev._core.stream import Stream
+
+__all__ = ["copy_checked"]
+
+logger = logging.getLogger("aiodev")
+
+HostArray = np.ndarray[Any, DType]
+
+
+def copy_checked(copy: Callable[[Stream, Any, Any], Completion], stream: Stream, dst: Any, src: Any) -> Completion:
+    """Copy, and then look whether ``src``, if it is a host array, is as it was."""
+    if isinstance(src, Array):
+        return copy(stream, dst, src)
+    host: HostArray = np.asarray(src)
+    before = _checksum(host)
+    copy(stream, dst, host)
+    timeline = stream.timeline
+    value = Call(timeline, _compare, (host, before, timeline.label, sites.outside(sys._getframe(1)))).submit()
+    dst._buffer._stamp(timeline, value)  # nor may a reader of the copy know before
+    return Completion(timeline, value)
+
+
+def _compare(host: HostArray, before: int, stream: str, site: int) -> None:
+    if _checksum(host) != before:
+        logger.error(
+            "%s: the host array of shape %s and dtype %s that is copied at %s changed before it was read; wait for the "
+            "completion of the copy first, or make the array by aiodev.asarray, which takes the values at once",
+            stream, host.shape, host.dtype, sites.describe(site),
+        )  # fmt: skip
+
+
+def _checksum(host: HostArray) -> int:
+    return zlib.crc32(np.ascontiguousarray(host).data)

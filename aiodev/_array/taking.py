@@ -1,0 +1,72 @@
+"""Values of the host, taken into a fresh array before the call returns.
+
+**Problem.** Whoever makes an array of a host array may change that right afterwards: a receive buffer is filled again. The
+memory of the array may still be in use by queued work, or be out of the host's reach, and the loop waits for neither.
+
+**How.** Where the host reaches the memory, and nothing uses it any more, NumPy writes the values there: one pass over them,
+which converts them too, and no operation at all. Else they are copied now, into page-locked memory where a device reads that by
+itself, and from there to the array in stream order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aiodev._array.array import Array, allocate
+from aiodev._array.copy import copy_arrays
+from aiodev._array.dtypes import DType
+from aiodev._array.layout import Shape
+from aiodev._array.protocols import Unwaited
+from aiodev._core.errors import fresh
+from aiodev._core.stream import Stream
+from aiodev._memory.pinned import pinned_cache
+
+__all__ = ["array_of"]
+
+HostArray = np.ndarray[Any, DType]
+
+#: Bytes that go by way of page-locked memory. More: locking pages takes long, and holds up the loop the first time. Beyond it a
+#: device's backend copies ordinary memory in pieces, at the same speed.
+_LOCKED = 1 << 20
+
+
+def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) -> Array:
+    """An array, for work that ``stream`` is given from now on, of the values that ``host`` has now, converted to ``dtype``.
+
+    ``ours``: nobody else has ``host``, so that it may be read later.
+    """
+    timeline = stream.timeline
+    if timeline.lost is not None:
+        raise fresh(timeline.lost)
+    array = allocate(host.shape, dtype, stream)
+    buffer = array._buffer
+    if buffer.source.host_accessible and not buffer.pending():
+        np.copyto(np.asarray(Unwaited(array)), host, casting="unsafe")
+    elif host.size:
+        if not (ours and host.dtype == dtype):
+            host = _staged(host, dtype, stream, buffer.source.host_accessible)
+        copy_arrays(stream, array, host)
+    return array
+
+
+def _staged(host: HostArray, dtype: DType, stream: Stream, shared: bool) -> HostArray:
+    """A packed copy on the host, made now."""
+    timeline = stream.timeline
+    nbytes = host.size * dtype.itemsize
+    if nbytes <= _LOCKED and not shared and not timeline.deferred:
+        try:
+            block = pinned_cache(timeline.entry).allocate(timeline.device.index, nbytes)
+        except (MemoryError, NotImplementedError):  # there is no more, or it has none at all
+            pass
+        else:
+            locked = _shaped(np.asarray(block)[:nbytes], dtype, host.shape)
+            np.copyto(locked, host, casting="unsafe")
+            return locked
+    return np.array(host, dtype, order="C")
+
+
+def _shaped(memory: HostArray, dtype: DType, shape: Shape) -> HostArray:
+    shaped: HostArray = memory.view(dtype).reshape(shape)
+    return shaped
