@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from types import FunctionType, ModuleType
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.native import guests, scheduling
 
-DEVICE, QUEUE, WORKER, STACK = 0x10000, 0x20000, 0x30000, 0x40000
+DEVICE, QUEUE, WORKER, STACK, HEAP = 0x10000, 0x20000, 0x30000, 0x40000, 0x50000
 #: What a look at the clock takes (ns).
 TICK = 1000
 
@@ -25,6 +26,12 @@ class World:
         self.words: defaultdict[int, int] = defaultdict(int)
         self.time = 0
         self.offered: list[int] = []
+
+    def open_range(self, left: int) -> None:
+        """The queue has one, with a member, and ``left`` shares that nobody has begun; nothing else waits."""
+        self.words |= {DEVICE + layout.D_WORKERS: 3, DEVICE + layout.D_HEAP: HEAP, QUEUE + layout.Q_DEVICE: DEVICE}
+        self.words |= {QUEUE + layout.Q_RANGE_LEFT: left, QUEUE + layout.Q_RANGE_MEMBERS: 1}
+        self.run(scheduling, "link_range", DEVICE, QUEUE)
 
     def get(self, address: int) -> int:
         return self.words[address]
@@ -50,16 +57,26 @@ class World:
         return 0
 
     def run(self, module: ModuleType, name: str, *arguments: int, **replaced: Any) -> Any:
-        """Call a function of a native module; those of it that are not ``replaced`` are interpreted as well."""
-        names = {**vars(module), "get": self.get, "load": self.get, "load_fence": self.get, "now": self.now}
-        names |= {"put": self.put, "store": self.put, "store_fence": self.put, "pause": lambda: None}
-        names |= {"on_stack": lambda nbytes: STACK}
-        names |= {"fetch_add": self.fetch_add, "exchange": self.exchange, "sched_yield": self.offer, **replaced}
+        """Call a function of a native module; what it calls of the others is interpreted as well, unless ``replaced``."""
+        known = {"get": self.get, "load": self.get, "load_fence": self.get, "now": self.now, "thread_time": self.now}
+        known |= {"put": self.put, "store": self.put, "store_fence": self.put, "pause": lambda: None}
+        known |= {"on_stack": lambda nbytes: STACK, "sem_post": lambda address: 0}
+        known |= {"fetch_add": self.fetch_add, "exchange": self.exchange, "sched_yield": self.offer, **replaced}
+        return self._interpreted(module, known, {})[name](*arguments)
+
+    def _interpreted(self, module: ModuleType, known: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
+        """The names of a native module, with functions of Python in place of compiled ones."""
+        names = done[module.__name__] = {**vars(module), **known}
         for own, function in vars(module).items():
             body = getattr(function, "py_func", None)
-            if body is not None and body.__module__ == module.__name__ and own not in replaced:
+            if body is None or own in known:
+                continue
+            home = body.__module__
+            if home != module.__name__:
+                names[own] = (done.get(home) or self._interpreted(sys.modules[home], known, done))[body.__name__]
+            else:
                 names[own] = FunctionType(body.__code__, names)
-        return names[name](*arguments)
+        return names
 
 
 def test_a_worker_that_looks_for_work_offers_its_core_after_a_while() -> None:
@@ -97,8 +114,7 @@ def test_a_loops_thread_that_spins_never_offers_its_core() -> None:
 def test_a_helper_steps_aside_before_it_joins() -> None:
     """On the core of the one that it is to help it may have to wait for another, and who has joined is waited for."""
     world = World()
-    world.words |= {DEVICE + layout.D_WORKERS: 3, DEVICE + layout.D_OPEN: QUEUE, DEVICE + layout.D_PENDING: 1}
-    world.words |= {QUEUE + layout.Q_RANGE_LINKED: 1, QUEUE + layout.Q_RANGE_LEFT: 1, QUEUE + layout.Q_RANGE_MEMBERS: 1}
+    world.open_range(left=1)
     steps: list[tuple[int, int]] = []
 
     def step_aside(worker: int) -> None:
@@ -116,8 +132,7 @@ def test_a_helper_steps_aside_before_it_joins() -> None:
 def test_nobody_steps_aside_for_a_range_that_is_exhausted() -> None:
     """There is nothing to join: the worker goes on to what else there is, here the end."""
     world = World()
-    world.words |= {DEVICE + layout.D_WORKERS: 3, DEVICE + layout.D_OPEN: QUEUE, DEVICE + layout.D_PENDING: 1}
-    world.words |= {QUEUE + layout.Q_RANGE_LINKED: 1, QUEUE + layout.Q_RANGE_MEMBERS: 1}
+    world.open_range(left=0)
     moves: list[int] = []
 
     def look_around(device: int, worker: int, queue: int, owed: int) -> bool:
