@@ -139,6 +139,7 @@ class NativeExecutor:
         words = words_at(queue, layout.QUEUE_BYTES // 8)
         for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
             words[word // 8] = 0
+        words[layout.Q_TIME // 8] = words[layout.Q_SPENT // 8] = 0
         words[layout.Q_EXPECTED // 8] = words[layout.Q_AWAITED // 8] = 0
         words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
         words[layout.Q_PRIORITY // 8] = priority + 1

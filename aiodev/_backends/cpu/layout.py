@@ -86,8 +86,10 @@ D_FIRST: Final = 128  #: three words: that queue, or 0
 D_HEAP: Final = 152  #: three words: where the places of those that wait are, the first of which is number 1
 D_ARRIVALS: Final = 176  #: how often a queue has begun to wait
 D_CLOCK: Final = 192  #: three words: the virtual time of a queue that has had its share, neither more nor less
-D_ACTIVE: Final = 216  #: three words: queues that wait or are served
-DEVICE_BYTES: Final = 256
+D_CAME: Final = 216  #: three words: how often a queue has become active, that is, waits or is served
+
+D_GONE: Final = 256  #: three words: how often one has ceased to be; written without the lock
+DEVICE_BYTES: Final = 320
 PRIORITIES: Final = 3
 
 # Place of a queue that waits.

@@ -26,10 +26,11 @@ from __future__ import annotations
 from numba import types
 
 from aiodev._backends.cpu.layout import (
-    D_ACTIVE,
     D_ARRIVALS,
+    D_CAME,
     D_CLOCK,
     D_FIRST,
+    D_GONE,
     D_HEAP,
     D_LEAST,
     D_LOCK,
@@ -58,10 +59,10 @@ from aiodev._backends.cpu.native.locking import lock, unlock
 
 #: How far (ns) a queue gets ahead of another one that waits before that has its turn: switching costs what is in the caches.
 SLICE = 1_000_000
-#: What operations are thought to have taken (ns) when it is time to look at what they have.
-LOOK = 10_000
-#: What an operation is thought to take at least: the clock is read for every eighth of short ones, and only while others wait.
-OPERATION = LOOK // 8
+#: What operations are thought to have taken (ns) when it is time to look at what they have, and to count it.
+LOOK = 20_000
+#: What an operation is thought to take at least: of short ones it is time at every 32nd.
+OPERATION = LOOK // 32
 
 
 #: An interval that is longer than this (ns) is looked at more closely: the thread may have had no core meanwhile.
@@ -176,7 +177,8 @@ def first(device, priority):
 @inner
 def arrive(device, queue):
     """Have a queue that was idle or held begin with what is its due (lock held)."""
-    fetch_add(device + D_ACTIVE + WORD * get(queue + Q_PRIORITY), 1)
+    came = device + D_CAME + WORD * get(queue + Q_PRIORITY)
+    store(came, get(came) + 1)
     catch_up(device, queue)
 
 
@@ -191,7 +193,7 @@ def catch_up(device, queue):
 @inner
 def depart(device, priority):
     """Count one active queue less; it may be in other hands already."""
-    fetch_add(device + D_ACTIVE + WORD * priority, -1)
+    fetch_add(device + D_GONE + WORD * priority, 1)
 
 
 @inner
@@ -212,7 +214,7 @@ def charge(device, queue, spent):
     priority = get(queue + Q_PRIORITY)
     clock = device + D_CLOCK + WORD * priority
     if load(device + D_PENDING_BY_PRIORITY + WORD * priority) > load(queue + Q_RANGE_LINKED):
-        active = max(1, load(device + D_ACTIVE + WORD * priority))
+        active = max(1, load(device + D_CAME + WORD * priority) - load(device + D_GONE + WORD * priority))
         fetch_add(queue + Q_TIME, spent)
         fetch_add(clock, (spent + active - 1) // active)
         return
@@ -229,8 +231,7 @@ def others_wait(device, queue):
 
 @inner
 def begin_turn(device, queue):
-    """Begin to count for a queue that has come into our hands."""
-    put(queue + Q_SPENT, 0)
+    """Begin to look at the clock for the queue in our hands, if others wait."""
     put(queue + Q_BEGUN, now() if others_wait(device, queue) else 0)
 
 
@@ -242,15 +243,18 @@ def spend(queue, duration):
 
 @inner
 def settle(device, worker, queue):
-    """Charge the queue in our hands for what was spent since the last settlement: what the clock says, where others wait."""
-    spent = get(queue + Q_SPENT)
-    put(queue + Q_SPENT, 0)
-    begun, time = get(queue + Q_BEGUN), 0
-    if others_wait(device, queue):
+    """Charge the queue in our hands for what was spent since the last settlement; by the clock, if we have looked at that.
+
+    What is too little to be worth the look stays for another time.
+    """
+    begun, spent = get(queue + Q_BEGUN), get(queue + Q_SPENT)
+    if begun == 0 and spent < LOOK:
+        return
+    if begun != 0:
         time = now()
-        if begun != 0:
-            spent = on_core(worker, time, time - begun)
-    put(queue + Q_BEGUN, time)
+        spent = on_core(worker, time, time - begun)
+        put(queue + Q_BEGUN, time if others_wait(device, queue) else 0)
+    put(queue + Q_SPENT, 0)
     charge(device, queue, spent)
 
 

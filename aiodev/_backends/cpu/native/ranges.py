@@ -48,7 +48,18 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.cores import note_core, this_core
-from aiodev._backends.cpu.native.fairness import SLICE, arrive, charge, depart, is_ahead, move, on_core, settle, spend
+from aiodev._backends.cpu.native.fairness import (
+    OPERATION,
+    SLICE,
+    arrive,
+    charge,
+    depart,
+    is_ahead,
+    move,
+    on_core,
+    settle,
+    spend,
+)
 from aiodev._backends.cpu.native.intrinsics import (
     c_poll,
     call_entry,
@@ -107,7 +118,8 @@ def run_kernel(device, worker, guest, queue, record):
     cost = get(entry + E_COST)
     if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and guest == 0:
         run_piece(queue, record, 0, size)
-        spend(queue, cost * size // 1000)
+        if cost * size > OPERATION * 1000:
+            spend(queue, cost * size // 1000)
         return True
     start = 0
     if cost == 0 or cost <= SERIAL_BELOW // size:

@@ -20,6 +20,7 @@ from aiodev._backends.cpu.layout import (
     OP_GATE,
     OP_KERNEL,
     OP_WAIT,
+    Q_BEGUN,
     Q_COMPLETED,
     Q_CURSOR,
     Q_DEVICE,
@@ -201,7 +202,11 @@ def turn_is_over(device, worker, queue):
     if get(queue + Q_SPENT) < LOOK:
         return False
     settle(device, worker, queue)
-    return is_ahead(device, queue, SLICE)
+    if is_ahead(device, queue, SLICE):
+        return True
+    if get(queue + Q_BEGUN) == 0:
+        begin_turn(device, queue)
+    return False
 
 
 @inner
