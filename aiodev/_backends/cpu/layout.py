@@ -108,7 +108,7 @@ W_STAY: Final = 56  #: until when it is not to move to another core, ns
 W_SEMAPHORE: Final = 64
 W_STAYED: Final = 96  #: for how long it was not to, the last time
 W_THREAD: Final = 104  #: the system's number of its thread
-W_OFF: Final = 112  #: for how long (ns) it has had no core in all, counted from some time, when that was last looked at; or 0
+W_OFF: Final = 112  #: for how long (ns) it has had no core in all, counted from some time, when that was last looked at
 WORKER_BYTES: Final = 128
 
 # Guest: a thread that waits, and helps meanwhile.

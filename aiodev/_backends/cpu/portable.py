@@ -45,12 +45,14 @@ class PortableExecutor:
 
     kind = "python"
 
-    def __init__(self, device_count: int, threads_per_device: int) -> None:
+    def __init__(
+        self, device_count: int, threads_per_device: int, now: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
         self.thread_count = max(2, threads_per_device)
         self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
         self.wrap_error: Callable[[BaseException, int, int], BaseException] = lambda error, entry, site: error
         self._lock = threading.Lock()
-        self._devices = [Device(self._lock, self.thread_count) for _ in range(device_count)]
+        self._devices = [Device(self._lock, self.thread_count, now) for _ in range(device_count)]
         self._queues: dict[int, PortableQueue] = {}
         self._gates: dict[int, Gate] = {}
         self._wakers: dict[int, Waker] = {}

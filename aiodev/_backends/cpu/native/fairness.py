@@ -197,13 +197,20 @@ def depart(device, priority):
 
 
 @inner
+def watch_core(worker):
+    """Begin to look at how long this thread, a worker's, has no core; it had none while it slept."""
+    put(worker + W_OFF, now() - thread_time())
+
+
+@inner
 def on_core(worker, time, duration):
     """For how much of the ``duration`` ns up to ``time`` this thread had a core: what others took is not the queue's."""
     if worker == 0 or duration < SUSPICIOUS:
         return duration
-    off, before = time - thread_time(), get(worker + W_OFF)
+    off = time - thread_time()
+    lost = off - get(worker + W_OFF)
     put(worker + W_OFF, off)
-    return max(0, duration - (off - before)) if before != 0 else duration
+    return max(0, duration - lost)
 
 
 @inner

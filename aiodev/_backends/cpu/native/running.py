@@ -44,7 +44,17 @@ from aiodev._backends.cpu.layout import (
     W_NEXT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
-from aiodev._backends.cpu.native.fairness import LOOK, OPERATION, SLICE, begin_turn, depart, is_ahead, settle, spend
+from aiodev._backends.cpu.native.fairness import (
+    LOOK,
+    OPERATION,
+    SLICE,
+    begin_turn,
+    depart,
+    is_ahead,
+    settle,
+    spend,
+    watch_core,
+)
 from aiodev._backends.cpu.native.faults import covering_fault, open_fault
 from aiodev._backends.cpu.native.intrinsics import (
     exchange,
@@ -222,6 +232,7 @@ def drain(device, worker, queue):
 @exported(types.void(int64, int64), nogil=True)
 def work(device, worker):
     """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
+    watch_core(worker)
     while True:
         found = find_work(device, worker)
         if found == 0:

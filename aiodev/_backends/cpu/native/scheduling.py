@@ -19,7 +19,6 @@ from aiodev._backends.cpu.layout import (
     Q_RANGE_MEMBERS,
     W_IDLE,
     W_NEXT,
-    W_OFF,
     W_PENALTY,
     W_SEMAPHORE,
     W_SPIN,
@@ -28,7 +27,7 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.cores import in_the_way, step_aside
-from aiodev._backends.cpu.native.fairness import arrive, catch_up, first, line_up, move, take_out
+from aiodev._backends.cpu.native.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
 from aiodev._backends.cpu.native.intrinsics import (
     fetch_add,
     get,
@@ -184,7 +183,7 @@ def find_work(device, worker):
         unlock(device + D_LOCK)
         while sem_wait(worker + W_SEMAPHORE) != 0:
             pass
-        put(worker + W_OFF, 0)
+        watch_core(worker)
 
 
 @inner
