@@ -31,9 +31,15 @@ __all__ = ["PortableExecutor"]
 #: How long ``stop`` waits for the threads, in seconds.
 _STOP_TIMEOUT = 0.25
 
+#: For how long a thread has had a core: what others took is not the queue's. The time where that is coarse, as on Windows.
+_FINE = time.get_clock_info("thread_time").resolution < 1e-4
+_THREAD_TIME = time.thread_time_ns if _FINE else time.perf_counter_ns
+
 
 class PortableExecutor:
     """Runs the queues of ``device_count`` devices on ``threads_per_device`` threads each, at least two.
+
+    ``now`` tells what the calling thread has used, in ns.
 
     Its methods from ``create_queue`` to ``forgive`` are those of :class:`aiodev._core.backend.Backend`.
 
@@ -46,7 +52,7 @@ class PortableExecutor:
     kind = "python"
 
     def __init__(
-        self, device_count: int, threads_per_device: int, now: Callable[[], int] = time.perf_counter_ns
+        self, device_count: int, threads_per_device: int, now: Callable[[], int] = _THREAD_TIME
     ) -> None:
         self.thread_count = max(2, threads_per_device)
         self.decode_error: Callable[[int, int, int], BaseException] = _undecoded

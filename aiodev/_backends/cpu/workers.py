@@ -19,7 +19,6 @@ import itertools
 import os
 import sys
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
@@ -153,10 +152,10 @@ class Device:
     that was idle or held begins no earlier than the clock. Why, :mod:`aiodev._backends.cpu.native.fairness` says.
 
     Attributes:
-        now: the time in ns.
+        now: what the calling thread has used, in ns.
     """
 
-    def __init__(self, lock: threading.Lock, thread_count: int, now: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, lock: threading.Lock, thread_count: int, now: Callable[[], int]) -> None:
         self.thread_count = thread_count
         self.now = now
         self.arrived = threading.Condition(lock)
