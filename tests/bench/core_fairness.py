@@ -2,7 +2,7 @@
 
 The perfectly fair device serves all that is under way at once, each at the same speed (processor sharing). As each client
 always has one request under way, a request is answered when the device has done as many times its work as there are clients,
-or everything. How much it has done when is what the measured responses say: other programs may have had the cores meanwhile.
+or everything. How much it has done when is what this process has had of the cores by then: other programs may have them, too.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Served:
 
     sizes: list[int]
     times: list[list[float]]  #: from the beginning, which is 0
+    used: list[tuple[float, float]]  #: when, and what the process had had of the cores by then
 
     def percentile(self, part: float, size: int) -> float:
         """Of the responses to requests of a size, how long they took."""
@@ -49,12 +50,11 @@ class Served:
 
     def fair(self, part: float, size: int) -> float:
         """The same of a perfectly fair device."""
-        pairs = zip(self.sizes, self.times, strict=True)
-        answered = sorted((when, own) for own, times in pairs for when in times)
-        when, work = np.array([0.0, *(when for when, _ in answered)]), np.cumsum([0, *(own for _, own in answered)])
+        when, used = np.array(self.used).T
+        work = sum(own * len(times) for own, times in zip(self.sizes, self.times, strict=True))
         began = np.concatenate([[0.0, *each[:-1]] for each in self._of(size)])
-        enough = np.searchsorted(work, work[np.searchsorted(when, began, side="right") - 1] + len(self.sizes) * size)
-        return float(np.percentile(when[np.minimum(enough, len(when) - 1)] - began, part))
+        enough = np.interp(began, when, used) + len(self.sizes) * size / work * (used[-1] - used[0])
+        return float(np.percentile(np.interp(enough, used, when) - began, part))
 
     def counts(self, size: int) -> list[int]:
         """Responses of each client whose requests are of a size."""
@@ -71,7 +71,7 @@ class Served:
 async def serve(sizes: list[int], seconds: float, answer: Callable[[int, int], Awaitable[object]]) -> Served:
     """Have each client ask again and again; ``answer(client, steps)`` is a request."""
     times: list[list[float]] = [[] for _ in sizes]
-    began = time.perf_counter()
+    began, used = time.perf_counter(), [(0.0, time.process_time())]
 
     async def client(number: int, steps: int) -> None:
         now = began
@@ -79,9 +79,10 @@ async def serve(sizes: list[int], seconds: float, answer: Callable[[int, int], A
             await answer(number, steps)
             now = time.perf_counter()
             times[number].append((now - began) * 1e3)
+            used.append((times[number][-1], time.process_time()))
 
     await asyncio.gather(*(client(number, steps) for number, steps in enumerate(sizes)))
-    return Served(sizes, times)
+    return Served(sizes, times, used)
 
 
 async def measure(run: Run, name: str, sizes: list[int]) -> Figure:
