@@ -70,10 +70,13 @@ def long_queues_share_a_device(bench: Workbench) -> None:
     backlog = [bench.lane() for _ in range(2 * min(bench.backend.device_properties(0).multi_processor_count, 64))]
     long_chain = [bench.chain(1, 5001) for _ in backlog]
     starter, late, chain = bench.lane(), bench.lane(), bench.chain(2, 3)
+    source, target = bench.allocate(_BULK), bench.allocate(_BULK)
     start, gate = starter.gate()
     for lane, cells in zip(backlog, long_chain, strict=True):
         lane.wait(starter, start)
         lane.copy_chain(cells)
+        for _ in range(16):  # longer than any turn that a queue may have before others have theirs
+            bench.backend.copy(lane.number, target, source, _BULK)
     late.wait(starter, start)
     last = late.copy_chain(chain)
     witnesses = [_stamp(bench, lane) for lane in (late, *backlog)]
