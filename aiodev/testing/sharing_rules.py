@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 
 from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Lane, Workbench
@@ -10,6 +11,7 @@ from aiodev.testing.workbench import Lane, Workbench
 __all__ = ["RULES"]
 
 _BULK = 4 << 20
+_LONG = 24 << 20
 
 
 def _stamp(bench: Workbench, lane: Lane) -> ctypes.c_int64:
@@ -68,10 +70,13 @@ def long_queues_share_a_device(bench: Workbench) -> None:
     backlog = [bench.lane() for _ in range(2 * min(bench.backend.device_properties(0).multi_processor_count, 64))]
     long_chain = [bench.chain(1, 5001) for _ in backlog]
     starter, late, chain = bench.lane(), bench.lane(), bench.chain(2, 3)
+    source, target = bench.allocate(_BULK), bench.allocate(_BULK)
     start, gate = starter.gate()
     for lane, cells in zip(backlog, long_chain, strict=True):
         lane.wait(starter, start)
         lane.copy_chain(cells)
+        for _ in range(16):  # longer than any turn that a queue may have before others have theirs
+            bench.backend.copy(lane.number, target, source, _BULK)
     late.wait(starter, start)
     last = late.copy_chain(chain)
     witnesses = [_stamp(bench, lane) for lane in (late, *backlog)]
@@ -83,6 +88,43 @@ def long_queues_share_a_device(bench: Workbench) -> None:
         slowest = max(stamp.value for stamp in witnesses[1:])
         assert witnesses[0].value < slowest, "a short queue ran only after every backlog was done"
     assert [bench.last(cells) for cells in long_chain] == [1] * len(backlog)
+
+
+@rule
+def newcomers_wait_for_their_turn(bench: Workbench) -> None:
+    """A queue has its share while new queues of its priority keep coming, each of which has had nothing yet: when it has done
+    eight long copies, no more than three times as many are done as each of the others would have had meanwhile.
+    """
+    crowd, copies = 2 * min(bench.backend.device_properties(0).multi_processor_count, 64) + 2, 8
+    source, target = bench.allocate(_LONG), bench.allocate(_LONG)
+    starter, old = bench.lane(), bench.lane()
+    bench.backend.copy(starter.number, target, source, _LONG)  # the first one is longer: the memory is fetched from the system
+    start, gate = starter.gate()
+
+    def newcomer() -> Lane:
+        lane = bench.lane()
+        lane.wait(starter, start)
+        bench.backend.copy(lane.number, target, source, _LONG)
+        return lane
+
+    old.wait(starter, start)
+    for _ in range(copies):
+        bench.backend.copy(old.number, target, source, _LONG)
+    waiting = [newcomer() for _ in range(crowd)]
+    came = crowd
+    bench.open(gate)
+
+    def done() -> bool:
+        nonlocal came
+        time.sleep(0.0001)  # who waits awake may do a part of what it waits for
+        for place, lane in enumerate(waiting):
+            if lane.completed == lane.submitted:
+                assert came < 3 * crowd * copies, f"{came} queues came after {old!r}, and were done"
+                waiting[place] = newcomer()
+                came += 1
+        return old.completed == old.submitted
+
+    bench.until(done, f"a queue is not done while new ones come: {old!r}")
 
 
 @rule
@@ -106,5 +148,6 @@ RULES = (
     urgent_work_overtakes,
     every_priority_runs,
     long_queues_share_a_device,
+    newcomers_wait_for_their_turn,
     reserved_queues_work_like_others,
 )

@@ -109,7 +109,7 @@ class _SimulatedExecutor(PortableExecutor):
     def __init__(self, backend: SimulatedBackend, devices: int, threads: int) -> None:
         self._backend = backend
         self._device_of: dict[int, int] = {}
-        super().__init__(devices, threads)
+        super().__init__(devices, threads, time.perf_counter_ns)  # a latency uses no core
 
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
         queue, counters = super().create_queue(index, priority, reserved)

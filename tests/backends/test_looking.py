@@ -1,65 +1,11 @@
-"""Looking for work: the native executor's functions as Python runs them, over a memory and a clock of the test's own."""
+"""Looking for work, over a memory and a clock of the test's own."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from types import FunctionType, ModuleType
-from typing import Any
+from world import DEVICE, QUEUE, WORKER, World
 
 from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.native import guests, scheduling
-
-DEVICE, QUEUE, WORKER, STACK = 0x10000, 0x20000, 0x30000, 0x40000
-#: What a look at the clock takes (ns).
-TICK = 1000
-
-
-class World:
-    """Words at addresses, all of them 0 at first, and a clock that goes on when it is read.
-
-    Attributes:
-        offered: when the thread offered its core to others.
-    """
-
-    def __init__(self) -> None:
-        self.words: defaultdict[int, int] = defaultdict(int)
-        self.time = 0
-        self.offered: list[int] = []
-
-    def get(self, address: int) -> int:
-        return self.words[address]
-
-    def put(self, address: int, value: int) -> None:
-        self.words[address] = value
-
-    def fetch_add(self, address: int, value: int) -> int:
-        before = self.words[address]
-        self.words[address] += value
-        return before
-
-    def exchange(self, address: int, value: int) -> int:
-        before, self.words[address] = self.words[address], value
-        return before
-
-    def now(self) -> int:
-        self.time += TICK
-        return self.time
-
-    def offer(self) -> int:
-        self.offered.append(self.time)
-        return 0
-
-    def run(self, module: ModuleType, name: str, *arguments: int, **replaced: Any) -> Any:
-        """Call a function of a native module; those of it that are not ``replaced`` are interpreted as well."""
-        names = {**vars(module), "get": self.get, "load": self.get, "load_fence": self.get, "now": self.now}
-        names |= {"put": self.put, "store": self.put, "store_fence": self.put, "pause": lambda: None}
-        names |= {"on_stack": lambda nbytes: STACK}
-        names |= {"fetch_add": self.fetch_add, "exchange": self.exchange, "sched_yield": self.offer, **replaced}
-        for own, function in vars(module).items():
-            body = getattr(function, "py_func", None)
-            if body is not None and body.__module__ == module.__name__ and own not in replaced:
-                names[own] = FunctionType(body.__code__, names)
-        return names[name](*arguments)
 
 
 def test_a_worker_that_looks_for_work_offers_its_core_after_a_while() -> None:
@@ -97,8 +43,7 @@ def test_a_loops_thread_that_spins_never_offers_its_core() -> None:
 def test_a_helper_steps_aside_before_it_joins() -> None:
     """On the core of the one that it is to help it may have to wait for another, and who has joined is waited for."""
     world = World()
-    world.words |= {DEVICE + layout.D_WORKERS: 3, DEVICE + layout.D_OPEN: QUEUE, DEVICE + layout.D_PENDING: 1}
-    world.words |= {QUEUE + layout.Q_RANGE_LINKED: 1, QUEUE + layout.Q_RANGE_LEFT: 1, QUEUE + layout.Q_RANGE_MEMBERS: 1}
+    world.open_range(left=1)
     steps: list[tuple[int, int]] = []
 
     def step_aside(worker: int) -> None:
@@ -116,8 +61,7 @@ def test_a_helper_steps_aside_before_it_joins() -> None:
 def test_nobody_steps_aside_for_a_range_that_is_exhausted() -> None:
     """There is nothing to join: the worker goes on to what else there is, here the end."""
     world = World()
-    world.words |= {DEVICE + layout.D_WORKERS: 3, DEVICE + layout.D_OPEN: QUEUE, DEVICE + layout.D_PENDING: 1}
-    world.words |= {QUEUE + layout.Q_RANGE_LINKED: 1, QUEUE + layout.Q_RANGE_MEMBERS: 1}
+    world.open_range(left=0)
     moves: list[int] = []
 
     def look_around(device: int, worker: int, queue: int, owed: int) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 from pathlib import Path
 
 import core_device
+import core_fairness
 import core_loop
 import core_submit
 import generators
@@ -28,6 +29,7 @@ from picture import draw_group, draw_readme
 
 GROUPS = {
     "core": (core_submit, core_device, core_loop),
+    "fairness": (core_fairness,),
     "kernels": (kernel_launch, kernel_compile),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),

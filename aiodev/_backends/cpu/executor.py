@@ -39,6 +39,10 @@ def _code_address(function: Any) -> int:
 NICE = 5
 
 
+#: Places for queues that wait that a device has to begin with.
+_FIRST_ROOM = 64
+
+
 def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
     """A worker's thread."""
     thread = threading.get_native_id()
@@ -74,6 +78,7 @@ class NativeExecutor:
         self.arm = _native(native.arm)
         self.forgive = _native(native.forgive)
         self.open_gate = _native(native.open_gate)
+        self._make_room = _native(native.make_room)
         self._gate = _native(native.gate)
         self._create_gate = _native(native.create_gate)
         self._rearm_waker = _native(native.rearm_waker)
@@ -84,13 +89,17 @@ class NativeExecutor:
             words_at(entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] = True
         self.set_entry(self._copy_entry, _code_address(native.copy_entry))
         self.set_entry(self._fill_entry, _code_address(native.fill_entry))
+        self._rooms: dict[int, tuple[int, int]] = {}
         self._devices: list[int] = []
         self._all_devices: list[int] = []
         self._devices = [self._start_device(f"cpu:{i}", threads_per_device) for i in range(device_count)]
 
     def _start_device(self, name: str, threads: int) -> int:
         device = arena.allocate(layout.DEVICE_BYTES)
-        words_at(device, layout.DEVICE_BYTES // 8)[layout.D_WORKERS // 8] = threads
+        words = words_at(device, layout.DEVICE_BYTES // 8)
+        words[layout.D_WORKERS // 8] = threads
+        for priority in range(layout.PRIORITIES):
+            words[layout.D_LEAST // 8 + priority] = layout.NEVER
         self._all_devices.append(device)
         work = partial(_work, _native(native.work))
         for i in range(threads):
@@ -130,6 +139,7 @@ class NativeExecutor:
         words = words_at(queue, layout.QUEUE_BYTES // 8)
         for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
             words[word // 8] = 0
+        words[layout.Q_TIME // 8] = words[layout.Q_SPENT // 8] = 0
         words[layout.Q_EXPECTED // 8] = words[layout.Q_AWAITED // 8] = 0
         words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
         words[layout.Q_PRIORITY // 8] = priority + 1
@@ -141,6 +151,8 @@ class NativeExecutor:
         chunk = _libc.aligned_alloc(layout.RECORD_ALIGNMENT, layout.CHUNK_BYTES)
         if not chunk:
             raise MemoryError("no memory for another stream")
+        for place in {device, helpers}:
+            self._admit(place)
         words_at(chunk, 1)[0] = layout.CHUNK_BYTES
         words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
         words[layout.Q_CHUNK // 8] = words[layout.Q_OPEN_CHUNK // 8] = chunk
@@ -150,6 +162,16 @@ class NativeExecutor:
         words[layout.Q_HELPERS // 8] = helpers
         words[layout.Q_SHARES // 8] = arena.allocate(self.thread_count * layout.SHARE_BYTES)
         return queue
+
+    def _admit(self, device: int) -> None:
+        """Make sure that one more queue finds a place on ``device``, whatever its priority."""
+        with self._lock:
+            count, room = self._rooms.get(device, (0, 0))
+            count += 1
+            if count > room:
+                room = max(_FIRST_ROOM, 2 * room)
+                self._make_room(device, arena.allocate(layout.PRIORITIES * (room + 1) * layout.PLACE_BYTES), room)
+            self._rooms[device] = count, room
 
     def destroy_queue(self, queue: int) -> None:
         """Recycle a queue whose operations are done, once no worker holds on to it (invariant 3 of the native code)."""

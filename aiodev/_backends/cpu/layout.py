@@ -30,7 +30,7 @@ Q_EXPECTED: Final = 112  #: guests that have helped lately, and are awaited befo
 #: which an idle worker watches: a submission takes the line away once.
 Q_PENDING: Final = 128
 
-Q_NEXT: Final = 192  #: next queue on the ready list
+Q_PLACE: Final = 192  #: its place among those that wait, or 0
 Q_DEVICE: Final = 200  #: the device whose workers run it
 Q_PRIORITY: Final = 208  #: 0 high, 1 normal, 2 low
 Q_HELPERS: Final = 216  #: the device whose workers may join its ranges
@@ -45,15 +45,17 @@ Q_OPEN_CHUNK: Final = 272  #: chunk that the cursor is in
 Q_KNOWN: Final = 280  #: what the worker last saw of Q_PENDING
 Q_OWED: Final = 288  #: how many of those it has completed, and not taken off the count yet
 Q_FORGIVEN: Final = 296  #: operations up to this value share the present fault's fate; NEVER while it is open
+Q_SPENT: Final = 304  #: what its operations have taken since the last settlement, as far as that is known (ns)
+Q_BEGUN: Final = 312  #: when that was, if others waited then; or 0
 
 Q_RANGE_LEFT: Final = 320  #: shares of the range that have indices which nobody has claimed; no more than 0: none
 Q_AWAITED: Final = 328  #: until when somebody is awaited who is to help with the range (ns); or 0
 Q_RANGE_CHUNK: Final = 336  #: indices to claim at a time, at most
 Q_RANGE_MEMBERS: Final = 344  #: workers inside, under the helpers' lock
-Q_RANGE_LINK: Final = 352  #: next queue on the open list
+Q_TIME: Final = 352  #: its virtual time (ns): of those that wait, the one with the least is served first
 Q_RANGE_STATUS: Final = 360  #: first non-zero status, or 0
 Q_RANGE_EXCINFO: Final = 368
-Q_RANGE_LINKED: Final = 376  #: 1 while on an open list
+Q_RANGE_LINKED: Final = 376  #: 1 while others may join, and the queue is among those that wait
 
 Q_FAULT_RING: Final = 384  #: the last faults
 FAULT_SLOTS: Final = 32
@@ -69,7 +71,7 @@ S_END: Final = 8
 S_MIRROR: Final = 16  #: 0 where places are indices; else the sum of a place and the end of the index there
 SHARE_BYTES: Final = 64
 
-# Device: the workers that share a ready list for each priority.
+# Device: the workers that share what waits.
 D_LOCK: Final = 0
 D_STOP: Final = 8
 D_SPINNERS: Final = 16  #: workers that look for work without sleeping
@@ -77,13 +79,24 @@ D_SLEEPERS: Final = 24  #: first sleeping worker, or 0
 D_WORKERS: Final = 32
 D_LEFT: Final = 40  #: workers that have returned after stop
 
-D_PENDING: Final = 64  #: queues on all lists; spinners watch it
+D_PENDING: Final = 64  #: queues that wait; spinners watch it
 D_PENDING_BY_PRIORITY: Final = 72  #: three words
-D_READY_HEAD: Final = 128  #: three words
-D_READY_TAIL: Final = 152  #: three words
-D_OPEN: Final = 176  #: three words: queues with a range that helpers may join
-DEVICE_BYTES: Final = 256
+D_LEAST: Final = 96  #: three words: the virtual time of the queue that is first of those that wait, or NEVER
+D_FIRST: Final = 128  #: three words: that queue, or 0
+D_HEAP: Final = 152  #: three words: where the places of those that wait are, the first of which is number 1
+D_ARRIVALS: Final = 176  #: how often a queue has begun to wait
+D_CLOCK: Final = 192  #: three words: the virtual time of a queue that has had its share, neither more nor less
+D_CAME: Final = 216  #: three words: how often a queue has become active, that is, waits or is served
+
+D_GONE: Final = 256  #: three words: how often one has ceased to be; written without the lock
+DEVICE_BYTES: Final = 320
 PRIORITIES: Final = 3
+
+# Place of a queue that waits.
+H_TIME: Final = 0  #: its virtual time, of an open range that and what its members are about to use
+H_ORDER: Final = 8  #: when it came, in arrivals
+H_QUEUE: Final = 16
+PLACE_BYTES: Final = 24
 
 # Worker.
 W_NEXT: Final = 0  #: next sleeper
@@ -95,6 +108,7 @@ W_STAY: Final = 56  #: until when it is not to move to another core, ns
 W_SEMAPHORE: Final = 64
 W_STAYED: Final = 96  #: for how long it was not to, the last time
 W_THREAD: Final = 104  #: the system's number of its thread
+W_OFF: Final = 112  #: for how long (ns) it has had no core in all, counted from some time, when that was last looked at
 WORKER_BYTES: Final = 128
 
 # Guest: a thread that waits, and helps meanwhile.

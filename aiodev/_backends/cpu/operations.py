@@ -8,6 +8,7 @@ anything long, and returns how it failed, or None.
 from __future__ import annotations
 
 import ctypes
+import enum
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +26,9 @@ __all__ = [
     "Launch",
     "NativeCode",
     "NativeFailure",
+    "PAUSED",
     "Operation",
+    "Pause",
     "Range",
     "Stamp",
     "Wait",
@@ -34,11 +37,23 @@ __all__ = [
 #: How an operation failed: what it raised, or the (queue, value) whose failure it shares; neither for a failed gate.
 Failure = tuple[BaseException | None, tuple[int, int] | None]
 
+
+class Pause(enum.Enum):
+    """How an operation ends that is not done yet."""
+
+    PAUSED = enum.auto()
+
+
+#: The operation has given way to another queue's, and goes on when it is run again.
+PAUSED = Pause.PAUSED
+
 #: A kernel's code: ``function(arguments, lo, hi)`` runs the indices ``lo`` … ``hi - 1``.
 Function = Callable[[bytes, int, int], object]
 
 #: Indices below which sharing a range costs more than it saves.
 GRAIN = 1 << 14
+#: A chunk that takes longer than this (ns) is followed by shorter ones.
+CHUNK = 500_000
 
 
 class Operation(Protocol):
@@ -47,8 +62,8 @@ class Operation(Protocol):
     def holds(self, queue: PortableQueue, skipped: bool) -> bool:
         """Whether ``queue`` must stop here; ``skipped``: an earlier failure keeps the operation from running."""
 
-    def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
-        """Do it; the lock is held on entry and on return."""
+    def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+        """Do it, or a part of it; the lock is held on entry and on return."""
 
 
 class Work:
@@ -62,6 +77,7 @@ class Work:
 
     def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
         """Do it."""
+        begun = queue.device.now()
         worker.lock.release()
         try:
             worker.before(queue)
@@ -70,6 +86,7 @@ class Work:
             return error, None
         finally:
             worker.lock.acquire()
+            queue.device.charge(queue, queue.device.now() - begun)
         return None
 
     def perform(self) -> None:
@@ -137,26 +154,30 @@ class Stamp(Work):
 class Launch:
     """Run a kernel over a range, which idle workers of the device share when it is long."""
 
-    __slots__ = ("arguments", "entry", "site", "size")
+    __slots__ = ("_work", "arguments", "entry", "site", "size")
 
     def __init__(self, entry: int, size: int, arguments: bytes, site: int) -> None:
         self.entry, self.size, self.arguments, self.site = entry, size, arguments, site
+        self._work: Range | None = None
 
     def holds(self, queue: PortableQueue, skipped: bool) -> bool:
         """Never."""
         return False
 
-    def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
-        """Run it, with whatever help there is."""
-        function = worker.function(self.entry)
-        refusal = Nothing().run(queue, worker)
-        if refusal is not None:
-            return refusal
-        shares = worker.thread_count if self.size > GRAIN else 1
-        chunk = max(GRAIN, -(-self.size // (4 * shares))) if shares > 1 else self.size
-        work = Range(function, self.arguments, self.size, chunk, worker.lock)
-        worker.invite(queue, work, min(shares, -(-self.size // max(1, chunk))) - 1)
+    def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+        """Run it, with whatever help there is, until it is done or others have had less."""
+        work = self._work
+        if work is None:
+            refusal = Nothing().run(queue, worker)
+            if refusal is not None:
+                return refusal
+            shares = worker.thread_count if self.size > GRAIN else 1
+            chunk = max(GRAIN, -(-self.size // (4 * shares))) if shares > 1 else self.size
+            work = self._work = Range(queue, worker.function(self.entry), self.arguments, self.size, chunk, worker.lock)
+            worker.invite(queue, work, min(shares, -(-self.size // max(1, chunk))) - 1)
         work.help()
+        if not work.claimed:
+            return PAUSED
         work.join()
         if work.error is None:
             return None
@@ -166,20 +187,30 @@ class Launch:
 class Range:
     """One launch's indices, which several workers claim chunk by chunk."""
 
-    def __init__(self, function: Function, arguments: bytes, size: int, chunk: int, lock: threading.Lock) -> None:
-        self.function, self.arguments, self.size, self.chunk = function, arguments, size, chunk
+    def __init__(
+        self, queue: PortableQueue, function: Function, arguments: bytes, size: int, chunk: int, lock: threading.Lock
+    ) -> None:
+        self.queue, self.function, self.arguments, self.size, self.chunk = queue, function, arguments, size, chunk
         self.error: BaseException | None = None
         self._lock = lock
         self._next = 0
+        self._step = 1  # indices to claim next: more and more, until they take long or are a chunk
         self._members = 0
         self._left = threading.Condition(lock)
 
+    @property
+    def claimed(self) -> bool:
+        """Whether all indices are run, or being run."""
+        return self._next >= self.size
+
     def help(self) -> None:
-        """Claim and run chunks until none is left; the lock is held on entry and on return."""
+        """Claim and run chunks until none is left, or others have had less; the lock is held on entry and on return."""
+        device = self.queue.device
         self._members += 1
-        while self._next < self.size:
-            lo, hi = self._next, min(self._next + self.chunk, self.size)
+        while not self.claimed:
+            lo, hi = self._next, min(self._next + self._step, self.size)
             self._next = hi
+            begun = device.now()
             self._lock.release()
             try:
                 self.function(self.arguments, lo, hi)
@@ -187,6 +218,11 @@ class Range:
                 self.fail(error)
             finally:
                 self._lock.acquire()
+            spent = device.now() - begun
+            self._step = max(1, (hi - lo) // 2) if spent > CHUNK else min(self.chunk, 4 * (hi - lo))
+            device.charge(self.queue, spent)
+            if device.gives_way(self.queue):
+                break
         self._members -= 1
         if self._members == 0:
             self._left.notify_all()

@@ -31,9 +31,15 @@ __all__ = ["PortableExecutor"]
 #: How long ``stop`` waits for the threads, in seconds.
 _STOP_TIMEOUT = 0.25
 
+#: For how long a thread has had a core: what others took is not the queue's. The time where that is coarse, as on Windows.
+_FINE = time.get_clock_info("thread_time").resolution < 1e-4
+_THREAD_TIME = time.thread_time_ns if _FINE else time.perf_counter_ns
+
 
 class PortableExecutor:
     """Runs the queues of ``device_count`` devices on ``threads_per_device`` threads each, at least two.
+
+    ``now`` tells what the calling thread has used, in ns.
 
     Its methods from ``create_queue`` to ``forgive`` are those of :class:`aiodev._core.backend.Backend`.
 
@@ -45,12 +51,14 @@ class PortableExecutor:
 
     kind = "python"
 
-    def __init__(self, device_count: int, threads_per_device: int) -> None:
+    def __init__(
+        self, device_count: int, threads_per_device: int, now: Callable[[], int] = _THREAD_TIME
+    ) -> None:
         self.thread_count = max(2, threads_per_device)
         self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
         self.wrap_error: Callable[[BaseException, int, int], BaseException] = lambda error, entry, site: error
         self._lock = threading.Lock()
-        self._devices = [Device(self._lock, self.thread_count) for _ in range(device_count)]
+        self._devices = [Device(self._lock, self.thread_count, now) for _ in range(device_count)]
         self._queues: dict[int, PortableQueue] = {}
         self._gates: dict[int, Gate] = {}
         self._wakers: dict[int, Waker] = {}

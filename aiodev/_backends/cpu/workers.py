@@ -7,6 +7,8 @@ Invariants, all under the executor's one lock:
 2. A failure is recorded before COMPLETED reaches the value that failed: who sees the value sees the failure.
 3. COMPLETED is written, then those who wait for it are looked through; they look at COMPLETED, then register. Both
    happen under the lock, so no wake-up is lost.
+4. Of the queues of one priority that are ready, the one that has had the least of the device is next, and one that is a slice
+   ahead of it gives way, between two operations or two chunks of a range (``Device``).
 """
 
 from __future__ import annotations
@@ -17,16 +19,19 @@ import itertools
 import os
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Protocol
 
-from aiodev._backends.cpu.operations import Failure, Function, Operation, Range
+from aiodev._backends.cpu.operations import PAUSED, Failure, Function, Operation, Range
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fault
 
 __all__ = ["Device", "PortableQueue", "Waker", "Worker"]
 
-#: Operations that a worker runs of one queue before others of the same priority get their turn.
-BATCH = 64
+#: How far (ns) a queue gets ahead of another one that is ready before that has its turn.
+SLICE = 1_000_000
+#: What an operation takes besides its work (ns).
+OVERHEAD = 1_000
 #: Failures remembered for each queue.
 FAULTS_KEPT = 64
 ONE = (1).to_bytes(8, sys.byteorder)
@@ -60,6 +65,7 @@ class PortableQueue:
     def __init__(self, number: int, device: Device, priority: int) -> None:
         self.number, self.device, self.priority = number, device, priority
         self.counters = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
+        self.time = 0  #: virtual, ns
         self.pending: deque[Operation] = deque()
         self.idle = True
         self.faults: deque[Fault] = deque(maxlen=FAULTS_KEPT)
@@ -83,8 +89,7 @@ class PortableQueue:
 
     def resume(self) -> None:
         """Let a worker of the device take this queue."""
-        self.device.push(self.priority, self)
-        self.device.arrived.notify()
+        self.device.arrive(self)
 
     def hold(self, value: int, queue: PortableQueue) -> None:
         """Have ``queue`` resume when this one reaches ``value``."""
@@ -141,17 +146,86 @@ class PortableQueue:
 
 
 class Device:
-    """What is ready for the workers of one device."""
+    """What is ready for the workers of one device, by priority and virtual time.
 
-    def __init__(self, lock: threading.Lock, thread_count: int) -> None:
+    A queue's virtual time is what it has used while others waited; the clock is that of a queue which ran all the time. One
+    that was idle or held begins no earlier than the clock. Why, :mod:`aiodev._backends.cpu.native.fairness` says.
+
+    Attributes:
+        now: what the calling thread has used, in ns.
+    """
+
+    def __init__(self, lock: threading.Lock, thread_count: int, now: Callable[[], int]) -> None:
         self.thread_count = thread_count
+        self.now = now
         self.arrived = threading.Condition(lock)
-        self.ready: list[tuple[int, int, PortableQueue | Range]] = []  # heap of (priority, arrival, what)
+        self.ready: list[tuple[int, int, int, PortableQueue | Range]] = []  # heap of (priority, time, arrival, what)
         self._arrivals = itertools.count()
+        self._waiting = Counter[int]()  # queues on the heap, by priority
+        self._active = Counter[int]()  # those, and the ones that are served
+        self._clock = Counter[int]()
 
-    def push(self, priority: int, what: PortableQueue | Range) -> None:
-        """Put ``what`` on the heap, behind what has the same priority."""
-        heapq.heappush(self.ready, (priority, next(self._arrivals), what))
+    def arrive(self, queue: PortableQueue) -> None:
+        """Have a queue that was idle or held served, with what is its due."""
+        self._active[queue.priority] += 1
+        queue.time = max(queue.time, self._clock[queue.priority])
+        self.put_back(queue)
+        self.arrived.notify()
+
+    def put_back(self, queue: PortableQueue) -> None:
+        """Have a queue that gave way served again; no notify: the worker looks at the heap next."""
+        self._waiting[queue.priority] += 1
+        self._push(queue, queue.time, queue)
+
+    def invite(self, queue: PortableQueue, work: Range, helpers: int) -> None:
+        """Let up to ``helpers`` workers join ``work`` that have no better: a queue that waits goes first."""
+        for _ in range(helpers):
+            self._push(queue, queue.time + SLICE, work)
+        if helpers > 0:
+            self.arrived.notify(helpers)
+
+    def _push(self, queue: PortableQueue, time: int, what: PortableQueue | Range) -> None:
+        heapq.heappush(self.ready, (queue.priority, time, next(self._arrivals), what))
+
+    def pop(self) -> PortableQueue | Range:
+        """What is next."""
+        what = heapq.heappop(self.ready)[-1]
+        if isinstance(what, PortableQueue):
+            self._waiting[what.priority] -= 1
+        return what
+
+    def depart(self, queue: PortableQueue) -> None:
+        """A queue that was served is idle or held."""
+        self._active[queue.priority] -= 1
+
+    def charge(self, queue: PortableQueue, spent: int) -> None:
+        """Count time that was spent on a queue that is served."""
+        priority = queue.priority
+        if self._waiting[priority]:
+            queue.time += spent
+            self._clock[priority] += -(-spent // max(1, self._active[priority]))
+        else:
+            queue.time += max(-spent, min(spent, self._clock[priority] - queue.time))
+
+    def gives_way(self, queue: PortableQueue) -> bool:
+        """Whether a queue that is served is to give way to what is ready: that is more urgent, or has had much less."""
+        self._refresh()
+        if not self.ready:
+            return False
+        priority, time, _, what = self.ready[0]
+        if priority != queue.priority:
+            return priority < queue.priority
+        return time < queue.time - SLICE and not (isinstance(what, Range) and what.queue is queue)
+
+    def _refresh(self) -> None:
+        """See to it that what is first is not a range that is over, or whose queue has used more than is noted there."""
+        while self.ready and isinstance(work := self.ready[0][-1], Range):
+            queue = work.queue
+            if not work.claimed and self.ready[0][1] >= queue.time + SLICE:
+                break
+            heapq.heappop(self.ready)
+            if not work.claimed:
+                self._push(queue, queue.time + SLICE, work)
 
 
 class Owner(Protocol):
@@ -190,11 +264,8 @@ class Worker:
         return self._owner.explain(error, entry, site)
 
     def invite(self, queue: PortableQueue, work: Range, helpers: int) -> None:
-        """Let up to ``helpers`` idle workers join ``work``, at its queue's priority."""
-        for _ in range(helpers):
-            self._device.push(queue.priority, work)
-        if helpers > 0:
-            self._device.arrived.notify(helpers)
+        """Let up to ``helpers`` idle workers join ``work``."""
+        self._device.invite(queue, work, helpers)
 
     def _work(self) -> None:
         device = self._device
@@ -203,27 +274,31 @@ class Worker:
                 if not device.ready:
                     device.arrived.wait()
                     continue
-                what = heapq.heappop(device.ready)[2]
+                what = device.pop()
                 if isinstance(what, Range):
                     what.help()
                 else:
                     self._advance(what)
 
     def _advance(self, queue: PortableQueue) -> None:
-        """Run operations of ``queue`` until it is idle or held, at the end of its turn, or others are more urgent."""
-        ready = self._device.ready
-        for _ in range(BATCH):
+        """Run operations of ``queue`` until it is idle or held, or it is the turn of others."""
+        device = self._device
+        while True:
             if not queue.pending:
                 queue.idle = True
+                device.depart(queue)
                 return
             operation = queue.pending[0]
             skipped = queue.skips(queue.completed + 1)
             if operation.holds(queue, skipped):
+                device.depart(queue)
                 return
             failure = None if skipped else operation.run(queue, self)
-            queue.pending.popleft()
-            queue.complete(failure)
-            if ready and ready[0][0] < queue.priority:
+            if failure is PAUSED:
                 break
-        # No notify: this worker looks at the heap next.
-        self._device.push(queue.priority, queue)
+            queue.pending.popleft()
+            device.charge(queue, OVERHEAD)
+            queue.complete(failure)
+            if device.gives_way(queue):
+                break
+        device.put_back(queue)

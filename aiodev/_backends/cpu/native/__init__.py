@@ -7,9 +7,9 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
 
 1.  A queue's operations complete in order, one at a time; ``Q_COMPLETED`` is stored after everything that the operation
     wrote, its fault included.
-2.  A queue is at any time in exactly one place: nowhere (``Q_PENDING`` is 0), on a ready list, in a worker's hands, held by
-    one wait node or gate, or on the open list with a range. Moving it from place to place transfers the right to touch it.
-3.  Whoever raises ``Q_PENDING`` from 0 puts the queue on the ready list; the worker that lowers it to 0 never touches
+2.  A queue is at any time in exactly one place: nowhere (``Q_PENDING`` is 0), waiting for a worker, in a worker's hands, held
+    by one wait node or gate, or open with a range. Moving it from place to place transfers the right to touch it.
+3.  Whoever raises ``Q_PENDING`` from 0 has the queue wait for a worker; the worker that lowers it to 0 never touches
     the queue again. Hence an idle queue may be recycled.
 4.  Waiters and completers shake hands: a waiter stores its target, then loads the counter; a completer stores the
     counter, then loads the target. All four are sequentially consistent, so that at least one of the two sees the other, and
@@ -18,11 +18,15 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
     sleeper unless somebody is already looking. So no work waits while all sleep.
 6.  A range is joined and left under the helpers' lock. The last to leave an exhausted range, and nobody else, completes it,
     be it a worker or a thread that waits for the queue (``guests.py``).
+7.  Of the queues of one priority that wait, the one that has had the least of the device is served next, and who has had a
+    slice more than one that waits gives way to it, between two operations or two pieces of a range (``fairness.py``). Who has
+    a queue in its hands charges it for its time before the queue leaves them.
 
 A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
 """
 
 from aiodev._backends.cpu.native.entries import copy_entry, fill_entry
+from aiodev._backends.cpu.native.fairness import make_room
 from aiodev._backends.cpu.native.faults import forgive
 from aiodev._backends.cpu.native.guests import help, spin
 from aiodev._backends.cpu.native.running import stop, work
@@ -38,6 +42,7 @@ __all__ = [
     "gate",
     "help",
     "launch",
+    "make_room",
     "next_fired",
     "open_gate",
     "rearm_waker",

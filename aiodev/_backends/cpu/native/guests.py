@@ -11,9 +11,9 @@ from __future__ import annotations
 from numba import types
 
 from aiodev._backends.cpu.layout import (
+    D_FIRST,
+    D_LEAST,
     D_LOCK,
-    D_READY_HEAD,
-    D_READY_TAIL,
     E_COST,
     E_UNIFORM,
     GUEST_BYTES,
@@ -25,9 +25,9 @@ from aiodev._backends.cpu.layout import (
     Q_EXPECTED,
     Q_GUESTS,
     Q_HELPERS,
-    Q_NEXT,
     Q_PRIORITY,
     Q_RANGE_LINKED,
+    Q_TIME,
     R_A,
     R_OPERATION,
     V_DESCRIPTOR,
@@ -38,18 +38,12 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.cores import send_away
+from aiodev._backends.cpu.native.fairness import SLICE, begin_turn, first, take_out
 from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, load_fence, now, on_stack, pause, put, store
+from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, PIECE, SERIAL_BELOW, join_range, time_left
-from aiodev._backends.cpu.native.running import finish, next_record, step
-from aiodev._backends.cpu.native.scheduling import (
-    enter_range,
-    lock,
-    make_ready,
-    outranked,
-    unlock,
-    wake_helper,
-    withdraw,
-)
+from aiodev._backends.cpu.native.running import finish, next_record, step, turn_is_over
+from aiodev._backends.cpu.native.scheduling import enter_range, outranked, put_back, wake_helper
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 MOVED = 60_000
@@ -73,6 +67,13 @@ def suits(guest, record, left):
 
 
 @inner
+def has_its_turn(device, queue):
+    """Whether no other queue that waits has had much less (lock held)."""
+    priority = get(queue + Q_PRIORITY)
+    return first(device, priority) == queue or load(queue + Q_TIME) <= get(device + D_LEAST + WORD * priority) + SLICE
+
+
+@inner
 def help_with_range(guest, queue, value):
     """Join the queue's open range, if an index seems to end in time; if we are the last to leave, go on with the queue."""
     helpers, outcome = get(queue + Q_HELPERS), MISSED
@@ -81,11 +82,15 @@ def help_with_range(guest, queue, value):
         entry = get(get(queue + Q_CURSOR) + R_A)
         if get(entry + E_UNIFORM) == 0 or get(entry + E_COST) > get(guest + V_LONGEST) * 1000:
             outcome = REFUSED
-        elif get(entry + E_COST) <= (get(guest + V_UNTIL) - now()) * 1000 and enter_range(helpers, queue):
+        elif (
+            get(entry + E_COST) <= (get(guest + V_UNTIL) - now()) * 1000
+            and has_its_turn(helpers, queue)
+            and enter_range(helpers, queue)
+        ):
             store(queue + Q_AWAITED, 0)
             outcome = HELPED
     unlock(helpers + D_LOCK)
-    if outcome == HELPED and join_range(helpers, guest, queue):
+    if outcome == HELPED and join_range(helpers, 0, guest, queue):
         device = get(queue + Q_DEVICE)
         if finish(device, 0, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
             go_on(device, guest, queue, value)
@@ -96,17 +101,12 @@ def help_with_range(guest, queue, value):
 def begin(guest, queue, value):
     """Take a queue that waits for a worker, and run it; the worker that was woken for it finds what we have left."""
     device, priority, outcome = get(queue + Q_DEVICE), get(queue + Q_PRIORITY), MISSED
-    head = device + D_READY_HEAD + WORD * priority
     left = time_left(guest, now())  # which may call the system: not with the lock
     lock(device + D_LOCK)
-    if get(head) == queue:
+    if first(device, priority) == queue and get(queue + Q_RANGE_LINKED) == 0:
         outcome = REFUSED
         if not outranked(device, queue) and suits(guest, get(queue + Q_CURSOR), left):
-            following = get(queue + Q_NEXT)
-            put(head, following)
-            if following == 0:
-                put(device + D_READY_TAIL + WORD * priority, 0)
-            withdraw(device, priority)
+            take_out(device, queue)
             outcome = HELPED
     unlock(device + D_LOCK)
     if outcome == HELPED:
@@ -118,12 +118,13 @@ def begin(guest, queue, value):
 @inner
 def go_on(device, guest, queue, value):
     """Run a queue that is in our hands up to ``value``, as far as a guest may; workers do the rest."""
-    while get(queue + Q_COMPLETED) < value and not outranked(device, queue):
+    begin_turn(device, queue)
+    while get(queue + Q_COMPLETED) < value and not turn_is_over(device, 0, queue):
         if not suits(guest, next_record(queue), time_left(guest, now())):
             break
         if not step(device, 0, guest, queue):
             return
-    make_ready(queue)
+    put_back(queue)
 
 
 @inner
@@ -139,7 +140,7 @@ def attend(queue, value, patience, longest, descriptor):
     put(guest + V_DESCRIPTOR, descriptor)
     put(guest + V_LOOKED, began)
     put(guest + V_LONGEST, longest if descriptor < 0 else min(longest, PIECE // 1000))
-    head = get(queue + Q_DEVICE) + D_READY_HEAD + WORD * get(queue + Q_PRIORITY)
+    head = get(queue + Q_DEVICE) + D_FIRST + WORD * get(queue + Q_PRIORITY)
     fetch_add(queue + Q_GUESTS, 1)
     helping, ending, until = True, MISSED, began + patience
     while ending != REACHED:

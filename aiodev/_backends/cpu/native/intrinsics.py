@@ -177,20 +177,31 @@ def call_entry(typing_context, code, scratch, arguments, lo, hi):
     return _i64(_i64, _i64, _i64, _i64, _i64), generate
 
 
-@intrinsic
-def now(typing_context):
-    """The time in ns of ``CLOCK_MONOTONIC``, which is what ``time.perf_counter_ns`` reads."""
+def _clock(number: int) -> Any:
+    """The code of a function that reads a clock of the system, in ns."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         timespec = cgutils.alloca_once(builder, ir.ArrayType(_WORD, 2))
         function_type = ir.FunctionType(ir.IntType(32), [ir.IntType(32), timespec.type])
         function = cgutils.get_or_insert_function(builder.module, function_type, "clock_gettime")
-        builder.call(function, [ir.Constant(ir.IntType(32), 1), timespec])
+        builder.call(function, [ir.Constant(ir.IntType(32), number), timespec])
         pair = builder.load(timespec)
         seconds = builder.mul(builder.extract_value(pair, 0), ir.Constant(_WORD, 1_000_000_000))
         return builder.add(seconds, builder.extract_value(pair, 1))
 
-    return _i64(), generate
+    return generate
+
+
+@intrinsic
+def now(typing_context):
+    """The time in ns of ``CLOCK_MONOTONIC``, which is what ``time.perf_counter_ns`` reads."""
+    return _i64(), _clock(1)
+
+
+@intrinsic
+def thread_time(typing_context):
+    """For how long (ns) this thread has had a core: ``CLOCK_THREAD_CPUTIME_ID``. A call of the system."""
+    return _i64(), _clock(3)
 
 
 @intrinsic

@@ -12,7 +12,6 @@ from numba import types
 
 from aiodev._backends.cpu.layout import (
     D_LOCK,
-    D_READY_HEAD,
     D_STOP,
     D_WORKERS,
     E_CODE,
@@ -20,7 +19,9 @@ from aiodev._backends.cpu.layout import (
     E_UNIFORM,
     E_USES,
     Q_AWAITED,
+    Q_BEGUN,
     Q_CURSOR,
+    Q_DEVICE,
     Q_EXPECTED,
     Q_GUESTS,
     Q_HELPERS,
@@ -47,6 +48,18 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.cores import note_core, this_core
+from aiodev._backends.cpu.native.fairness import (
+    OPERATION,
+    SLICE,
+    arrive,
+    charge,
+    depart,
+    is_ahead,
+    move,
+    on_core,
+    settle,
+    spend,
+)
 from aiodev._backends.cpu.native.intrinsics import (
     c_poll,
     call_entry,
@@ -62,13 +75,12 @@ from aiodev._backends.cpu.native.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cpu.native.scheduling import (
     link_range,
-    lock,
     outranked,
     pop_sleeper,
     unlink_range,
-    unlock,
     wake_helper,
     wake_worker,
 )
@@ -81,8 +93,6 @@ PIECE = 50_000_000
 PARTS = 16
 #: Pieces begin at multiples of this many indices, for whole vectors and cache lines.
 GRAIN = 64
-#: A worker that is alone with a range lets waiting streams of the same priority go first after this long (ns).
-TIME_SLICE = 2_000_000
 #: A worker offers its core to others this often (ns).
 YIELD_EVERY = 50_000
 #: How long (ns) a guest that has left is expected back, and a worker that was woken for a queue whose range a guest has opened.
@@ -108,6 +118,8 @@ def run_kernel(device, worker, guest, queue, record):
     cost = get(entry + E_COST)
     if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and guest == 0:
         run_piece(queue, record, 0, size)
+        if cost * size > OPERATION * 1000:
+            spend(queue, cost * size // 1000)
         return True
     start = 0
     if cost == 0 or cost <= SERIAL_BELOW // size:
@@ -118,10 +130,14 @@ def run_kernel(device, worker, guest, queue, record):
     if size - start <= max(1, most // PARTS):  # nothing to share: a helper could only take it, and its data, from our core
         begin = now()
         run_piece(queue, record, start, size)
-        note_cost(entry, (now() - begin) * 1000 // (size - start))
+        elapsed = now() - begin
+        note_cost(entry, elapsed * 1000 // (size - start))
+        spend(queue, elapsed)
         return True
+    settle(device, worker, queue)
+    put(queue + Q_BEGUN, 0)  # from here on its members count
     open_range(queue, worker, start, size, most)
-    return join_range(device, guest, queue)
+    return join_range(device, worker, guest, queue)
 
 
 @inner
@@ -136,6 +152,7 @@ def measure(queue, record, size):
         elapsed = now() - begin
         lo = hi
     note_cost(entry, elapsed * 1000 // lo)
+    spend(queue, elapsed)
     return lo
 
 
@@ -172,6 +189,8 @@ def open_range(queue, worker, start, size, piece):
         return
     note_core(queue, worker)
     lock(device + D_LOCK)
+    if get(queue + Q_DEVICE) != device:
+        arrive(device, queue)  # a reserved queue wants no time of this device but for its ranges
     link_range(device, queue)
     unlock(device + D_LOCK)
     if worker == 0:
@@ -211,7 +230,7 @@ def deal(queue, start, size, workers, piece):
 
 
 @inner
-def join_range(device, guest, queue):
+def join_range(device, worker, guest, queue):
     """Run pieces of a range that we are a member of, as a guest (if not 0) as many as seem to end in its time, then leave.
 
     Whoever sees that somebody who is awaited has not come wakes a worker. True when our leaving ended the range (invariant 6).
@@ -256,6 +275,7 @@ def join_range(device, guest, queue):
             store(queue + Q_AWAITED, 0)
             store(queue + Q_EXPECTED, 0)
             wake_helper(get(queue + Q_HELPERS), queue)
+        charge(device, queue, on_core(worker, after, after - before))
         elapsed, before = (after - before) * 1000, after
         note_cost(entry, elapsed // (hi - lo))
         if piece == whole(most) and elapsed < PIECE // 2:
@@ -265,7 +285,7 @@ def join_range(device, guest, queue):
         if after - yielded > YIELD_EVERY:
             sched_yield()  # an event loop whose timer is due may be waiting for this core
             yielded = after
-        if should_leave(device, queue, after - begin):
+        if should_leave(device, queue):
             break
     return leave_range(guest, queue)
 
@@ -289,14 +309,11 @@ def whole(piece):
 
 
 @inner
-def should_leave(device, queue, elapsed):
-    """Whether more urgent work waits, or equally urgent work that has waited long enough."""
-    if outranked(device, queue):
+def should_leave(device, queue):
+    """Whether more urgent work waits, or a queue that has had less; by a slice, where nobody else would go on here."""
+    if outranked(device, queue) or load(device + D_STOP) != 0:
         return True
-    priority = get(queue + Q_PRIORITY)
-    if load(device + D_READY_HEAD + WORD * priority) == 0 and load(device + D_STOP) == 0:
-        return False
-    return load(queue + Q_RANGE_MEMBERS) > 1 or elapsed > TIME_SLICE or load(device + D_STOP) != 0
+    return is_ahead(device, queue, 0 if load(queue + Q_RANGE_MEMBERS) > 1 else SLICE)
 
 
 @inner
@@ -309,9 +326,13 @@ def leave_range(guest, queue):
     over = members == 0 and load(queue + Q_RANGE_LEFT) <= 0
     if over:
         unlink_range(device, queue)
+        if get(queue + Q_DEVICE) != device and get(device + D_WORKERS) > 1:
+            depart(device, get(queue + Q_PRIORITY))
     elif load(queue + Q_RANGE_LEFT) > 0:
         linked = get(queue + Q_RANGE_LINKED) != 0
-        if not linked:
+        if linked:
+            move(device, queue)
+        else:
             link_range(device, queue)
         if guest != 0 and members == 0:
             sleeper = pop_sleeper(device)  # who opened it woke nobody, and we look for no work as a worker does

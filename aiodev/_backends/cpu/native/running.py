@@ -8,7 +8,6 @@ from aiodev._backends.cpu.layout import (
     C_FIRST,
     D_LEFT,
     D_LOCK,
-    D_PENDING,
     D_SLEEPERS,
     D_STOP,
     G_REFERENCES,
@@ -21,6 +20,7 @@ from aiodev._backends.cpu.layout import (
     OP_GATE,
     OP_KERNEL,
     OP_WAIT,
+    Q_BEGUN,
     Q_COMPLETED,
     Q_CURSOR,
     Q_DEVICE,
@@ -30,9 +30,11 @@ from aiodev._backends.cpu.layout import (
     Q_OPEN_CHUNK,
     Q_OWED,
     Q_PENDING,
+    Q_PRIORITY,
     Q_RANGE_EXCINFO,
     Q_RANGE_STATUS,
     Q_SPARE,
+    Q_SPENT,
     R_A,
     R_B,
     R_BYTES,
@@ -42,6 +44,17 @@ from aiodev._backends.cpu.layout import (
     W_NEXT,
 )
 from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.fairness import (
+    LOOK,
+    OPERATION,
+    SLICE,
+    begin_turn,
+    depart,
+    is_ahead,
+    settle,
+    spend,
+    watch_core,
+)
 from aiodev._backends.cpu.native.faults import covering_fault, open_fault
 from aiodev._backends.cpu.native.intrinsics import (
     exchange,
@@ -54,20 +67,10 @@ from aiodev._backends.cpu.native.intrinsics import (
     put,
     store_fence,
 )
+from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cpu.native.ranges import join_range, run_kernel
-from aiodev._backends.cpu.native.scheduling import (
-    find_work,
-    lock,
-    look_around,
-    make_ready,
-    outranked,
-    unlock,
-    wake_worker,
-)
+from aiodev._backends.cpu.native.scheduling import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.native.waiting import arm_node, complete, ring
-
-#: Operations that one queue may run while others of its device are waiting.
-QUOTA = 256
 
 
 @inner
@@ -86,9 +89,11 @@ def finish(device, worker, queue, record, value):
     bell = complete(queue, value, worker)
     owed = get(queue + Q_OWED) + 1
     put(queue + Q_OWED, owed)
+    spend(queue, OPERATION)
     if owed < get(queue + Q_KNOWN):
         ring(bell)
         return True
+    settle(device, worker, queue)
     known = load(queue + Q_PENDING)
     if known == owed and bell == 0 and worker != 0 and look_around(device, worker, queue, owed):
         known = load(queue + Q_PENDING)
@@ -100,10 +105,13 @@ def finish(device, worker, queue, record, value):
         return True
     put(queue + Q_OWED, 0)
     put(queue + Q_KNOWN, 0)
+    home, priority = get(queue + Q_DEVICE), get(queue + Q_PRIORITY)
     left = fetch_add(queue + Q_PENDING, -owed) - owed
-    ring(bell)
     if left == 0:
+        depart(home, priority)
+        ring(bell)
         return False
+    ring(bell)
     put(queue + Q_KNOWN, left)
     return True
 
@@ -131,15 +139,19 @@ def release_gate(gate):
 
 
 @inner
-def pass_wait(queue, record, value, failed):
+def pass_wait(device, worker, queue, record, value, failed):
     """Pass a wait for another queue; False when we are held (and the queue is no longer ours).
 
     A wait holds even behind a failure: what is submitted once that is forgiven relies on the order that it sets up.
     """
     other = get(record + R_A)
     target = get(record + R_B)
-    if load(other + Q_COMPLETED) < target and arm_node(other, get(record + R_C), target):
-        return False
+    if load(other + Q_COMPLETED) < target:
+        settle(device, worker, queue)
+        priority = get(queue + Q_PRIORITY)
+        if arm_node(other, get(record + R_C), target):
+            depart(device, priority)
+            return False
     first = covering_fault(other, target)
     if first != 0 and failed == 0:
         open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
@@ -147,14 +159,17 @@ def pass_wait(queue, record, value, failed):
 
 
 @inner
-def pass_gate(queue, record, value):
+def pass_gate(device, worker, queue, record, value):
     """Pass a gate; False when we are held (and the queue is no longer ours)."""
     gate = get(record + R_A)
     state = load(gate + G_STATE)
     if state == 0:
+        settle(device, worker, queue)
+        priority = get(queue + Q_PRIORITY)
         store_fence(gate + G_WAITER, queue)
         state = load_fence(gate + G_STATE)
         if state == 0 or exchange(gate + G_WAITER, 0) == 0:
+            depart(device, priority)
             return False
     if state == 2:
         open_fault(queue, value, KIND_GATE, 0, 0, 0, 0)
@@ -173,7 +188,7 @@ def step(device, worker, guest, queue):
         put(queue + Q_FAILED, 0)
         failed = 0
     if operation == OP_WAIT:
-        if not pass_wait(queue, record, value, failed):
+        if not pass_wait(device, worker, queue, record, value, failed):
             return False
     elif failed != 0:
         if operation == OP_GATE:
@@ -182,7 +197,7 @@ def step(device, worker, guest, queue):
         if not run_kernel(device, worker, guest, queue, record):
             return False
     elif operation == OP_GATE:
-        if not pass_gate(queue, record, value):
+        if not pass_gate(device, worker, queue, record, value):
             return False
     else:
         put(get(record + R_A), now())
@@ -190,31 +205,46 @@ def step(device, worker, guest, queue):
 
 
 @inner
+def turn_is_over(device, worker, queue):
+    """Whether the queue in our hands is to give way to another one."""
+    if outranked(device, queue):
+        return True
+    if get(queue + Q_SPENT) < LOOK:
+        return False
+    settle(device, worker, queue)
+    if is_ahead(device, queue, SLICE):
+        return True
+    if get(queue + Q_BEGUN) == 0:
+        begin_turn(device, queue)
+    return False
+
+
+@inner
 def drain(device, worker, queue):
     """Run a queue's operations until it is idle, held, shared with helpers, or it is the turn of others."""
-    quota = QUOTA
-    while (quota > 0 or load(device + D_PENDING) == 0) and not outranked(device, queue):
-        quota = max(0, quota - 1)
+    begin_turn(device, queue)
+    while not turn_is_over(device, worker, queue):
         if not step(device, worker, 0, queue):
             return
-    make_ready(queue)
+    put_back(queue)
 
 
 @exported(types.void(int64, int64), nogil=True)
 def work(device, worker):
     """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
+    watch_core(worker)
     while True:
         found = find_work(device, worker)
         if found == 0:
             break
         queue = found & ~1
         if found & 1:
-            if not join_range(device, 0, queue):
+            if not join_range(device, worker, 0, queue):
                 continue
             if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
                 continue
             if get(queue + Q_DEVICE) != device:
-                make_ready(queue)
+                put_back(queue)
                 continue
         drain(device, worker, queue)
     fetch_add(device + D_LEFT, 1)

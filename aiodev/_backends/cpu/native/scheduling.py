@@ -1,25 +1,20 @@
-"""Ready lists, open ranges, sleepers: how a worker finds work and work finds a worker (invariants 2, 5 and 6)."""
+"""Ready queues, open ranges, sleepers: how a worker finds work and work finds a worker (invariants 2, 5 and 6)."""
 
 from __future__ import annotations
 
 from aiodev._backends.cpu.layout import (
     D_LOCK,
-    D_OPEN,
     D_PENDING,
     D_PENDING_BY_PRIORITY,
-    D_READY_HEAD,
-    D_READY_TAIL,
     D_SLEEPERS,
     D_SPINNERS,
     D_STOP,
     D_WORKERS,
     PRIORITIES,
     Q_DEVICE,
-    Q_NEXT,
     Q_PENDING,
     Q_PRIORITY,
     Q_RANGE_LEFT,
-    Q_RANGE_LINK,
     Q_RANGE_LINKED,
     Q_RANGE_MEMBERS,
     W_IDLE,
@@ -32,8 +27,8 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.cores import in_the_way, step_aside
+from aiodev._backends.cpu.native.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
 from aiodev._backends.cpu.native.intrinsics import (
-    exchange,
     fetch_add,
     get,
     load,
@@ -47,6 +42,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.cpu.native.locking import lock, unlock
 
 #: A spin loop that saw no clock for this long (ns) was not running: its core was taken.
 PREEMPTED = 50_000
@@ -54,39 +50,6 @@ PREEMPTED = 50_000
 PENALTY = 8
 #: How often (ns) a worker that looks for work offers its core: one that has the last piece of a range may be waiting for that.
 OFFER = 8_000
-
-
-@inner
-def lock(address):
-    turns = 0
-    while exchange(address, 1) != 0:
-        while load(address) != 0:
-            turns += 1
-            if turns & 63 == 0:
-                sched_yield()
-            else:
-                pause()
-
-
-@inner
-def unlock(address):
-    store(address, 0)
-
-
-@inner
-def announce(device, priority):
-    """Count one more queue on a list (lock held)."""
-    store(device + D_PENDING, get(device + D_PENDING) + 1)
-    by_priority = device + D_PENDING_BY_PRIORITY + WORD * priority
-    store(by_priority, get(by_priority) + 1)
-
-
-@inner
-def withdraw(device, priority):
-    """Count one queue less on a list (lock held)."""
-    store(device + D_PENDING, get(device + D_PENDING) - 1)
-    by_priority = device + D_PENDING_BY_PRIORITY + WORD * priority
-    store(by_priority, get(by_priority) - 1)
 
 
 @inner
@@ -107,20 +70,22 @@ def wake_worker(sleeper):
 
 @inner
 def make_ready(queue):
-    """Put a queue that is in our hands on its device's ready list."""
+    """Have a queue that was idle or held, and is in our hands, wait for a worker of its device."""
     device = get(queue + Q_DEVICE)
-    priority = get(queue + Q_PRIORITY)
-    head = device + D_READY_HEAD + WORD * priority
-    tail = device + D_READY_TAIL + WORD * priority
     lock(device + D_LOCK)
-    put(queue + Q_NEXT, 0)
-    last = get(tail)
-    if last != 0:
-        put(last + Q_NEXT, queue)
-    else:
-        put(head, queue)
-    put(tail, queue)
-    announce(device, priority)
+    arrive(device, queue)
+    line_up(device, queue)
+    sleeper = pop_sleeper(device)
+    unlock(device + D_LOCK)
+    wake_worker(sleeper)
+
+
+@inner
+def put_back(queue):
+    """Have a queue that we have served wait for a worker again."""
+    device = get(queue + Q_DEVICE)
+    lock(device + D_LOCK)
+    line_up(device, queue)
     sleeper = pop_sleeper(device)
     unlock(device + D_LOCK)
     wake_worker(sleeper)
@@ -128,37 +93,29 @@ def make_ready(queue):
 
 @inner
 def take(device, worker):
-    """The most urgent work (lock held): a ready queue, a queue + 1 whose range was joined, or 0; or -1: step aside first."""
+    """Whose turn it is (lock held): a ready queue, a queue + 1 whose range was joined, or 0; or -1: step aside first."""
     for priority in range(PRIORITIES):
-        head = device + D_READY_HEAD + WORD * priority
-        queue = get(head)
-        if queue != 0:
-            following = get(queue + Q_NEXT)
-            put(head, following)
-            if following == 0:
-                put(device + D_READY_TAIL + WORD * priority, 0)
-            withdraw(device, priority)
-            return queue
-        queue = get(device + D_OPEN + WORD * priority)
+        queue = first(device, priority)
         while queue != 0:
-            following = get(queue + Q_RANGE_LINK)
-            if load(queue + Q_RANGE_LEFT) > 0 and in_the_way(queue, worker):
+            if get(queue + Q_RANGE_LINKED) == 0:
+                take_out(device, queue)
+                return queue
+            if load(queue + Q_RANGE_LEFT) > 0 and get(queue + Q_RANGE_MEMBERS) > 0 and in_the_way(queue, worker):
                 return -1
             if enter_range(device, queue):
                 return queue + 1
             unlink_range(device, queue)
-            queue = following
+            queue = first(device, priority)
     return 0
 
 
 @inner
 def link_range(device, queue):
-    """Put a queue on the open list (lock held)."""
-    priority = get(queue + Q_PRIORITY)
-    put(queue + Q_RANGE_LINK, get(device + D_OPEN + WORD * priority))
-    put(device + D_OPEN + WORD * priority, queue)
+    """Let others join a queue's range (lock held)."""
+    if get(queue + Q_DEVICE) != device:
+        catch_up(device, queue)  # a reserved queue waits here for nothing else
     store_fence(queue + Q_RANGE_LINKED, 1)
-    announce(device, priority)
+    line_up(device, queue)
 
 
 @inner
@@ -174,28 +131,25 @@ def wake_helper(device, queue):
 
 @inner
 def enter_range(device, queue):
-    """Join a range on the open list (lock held), which takes it off if it has enough members now; False if it is exhausted."""
+    """Join a range that is open (lock held), which closes it if it has enough members now; False if it is exhausted."""
     if load(queue + Q_RANGE_LEFT) <= 0:
         return False
     members = get(queue + Q_RANGE_MEMBERS) + 1
     put(queue + Q_RANGE_MEMBERS, members)
     if members >= get(device + D_WORKERS):
         unlink_range(device, queue)
+    else:
+        move(device, queue)
     return True
 
 
 @inner
 def unlink_range(device, queue):
-    """Take a queue off the open list (lock held)."""
+    """Let nobody else join a queue's range (lock held)."""
     if get(queue + Q_RANGE_LINKED) == 0:
         return
     store(queue + Q_RANGE_LINKED, 0)
-    priority = get(queue + Q_PRIORITY)
-    link = device + D_OPEN + WORD * priority
-    while get(link) != queue:
-        link = get(link) + Q_RANGE_LINK
-    put(link, get(queue + Q_RANGE_LINK))
-    withdraw(device, priority)
+    take_out(device, queue)
 
 
 @inner
@@ -229,6 +183,7 @@ def find_work(device, worker):
         unlock(device + D_LOCK)
         while sem_wait(worker + W_SEMAPHORE) != 0:
             pass
+        watch_core(worker)
 
 
 @inner

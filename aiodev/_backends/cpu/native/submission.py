@@ -47,8 +47,9 @@ from aiodev._backends.cpu.native.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cpu.native.running import release_gate
-from aiodev._backends.cpu.native.scheduling import lock, make_ready, unlock
+from aiodev._backends.cpu.native.scheduling import make_ready
 from aiodev._backends.cpu.native.waiting import find_node
 
 

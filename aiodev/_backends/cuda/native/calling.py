@@ -9,7 +9,7 @@ from __future__ import annotations
 from aiodev._backends.cpu.layout import Q_FAILED
 from aiodev._backends.cpu.native.faults import open_fault
 from aiodev._backends.cpu.native.intrinsics import get, put
-from aiodev._backends.cpu.native.scheduling import lock, unlock
+from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cuda.layout import KIND_NATIVE, Q_PARAMETERS, Q_STREAM
 from aiodev._backends.cuda.native.compile import inner
 from aiodev._backends.cuda.native.driver import call

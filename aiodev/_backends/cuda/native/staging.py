@@ -23,7 +23,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     store,
     store_fence,
 )
-from aiodev._backends.cpu.native.scheduling import lock, unlock
+from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cuda.layout import (
     BUSY,
     BUSY_COPYING,

@@ -30,8 +30,8 @@ from aiodev._backends.cpu.native.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cpu.native.running import release_gate
-from aiodev._backends.cpu.native.scheduling import lock, unlock
 from aiodev._backends.cuda.layout import (
     BUSY_COPYING,
     D_FOLLOW_EVENT,

@@ -1,0 +1,381 @@
+"""Streams of one priority share a device by the time that they have used (invariant 7)."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from pieces import MS, PATIENCE, Entry, one_worker_held, started
+from world import DEVICE, HEAP, WORKER, World
+
+from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.arena import words_at
+from aiodev._backends.cpu.executor import NativeExecutor
+from aiodev._backends.cpu.host import Executor
+from aiodev._backends.cpu.native import fairness
+from aiodev._backends.cpu.native.fairness import SLICE
+from aiodev._backends.cpu.portable import PortableExecutor
+
+US = 1_000
+
+
+class Board:
+    """An executor's kernels in Python: each index takes a given time, calls a function, and is noted in a log.
+
+    Attributes:
+        log: who ran, index by index.
+        time: what a portable executor takes for the time; its kernels take none that others could make longer.
+    """
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        self.time = 0
+        self.executor = executor or PortableExecutor(1, 2, lambda: self.time)
+        self.log: list[object] = []
+        self._kept: list[object] = []
+        self._numbers = itertools.count(1_000)
+
+    def entry(self, name: object, duration: int, then: Callable[[], object] = lambda: None) -> int:
+        """An entry for indices that take ``duration`` ns each."""
+
+        def each(lo: int, hi: int) -> None:
+            for _ in range(lo, hi):
+                self._work_for(duration)
+                self.log.append(name)
+                then()
+
+        if not isinstance(self.executor, NativeExecutor):
+            number = next(self._numbers)
+            self.executor.set_entry(number, lambda arguments, lo, hi: each(lo, hi))
+            return number
+        entry = Entry(self.executor, duration * 1000)
+        entry.before = each
+        self._kept.append(entry)
+        return entry.address
+
+    def _work_for(self, duration: int) -> None:
+        """Have a core for so many ns."""
+        if isinstance(self.executor, PortableExecutor):
+            self.time += duration
+            return
+        end = time.thread_time_ns() + duration
+        while time.thread_time_ns() < end:
+            pass
+
+    def queue(self) -> int:
+        return self.executor.create_queue(0, 0, False)[0]
+
+    def submit(self, name: object, duration: int, size: int = 1, then: Callable[[], object] = lambda: None) -> None:
+        """Launch a kernel on a queue of its own."""
+        self.executor.launch(self.queue(), self.entry(name, duration, then), size, b"", 0)
+
+
+@pytest.fixture(params=["native", "python"])
+def board(request: pytest.FixtureRequest) -> Iterator[Board]:
+    """An executor that has one worker for all."""
+    if request.param == "native":
+        with started(1) as native:
+            yield Board(native)
+        return
+    board = Board()
+    executor, entered, release = board.executor, threading.Event(), threading.Event()
+    executor.set_entry(1, lambda *_: (entered.set(), release.wait(60)))
+    executor.launch(executor.create_queue(0, 0, False)[0], 1, 1, b"", 0)
+    assert entered.wait(30)
+    yield board
+    release.set()
+    executor.stop()
+
+
+@contextmanager
+def held(board: Board) -> Iterator[None]:
+    """Let nothing run that is submitted inside the block before its end."""
+    entered, release, queue = threading.Event(), threading.Event(), board.queue()
+
+    def hold() -> None:
+        entered.set()
+        assert release.wait(60)
+
+    value = board.executor.launch(queue, board.entry("hold", 0, hold), 1, b"", 0)
+    assert entered.wait(30)
+    yield
+    board.log.clear()
+    release.set()
+    assert board.executor.spin(queue, value, PATIENCE)
+
+
+def longest_gap(log: list[object], name: object) -> int:
+    """How many others ran, at most, between two of ``name``."""
+    places = [place for place, each in enumerate(log) if each == name]
+    return max(after - before - 1 for before, after in itertools.pairwise(places))
+
+
+def test_a_long_kernel_gives_way_between_its_indices(board: Board) -> None:
+    """What is submitted while it runs waits for a slice or two of it, not for its end."""
+    done = threading.Event()
+
+    def submit() -> None:
+        if board.log == ["long"]:
+            board.submit("short", 0, then=done.set)
+
+    board.submit("long", 500 * US, 100, submit)
+    assert done.wait(30)
+    assert board.log.index("short") <= 8
+
+
+def test_newcomers_do_not_overtake(board: Board) -> None:
+    """A long kernel has its share while new streams keep coming, each of which has had nothing yet."""
+    newcomers, left, done = 4, [400], threading.Event()
+
+    def another() -> None:
+        if left[0] and not done.is_set():
+            left[0] -= 1
+            board.submit("new", 500 * US, then=another)
+
+    def stop() -> None:
+        if board.log.count("old") == 30:
+            done.set()
+
+    with held(board):
+        board.submit("old", 500 * US, 30, stop)
+        for _ in range(newcomers):
+            another()
+    assert done.wait(60)
+    log = board.log[: len(board.log) - board.log[::-1].index("old")]
+    assert log.count("old") == 30
+    # It may be a slice and a few indices ahead, five in all, and then waits until each of the others has had twice as much.
+    assert longest_gap(log, "old") <= 10 * newcomers
+    assert 30 * newcomers * 0.5 <= log.count("new") <= 30 * newcomers * 1.5
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_equal_clients_are_served_equally(board: Board, size: int) -> None:
+    """Sixteen that make a stream for each request, and the next request when one is answered."""
+    clients, requests, done = 16, 20, threading.Event()
+    served, indices = Counter[int](), Counter[int]()
+
+    def request(client: int) -> None:
+        def answered() -> None:
+            indices[client] += 1
+            if indices[client] % size:
+                return
+            served[client] += 1
+            if served.total() < clients * requests:
+                request(client)
+            else:
+                done.set()
+
+        board.submit(client, 400 * US // size, size, answered)
+
+    with held(board):
+        for client in range(clients):
+            request(client)
+    assert done.wait(60)
+    assert all(0.8 * requests <= served[client] <= 1.2 * requests for client in range(clients)), served
+
+
+def test_time_counts_and_not_how_many_operations(board: Board) -> None:
+    """A stream of long operations and one of short ones have the same time."""
+    done, short = threading.Event(), [0]
+
+    def look() -> None:
+        if board.log.count("long") == 20 and not done.is_set():
+            short[0] = board.log.count("short")
+            done.set()
+
+    with held(board):
+        for name, duration, count in (("long", 2_000 * US, 20), ("short", 200 * US, 300)):
+            queue, entry = board.queue(), board.entry(name, duration, look)
+            for _ in range(count):
+                board.executor.launch(queue, entry, 1, b"", 0)
+    assert done.wait(60)
+    assert 140 <= short[0] <= 260
+
+
+def test_who_was_idle_has_collected_nothing(board: Board) -> None:
+    """A stream that comes back begins with its share, and not with what it could have had meanwhile."""
+    done, idle = threading.Event(), board.queue()
+    assert board.executor.spin(idle, board.executor.launch(idle, board.entry("idle", 0), 1, b"", 0), PATIENCE)
+
+    def come_back() -> None:
+        if board.log.count("other") == 100:
+            entry = board.entry("idle", 500 * US, lambda: done.set() if board.log.count("idle") == 20 else None)
+            for _ in range(20):
+                board.executor.launch(idle, entry, 1, b"", 0)
+
+    with held(board):
+        for _ in range(2):
+            board.submit("other", 500 * US, 200, come_back)
+    assert done.wait(60)
+    log = board.log
+    assert log[log.index("idle") :].count("other") >= 20
+
+
+def favoured(executor: NativeExecutor) -> int:
+    """A queue that has had much more than others."""
+    queue, _ = executor.create_queue(0, 0, False)
+    words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_TIME // 8] = 100 * SLICE
+    return queue
+
+
+def test_a_guest_begins_a_queue_in_its_turn() -> None:
+    """A thread that waits for a stream does not help it to more than its share."""
+    with started(1) as executor, one_worker_held(executor):
+        mine, (other, _) = favoured(executor), executor.create_queue(0, 0, False)
+        entry = Entry(executor, 1000)
+        value = executor.launch(mine, entry.address, 100, b"", 0)
+        before = executor.launch(other, Entry(executor, 1000).address, 100, b"", 0)
+        assert not executor.help(mine, value, 10**8, -1) and entry.pieces == []
+        assert executor.help(other, before, PATIENCE, -1)
+        assert executor.help(mine, value, PATIENCE, -1) and entry.covered(100)
+
+
+def test_a_guest_joins_a_range_in_its_turn() -> None:
+    """Not while a stream waits that has had less than the one whose range it is."""
+    with started(2) as executor, one_worker_held(executor):
+        mine, (other, _) = favoured(executor), executor.create_queue(0, 0, False)
+        entry, begun, release = Entry(executor, MS // 100), threading.Event(), threading.Event()
+
+        def before(lo: int, hi: int) -> None:
+            begun.set()
+            assert release.wait(30)
+
+        entry.before = before
+        value = executor.launch(mine, entry.address, 1000, b"", 0)
+        assert begun.wait(30)
+        last = executor.launch(other, Entry(executor, 1000).address, 100, b"", 0)
+        assert not executor.help(mine, value, 10**8, -1)
+        assert threading.get_ident() not in entry.threads()
+        release.set()
+        assert executor.spin(other, last, PATIENCE) and executor.spin(mine, value, PATIENCE)
+
+
+class Waiting:
+    """Queues of a world's device, and the functions that say which is next."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.world.words |= {DEVICE + layout.D_HEAP: HEAP, DEVICE + layout.D_WORKERS: 1}
+        self.world.words[DEVICE + layout.D_LEAST] = layout.NEVER
+        functions = self.world.functions(fairness)
+        self.arrive, self.depart = functions["arrive"], functions["depart"]
+        self.line_up, self.take_out, self.first = functions["line_up"], functions["take_out"], functions["first"]
+        self.charge = functions["charge"]
+        self._addresses = itertools.count(0x100_0000, layout.QUEUE_BYTES)
+
+    def queue(self, time: int = 0) -> int:
+        """A new queue that waits."""
+        queue = next(self._addresses)
+        self.world.words |= {queue + layout.Q_HELPERS: DEVICE, queue + layout.Q_TIME: time}
+        self.arrive(DEVICE, queue)
+        self.line_up(DEVICE, queue)
+        return queue
+
+    def time_of(self, queue: int) -> int:
+        return self.world.words[queue + layout.Q_TIME]
+
+    def take(self) -> int:
+        """The queue that is next, which waits no longer."""
+        queue = self.first(DEVICE, 0)
+        if queue:
+            self.take_out(DEVICE, queue)
+        return queue
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_least_is_first_and_of_equals_the_one_that_came_first(seed: int) -> None:
+    """Whichever come and go, and wherever those stood."""
+    chance, waiting, model = random.Random(seed), Waiting(), list[tuple[int, int, int]]()
+    for arrival in range(400):
+        queue = waiting.queue(chance.randrange(20))
+        model.append((waiting.time_of(queue), arrival, queue))
+        for _ in range(chance.choice((0, 0, 1, 1, 2))):
+            if model and chance.random() < 0.5:
+                waiting.take_out(DEVICE, model.pop(chance.randrange(len(model)))[-1])
+            elif model:
+                model.sort()
+                assert waiting.take() == model.pop(0)[-1]
+    assert [waiting.take() for _ in model] == [queue for _, _, queue in sorted(model)]
+    assert waiting.take() == 0 and waiting.world.words[DEVICE + layout.D_LEAST] == layout.NEVER
+
+
+def test_a_range_that_others_have_used_meanwhile_is_not_first() -> None:
+    """What is noted of it is brought up to date before it counts."""
+    waiting = Waiting()
+    shared, other = waiting.queue(), waiting.queue(5 * SLICE)
+    waiting.take_out(DEVICE, shared)
+    waiting.world.words |= {shared + layout.Q_RANGE_LINKED: 1, shared + layout.Q_RANGE_MEMBERS: 1}
+    waiting.line_up(DEVICE, shared)
+    assert waiting.first(DEVICE, 0) == shared
+    waiting.charge(DEVICE, shared, 10 * SLICE)
+    assert waiting.first(DEVICE, 0) == other
+
+
+@pytest.mark.parametrize("request_time", [SLICE // 4, 5 * SLICE, 50 * SLICE])
+def test_a_new_queue_does_not_get_rid_of_what_its_client_has_used(request_time: int) -> None:
+    """A client with a queue for each request, which cannot be interrupted, and one with a long kernel have the same time."""
+    waiting = Waiting()
+    kept, asked = waiting.queue(), waiting.queue()
+    used = {"kept": 0, "asked": 0}
+    while used["asked"] < 100 * request_time:
+        queue = waiting.take()
+        if queue == kept:
+            used["kept"] += SLICE // 4
+            waiting.charge(DEVICE, kept, SLICE // 4)
+            waiting.line_up(DEVICE, kept)
+        else:
+            used["asked"] += request_time
+            waiting.charge(DEVICE, queue, request_time)
+            waiting.depart(DEVICE, 0)
+            asked = waiting.queue()
+    assert 0.9 <= used["kept"] / used["asked"] <= 1.1
+    assert waiting.time_of(asked) >= waiting.time_of(kept) - request_time
+
+
+def test_what_nobody_else_wanted_is_not_held_against_a_queue() -> None:
+    """One that had the device to itself for long is where a new one begins."""
+    waiting = Waiting()
+    alone = waiting.queue()
+    for _ in range(100):
+        assert waiting.take() == alone
+        waiting.charge(DEVICE, alone, SLICE)
+        waiting.line_up(DEVICE, alone)
+    assert waiting.time_of(waiting.queue()) == waiting.time_of(alone)
+
+
+def test_what_a_queue_owes_shrinks_while_nobody_waits() -> None:
+    """By what it uses, and no further than to where new queues begin."""
+    waiting = Waiting()
+    owing = waiting.queue(100 * SLICE)
+    waiting.take()
+    waiting.charge(DEVICE, owing, 30 * SLICE)
+    assert waiting.time_of(owing) == 70 * SLICE
+    waiting.charge(DEVICE, owing, 300 * SLICE)
+    assert waiting.time_of(owing) == 0
+
+
+@pytest.mark.parametrize("lost", [0, 3_000 * US])
+def test_time_without_a_core_is_not_the_queues(lost: int) -> None:
+    """A worker whose core others took charges for what it computed itself."""
+    world, time = World(), 10_000 * US
+    world.words[WORKER + layout.W_OFF] = 1_000 * US
+    on_core = world.functions(fairness, thread_time=lambda: time - 1_000 * US - lost)["on_core"]
+    assert on_core(WORKER, time, 5_000 * US) == 5_000 * US - lost
+    assert on_core(WORKER, time, 5_000 * US) == 5_000 * US, "counted twice"
+
+
+def test_more_queues_than_there_was_room_for() -> None:
+    """The places of those that wait move, and none is lost."""
+    cells = (ctypes.c_int64 * 1)()
+    with started(1) as executor, one_worker_held(executor):
+        queues = [executor.create_queue(0, 0, False)[0] for _ in range(500)]
+        values = [executor.stamp(queue, ctypes.addressof(cells)) for queue in queues]
+        words = words_at(executor._devices[0], layout.DEVICE_BYTES // 8)
+        assert words[layout.D_PENDING // 8] == 500
+    assert all(executor.spin(queue, value, PATIENCE) for queue, value in zip(queues, values, strict=True))
