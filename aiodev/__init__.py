@@ -124,6 +124,11 @@ del _name, _value
 _fork.install()
 
 
+def __dir__() -> list[str]:
+    """The public names, and the public modules that have been imported."""
+    return [*__all__, "__version__", *(name for name in ("kernels", "lang", "profiler", "testing") if name in globals())]
+
+
 def __getattr__(name: str) -> object:
     if name == "StreamFullError":  # made on first use: it is an asyncio.QueueFull, and importing asyncio takes its time
         from aiodev._core.full import StreamFullError
