@@ -145,7 +145,7 @@ def test_names_and_defaults() -> None:
 
 def test_a_kernel_is_launched_not_called() -> None:
     """A call without an index says how to launch; one with it runs the plain function for that index."""
-    with pytest.raises(TypeError, match=r"launch it over a shape: saxpy\[shape\]"):
+    with pytest.raises(TypeError, match=r"launch it over a shape, which goes in brackets: saxpy\[shape\]"):
         saxpy(2.0, [1.0], [3.0], [0.0])
     for call in (saxpy, saxpy.py_func):
         out = [0.0]
