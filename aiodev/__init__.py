@@ -45,7 +45,7 @@ from aiodev._generator.defaults import (
     set_rng_state,
 )
 from aiodev._generator.generator import Generator
-from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
+from aiodev._kernel import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.kernel import Kernel, kernel
 from aiodev._kernel.launch_cache import LaunchCache
