@@ -180,7 +180,7 @@ def repeat(x: aiodev.Array, repeats: int | Sequence[int] | HostArray, /, *, axis
         >>> aiodev.kernels.repeat(x, [3, 0, 1]).numpy_blocking()
         array([0, 0, 0, 2])
     """
-    if isinstance(repeats, list | tuple | np.ndarray) and np.ndim(repeats):
+    if repeats.__class__ is not int and isinstance(repeats, list | tuple | np.ndarray) and np.ndim(repeats):
         return _repeat_each(x, np.asarray(repeats), axis)
     key = "repeat", fixed(repeats), axis, axis.__class__
     known = repeat_move(key, x, 0, None)

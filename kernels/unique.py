@@ -1,7 +1,7 @@
 """The different elements of an array.
 
-The array is sorted, complex numbers by three keys, and what differs from the element before is selected. How many there are depends on the data, so the
-results are awaited, as those of :mod:`aiodev.kernels.searching` are.
+The array is sorted, complex numbers by three keys, and what differs from the element before is selected. How many there are
+depends on the data, so the results are awaited, as those of :mod:`aiodev.kernels.searching` are.
 """
 
 from __future__ import annotations

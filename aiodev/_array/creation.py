@@ -169,12 +169,11 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     """
     if isinstance(obj, Array) or is_elsewhere(obj):
         found = obj if isinstance(obj, Array) else share_elsewhere(obj)
-        wanted = found.dtype if dtype is None else parse_dtype(dtype)
-        if wanted == found.dtype:
+        if dtype is None or (other := parse_dtype(dtype)) == found.dtype:
             return _shared(found, device, copy)
         if copy is False:
-            raise ValueError(f"copy=False, but the array is {found.dtype}, and must be copied to be {wanted}")
-        return _shared(_convert(found, wanted), device, None)
+            raise ValueError(f"copy=False, but the array is {found.dtype}, and must be copied to be {other}")
+        return _shared(_convert(found, other), device, None)
     host = np.asarray(obj, None if dtype is None else parse_dtype(dtype))
     if copy is False:
         if host is not obj:

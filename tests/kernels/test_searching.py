@@ -41,7 +41,7 @@ async def test_unique_complex_numbers(size: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
 async def test_unique_complex_numbers_with_nans(dtype: str) -> None:
-    """NumPy's order again: no NaN, an imaginary one, a real one, both. Each is a value of its own; zeros of both signs are one."""
+    """In NumPy's order: no NaN, an imaginary one, a real one, both. Each is a value of its own; both zeros are one."""
     parts = (-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan)
     host = np.array([complex(re, im) for re in parts for im in parts] * 2, dtype)
     np.random.default_rng(0).shuffle(host)
