@@ -46,7 +46,7 @@ from aiodev._generator.defaults import (
     set_rng_state,
 )
 from aiodev._generator.generator import Generator
-from aiodev._kernel import strided as _strided  # noqa: F401  (tells the array layer how to copy what has gaps)
+from aiodev._kernel import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.kernel import Kernel, kernel
 from aiodev._kernel.launch_cache import LaunchCache
@@ -125,6 +125,11 @@ for _name in __all__:
         _value.__module__ = "aiodev"
 del _name, _value
 _fork.install()
+
+
+def __dir__() -> list[str]:
+    """The public names, and the public modules that have been imported."""
+    return [*__all__, "__version__", *(name for name in ("kernels", "lang", "profiler", "testing") if name in globals())]
 
 
 def __getattr__(name: str) -> object:

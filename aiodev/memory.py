@@ -51,3 +51,7 @@ __all__ = [
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

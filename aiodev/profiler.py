@@ -14,6 +14,10 @@ from aiodev._kernel.service import totals as kernel_totals
 __all__ = ["Activity", "counters", "record"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class Activity(NamedTuple):
     """One kernel, copy or fill that a device ran.
 

@@ -256,3 +256,7 @@ __all__ = [
     "warm_up",
     "where",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -40,6 +40,7 @@ class Fused:
         self.name = given if given.isidentifier() else "fused"
         self.py_func = function
         self.__doc__ = function.__doc__
+        self.__module__ = getattr(function, "__module__", None) or __name__
         self._dtype = None if dtype is None else np.dtype(dtype)
         expression = f"function({', '.join(f'{{{name}}}' for name in names)})"
         self._operation = Elementwise(self.name, expression, names, self._types, function)
@@ -57,6 +58,10 @@ class Fused:
             raise TypeError(f"{self.name}: expected the operands ({expected}), got {len(operands)}")
         found = self._repeat(None, *operands, out)
         return self._operation.find_out(operands, out) if found is None else found
+
+    def __reduce__(self) -> str:
+        """By reference, as functions are pickled and copied: another process imports the module that defines it."""
+        return self.py_func.__qualname__
 
     def __repr__(self) -> str:
         return f"<aiodev.kernels.Fused {self.name}({', '.join(self._operation.operands)})>"

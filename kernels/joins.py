@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -12,8 +13,10 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.conversion import astype
+from aiodev.kernels.indexing import take
 from aiodev.kernels.moves import fixed, join, lay, move, repeat_join, repeat_move, turn
 from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, packed, whole_numbers
+from aiodev.kernels.searching import searchsorted
 from aiodev.kernels.views import Axes, broadcast_to, expand_dims
 
 __all__ = ["concat", "pad", "repeat", "roll", "stack", "tile"]
@@ -158,29 +161,41 @@ def _halves(length: int, shift: int) -> list[tuple[slice, slice]]:
     return [(slice(shift, None), slice(0, rest)), (slice(0, shift), slice(rest, None))]
 
 
-def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiodev.Array:
+def repeat(x: aiodev.Array, repeats: int | Sequence[int] | HostArray, /, *, axis: int | None = None) -> aiodev.Array:
     """Each element ``repeats`` times along ``axis``, or of the flattened array if that is None.
 
-    A result's shape is known when it is made, so there are no repeats that an array on the device says; :func:`take` gives
-    such a result, of indices that are repeated on the host.
+    Args:
+        repeats: how often, or how often for each place along the axis: integers on the host. A result's shape is known when it
+            is made, so counts that are on the device come to the host first: ``repeat(x, await counts.numpy())``.
 
     Raises:
-        TypeError: ``repeats`` is no integer.
-        ValueError: it is negative, or there is no such axis.
+        TypeError: ``repeats`` are no integers, or are on the device.
+        ValueError: one is negative, there are not as many as places along the axis, or there is no such axis.
 
     Example:
         >>> import aiodev, aiodev.kernels
         >>> x = aiodev.arange(3, device="cpu")
         >>> aiodev.kernels.repeat(x, 2).numpy_blocking()
         array([0, 0, 1, 1, 2, 2])
+        >>> aiodev.kernels.repeat(x, [3, 0, 1]).numpy_blocking()
+        array([0, 0, 0, 2])
     """
+    if repeats.__class__ is not int and isinstance(repeats, list | tuple | np.ndarray) and np.ndim(repeats):
+        return _repeat_each(x, np.asarray(repeats), axis)
     key = "repeat", fixed(repeats), axis, axis.__class__
     known = repeat_move(key, x, 0, None)
     if known is not None:
         return known
     array_of("repeat", x)
-    if not hasattr(repeats, "__index__"):
-        raise TypeError(f"repeat: repeats {repeats!r}: expected one integer for all elements")
+    if isinstance(repeats, aiodev.Array):
+        raise TypeError(
+            f"repeat: repeats {repeats!r}: the shape of the result would follow from what is on the device; "
+            f"repeat(x, await repeats.numpy()) has it on the host"
+        )
+    try:
+        repeats = operator.index(repeats)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"repeat: repeats {repeats!r}: expected an integer, or one for each place") from None
     if repeats < 0:
         raise ValueError(f"repeat: repeats {repeats}: expected 0 or more")
     seen = x.reshape(x.size) if axis is None else x
@@ -189,6 +204,27 @@ def repeat(x: aiodev.Array, repeats: int, /, *, axis: int | None = None) -> aiod
     wide = broadcast_to(expand_dims(seen, axis=at + 1), lengths)
     shape = *seen.shape[:at], seen.shape[at] * repeats, *seen.shape[at + 1 :]
     return _copied(key, x, wide, shape, lambda places: np.repeat(places, repeats, axis))
+
+
+def _repeat_each(x: aiodev.Array, counts: HostArray, axis: int | None) -> aiodev.Array:
+    """Each place along the axis as often as its count says: where each element of the result comes from is searched for."""
+    array_of("repeat", x)
+    seen = x.reshape(x.size) if axis is None else x
+    at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
+    if counts.ndim != 1 or (counts.dtype.kind not in "iub" and counts.size):
+        raise TypeError(f"repeat: repeats {counts!r}: expected an integer, or one for each place")
+    if counts.size == 1:
+        return repeat(x, int(counts[0]), axis=axis)
+    if counts.size != seen.shape[at]:
+        raise ValueError(f"repeat: {counts.size} repeats for {seen.shape[at]} places")
+    if counts.size and counts.min() < 0:
+        raise ValueError(f"repeat: repeats {counts.min()}: expected 0 or more")
+    ends = np.cumsum(counts, dtype=np.int64)
+    total = int(ends[-1]) if ends.size else 0
+    if not total:
+        return aiodev.empty((*seen.shape[:at], 0, *seen.shape[at + 1 :]), x.dtype, x.device)
+    places = aiodev.arange(total, device=x.device)
+    return take(seen, searchsorted(aiodev.asarray(ends, device=x.device), places, side="right"), axis=at)
 
 
 def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:

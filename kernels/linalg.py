@@ -21,6 +21,10 @@ Axes = int | tuple[int, ...] | None
 _launches = aiodev.LaunchCache(1)
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def norm(
     x: aiodev.Array,
     /,

@@ -10,7 +10,16 @@ import numpy as np
 import aiodev
 from aiodev.kernels import normalization_bodies as bodies
 from aiodev.kernels.conversion import astype
-from aiodev.kernels.operands import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, packed, shared
+from aiodev.kernels.operands import (
+    array_of,
+    arrays_of,
+    checked_axis,
+    checked_out,
+    has_no_gaps,
+    packed,
+    real_number,
+    shared,
+)
 from aiodev.kernels.reduction_bodies import NEAR
 from aiodev.kernels.teams import has_teams
 
@@ -104,7 +113,7 @@ def layer_norm(
         >>> aiodev.kernels.layer_norm(aiodev.asarray([1.0, 2.0, 3.0], device="cpu"), eps=0).numpy_blocking().round(3)
         array([-1.225,  0.   ,  1.225])
     """
-    key = "layer_norm", axis, axis.__class__, eps, out is x
+    key = "layer_norm", axis, axis.__class__, real_number("layer_norm", "eps", eps), out is x
     found = _repeat(key, x, weight, bias, out)
     if found is not None:
         return found
@@ -114,7 +123,7 @@ def layer_norm(
     result = checked_out("layer_norm", out, x.shape, x.dtype, x.device)
     call = _Call(key, (given, weight, bias), result, out is None)
     factors = [_factors("layer_norm", name, f, x, length) for name, f in (("weight", weight), ("bias", bias))]
-    number = x.dtype.type(eps)
+    number = x.dtype.type(key[3])
     if all(factor is None for factor in factors):
         _over_rows(call, bodies.layer_norm_rows, x, at, number)
     else:
@@ -142,7 +151,7 @@ def rms_norm(
         >>> aiodev.kernels.rms_norm(x, eps=0).numpy_blocking().round(3)
         array([ 0.849, -1.131,  1.414,  0.   ])
     """
-    key = "rms_norm", axis, axis.__class__, eps, out is x
+    key = "rms_norm", axis, axis.__class__, real_number("rms_norm", "eps", eps), out is x
     found = _repeat(key, x, weight, None, out)
     if found is not None:
         return found
@@ -152,7 +161,7 @@ def rms_norm(
     result = checked_out("rms_norm", out, x.shape, x.dtype, x.device)
     call = _Call(key, (given, weight, None), result, out is None)
     factors = _factors("rms_norm", "weight", weight, x, length)
-    number = x.dtype.type(eps)
+    number = x.dtype.type(key[3])
     if factors is None:
         _over_rows(call, bodies.rms_norm_rows, x, at, number)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 import operator
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = [
     "has_no_gaps",
     "move_last",
     "packed",
+    "real_number",
     "repeated",
     "shared",
     "whole",
@@ -89,12 +91,12 @@ def checked_axis(function: str, axis: Any, ndim: int) -> int:
     """``axis`` counted from the first.
 
     Raises:
-        ValueError: there is none like it.
+        numpy.exceptions.AxisError: there is none like it; that is an IndexError, as the array API says, and a ValueError.
         TypeError: it is no integer.
     """
     found = _index(function, axis)
     if not -ndim <= found < ndim:
-        raise ValueError(f"{function}: axis {axis} is out of bounds for an array of {ndim} dimensions")
+        raise np.exceptions.AxisError(f"{function}: axis {axis} is out of bounds for an array of {ndim} dimensions")
     return found % ndim
 
 
@@ -119,16 +121,33 @@ def _index(function: str, axis: Any) -> int:
     raise TypeError(f"{function}: axis {axis!r}: expected an integer, got {type(axis).__name__}")
 
 
+def real_number(function: str, name: str, value: Any) -> float:
+    """A number that is part of a key: real, since a complex one or a decimal would be found for the float that it equals.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if value.__class__ is float or value.__class__ is int:
+        found: float = value
+        return found
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{function}: {name} {value!r}: expected a real number, got {type(value).__name__}")
+    return float(value)
+
+
 def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     """One integer or several, as ints.
 
     Raises:
-        TypeError: something else is among them.
+        TypeError: something else is among them, such as a truth value.
     """
+    given = value if isinstance(value, tuple | list) or np.ndim(value) else (value,)
     try:
-        return tuple(map(operator.index, value if isinstance(value, tuple | list) or np.ndim(value) else (value,)))
+        if not any(isinstance(own, bool) for own in given):
+            return tuple(map(operator.index, given))
     except TypeError:
-        raise TypeError(f"{name} {value!r}: expected an integer, or a sequence of integers") from None
+        pass
+    raise TypeError(f"{name} {value!r}: expected an integer, or a sequence of integers")
 
 
 def move_last(function: str, x: aiodev.Array, axis: Any) -> aiodev.Array:

@@ -13,7 +13,7 @@ import aiodev
 from aiodev.kernels import blas, cublas, product_vectors
 from aiodev.kernels.conversion import astype
 from aiodev.kernels.dots import dot, repeat_dot
-from aiodev.kernels.operands import arrays_of, broadcast, checked_axis, checked_out, move_last, whole_numbers
+from aiodev.kernels.operands import array_of, arrays_of, broadcast, checked_axis, checked_out, move_last, whole_numbers
 from aiodev.kernels.product_bodies import (
     multiply_elements,
     multiply_once,
@@ -91,6 +91,7 @@ def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
         >>> aiodev.kernels.matrix_transpose(x).shape
         (5, 3, 2)
     """
+    array_of("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError(f"matrix_transpose: expected at least 2 dimensions, got the shape {x.shape}")
     return x.transpose(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
@@ -111,7 +112,7 @@ def vecdot(x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev
         >>> aiodev.kernels.vecdot(x, x).numpy_blocking()
         array([ 5., 25.])
     """
-    found = repeat_dot(x1, x2, out, conjugate=True, name="vecdot") if axis == -1 else None
+    found = repeat_dot(x1, x2, out, conjugate=True, name="vecdot") if axis.__class__ is int and axis == -1 else None
     if found is not None:
         return found
     left, right = (move_last("vecdot", x, axis) for x in arrays_of("vecdot", x1=x1, x2=x2))

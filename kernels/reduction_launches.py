@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import array_of, checked_axis, checked_out, has_no_gaps, whole
+from aiodev.kernels.operands import array_of, checked_axis, checked_out, has_no_gaps, real_number, whole
 from aiodev.kernels.reduction_bodies import BLOCK, COLUMNS, rows_beside, slab_depth
 from aiodev.kernels.reduction_plans import Plan, place_plan, spread_plan
 from aiodev.kernels.teams import has_teams, pieces_of, slabs_of, strips_of, teams_for
@@ -180,7 +180,7 @@ def measure_spread(
     name: str, x: aiodev.Array, axis: Axis, correction: float, keepdims: bool, out: aiodev.Array | None
 ) -> aiodev.Array:
     """The variance or the standard deviation along the axes."""
-    key = name, whole(name, axis), keepdims, correction
+    key = name, whole(name, axis), keepdims, real_number(name, "correction", correction)
     found = repeat(key, x, out)
     if found is not None:
         return found
@@ -192,7 +192,7 @@ def measure_spread(
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device), beside=False)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
-    freedom = float(max(length - correction, 0))
+    freedom = float(max(length - key[3], 0))
     if inner == 1 and blocks == 1:
         args: tuple[Any, ...] = flat, length, freedom, launch.out
         return launch.submit(key, (kernels.rows, shares.rows, args, (_X, None, None, _OUT)))

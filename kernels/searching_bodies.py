@@ -81,6 +81,13 @@ def mark_first(i, x, mask):
 
 
 @aiodev.kernel
+def number_nans(i, x, order, out):
+    """Which parts of a complex number are NaN: neither, the imaginary one, the real one, both."""
+    value = x[order[i]]
+    out[i] = 2 * (value.real != value.real) + (value.imag != value.imag)
+
+
+@aiodev.kernel
 def gaps(i, n, starts, out):
     """Lengths of the pieces that begin at ``starts``, of ``n`` elements."""
     out[i] = (starts[i + 1] if i + 1 < starts.size else n) - starts[i]

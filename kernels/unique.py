@@ -1,7 +1,7 @@
 """The different elements of an array.
 
-The array is sorted, and what differs from the element before is selected. How many there are depends on the data, so the
-results are awaited, as those of :mod:`aiodev.kernels.searching` are.
+The array is sorted, complex numbers by three keys, and what differs from the element before is selected. How many there are
+depends on the data, so the results are awaited, as those of :mod:`aiodev.kernels.searching` are.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels import searching_bodies as bodies
+from aiodev.kernels.elementwise import imag, real
 from aiodev.kernels.indexing import take
 from aiodev.kernels.operands import arrays_of
 from aiodev.kernels.searching import Selection, flat
-from aiodev.kernels.sorting import argsort, check_order, sort
+from aiodev.kernels.sorting import argsort, sort
 from aiodev.kernels.sorting_short import LEAST
 from aiodev.kernels.warming import register_sample
 
@@ -76,10 +77,10 @@ class UniqueAll(NamedTuple):
 def unique_values(x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
     """The different elements, in ascending order. Each NaN differs from every other.
 
-    Waits until the device has counted them, without blocking the loop.
+    Complex numbers are in NumPy's order: by their real parts, then by their imaginary ones; behind these, what has a NaN as
+    imaginary part, as real part, and as both. Waits until the device has counted them, without blocking the loop.
 
     Raises:
-        TypeError: complex numbers have no order.
         KernelError: what computed the array failed.
 
     Example:
@@ -91,8 +92,7 @@ def unique_values(x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
         array([1, 2, 3])
     """
     (x,) = arrays_of("unique_values", x=x)
-    check_order("unique_values", x.dtype)
-    ordered = sort(flat(x))
+    ordered = _sorted(flat(x))
     selection = Selection(_firsts(ordered))
     room = selection.values(ordered)
 
@@ -114,8 +114,7 @@ def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
         (array([1, 3]), array([1, 2]))
     """
     (x,) = arrays_of("unique_counts", x=x)
-    check_order("unique_counts", x.dtype)
-    ordered = sort(flat(x))
+    ordered = _sorted(flat(x))
     selection = Selection(_firsts(ordered))
     room, starts, n = selection.values(ordered), selection.places(), x.size
 
@@ -166,9 +165,8 @@ def unique_all(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueAll]:
 
 def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll]:
     (x,) = arrays_of(function, x=x)
-    check_order(function, x.dtype)
     elements = flat(x)
-    order = argsort(elements)
+    order = _order_of(elements)
     ordered = take(elements, order)
     selection = Selection(_firsts(ordered))
     inverse = aiodev.empty(x.size, np.int64, x.device)
@@ -182,6 +180,23 @@ def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll
         return UniqueAll(*parts, inverse.reshape(shape), _gaps(selection, starts, math.prod(shape), count))
 
     return found()
+
+
+def _sorted(x: aiodev.Array) -> aiodev.Array:
+    return take(x, _order_of(x)) if x.dtype.kind == "c" else sort(x)
+
+
+def _order_of(x: aiodev.Array) -> aiodev.Array:
+    """The places of the elements in ascending order; complex numbers by each of their keys, the last one first."""
+    if x.dtype.kind != "c":
+        return argsort(x)
+    order = argsort(imag(x))
+    if not x.size:
+        return order
+    order = take(order, argsort(take(real(x), order)))
+    parts = aiodev.empty(x.size, np.uint8, x.device)
+    bodies.number_nans[x.size](x, order, parts)
+    return take(order, argsort(parts))
 
 
 def _firsts(ordered: aiodev.Array) -> aiodev.Array:
@@ -200,9 +215,10 @@ def _gaps(selection: Selection, starts: aiodev.Array, n: int, count: int) -> aio
 
 def _sample_unique(dtype: Any) -> None:
     x = aiodev.ones(4, dtype=dtype)
-    order = argsort(x)
-    ordered = sort(take(x, order))
-    sort(aiodev.ones(LEAST, dtype))
+    order = _order_of(x)
+    ordered = _sorted(take(x, order))
+    if ordered.dtype.kind != "c":
+        sort(aiodev.ones(LEAST, dtype))
     selection = Selection(_firsts(ordered))
     inverse = aiodev.empty(4, np.int64)
     bodies.number_pieces[1, selection.stream](selection.mask, selection.starts, order, inverse)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,11 +13,12 @@ import numpy as np
 
 from aiodev._array import layout, reading
 from aiodev._array.carrying import carry
-from aiodev._array.dtypes import DType
+from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.layout import Index, Layout, Shape
+from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
 from aiodev._core.current import current_stream
-from aiodev._core.errors import ClosedError
+from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pools import pool_of
 
@@ -48,12 +49,14 @@ _MOST_FORMS = 4096
 _packers: list[Callable[..., bytes]] = [struct.Struct(f"<{words}q").pack for words in range(66)]
 
 
-class Array(Protocols):
+class Array(Operators, Protocols):
     """Elements of one dtype on one device, to be computed with by kernels.
 
     Made by :func:`empty`, :func:`zeros`, :func:`ones`, :func:`full`, :func:`arange`, :func:`asarray` and
-    :func:`from_dlpack`. It has no arithmetic of its own; that is :mod:`aiodev.kernels`. Slices, reshaped and transposed
-    arrays are views of the same memory.
+    :func:`from_dlpack`. It has no operators: ``x + 1`` and ``x == 3`` raise TypeError and name the function of
+    :mod:`aiodev.kernels` that computes it, and so do NumPy's functions, but for those that convert (``asarray``) or ask for the
+    shape. Arrays are told apart, hashed and found in dictionaries by identity. Slices, rows, reshaped and transposed arrays are
+    views of the same memory; ``copy.copy(x)`` is an array of its own. Pickles hold what the array does, and block to get it.
 
     Work on an array runs in the order of its stream. The array belongs to the stream that was current when it was made: have
     other streams wait for that one before they use it. It may be dropped at any time; its memory outlives the work on it.
@@ -174,9 +177,15 @@ class Array(Protocols):
             raise TypeError("an array of no dimensions has no length")
         return self._shape[0]
 
-    def __bool__(self) -> NoReturn:
-        """Not known without waiting for the device."""
-        raise TypeError("the truth of an array is on its device; `await array.numpy()` brings it here")
+    def __iter__(self) -> Iterator[Array]:
+        """Views along the first dimension; nothing is waited for.
+
+        Raises:
+            TypeError: it has no dimensions.
+        """
+        if not self._shape:
+            raise TypeError("an array of no dimensions has none to iterate along; `await array.numpy()` gives its value")
+        return map(self.__getitem__, range(self._shape[0]))
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
         """Writing is submitted, and may be waited for."""
@@ -185,9 +194,19 @@ class Array(Protocols):
     def __repr__(self) -> str:
         return f"<aiodev.Array {self._shape} {self._dtype} on {self.device}>"
 
-    def __reduce__(self) -> NoReturn:
-        """Device memory is not pickled."""
-        raise TypeError("device arrays are not pickled; pickle what `await array.numpy()` gives")
+    def __copy__(self) -> Array:
+        """An array of its own with the same elements, as NumPy's; submitted to the current stream, waiting for nothing."""
+        return self._copied(self.device)
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self._copied(self.device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By way of the host, blocking as pickling must; back to the device of the same name, or else to the current one.
+
+        In coroutines, pickle what ``await array.numpy()`` gives.
+        """
+        return _restore, (self.numpy_blocking(), self.device)
 
     # Views
 
@@ -348,6 +367,17 @@ class FreedArray(Array):
 
     def __repr__(self) -> str:
         return f"<aiodev.Array {self._shape} {self._dtype}, freed>"
+
+
+def _restore(host: np.ndarray[Any, DType], device: Device) -> Array:
+    """The array of a pickle. Of memory that is not the host array's own, which others may write to, there is a copy."""
+    try:
+        stream = current_stream(device)
+    except (BackendError, InvalidDeviceError):  # it was pickled on a machine with other devices
+        stream = current_stream()
+    found = allocate(host.shape, parse_dtype(host.dtype), stream)
+    stream.copy(found, host.astype(found.dtype, copy=not host.flags.owndata))
+    return found
 
 
 _new = object.__new__

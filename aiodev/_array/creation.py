@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from aiodev._core.current import current_stream
 from aiodev._core.registry import DeviceLike
 from aiodev._memory.pools import pool_of
 
-__all__ = ["arange", "asarray", "empty", "empty_like", "full", "ones", "zeros"]
+__all__ = ["arange", "asarray", "empty", "empty_like", "full", "ones", "set_converter", "zeros"]
 
 #: Bytes of a range that is computed here and now; a larger one is computed in a thread, in stream order.
 _HERE = 64 << 10
@@ -157,12 +158,13 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
 
     Args:
         obj: numbers, nested sequences of them, an array.
-        dtype: what its elements are converted to, on the host.
+        dtype: what its elements are converted to: on the host, or on the device where they are.
         device: where; the current device by default, or where a device's array is.
-        copy: True for memory of its own in any case. False for shared memory in any case (see :func:`from_dlpack`).
+        copy: True for memory of its own in any case. False for shared memory in any case (see :func:`from_dlpack`). By default
+            there is a copy only where the dtype or the device is another.
 
     Raises:
-        TypeError: no device has its dtype, or an array on a device would have to be converted.
+        TypeError: no device has its dtype, or complex numbers on a device would have to become real.
         ValueError: ``copy=False``, and there must be a copy.
 
     Example:
@@ -173,11 +175,11 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     """
     if isinstance(obj, Array) or is_elsewhere(obj):
         found = obj if isinstance(obj, Array) else share_elsewhere(obj)
-        if dtype is not None and parse_dtype(dtype) != found.dtype:
-            raise TypeError(
-                f"dtype={parse_dtype(dtype)}, but the array is {found.dtype}; aiodev.kernels.astype converts"
-            )
-        return _shared(found, device, copy)
+        if dtype is None or (other := parse_dtype(dtype)) == found.dtype:
+            return _shared(found, device, copy)
+        if copy is False:
+            raise ValueError(f"copy=False, but the array is {found.dtype}, and must be copied to be {other}")
+        return _shared(_convert(found, other), device, None)
     wanted = None if dtype is None else parse_dtype(dtype)
     if copy is False:
         host = np.asarray(obj, wanted)
@@ -191,6 +193,20 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     host = np.asarray(obj) if isinstance(obj, np.ndarray) else np.asarray(obj, wanted)
     stream = current_stream(device)
     return taking.array_of(host, wanted or parse_dtype(host.dtype), stream, isinstance(obj, _PLAIN))
+
+
+def _unconverted(array: Array, dtype: DType) -> Array:
+    raise RuntimeError("nothing converts arrays: import aiodev, which says what does")
+
+
+#: Gives an array on the same device in another dtype; kernels stand above arrays.
+_convert: Callable[[Array, DType], Array] = _unconverted
+
+
+def set_converter(convert: Callable[[Array, DType], Array]) -> None:
+    """Say what converts arrays on a device."""
+    global _convert
+    _convert = convert
 
 
 def _shared(array: Array, device: DeviceLike | None, copy: bool | None) -> Array:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from types import EllipsisType
 from typing import Any, NamedTuple
 
+from numpy.exceptions import AxisError
+
 __all__ = [
     "Index",
     "Layout",
@@ -129,6 +131,8 @@ def permute(layout: Layout, axes: Sequence[int]) -> Layout:
         order = [axis + ndim if axis < 0 else axis for axis in map(operator.index, axes)]
     except TypeError:
         raise TypeError(f"axes {axes!r}: expected integers") from None
+    if order and not -1 < min(order) <= max(order) < ndim:
+        raise AxisError(f"axes {tuple(axes)}: one is out of bounds for an array of {ndim} dimensions")
     if sorted(order) != list(range(ndim)):
         raise ValueError(f"axes {tuple(axes)} are not a permutation of {ndim} dimensions")
     return Layout(tuple(layout.shape[a] for a in order), tuple(layout.strides[a] for a in order))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 __all__ = [
     "COMPLETED",
@@ -64,7 +64,7 @@ class DeviceProperties:
     total_memory: int  #: bytes
     multi_processor_count: int  #: cores or multiprocessors
     capability: tuple[int, int]  #: CUDA's compute capability; for a CPU (SIMD width in bytes, 0)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # compared, but a mapping has no hash
 
 
 class Fault(NamedTuple):
@@ -133,6 +133,13 @@ class Backend(ABC):
 
     name: ClassVar[str]
     capabilities: Capabilities
+
+    def __reduce__(self) -> NoReturn:
+        """A device's queues and memory are not copied and not pickled."""
+        raise TypeError("backends are not pickled or copied: they belong to their process; aiodev.get_backend finds one there")
+
+    def __repr__(self) -> str:
+        return f"<aiodev backend {self.name!r}>"
 
     @abstractmethod
     def unavailable_reason(self) -> str | None:

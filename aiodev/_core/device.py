@@ -36,7 +36,7 @@ class Device:
 
     # Devices are keys on the way of every launch. There is one object for each, so that comparing them is comparing
     # addresses, and hashing them costs nothing.
-    __slots__ = ("index", "type")
+    __slots__ = ("__weakref__", "index", "type")
     __match_args__ = ("type", "index")
 
     type: str

@@ -30,6 +30,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from aiodev._core import sites
+
 __all__ = [
     "AiodevError",
     "BackendError",
@@ -246,7 +248,8 @@ class KernelError(AiodevError):
     Attributes:
         kernel: the kernel's name.
         location: ``file:line`` in the kernel where it raised, or the kernel's first line.
-        submitted_at: ``file:line`` of the launch, or ``None`` where it is not known.
+        submitted_at: ``file:line`` of the launch, or ``None`` where it is not known. The message names a notebook's cell by its
+            number, and shows the line.
 
     Example:
         >>> @aiodev.kernel
@@ -272,9 +275,9 @@ class KernelError(AiodevError):
     def __str__(self) -> str:
         text = f"{self.kernel}: {self.detail}"
         if self.location:
-            text += f" (at {self.location})"
+            text += f" (at {sites.show(self.location)})"
         if self.submitted_at:
-            text += f"; launched at {self.submitted_at}"
+            text += f"; launched at {sites.show(self.submitted_at)}"
         return text
 
 
@@ -297,8 +300,8 @@ class CompileError(KernelError):
         self.log = log
 
     def __str__(self) -> str:
-        places = [f"at {self.location}"] if self.location else []  # ahead of the log, which is long
-        places += [f"launched at {self.submitted_at}"] if self.submitted_at else []
+        places = [f"at {sites.show(self.location)}"] if self.location else []  # ahead of the log, which is long
+        places += [f"launched at {sites.show(self.submitted_at)}"] if self.submitted_at else []
         where = f" ({'; '.join(places)})" if places else ""
         return f"{self.kernel}: does not compile{where}: {self.log.strip()}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
+from typing import NoReturn
 
 import anyio
 
@@ -39,6 +40,13 @@ class StreamGroup:
         self._device = device
         self._streams: list[Stream] = []
         self._entered = False
+
+    def __reduce__(self) -> NoReturn:
+        """A block of this process is not copied and not pickled."""
+        raise TypeError("stream groups are not pickled or copied: they belong to their process; enter one there")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.StreamGroup of {len(self._streams)} streams>"
 
     def stream(
         self, priority: int = 0, *, maxsize: int = 0, low_water: int | None = None, reserve: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Any
 
 from aiodev._core import context
 from aiodev._core.device import Device
@@ -41,6 +42,9 @@ class device:
         self._device: Device | None = None
         if device is not None:
             self._entry, self._device = registry.resolve(device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (self._device,)
 
     def __enter__(self) -> Device | None:
         context.push(self, self._device)

@@ -176,7 +176,9 @@ class Registry:
         raise BackendUnavailableError(" or ".join(self.names()), "no backend can start here")
 
     def _look_up(self, asked: DeviceLike) -> Resolved:
-        device = Device(self.resolve_default()[1].type, asked) if isinstance(asked, int) else Device(asked)
+        if isinstance(asked, int):  # not kept: 1.0 and True would be found for 1
+            return self.resolve(Device(self.resolve_default()[1].type, asked))
+        device = Device(asked)
         entry = self.entry(device.type)
         entry.check_available()
         count = entry.device_count()

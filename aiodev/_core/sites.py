@@ -10,11 +10,17 @@ is found out when it is first seen, so that a program's own launches pay nothing
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 import threading
 from types import CodeType, FrameType
 
-__all__ = ["describe", "here", "index_of", "is_library", "outside", "register_library"]
+__all__ = ["describe", "here", "index_of", "is_library", "outside", "register_library", "show"]
+
+#: What IPython calls the code of its cells; notebooks name a file that does not exist, and IPython knows whose it is.
+_CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
+_NOTEBOOK = re.compile(r".*[/\\]ipykernel_\d+[/\\][^/\\]+\Z")
 
 _codes: list[CodeType] = []
 #: Index by the code object's id; 0 for a library's.
@@ -85,3 +91,24 @@ def describe(site: int) -> str | None:
     positions = list(code.co_positions())
     line = positions[(site & 0xFFFFFFFF) // 2][0]
     return f"{code.co_filename}:{line or code.co_firstlineno}"
+
+
+def show(place: str) -> str:
+    """A place as ``describe`` gives it, for people: of a notebook's cell its number, and the line of the source itself."""
+    file, _, line = place.rpartition(":")
+    cell = _cell(file)
+    if cell is None:
+        return place
+    source = linecache.getline(file, int(line)).strip()
+    return f"{cell}, line {line}" + (f": `{source}`" if source else "")
+
+
+def _cell(file: str) -> str | None:
+    found = _CELL.match(file)
+    if found is not None:
+        return f"In[{found[1]}]"
+    if _NOTEBOOK.match(file) is None:
+        return None
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(file)
+    return "a cell" if name is None else str(name[1])  # as in ("Cell", "In[3]")

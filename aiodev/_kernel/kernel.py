@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast, overload
 
+from aiodev._array.array import Array
 from aiodev._core import sites
 from aiodev._core.completion import Completion
 from aiodev._core.current import current_stream
@@ -164,9 +165,12 @@ class Kernel:
         Raises:
             TypeError: it was meant as a launch, which needs a shape.
         """
-        if len(args) != self.ndim + len(self._names):
+        is_short = len(args) != self.ndim + len(self._names)
+        if is_short or any(isinstance(arg, Array) for arg in args):  # whose elements are not to be had one by one
+            shape = ", ".join(map(repr, args[: self.ndim])) if not is_short else "shape"
             raise TypeError(
-                f"{self.name} is a kernel; launch it over a shape: {self.name}[shape]({', '.join(self._names)})"
+                f"{self.name} is a kernel; launch it over a shape, which goes in brackets: "
+                f"{self.name}[{shape}]({', '.join(self._names)})"
             )
         self.py_func(*args)
 

@@ -22,7 +22,7 @@ import math
 import struct
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from aiodev._array.array import Array, Key, make_array
 from aiodev._array.dtypes import DType
@@ -105,6 +105,13 @@ class LaunchCache:
         self._met: dict[tuple[Any, ...], None] = {}  # once
         self.repeat = _make_finder(operands)(self, self._known)
         _caches.add(self)
+
+    def __reduce__(self) -> NoReturn:
+        """Launches hold code and memory of this process: they are not copied and not pickled."""
+        raise TypeError("launch caches are not pickled or copied: they belong to their process; make one there")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.LaunchCache of {len(self._known)} launches>"
 
     def launch(
         self,

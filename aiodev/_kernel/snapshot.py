@@ -141,9 +141,15 @@ def _record(name: str, names: tuple[str, ...]) -> Any:
     return namedtuple(name, names)
 
 
-@functools.cache
 def _enumeration(base: str, name: str, members: tuple[tuple[str, Any], ...]) -> Any:
-    return getattr(enum, base)(name, members)
+    which = base, name, repr(members)  # in which 1, 1.0 and True differ, and 0.0 and -0.0
+    found = _enumerations.get(which)
+    if found is None:
+        found = _enumerations.setdefault(which, getattr(enum, base)(name, members))
+    return found
+
+
+_enumerations: dict[tuple[str, str, str], Any] = {}
 
 
 def capture(function: Callable[..., None]) -> Snapshot:

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import anyio
 
@@ -126,6 +127,10 @@ class Lease:
 
     def _capacity(self) -> int:
         return self._pool.info()[1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it asks for; what has been granted to this one is not granted to another."""
+        return Lease, (self.nbytes, self.device)
 
     def __repr__(self) -> str:
         return f"<aiodev lease of {self.nbytes:,} bytes on {self.device}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from types import TracebackType
+from typing import NoReturn
 
 from aiodev._core.registry import DeviceLike
 from aiodev._memory import pools
@@ -62,6 +63,10 @@ class MemoryPool:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, traceback)
+
+    def __reduce__(self) -> NoReturn:
+        """A pool's memory is given back when the pool is dropped, so there is one of it, in its own process."""
+        raise TypeError("memory pools are not pickled or copied: they belong to their process; make another one")
 
     def __repr__(self) -> str:
         return f"<aiodev memory pool {self._allocator.number} of {self.device}: {self.memory_reserved():,} bytes>"

@@ -81,3 +81,7 @@ __all__ = [
     "team_rank",
     "team_size",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

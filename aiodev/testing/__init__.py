@@ -26,3 +26,7 @@ __all__ = [
     "check_rule",
     "held_workers",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._core.backend import Backend
@@ -53,6 +53,13 @@ class Latch:
         """The latch's operation on the stream's timeline."""
         return self._gate.value
 
+    def __reduce__(self) -> NoReturn:
+        """One of them holds the stream."""
+        raise TypeError("latches are not pickled or copied: each holds what it was made for")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.testing.Latch, operation {self._gate.value}>"
+
     def release(self, error: BaseException | None = None) -> None:
         """Let the stream go on; with an ``error`` it fails here. A second call does nothing."""
         self._gate.open(error)
@@ -87,6 +94,13 @@ class QueueLatch:
         self.value, self._gate = backend.gate(queue)
         self._backend = backend
         self._held = True
+
+    def __reduce__(self) -> NoReturn:
+        """One of them holds the queue."""
+        raise TypeError("latches are not pickled or copied: each holds what it was made for")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.testing.QueueLatch, operation {self.value}>"
 
     def release(self, failed: bool = False) -> None:
         """Let the queue go on; with ``failed`` it fails here. A second call does nothing."""

@@ -45,3 +45,7 @@ __all__ = [
     "standard_normal",
     "uniform",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

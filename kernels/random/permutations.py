@@ -16,6 +16,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
+from aiodev.kernels.operands import checked_axis
 from aiodev.kernels.random.bounded import bounded_again
 from aiodev.kernels.random.drawing import Sourced, prepare
 from aiodev.kernels.random.philox import HALF, LOW, block
@@ -224,9 +225,7 @@ def shuffle(x: aiodev.Array, axis: int = 0, *, generator: aiodev.Generator | Non
     """
     if not isinstance(x, aiodev.Array):
         raise TypeError(f"shuffle: expected an aiodev.Array, got {type(x).__name__}")
-    if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"shuffle: axis {axis} of an array of {x.ndim} dimension(s)")
-    axis %= x.ndim
+    axis = checked_axis("shuffle", axis, x.ndim)
     view = x if axis == 0 else x.transpose(axis, *(other for other in range(x.ndim) if other != axis))
     target = prepare("shuffle", None, None, None, generator, view, "biufc")
     before = aiodev.empty_like(view)

@@ -144,9 +144,18 @@ def test_names_and_defaults() -> None:
 
 
 def test_a_kernel_is_launched_not_called() -> None:
-    """A call without an index says how to launch; one with it runs the plain function for that index."""
-    with pytest.raises(TypeError, match=r"launch it over a shape: saxpy\[shape\]"):
+    """A call without an index, or with device arrays, says how to launch; another runs the plain function for its index."""
+    with pytest.raises(TypeError, match=r"launch it over a shape, which goes in brackets: saxpy\[shape\]"):
         saxpy(2.0, [1.0], [3.0], [0.0])
+    x = aiodev.ones(8, device="cpu")
+    for call, launch in (
+        (lambda: saxpy(8, 2.0, x, x, x), r"saxpy\[8\]\(a, x, y, out\)"),
+        (lambda: saxpy((8,), 2.0, x, x, x), r"saxpy\[\(8,\)\]\(a, x, y, out\)"),
+        (lambda: transpose(2, 4, x, x), r"transpose\[2, 4\]\(x, out\)"),
+        (lambda: transpose((2, 4), x, x), r"transpose\[shape\]\(x, out\)"),
+    ):
+        with pytest.raises(TypeError, match=f"goes in brackets: {launch}"):
+            call()
     for call in (saxpy, saxpy.py_func):
         out = [0.0]
         call(0, 2.0, [1.0], [3.0], out)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,46 @@ def test_a_program_s_own_classes_and_modules(tmp_path: Path, cache_without_kerne
     assert run(1) == "imported\n23.0 True ('too large', 463.0) 1 0"
     assert run(1) == "imported\n23.0 True ('too large', 463.0) 0 1"
     assert run(2) == "imported\n43.0 True ('too large', 1723.0) 1 0"
+
+
+CELLS = {
+    "bad row": ["@aiodev.kernel", "def bad(i, x):", "    x[i] = 1", "    raise ValueError('bad row')"],
+    "does not compile": ["@aiodev.kernel", "def bad(i, x):", "    x[i] = 1", "    x.nonsense()"],
+}
+
+
+@pytest.mark.parametrize("detail", CELLS)
+@pytest.mark.parametrize(
+    ("filename", "shown"),
+    [("<ipython-input-{}-0123abcd>", "In[{}]"), ("/tmp/ipykernel_1/{}234.py", "In[{}]"), ("/tmp/ipykernel_2/{}.py", "a cell")],
+)
+def test_errors_name_cells(filename: str, shown: str, detail: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's, and the one that launched it, by the number that IPython gives them; and show both lines."""
+
+    class Compiler:
+        def format_code_name(self, name: str) -> tuple[str, str] | None:
+            return ("Cell", f"In[{name[17]}]") if name.startswith("/tmp/ipykernel_1/") else None
+
+    class Shell:
+        compile = Compiler()
+
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = Shell
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    namespace = {"aiodev": aiodev, "x": aiodev.zeros(3, device="cpu"), "__name__": "__main__"}
+    for number, lines in ((3, CELLS[detail]), (4, ["", "done = bad[1](x)"])):
+        name, source = filename.format(number), "\n".join(lines)
+        monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(True), name))
+        exec(compile(source, name, "exec"), namespace)
+    with pytest.raises(aiodev.KernelError) as caught:
+        namespace["done"].synchronize_blocking(60)
+    assert f"at {shown.format(3)}, line 4: `{CELLS[detail][3].strip()}`" in str(caught.value)
+    assert f"launched at {shown.format(4)}, line 2: `done = bad[1](x)`" in str(caught.value)
+    assert caught.value.location == f"{filename.format(3)}:4"
+    assert caught.value.submitted_at == f"{filename.format(4)}:2"
+
+
+def test_errors_name_files_as_they_are(tmp_path: Path) -> None:
+    """A file can be opened: its line is not shown."""
+    error = aiodev.KernelError("bad", "ValueError", location=f"{tmp_path}/module.py:3", submitted_at="C:\\program.py:4")
+    assert str(error) == f"bad: ValueError (at {tmp_path}/module.py:3); launched at C:\\program.py:4"

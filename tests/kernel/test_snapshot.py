@@ -208,3 +208,13 @@ def test_modules_that_load_what_is_asked_for_are_asked() -> None:
 
 def _absent(name: str) -> Any:
     raise AttributeError(name)
+
+
+def test_enumerations_of_equal_members_are_told_apart() -> None:
+    """A worker that has met A = 1 makes one of A = 1.0, which equals it, all the same."""
+    source = "def body(i, x):\n    x[i] = E.A.value\n"
+    for member in (1, 1.0, True, 0.0, -0.0):
+        body = Snapshot.rebuild(capture(make(source, E=enum.Enum("E", {"A": member}))).to_bytes())
+        out = [None]
+        body(0, out)
+        assert repr(out[0]) == repr(member)

@@ -135,6 +135,28 @@ def test_repeat_and_tile(shape: tuple[int, ...], dtype: str, flip: bool, data: s
     axis = data.draw(st.sampled_from([None, *range(-host.ndim, host.ndim)]))
     count = data.draw(st.integers(0, 3))
     same(kernels.repeat(x, count, axis=axis), np.repeat(host, count, axis))
+    length = host.size if axis is None else host.shape[axis]
+    counts = data.draw(st.lists(st.integers(0, 3), min_size=length, max_size=length))
+    for each in (counts, tuple(counts), np.array(counts, np.int32), [count], np.array(count)):
+        expected = np.repeat(host, np.asarray(each, np.int64), axis)
+        same(kernels.repeat(x, each, axis=axis), expected)
+
+
+def test_repeats_that_do_not_fit() -> None:
+    """As many as places, not negative, integers; counts on the device are refused with what to do."""
+    x = aiodev.ones((2, 3), device="cpu")
+    for repeats, error, message in (
+        ([1, 2], ValueError, "2 repeats for 3 places"),
+        ([1, -1, 2], ValueError, "repeats -1"),
+        ([1.0, 2.0, 3.0], TypeError, "expected an integer, or one for each"),
+        ([[1, 2, 3]], TypeError, "expected an integer, or one for each"),
+        ("abc", TypeError, "expected an integer, or one for each"),
+        (aiodev.ones(3, "i8", "cpu"), TypeError, r"await repeats\.numpy\(\)"),
+    ):
+        with pytest.raises(error, match=message):
+            kernels.repeat(x, repeats, axis=1)
+    large = np.arange(5000) % 4
+    same(kernels.repeat(aiodev.arange(5000, device="cpu"), large), np.repeat(np.arange(5000), large))
 
 
 @given(SHAPES, st.booleans(), st.data())
@@ -182,7 +204,7 @@ def test_wrong_arguments_name_themselves() -> None:
         kernels.broadcast_arrays(x, x.T)
     with pytest.raises(TypeError, match=r"broadcast_arrays: argument arrays\[1\]"):
         kernels.broadcast_arrays(x, np.ones(3))
-    for repeats, error in ((-1, ValueError), (1.5, TypeError), (x, TypeError), ([1, 2, 3], TypeError)):
+    for repeats, error in ((-1, ValueError), (1.5, TypeError), (x, TypeError), ([[1, 2, 3]], TypeError)):
         with pytest.raises(error, match="repeat: repeats"):
             kernels.repeat(x, repeats, axis=1)
 

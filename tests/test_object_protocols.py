@@ -1,0 +1,191 @@
+"""What every public class promises of hash, ==, repr, weak references, copies and pickles: one table."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import inspect
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import aiodev
+from aiodev import kernels, memory, profiler, testing
+
+MODULES = ("aiodev", "aiodev.memory", "aiodev.testing", "aiodev.profiler", "aiodev.kernels", "aiodev.kernels.random")
+MODULES += ("aiodev.kernels.linalg", "aiodev.lang")
+
+#: Another object, with the same contents; itself; equal to it; refused with a TypeError that says so.
+OWN, SAME, EQUAL, REFUSED = "own", "same", "equal", "refused"
+
+
+@dataclasses.dataclass
+class Promise:
+    make: Callable[[], Any]
+    hash: bool = True
+    repr: str = "<aiodev"  #: what it begins with
+    weak: bool = True  #: tuples and small guards take no weak references
+    copied: str = REFUSED
+    pickled: str = REFUSED
+
+
+@aiodev.kernel
+def increment(i, x):
+    x[i] += 1
+
+
+@kernels.fused
+def doubled(x):
+    return 2 * x
+
+
+def an_array() -> aiodev.Array:
+    return aiodev.arange(3, device="cpu")
+
+
+def a_value(make: Callable[[], Any], name: str, **others: Any) -> Promise:
+    return Promise(make, **{"repr": f"{name}(", "weak": False, "copied": EQUAL, "pickled": EQUAL, **others})
+
+
+TABLE: dict[type, Promise] = {
+    aiodev.Array: Promise(an_array, copied=OWN, pickled=OWN),
+    aiodev.Backend: Promise(lambda: aiodev.get_backend("cpu")),
+    aiodev.BoundLaunch: Promise(lambda: increment.bind(3, an_array())),
+    aiodev.Capabilities: a_value(lambda: aiodev.get_backend("cpu").capabilities, "Capabilities"),
+    aiodev.Completion: Promise(lambda: increment[3](an_array()), repr="<", weak=False),
+    aiodev.Device: Promise(lambda: aiodev.Device("cpu"), repr="aiodev.Device(", copied=SAME, pickled=SAME),
+    aiodev.DeviceProperties: a_value(lambda: aiodev.get_device_properties("cpu"), "DeviceProperties"),
+    aiodev.Event: Promise(lambda: aiodev.default_stream("cpu").record_event()),
+    aiodev.Fault: a_value(lambda: aiodev.Fault(1, None, None), "Fault"),
+    aiodev.Generator: Promise(lambda: aiodev.Generator("cpu"), copied=OWN, pickled=OWN),
+    aiodev.Kernel: Promise(lambda: increment, copied=SAME, pickled=SAME),
+    aiodev.KernelSpec: a_value(lambda: aiodev.KernelSpec("sum", sum, 1, ("A1f4C",)), "KernelSpec"),
+    aiodev.LaunchCache: Promise(lambda: aiodev.LaunchCache(1)),
+    aiodev.Stream: Promise(lambda: aiodev.Stream("cpu")),
+    aiodev.StreamGroup: Promise(lambda: aiodev.StreamGroup("cpu")),
+    aiodev.device: Promise(lambda: aiodev.device("cpu"), repr="aiodev.device(", weak=False, copied=OWN, pickled=OWN),
+    aiodev.fork_rng: Promise(aiodev.fork_rng, repr="aiodev.fork_rng(", weak=False, copied=OWN, pickled=OWN),
+    memory.Lease: Promise(lambda: memory.lease(100, "cpu"), copied=OWN, pickled=OWN),
+    memory.MemoryPool: Promise(lambda: memory.MemoryPool("cpu")),
+    profiler.Activity: a_value(lambda: profiler.Activity("copy", 1, aiodev.Device("cpu"), 1, 2), "Activity"),
+    testing.Latch: Promise(lambda: opened(testing.Latch(aiodev.Stream("cpu")))),
+    testing.QueueLatch: Promise(lambda: opened(a_queue_latch())),
+    testing.SimulatedBackend: Promise(testing.SimulatedBackend),
+    kernels.Fused: Promise(lambda: doubled, copied=SAME, pickled=SAME),
+    kernels.UniqueAll: a_value(lambda: kernels.UniqueAll(*[an_array()] * 4), "UniqueAll", copied=OWN, pickled=OWN),
+    kernels.UniqueCounts: a_value(lambda: kernels.UniqueCounts(*[an_array()] * 2), "UniqueCounts", copied=OWN, pickled=OWN),
+    kernels.UniqueInverse: a_value(lambda: kernels.UniqueInverse(*[an_array()] * 2), "UniqueInverse", copied=OWN, pickled=OWN),
+}
+#: They hold the functions that they run; a test's, as a rule.
+LEFT_OUT = {testing.Conformance, testing.Rule}
+
+
+def a_queue_latch() -> testing.QueueLatch:
+    backend = testing.SimulatedBackend()
+    backend.start()
+    queue, _ = backend.create_queue(0, 0, False)
+    return testing.QueueLatch(backend, queue)
+
+
+def opened(latch: Any) -> Any:
+    latch.release()
+    return latch
+
+
+def public_classes() -> set[type]:
+    values = [getattr(module, name) for module in map(importlib.import_module, MODULES) for name in module.__all__]
+    return {value for value in values if inspect.isclass(value) and not issubclass(value, BaseException)}
+
+
+EVERY = pytest.mark.parametrize("promise", [pytest.param(own, id=kind.__name__) for kind, own in TABLE.items()])
+
+
+def test_every_public_class_is_in_the_table() -> None:
+    """A new one says what it promises."""
+    assert public_classes() - LEFT_OUT == TABLE.keys()
+
+
+@EVERY
+def test_hash_and_equality(promise: Promise) -> None:
+    """An object equals itself, hashes the same every time, and is a key."""
+    one = promise.make()
+    assert one == one
+    assert hash(one) == hash(one)
+    assert {one: 1}[one] == 1
+
+
+@EVERY
+def test_repr(promise: Promise) -> None:
+    """It says what it is by its public name, not where it is defined."""
+    shown = repr(promise.make())
+    assert shown.startswith(promise.repr)
+    assert "aiodev._" not in shown and " object at 0x" not in shown
+
+
+@EVERY
+def test_weak_references(promise: Promise) -> None:
+    """Taken of all but tuples and the smallest guards."""
+    one = promise.make()
+    if promise.weak:
+        assert weakref.ref(one)() is one
+        assert one in weakref.WeakSet([one])
+    else:
+        with pytest.raises(TypeError, match="weak reference"):
+            weakref.ref(one)
+
+
+def keeps(promised: str, make_another: Callable[[Any], Any], one: Any) -> None:
+    if promised == REFUSED:
+        with pytest.raises(TypeError, match="copied|belongs to its process"):
+            make_another(one)
+        return
+    other = make_another(one)
+    assert type(other) is type(one)
+    if promised == SAME:
+        assert other is one
+    elif promised == EQUAL:
+        assert other == one and hash(other) == hash(one)
+    elif not isinstance(one, tuple):
+        assert other is not one
+
+
+@EVERY
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies(promise: Promise, copied: Callable[[Any], Any]) -> None:
+    """Made, or refused by name: never one that shares half of what it is made of."""
+    keeps(promise.copied, copied, promise.make())
+
+
+@EVERY
+def test_pickles(promise: Promise) -> None:
+    """Made, or refused by name."""
+    keeps(promise.pickled, lambda one: pickle.loads(pickle.dumps(one)), promise.make())
+
+
+def test_a_guard_from_a_pickle_makes_the_same_device_current() -> None:
+    """And so does a copy."""
+    for found in (pickle.loads(pickle.dumps(aiodev.device("cpu"))), copy.copy(aiodev.device("cpu"))):
+        with found as device:
+            assert device is aiodev.Device("cpu")
+    with pickle.loads(pickle.dumps(aiodev.device(None))) as device:
+        assert device is None
+
+
+def test_properties_that_differ_in_extras_are_not_equal() -> None:
+    """What has no hash is compared all the same."""
+    found = aiodev.get_device_properties("cpu")
+    other = dataclasses.replace(found, extra={**found.extra, "new": 1})
+    assert other != found and hash(other) == hash(found)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_dir_lists_public_names(name: str) -> None:
+    """What completion offers: what there is for programs, no private modules and no imports."""
+    module = importlib.import_module(name)
+    submodules = {"__version__", "kernels", "lang", "profiler", "testing"} if name == "aiodev" else set()
+    assert set(dir(module)) == {*module.__all__, *submodules}
+    assert all(hasattr(module, listed) for listed in dir(module))
