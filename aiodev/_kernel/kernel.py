@@ -15,6 +15,7 @@ from aiodev._core.current import current_stream
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
 from aiodev._kernel.bound import BoundLaunch
+from aiodev._kernel.bounds import check_bounds
 from aiodev._kernel.launch import generate_call
 from aiodev._kernel.loaded import Loaded
 from aiodev._kernel.options import Options, parse_launch, parse_options
@@ -213,6 +214,7 @@ class Kernel:
         if stream is None:
             stream = current_stream()
         variant = self._variants.of(args, stream.device)
+        check_bounds(self.name, self._names, variant.bounds, shape, args)
         block = pack(self.name, self._names, variant.signature, shape, args)
 
         def launch_slowly(site: int) -> Completion:
@@ -234,6 +236,7 @@ class Kernel:
         if stream is None:
             stream = current_stream()
         variant = self._variants.of(args, stream.device)
+        check_bounds(self.name, self._names, variant.bounds, shape, args)
         block = pack(self.name, self._names, variant.signature, shape, args)
         if variant.loading.ready:
             self._variants.remember(variant, self._generate)

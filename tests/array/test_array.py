@@ -32,9 +32,9 @@ def test_what_an_array_says_of_itself() -> None:
 
 
 def test_what_an_array_is_not() -> None:
-    """No truth, no length without dimensions, no pickle, no constructor."""
+    """No truth, no length without dimensions, no constructor."""
     array = aiodev.empty((), device="cpu")
-    for attempt in (bool, len, pickle.dumps, copy.copy, lambda _: aiodev.Array()):
+    for attempt in (bool, len, lambda _: aiodev.Array()):
         with pytest.raises(TypeError):
             attempt(array)
     with pytest.raises(TypeError, match="copy_from"):
@@ -43,9 +43,6 @@ def test_what_an_array_is_not() -> None:
         aiodev.arange(0, 3, 0, device="cpu")
     with pytest.raises(AttributeError):
         array.shape = (1,)
-    assert array == array
-    assert array != aiodev.empty((), device="cpu")
-    assert {array: 1}[array] == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
