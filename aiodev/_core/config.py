@@ -136,7 +136,8 @@ class Settings:
         "AIODEV_DEBUG",
         lambda: False,
         _switch,
-        "1: find wrong writes and races between streams, where the host can touch a device's memory; they are logged.",
+        "1: check the indices of every kernel; find wrong writes, and races between streams, where the host can touch a "
+        "device's memory, and log them.",
     )
 
     @classmethod

@@ -3,15 +3,15 @@
 **Problem.** Compiled code does not check bounds: a launch over more indices than an array has elements writes over whatever
 lies behind it, and ends the process at best.
 
-**What is refused.** An access ``a[i]``, ``a[i, j]``, ``a[i + 1]`` or ``atomic_add(a, i, …)`` of an array among the parameters, where
-``i`` is the launch's index. A body that makes it at every index is wrong as soon as the launch is longer than the array: the
-launch's indices start at 0, so none of them counts from the end.
+**What is refused.** An access ``a[i]``, ``a[i, j]``, ``a[i + 1]`` or ``atomic_add(a, i, …)`` of an array among the
+parameters, where ``i`` is the launch's index. A body that makes it at every index is wrong as soon as the launch is longer than
+the array: the launch's indices start at 0, so none of them counts from the end.
 
 **Invariants.**
 
-1.  An access counts only if every index reaches it. So it is no part of a branch, of a loop's body, of the second half of ``and``
-    or ``or``, of a comparison's third operand, of a function or a comprehension; and nothing before it may have ended the body: no
-    ``return``, ``raise`` or ``assert``, on whatever condition, and no call of a function that might raise.
+1.  An access counts only if every index reaches it. So it is no part of a branch, of a loop's body, of the second half of
+    ``and`` or ``or``, of a comparison's third operand, of a function or a comprehension; and nothing before it may have ended
+    the body: no ``return``, ``raise`` or ``assert``, on whatever condition, and no call of a function that might raise.
 2.  An index or an array whose name is assigned to anywhere in the body does not count. Nor does a view that is made and not
     written to, such as a row: nobody says that its elements are read.
 3.  A launch over a shape that has a length of 0 runs nothing, and is never refused.
@@ -50,7 +50,7 @@ class Access(NamedTuple):
         offset: what is added to the index; 0 or more.
         taken: of how many dimensions the access takes one element; all of them, or it gives a view.
         stored: whether something is written there.
-        index: what goes along the dimension, as it is written.
+        along: what goes along the dimension, as it is written.
         text: the access, as it is written.
         line: where that is.
     """
@@ -61,7 +61,7 @@ class Access(NamedTuple):
     offset: int
     taken: int
     stored: bool
-    index: str
+    along: str
     text: str
     line: int
 
@@ -88,7 +88,7 @@ def check_bounds(
                 f"a length of at least {needed} in dimension {access.dimension}, since every index of the launch over {asked} "
                 f"uses {access.text} (line {access.line})",
                 f"shape {tuple(lengths)}; launch over fewer indices, or use it only "
-                f"`if {access.index} < {name}.shape[{access.dimension}]`",
+                f"`if {access.along} < {name}.shape[{access.dimension}]`",
             )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ class _Body:
         try:
             for statement in self.tree.body:
                 for access in self._statement(statement):
-                    found.append(access)  # noqa: PERF402  # what was found before the end counts
+                    found.append(access)  # one by one: what was found before the end counts
         except _End:
             pass
         return found
@@ -192,7 +192,7 @@ class _Body:
         """Go on behind statements that not every index executes, unless they may end the body."""
         for statement in statements:
             for node in ast.walk(statement):
-                if isinstance(node, _LEAVING) or isinstance(node, _APART):
+                if isinstance(node, (*_LEAVING, *_APART)):
                     raise _End
                 if isinstance(node, ast.Call) and not self._returns(node):
                     raise _End

@@ -293,7 +293,8 @@ def kernel(
 
     Args:
         ndim: 1, 2 or 3.
-        boundscheck: raise IndexError for an index that is out of bounds; without it, that is undefined.
+        boundscheck: raise IndexError for an index that is out of bounds; without it, that is undefined, but for launches that
+            are longer than an array that the body surely indexes by its own index: those are refused. Always on in debug mode.
         fastmath: let the compiler reorder and contract floating-point arithmetic, and assume that nothing is NaN or infinite;
             or a set of LLVM's flags, for a part of that: ``{"contract", "reassoc"}`` lets a sum be vectorised and keeps NaN.
             The flags are ``afn``, ``arcp``, ``contract``, ``ninf``, ``nnan``, ``nsz`` and ``reassoc``.
