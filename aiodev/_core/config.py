@@ -136,8 +136,9 @@ class Settings:
         "AIODEV_DEBUG",
         lambda: False,
         _switch,
-        "1: find wrong writes and races between streams, where the host can touch a device's memory, and host arrays that "
-        "change before a copy has read them; they are logged. Waits that block a thread whose event loop runs warn.",
+        "1: check the indices of every kernel; find wrong writes and races between streams, where the host can touch a "
+        "device's memory, and host arrays that change before a copy has read them, and log them; warn of waits that block a "
+        "thread whose event loop runs.",
     )
 
     @classmethod

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 import anyio
 
-from aiodev._core import context, trace
+from aiodev._core import context, journal, trace
 from aiodev._core.awaitables import Bridge
 from aiodev._core.backend import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.blocking import wait_blocking
 from aiodev._core.completion import Completion, Reached
+from aiodev._core.config import settings
 from aiodev._core.device import Device
 from aiodev._core.errors import ClosedError
 from aiodev._core.event import Event
@@ -145,6 +146,8 @@ class Stream(NativeStream):
         self._launch = partial(operations.launch, queue)
         self._copy = partial(operations.copy, queue)
         self._fill = partial(operations.fill, queue)
+        if settings.debug:
+            journal.attach(self)
         if trace.active is not None:
             trace.active.attach(self)
         if self.maxsize:

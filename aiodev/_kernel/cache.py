@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 
 from aiodev._core.backend import KernelSpec
+from aiodev._core.sources import compiled_by
 from aiodev._kernel.snapshot import Snapshot
 
-__all__ = ["cache_key"]
+__all__ = ["SOURCES", "cache_key"]
+
+#: What a kernel's code comes from before a backend compiles it: what is read from its body, the interface to backends, and the
+#: functions that a snapshot names and does not hold.
+SOURCES = ("_kernel", "_core/backend.py", "lang")
 
 
 def cache_key(spec: KernelSpec, snapshot: Snapshot) -> str:
-    """Hash of a kernel's content, types and options. The backend adds its compiler's version and its target.
+    """Hash of a kernel's content, types and options, and of this layer. The backend adds its compiler and its target.
+
+    Blocks: the first call in a process reads the sources.
 
     Raises:
         Uncapturable: the body depends on a value that has no bytes of its own.
@@ -19,4 +26,4 @@ def cache_key(spec: KernelSpec, snapshot: Snapshot) -> str:
     import hashlib  # here, and so off the loop: it loads OpenSSL
 
     parts = (spec.name, spec.ndim, spec.arguments, spec.options, sys.implementation.cache_tag, snapshot.digest())
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return hashlib.sha256(repr((parts, compiled_by(*SOURCES))).encode()).hexdigest()

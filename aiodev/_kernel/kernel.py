@@ -16,6 +16,7 @@ from aiodev._core.current import current_stream
 from aiodev._core.registry import registry
 from aiodev._core.stream import Stream
 from aiodev._kernel.bound import BoundLaunch
+from aiodev._kernel.bounds import check_bounds
 from aiodev._kernel.launch import generate_call
 from aiodev._kernel.loaded import Loaded
 from aiodev._kernel.options import Options, parse_launch, parse_options
@@ -217,6 +218,7 @@ class Kernel:
         if stream is None:
             stream = current_stream()
         variant = self._variants.of(args, stream.device)
+        check_bounds(self.name, self._names, variant.bounds, shape, args)
         block = pack(self.name, self._names, variant.signature, shape, args)
 
         def launch_slowly(site: int) -> Completion[None]:
@@ -238,6 +240,7 @@ class Kernel:
         if stream is None:
             stream = current_stream()
         variant = self._variants.of(args, stream.device)
+        check_bounds(self.name, self._names, variant.bounds, shape, args)
         block = pack(self.name, self._names, variant.signature, shape, args)
         if variant.loading.ready:
             self._variants.remember(variant, self._generate)
@@ -294,7 +297,8 @@ def kernel(
 
     Args:
         ndim: 1, 2 or 3.
-        boundscheck: raise IndexError for an index that is out of bounds; without it, that is undefined.
+        boundscheck: raise IndexError for an index that is out of bounds; without it, that is undefined, but for launches that
+            are longer than an array that the body surely indexes by its own index: those are refused. Always on in debug mode.
         fastmath: let the compiler reorder and contract floating-point arithmetic, and assume that nothing is NaN or infinite;
             or a set of LLVM's flags, for a part of that: ``{"contract", "reassoc"}`` lets a sum be vectorised and keeps NaN.
             The flags are ``afn``, ``arcp``, ``contract``, ``ninf``, ``nnan``, ``nsz`` and ``reassoc``.

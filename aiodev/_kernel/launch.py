@@ -27,6 +27,7 @@ from aiodev._kernel.parameters import MISSING
 from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX
 
 if TYPE_CHECKING:
+    from aiodev._kernel.bounds import Access
     from aiodev._kernel.variants import Variant
 
 __all__ = ["SITE_NAMES", "bound_call_maker", "define", "generate_call", "stamp"]
@@ -130,24 +131,23 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
     pattern = variants[0].signature.pattern
     arrays = {name: kind for name, kind in zip(names, pattern, strict=True) if kind in ARRAYS}
     lines = ["    try:"]
+    size = "_n0" if ndim == 1 else "_size"
     if ndim == 1:
         lines += [
             "        if _place.__class__ is int:",
-            "            _size = _n0 = _place",
-            "            _stream = None",
+            "            _n0 = _place",
+            "            _stream = _context().stream or _current()",
             "        else:",
             "            _n0, _stream = _place",
-            "            _size = _n0",
         ]
     else:
-        lines.append(f"        _size, ({', '.join(f'_n{d}' for d in range(ndim))}), _stream = _place")
-    lines += [
-        "        if _stream is None:",
-        "            _frame = _context()",
-        "            _stream = _frame.stream or _current()",
-        "        _device = _stream.device",
-    ]
+        lines += [
+            f"        _size, ({', '.join(f'_n{d}' for d in range(ndim))}), _stream = _place",
+            "        if _stream is None:",
+            "            _stream = _context().stream or _current()",
+        ]
     if len(variants) > 1:
+        lines.append("        _device = _stream.device")
         lines += [f"        _key_{name} = {_KINDS[True].format(name)}" for name in arrays]
         lines += [f"        _class_{name} = {name}.__class__" for name in names if name not in arrays]
     lines += _branches(ndim, names, variants, namespace)
@@ -156,9 +156,9 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
     lines += [
         "    except _Errors:",
         "        _entry = None",
-        "    if _entry is not None and _size >= 0 and not _extra:",
+        f"    if _entry is not None and {size} >= 0 and not _extra:",
         *(f"        {line}" for line in _SITE),
-        f"        _value = _stream._launch(_entry, _size, {block}, _site)",
+        f"        _value = _stream._launch(_entry, {size}, {block}, _site)",
         "        _timeline = _stream.timeline",
     ]
     for name, kind in arrays.items():
@@ -177,7 +177,7 @@ def _branches(ndim: int, names: list[str], variants: Sequence[Variant], namespac
         namespace[f"_pack{number}"] = variant.signature.pack
         namespace[f"_entry{number}"] = variant.loading.entry
         namespace[f"_device{number}"] = variant.device
-        conditions = [f"_device is _device{number}"]
+        conditions = [f"{'_device' if len(variants) > 1 else '_stream.device'} is _device{number}"]
         numbers = [f"_n{d}" for d in range(ndim)]
         for name, kind, key in zip(names, pattern, variant.keys, strict=True):
             namespace[f"_is{number}_{name}"] = key
@@ -186,10 +186,20 @@ def _branches(ndim: int, names: list[str], variants: Sequence[Variant], namespac
             conditions.append(f"{seen} is _is{number}_{name}")
             if kind not in ARRAYS:
                 numbers += [f"{name}.real", f"{name}.imag"] if kind == COMPLEX else [name]
+        entry = f"_entry{number}"
+        if variant.bounds:  # beyond an array: the slow way knows what to say, or that nothing runs
+            beyond = " or ".join(_beyond(names, access) for access in variant.bounds)
+            entry = f"None if {beyond} else {entry}"
         lines += [
             f"        {test} {' and '.join(conditions)}:",
-            f"            _entry = _entry{number}",
+            f"            _entry = {entry}",
             f"            _words = _pack{number}({', '.join(numbers)})",
         ]
         test = "elif"
     return [*lines, "        else:", "            _entry = None"]
+
+
+def _beyond(names: list[str], access: Access) -> str:
+    """Whether the launch is longer than the dimension of the array that its index goes along."""
+    length = f"_n{access.axis} + {access.offset}" if access.offset else f"_n{access.axis}"
+    return f"{length} > {names[access.place]}._shape[{access.dimension}]"

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiodev._core.backend import KernelSpec
+from aiodev._core.config import settings
 from aiodev._core.device import Device
 from aiodev._core.registry import registry
 from aiodev._kernel.analysis import BodyUse, analyse
+from aiodev._kernel.bounds import Access, accesses, farthest
 from aiodev._kernel.options import Options
 from aiodev._kernel.service import Loading, service
-from aiodev._kernel.signature import Signature, describe, key_of
+from aiodev._kernel.signature import ARRAYS, Signature, describe, key_of
 from aiodev._kernel.snapshot import capture
 from aiodev._kernel.straight import is_straight
 
@@ -28,15 +30,24 @@ class Variant:
 
     Attributes:
         keys: what identifies the combination: an array's key, or a scalar's class, for each argument.
+        bounds: elements of the arrays that every index touches, so that a launch must not be longer.
     """
 
-    __slots__ = ("device", "keys", "loading", "signature")
+    __slots__ = ("bounds", "device", "keys", "loading", "signature")
 
-    def __init__(self, keys: tuple[Any, ...], device: Device, signature: Signature, loading: Loading) -> None:
+    def __init__(
+        self,
+        keys: tuple[Any, ...],
+        device: Device,
+        signature: Signature,
+        loading: Loading,
+        bounds: tuple[Access, ...] = (),
+    ) -> None:
         self.keys = keys
         self.device = device
         self.signature = signature
         self.loading = loading
+        self.bounds = bounds
 
 
 class Variants:
@@ -75,6 +86,7 @@ class Variants:
         self._options, self._launch_options, self._uniform = options, launch_options, uniform
         self._reads = reads
         self._uses: dict[str | None, BodyUse] = {}
+        self._accesses: dict[str | None, tuple[Access, ...]] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -123,12 +135,23 @@ class Variants:
 
     def _make(self, keys: tuple[Any, ...], args: tuple[Any, ...], device: Device) -> Variant:
         body = self._bodies.get(device.type, self._function)
-        use = self._use_of(device.type if device.type in self._bodies else None, body)
+        which = device.type if device.type in self._bodies else None
+        use = self._use_of(which, body)
         signature = describe(self.name, self.ndim, self.names, args, device, use)
-        options = self._options + self._launch_options.get(device.type, ())
+        options = {*self._options, *self._launch_options.get(device.type, ())}
+        if settings.debug:
+            options.add(("boundscheck", True))
         uniform = is_straight(body) if self._uniform is None else self._uniform
         spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)), uniform=uniform)
-        return Variant(keys, device, signature, self._loading(spec, device))
+        places = {place: len(args[place].shape) for place, kind in enumerate(signature.pattern) if kind in ARRAYS}
+        bounds = farthest(self._accesses_of(which, body), places)
+        return Variant(keys, device, signature, self._loading(spec, device), bounds)
+
+    def _accesses_of(self, which: str | None, body: Callable[..., None]) -> tuple[Access, ...]:
+        found = self._accesses.get(which)
+        if found is None:
+            found = self._accesses[which] = accesses(body, self.ndim)
+        return found
 
     def _use_of(self, which: str | None, body: Callable[..., None]) -> BodyUse:
         found = self._uses.get(which)

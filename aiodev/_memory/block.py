@@ -6,6 +6,7 @@ extents of its kind, where neighbours are joined. A *hole* has no memory behind 
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Final
 
 from aiodev._core.backend import COMPLETED
@@ -32,15 +33,19 @@ class Segment:
         growable: whether it is a range, whose memory comes and goes.
         holes: where it has no memory, in order of address.
         kind: the extents that its blocks belong to.
+        owner: the timeline that it was allocated for, while that lives; None for a range, which is for all.
     """
 
-    __slots__ = ("address", "first", "growable", "holes", "kind", "nbytes")
+    __slots__ = ("address", "first", "growable", "holes", "kind", "nbytes", "owner")
 
-    def __init__(self, address: int, nbytes: int, kind: Extents, growable: bool) -> None:
+    def __init__(
+        self, address: int, nbytes: int, kind: Extents, growable: bool, owner: weakref.ref[Timeline] | None = None
+    ) -> None:
         self.address = address
         self.nbytes = nbytes
         self.kind = kind
         self.growable = growable
+        self.owner = owner
         self.first = Block(address, nbytes, self, HOLE if growable else LIVE)
         self.holes = [self.first] if growable else []
 
@@ -162,6 +167,17 @@ class Block:
         # The wait that the frontier stems from is done only after all that it implies: it stands for the other uses.
         self.timeline, self.value, self.uses = timeline, max(own, timeline.frontier[0]), None
         return True
+
+    def suits(self, timeline: Timeline) -> bool:
+        """Whether ``timeline`` is to have it, though it may serve others: pieces of a segment stay with the segment's owner.
+
+        While the owner's work runs, what another timeline would put between its blocks could be joined with none of them.
+        """
+        owner = None if self.segment.owner is None else self.segment.owner()
+        if owner is None or owner is timeline or self.size == self.segment.nbytes:
+            return True
+        last = owner.submitted
+        return owner.counters[COMPLETED] >= last or timeline.frontier[1].get(owner, 0) >= last
 
     def joins(self, other: Block) -> bool:
         """Whether both may become one block that serves whomever each of them serves, but for idle memory."""

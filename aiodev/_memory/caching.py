@@ -196,7 +196,10 @@ class CachingAllocator(Stock):
             self._bin_of_request.clear()
         supply = self.supply
         kind = supply.small if size <= SMALL else supply.large
-        found = self._bin_of_request[nbytes] = self._bins.setdefault(size, Bin(size, kind))
+        made = Bin(size, kind)
+        found = self._bin_of_request[nbytes] = self._bins.setdefault(size, made)
+        if found is made:
+            kind.bins.append(made)
         return found
 
     def _search(self, home: Bin, unfit: Block, timeline: Timeline) -> Block:

@@ -1,33 +1,48 @@
 """Finding wrong uses of memory: ``AIODEV_DEBUG=1``, for memory that the host can touch.
 
 Around each buffer are guards. Freed memory is filled with 0xFF bytes, not-a-number for floats and -1 for integers, once the
-work that used it is done, and is not handed out before. Guards are looked at then, and the fill when the memory is handed out
-again: what has changed was written by somebody who had no right to.
+work that used it is done, and is not handed out before. What has changed was written by somebody who had no right to.
+
+-   Guards are looked at when the last array lets go of the buffer, and again when the work that used it is done, at the next
+    allocation or release that finds it so; for every buffer when the cache is emptied, and at exit, where work that still runs
+    has a second to finish. A buffer whose guards are broken is told of once.
+-   The fill is looked at when the memory is handed out again.
 
 Streams that use the same array have to be ordered. A use is looked at when it is submitted: work of another stream that has not
 finished with the array, and that nothing orders before it, is a race, unless both only read. Parts of a buffer are not told
 apart. Work that happens to be finished by then is not noticed, for the program may have waited for it.
 
-All of it is logged, with the lines that allocated and that use the memory.
+All of it is logged, with the line that allocated the memory, and the kernel or copy that used it last, with the line that
+submitted it. Kernels are compiled with bounds checks in this mode, so that guards have to find only what is out of their reach:
+addresses that a program computes itself, and libraries.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import logging
+import os
 import sys
+import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self
 
-from aiodev._core import sites
-from aiodev._core.finalizing import until_exit
+from aiodev._core import journal, sites
+from aiodev._core.blocking import wait_all_blocking
+from aiodev._core.finalizing import until_exit, weakly
+from aiodev._core.holding import hold_until
 from aiodev._core.order import follows
 from aiodev._memory.block import CACHED, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.caching import CachingAllocator, DeviceBuffer
 
 if TYPE_CHECKING:
+    from aiodev._core.device import Device
     from aiodev._core.timeline import Timeline
+    from aiodev._memory.supply import RawMemory
 
 __all__ = ["GUARD", "POISON", "DebugAllocator"]
 
@@ -37,6 +52,10 @@ logger = logging.getLogger("aiodev")
 GUARD = 256
 _GUARD_BYTES = b"\xa5" * GUARD
 POISON = 0xFF
+#: Seconds that work has to finish in at exit, before guards are looked at.
+_LAST_WAIT = 1.0
+
+Points = Iterable["tuple[Timeline, int]"]
 
 
 @until_exit
@@ -88,57 +107,80 @@ class DebugBuffer(DeviceBuffer):
                     sites.describe(sites.outside(sys._getframe(1))), last, other.label,
                 )  # fmt: skip
 
+    def own_uses(self) -> list[tuple[Timeline, int]]:
+        """The last use on each timeline; one that the memory was freed with counts only while it is not done."""
+        return [(timeline, value) for timeline, value in self.uses() if value]
+
     def __del__(self) -> None:
-        """Put the block aside until its work is done."""
+        """Look at the guards, and put the block aside until its work is done."""
         block, source = self.block, self.source
+        uses = self.own_uses()
+        source.look_at(block, uses)
         self._leave_uses(block)
         source.totals.allocated -= block.size
         source.totals.frees += 1
         block.state = CACHED
-        source.put_aside(block)
+        source.put_aside(block, uses)
+        if not source._looking:  # else blocks are being joined, perhaps in this thread: the next one looks
+            source.sweep()
 
 
 class DebugAllocator(CachingAllocator):
     """A :class:`CachingAllocator` that finds wrong writes."""
 
-    _aside: deque[Block]
-    _requested: dict[Block, int]
+    def __init__(
+        self, device: Device, raw: RawMemory, host_accessible: bool,
+        hold: Callable[[Any, Any], int | None] = hold_until, common: Self | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(device, raw, host_accessible, hold, common)
+        self._aside: deque[tuple[Block, list[tuple[Timeline, int]]]] = deque()
+        self._requested: dict[Block, int] = {}
+        self._alive: dict[Block, weakref.ref[DebugBuffer]] = {}
+        self._told: set[Block] = set()
+        self._process = os.getpid()
+        atexit.register(weakly(self._look_at_exit))
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """See :class:`CachingAllocator`; the memory is poisoned."""
         self.sweep()
         buffer = super().allocate(nbytes + 2 * GUARD if nbytes >= 0 else nbytes, timeline)
         block: Block = buffer.block
-        before = self.__dict__.setdefault("_requested", {}).get(block)
+        before = self._requested.get(block)
         if before is not None and not _is_filled(block.address + GUARD, before, POISON):
             logger.error("%s: %s, was written to after it was freed", self.device, self.name_of(block))
         block.site = sites.outside(sys._getframe(1))
         self._requested[block] = nbytes
         buffer.__class__ = DebugBuffer
         assert isinstance(buffer, DebugBuffer)
+        if timeline.reached(buffer._read):
+            buffer._read = 0  # of the memory's life before: it is not to be named
         buffer.see_every_use()
+        self._told.discard(block)
+        self._alive[block] = weakref.ref(buffer)
         buffer.address += GUARD
         ctypes.memset(buffer.address, POISON, nbytes)
         for guard in (block.address, buffer.address + nbytes):
             ctypes.memmove(guard, _GUARD_BYTES, GUARD)
         return buffer
 
-    def put_aside(self, block: Block) -> None:
-        """Take a block whose buffer is gone. Called by the garbage collector, in any thread."""
-        self.__dict__.setdefault("_aside", deque()).append(block)
+    def put_aside(self, block: Block, uses: list[tuple[Timeline, int]]) -> None:
+        """Take a block whose buffer is gone, and what used it. Called by the garbage collector, in any thread."""
+        self._alive.pop(block, None)
+        self._aside.append((block, uses))
 
     def sweep(self) -> None:
         """Check, poison and cache the blocks whose work is done."""
-        aside: deque[Block] = self.__dict__.setdefault("_aside", deque())
+        aside = self._aside
         for _ in range(len(aside)):
             try:
-                block = aside.popleft()
+                block, uses = aside.popleft()
             except IndexError:  # another thread was faster
                 return
             if not block.settle():
-                aside.append(block)
+                aside.append((block, uses))
                 continue
-            self._check(block)
+            self.look_at(block, uses)
+            ctypes.memset(block.address + GUARD, POISON, self._requested[block])
             assert block.bin is not None
             block.bin.free.append(block)
 
@@ -147,24 +189,56 @@ class DebugAllocator(CachingAllocator):
         self.sweep()
         super().settle()
 
-    def _check(self, block: Block) -> None:
-        nbytes = self._requested[block]
-        start = block.address + GUARD
-        for guard, what in ((block.address, "before the start"), (start + nbytes, "beyond the end")):
+    def look_at(self, block: Block, uses: Points) -> None:
+        """Tell of guards that are broken, unless that was done; ``uses``: the last of them are named."""
+        if block in self._told:
+            return
+        end = block.address + GUARD + self._requested[block]
+        for guard, what in ((block.address, "before the start"), (end, "beyond the end")):
             if ctypes.string_at(guard, GUARD) != _GUARD_BYTES:
-                logger.error("%s: something wrote %s of %s", self.device, what, self.name_of(block))
-        ctypes.memset(start, POISON, nbytes)
+                self._told.add(block)
+                known = dict.fromkeys(filter(None, (journal.describe(timeline, value) for timeline, value in uses)))
+                last = " and by ".join(known) or "nothing that was submitted to a stream"
+                logger.error(
+                    "%s: something wrote %s of %s, last used by %s", self.device, what, self.name_of(block), last
+                )
+
+    def look_at_all(self) -> None:
+        """Look at the guards of every buffer, alive or put aside."""
+        self.sweep()
+        for block, uses in list(self._aside):
+            self.look_at(block, uses)
+        for reference in list(self._alive.values()):
+            buffer = reference()
+            if buffer is not None:
+                self.look_at(buffer.block, buffer.own_uses())
+
+    def _look_at_exit(self) -> None:
+        if os.getpid() != self._process:  # a forked child, whose parent looks
+            return
+        alive = [buffer for reference in list(self._alive.values()) if (buffer := reference()) is not None]
+        points = [point for buffer in alive for point in buffer.pending()]
+        points += [point for block, _ in list(self._aside) for point in block.pending().items()]
+        with contextlib.suppress(Exception):  # late, or lost with its device, which others tell of
+            wait_all_blocking(points, _LAST_WAIT)
+        self.look_at_all()
 
     def name_of(self, block: Block) -> str:
         """Size, address and origin."""
         nbytes, site = self._requested[block], sites.describe(block.site)
         return f"memory of {nbytes:,} bytes at {block.address + GUARD:#x}, allocated at {site}"
 
+    def empty_cache(self) -> int:
+        """See :class:`CachingAllocator`; every buffer's guards are looked at."""
+        self.look_at_all()
+        return super().empty_cache()
+
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         self.sweep()
         for home in list(self._bins.values()):
             for block in list(home.free):
                 self._requested.pop(block, None)  # it may be cut or joined
+                self._told.discard(block)
         super()._empty_bins(like, whatever_uses_it)
 
 

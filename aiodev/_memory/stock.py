@@ -1,9 +1,10 @@
 """What an allocator has that no buffer holds, and how a block is found there when its bin has none.
 
 What no bin has comes from the extents. Before memory is taken from the backend, bins that hold much are emptied into the
-extents, where neighbours are joined; before more is reserved than should be, what has been free for long goes back; and when
-the backend has no more, everything goes back that nobody uses, the requesting timeline waits for what others use, and hooks
-are called.
+extents, where neighbours are joined. Where segments cannot grow, the bins of large blocks are emptied whenever one misses: what
+is cut from a larger block although a cached one would fit, by itself or with its neighbours, is missing there later. Before
+more is reserved than should be, what has been free for long goes back; and when the backend has no more, everything goes back
+that nobody uses, the requesting timeline waits for what others use, and hooks are called.
 
 All of this happens under the lock that guards segments and extents, and none of it in the common case, which is in
 :mod:`aiodev._memory.caching`, with the invariants of both.
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._memory.block import FREE, Bin, Block, Segment
+from aiodev._memory.extents import Extents
 from aiodev._memory.stats import Totals
-from aiodev._memory.supply import RawMemory, Supply
+from aiodev._memory.supply import SMALL_SEGMENT, RawMemory, Supply
 
 if TYPE_CHECKING:
     from aiodev._core.device import Device
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["Stock"]
 
 _T = TypeVar("_T")
-#: Bins are emptied before memory is taken if they hold this much of what there is.
+#: Bins are emptied before memory is taken if they hold this much of what there is. In ranges, what is missing is put beside
+#: what is free, and can be moved.
 _WORTHWHILE = 1 / 8
+#: So many bytes where there are segments: they stay as they are, and what is in them already must not be taken anew.
+_WORTHWHILE_IN_SEGMENTS = SMALL_SEGMENT // 8
 
 
 class Stock:
@@ -68,7 +73,7 @@ class Stock:
         """A block of the bin's size from the extents, or, in this order: from the bins of other sizes, from the backend."""
         with self._lock:
             if self._looking:  # a finalizer allocates, in the midst of what this thread does here
-                return self._own_segment(home)
+                return self._own_segment(home, timeline)
             self._looking = True
             try:
                 block = self._cut(home, timeline)
@@ -79,9 +84,9 @@ class Stock:
             self.totals.ordered += block.hand_to(timeline)
             return block
 
-    def _own_segment(self, home: Bin) -> Block:
+    def _own_segment(self, home: Bin, timeline: Timeline) -> Block:
         try:
-            block = self.supply.segment_for(home.kind, home.size)
+            block = self.supply.segment_for(home.kind, home.size, timeline)
         except MemoryError as error:
             raise self.out_of_memory(home.size) from error
         block.bin = home
@@ -89,6 +94,9 @@ class Stock:
 
     def _cut(self, home: Bin, timeline: Timeline) -> Block:
         kind, size = home.kind, home.size
+        if kind is self.supply.large and not self.supply.growable and kind.nbytes + _cached(kind) >= size:
+            # A larger free block must not be cut where a cached one fits, or would with its neighbours.
+            self._join_cached(kind)
         block = kind.take(size, timeline)
         if block is None and self._apart:
             self._rejoin()
@@ -109,27 +117,32 @@ class Stock:
         return block
 
     def _worth_emptying(self, home: Bin) -> bool:
-        kind = home.kind
-        cached = sum(len(other.free) * other.size for other in list(self._bins.values()) if other.kind is kind)
-        enough = self.supply.growable or cached + kind.nbytes >= home.size  # what is missing can be put beside it
-        return enough and cached >= _WORTHWHILE * self.totals.reserved
+        cached = _cached(home.kind)
+        if not self.supply.growable and cached + home.kind.nbytes < home.size:
+            return False  # in ranges, what is missing can be put beside it
+        return cached >= (_WORTHWHILE * self.totals.reserved if self.supply.growable else _WORTHWHILE_IN_SEGMENTS)
 
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         """Join what is cached, of one kind or of both, with the extents."""
-        for home in list(self._bins.values()):
-            if like is None or home.kind is like.kind:
-                taken: list[Block] = []
-                try:
-                    while True:
-                        taken.append(home.free.pop())
-                except IndexError:
-                    pass
-                for block in taken:
-                    if not block.settle() and block.uses is not None and not whatever_uses_it:
-                        home.free.append(block)
-                    else:
-                        block.segment.kind.add(block, whatever_uses_it)
+        for kind in (self.supply.small, self.supply.large):
+            if like is None or kind is like.kind:
+                self._join_cached(kind, whatever_uses_it)
         self._rejoin(whatever_uses_it)
+
+    def _join_cached(self, kind: Extents, whatever_uses_it: bool = False) -> None:
+        """Join what is cached of one kind with the extents. What it costs is shared by those who have freed the blocks."""
+        for home in list(kind.bins):
+            taken: list[Block] = []
+            try:
+                while home.free:
+                    taken.append(home.free.pop())
+            except IndexError:  # another thread was faster
+                pass
+            for block in taken:
+                if not block.settle() and block.uses is not None and not whatever_uses_it:
+                    home.free.append(block)
+                else:
+                    self._list(block.segment.kind.add(block, whatever_uses_it))
 
     def _rejoin(self, whatever_uses_it: bool = False) -> None:
         """Join free neighbours; those that work keeps apart are looked at again."""
@@ -183,7 +196,7 @@ class Stock:
         """A block of either kind: now that memory is short, small pieces of a large segment, and large ones of a small."""
         supply = self.supply
         other = supply.small if home.kind is supply.large else supply.large
-        return home.kind.take(home.size, timeline) or other.take(home.size, timeline)
+        return home.kind.take(home.size, timeline, in_need=True) or other.take(home.size, timeline, in_need=True)
 
     def _call(self, hook: Callable[[Device, int], object], nbytes: int) -> None:
         """Let a hook drop what it can; it may allocate and free."""
@@ -260,3 +273,8 @@ class Stock:
         """What ``describe`` says of each segment and its blocks."""
         with self._lock:
             return [describe(self, segment, list(segment.blocks())) for segment in self.supply.segments()]
+
+
+def _cached(kind: Extents) -> int:
+    """Bytes of one kind that are in bins."""
+    return sum(len(home.free) * home.size for home in list(kind.bins))

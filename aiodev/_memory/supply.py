@@ -9,8 +9,10 @@ Small and large requests have segments of their own: a small array that lives lo
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Protocol
 
+from aiodev._core.backend import COMPLETED
 from aiodev._core.config import settings
 from aiodev._memory.block import FREE, HOLE, LIVE, Block, Segment
 from aiodev._memory.extents import Extents
@@ -103,25 +105,25 @@ class Supply:
         """
         if self.growable:
             return self._fill_hole(kind, size, timeline)
-        block = self._new_segment(kind, size).first
+        block = self._new_segment(kind, size, timeline).first
         return kind.cut(kind.add(block), size)
 
-    def segment_for(self, kind: Extents, size: int) -> Block:
+    def segment_for(self, kind: Extents, size: int, timeline: Timeline) -> Block:
         """A block of a segment of its own."""
-        return self._allocate(kind, size).first
+        return self._allocate(kind, size, timeline).first
 
-    def _new_segment(self, kind: Extents, size: int) -> Segment:
+    def _new_segment(self, kind: Extents, size: int, timeline: Timeline) -> Segment:
         if kind is self.small or size < _OWN_SEGMENT_FROM:
             try:
-                return self._allocate(kind, kind.segment_size)
+                return self._allocate(kind, kind.segment_size, timeline)
             except MemoryError:
                 if size > kind.segment_size // 2:
                     raise
-        return self._allocate(kind, -(-size // SMALL_SEGMENT) * SMALL_SEGMENT)
+        return self._allocate(kind, -(-size // SMALL_SEGMENT) * SMALL_SEGMENT, timeline)
 
-    def _allocate(self, kind: Extents, nbytes: int) -> Segment:
+    def _allocate(self, kind: Extents, nbytes: int, timeline: Timeline) -> Segment:
         self._check(nbytes)
-        segment = Segment(self._raw.allocate(nbytes), nbytes, kind, growable=False)
+        segment = Segment(self._raw.allocate(nbytes), nbytes, kind, growable=False, owner=weakref.ref(timeline))
         kind.segments.append(segment)
         self._totals.add_segment()
         self._totals.reserve(nbytes)
@@ -137,12 +139,15 @@ class Supply:
         best, least = None, 0
         for segment in kind.segments:
             for hole in segment.holes:
-                missing = self._whole(size - self._usable_before(hole, timeline))
+                usable = self._usable_before(hole, timeline)
+                if usable >= size and hole.prev is not None:  # the search did not come as far as this one
+                    return kind.cut(hole.prev, size)
+                missing = self._whole(size - usable)
                 if hole.size >= missing and (best is None or missing < least):
                     best, least = hole, missing
         if best is None:
             best, least = self._reserve_range(kind, size), self._whole(size)
-        return self._fill(kind, best, least, size)
+        return self._fill(kind, best, least, size, timeline)
 
     def _whole(self, nbytes: int) -> int:
         granularity = self._granularity or 1
@@ -154,7 +159,7 @@ class Supply:
             return 0
         return before.size
 
-    def _fill(self, kind: Extents, hole: Block, nbytes: int, size: int) -> Block:
+    def _fill(self, kind: Extents, hole: Block, nbytes: int, size: int, timeline: Timeline) -> Block:
         self._check(nbytes)
         self._raw.map_range(hole.address, nbytes)
         self._totals.reserve(nbytes)
@@ -171,6 +176,10 @@ class Supply:
         rest = block.cut(size)
         block.state = LIVE
         if rest is not None:
+            last = timeline.submitted
+            if rest.timeline is None and timeline.counters[COMPLETED] < last:
+                # Nothing uses it, but while the timeline is at work it is to be joined with what that frees around it.
+                rest.timeline, rest.value = timeline, last
             kind.add(rest)
         return block
 

@@ -33,6 +33,7 @@ class FakeArray:
 
     def __init__(self, host: np.ndarray[Any, Any], device: str = "cpu:0") -> None:
         self.host = host
+        self.shape = self._shape = host.shape
         contiguous = host.flags.c_contiguous
         text = f"A{host.ndim}{host.dtype.kind}{host.dtype.itemsize}{'C' if contiguous else 'A'}"
         key = (Device(device), text, host.flags.writeable)

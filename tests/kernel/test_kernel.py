@@ -231,7 +231,7 @@ async def test_boundscheck() -> None:
 
     @kernel(boundscheck=True)
     def over(i: int, x: Any) -> None:
-        x[i + 1] = 0
+        x[2 * i] = 0
 
     with pytest.raises(KernelError) as caught:
         await over[4](*arrays(np.zeros(4)))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import aiodev
+from aiodev._core import journal
 from aiodev._core.registry import registry
 from aiodev._core.timeline import Timeline
 from aiodev._memory.debug import POISON, DebugAllocator
@@ -146,31 +147,112 @@ def test_a_race_between_streams_is_told(pool: DebugAllocator, caplog: pytest.Log
         assert use(second, writes=True) == ""  # whatever it was, it is done
 
 
-def test_the_setting_turns_it_on_for_the_device() -> None:
-    """The whole library runs on it, and a wrong kernel is found."""
-    code = """
-import aiodev, aiodev.kernels, gc, weakref
+def run_in_debug_mode(code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program, in a file, with AIODEV_DEBUG=1."""
+    environment = {**os.environ, "AIODEV_DEBUG": "1"}
+    command = [sys.executable, "-c", HEAD + code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+
+
+#: Writes past guards as a library does that is given an address: a kernel of its own checks bounds.
+HEAD = """
+import aiodev, aiodev.kernels, ctypes
 from aiodev._memory.pools import pool_for
 
 @aiodev.kernel
-def wrong(i, x):
-    x[i + 1] = 0.0
+def double(i, x):
+    x[i] *= 2
 
-x = aiodev.kernels.add(aiodev.ones(8, device="cpu"), 1.0)
-print(type(pool_for("cpu")).__name__, x.numpy_blocking().sum())
-wrong[8](x)
-aiodev.synchronize_blocking("cpu")
-gone = weakref.ref(x)
-del x
-while gone() is not None:  # what has to do with the first launches may refer to it for a moment more
-    gc.collect()
-aiodev.empty(1, device="cpu")
+def overrun(x):
+    ctypes.memset(x._buffer.address + x.nbytes, 0, 1)
+
+x = aiodev.ones(8, device="cpu")
+x.numpy_blocking()
 """
-    environment = {**os.environ, "AIODEV_DEBUG": "1"}
-    command = [sys.executable, "-c", code]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
-    assert found.stdout.split() == ["DebugAllocator", "16.0"]
-    assert "something wrote beyond the end of memory of 64 bytes" in found.stderr
+
+
+def test_the_setting_turns_it_on_for_the_device() -> None:
+    """The whole library runs on it, and nothing is told of a right program."""
+    done = run_in_debug_mode("print(type(pool_for('cpu')).__name__, aiodev.kernels.add(x, 1.0).numpy_blocking().sum())")
+    assert done.stdout.split() == ["DebugAllocator", "16.0"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("body", ["x[i + k] = 0.0", "helper(x, i + k)", "lang.atomic_add(x, i + k, 1.0)"])
+def test_a_kernel_that_indexes_beyond_an_array_fails(body: str) -> None:
+    """Bounds are checked in the body, in what it calls, and in atomics, though nobody asked for it; the line is told."""
+    done = run_in_debug_mode(f"""
+from aiodev import lang
+
+def helper(x, k):
+    x[k] = 0.0
+
+@aiodev.kernel
+def wrong(i, x, k):
+    {body}
+
+try:
+    wrong[8](x, 1).synchronize_blocking()
+except aiodev.KernelError as error:
+    print(type(error.__cause__).__name__, error)
+wrong[7](aiodev.ones(8, device="cpu"), 1).synchronize_blocking()
+""")
+    assert done.stdout.startswith("IndexError wrong:") and "out of bounds" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("del x; print('now', file=__import__('sys').stderr)", id="let go"),
+        pytest.param("aiodev.memory.empty_cache('cpu'); print('now', file=__import__('sys').stderr)", id="cache emptied"),
+        pytest.param("", id="exit"),
+    ],
+)
+def test_broken_guards_are_told_with_the_last_kernel(end: str) -> None:
+    """Once, when the buffer is let go, when the cache is emptied, else at exit; with the launch's line."""
+    done = run_in_debug_mode(f"double[8](x).synchronize_blocking()\noverrun(x)\n{end}")
+    line = HEAD.count("\n") + 1
+    assert done.stderr.count("something wrote beyond the end of memory of 64 bytes") == 1
+    assert f"last used by kernel double, submitted at <string>:{line}" in done.stderr
+    if end:
+        assert done.stderr.rstrip().endswith("now")
+
+
+def test_work_has_a_moment_to_finish_at_exit() -> None:
+    """What a stream writes after the program's last line is found."""
+    done = run_in_debug_mode("""
+import atexit, threading
+ending = threading.Event()
+stream = aiodev.Stream("cpu")
+stream.call(lambda: (ending.wait(), overrun(x)))
+x.record_stream(stream)
+atexit.register(ending.set)  # the last to be registered is the first to run
+""")
+    assert "something wrote beyond the end" in done.stderr
+
+
+def test_the_last_copy_is_named(pool: DebugAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    """As long as the journal has it; what the memory had before is not the buffer's."""
+    stream = aiodev.Stream("cpu")
+    journal.attach(stream)
+    buffer = pool.allocate(64, stream.timeline)
+    buffer._stamp(stream.timeline, stream._copy(buffer.address, np.zeros(64, np.uint8).ctypes.data, 64))
+    stream.synchronize_blocking()
+    del buffer
+    again = pool.allocate(64, stream.timeline)
+    ctypes.memset(again.address - 1, 0, 1)
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        del again
+    assert "last used by nothing that was submitted" in caplog.text
+    caplog.clear()
+    buffer = pool.allocate(64, stream.timeline)
+    buffer._stamp(stream.timeline, stream._copy(buffer.address, np.zeros(64, np.uint8).ctypes.data, 64))
+    ctypes.memset(buffer.address + 64, 0, 1)
+    stream.synchronize_blocking()
+    with caplog.at_level(logging.ERROR, "aiodev"):
+        del buffer
+    assert "last used by a copy, submitted at" in caplog.text and __file__ in caplog.text
 
 
 RACES = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import random
 import sys
@@ -25,7 +26,7 @@ def load(name: str) -> ModuleType:
     return sys.modules[spec.name]
 
 
-model, traces = load("model"), load("traces")
+model, reference, traces = load("model"), load("reference"), load("traces")
 
 
 @pytest.mark.parametrize("name", traces.TRACES)
@@ -39,6 +40,58 @@ def test_little_more_is_reserved_than_asked_for(name: str) -> None:
     assert pool.totals.allocated == 0
     pool.empty_cache()
     assert memory.held == {}
+
+
+@pytest.mark.parametrize("granularity", [0, 2 << 20], ids=["segments", "ranges"])
+@pytest.mark.parametrize("held", [False, True], ids=["done", "held"])
+@pytest.mark.parametrize("name", traces.COMPARED)
+def test_hardly_more_is_reserved_than_pytorch_would(name: str, held: bool, granularity: int) -> None:
+    """At most a tenth, at the peaks; with all work done at once, and with none of it ever done; on up to 32 streams."""
+    memory = model.FakeMemory(1 << 40, granularity)
+    pool = CachingAllocator(aiodev.Device("cpu"), memory, True, lambda timeline, points: timeline.hold(points))
+    timelines = [model.FakeTimeline(f"S{k}") for k in range(32)]
+    outcome = traces.replay(traces.COMPARED[name](), pool, *timelines, held=held)
+    assert outcome.peak_reserved <= 1.1 * reserved_by_pytorch(name)
+
+
+@functools.cache
+def reserved_by_pytorch(name: str) -> int:
+    """By its policy, on the same trace."""
+    return traces.replay_reference(traces.COMPARED[name](), reference.ReferencePolicy())  # type: ignore[no-any-return]
+
+
+def test_the_reference_splits_and_joins_as_pytorch_does() -> None:
+    """Segments of 2 and 20 MiB, or whole ones; rests that are split off or not; pools of streams and sizes."""
+    policy = reference.ReferencePolicy()
+    small = policy.allocate(1, "A")
+    assert (small.size, policy.reserved) == (512, 2 << 20)
+    large = policy.allocate((1 << 20) + 1, "A")
+    assert policy.reserved == 22 << 20
+    rest = policy.allocate((18 << 20) + (512 << 10), "A")  # what is left is no more than 1 MiB, and stays with it
+    assert rest.size == (19 << 20) - 512 and policy.reserved == 22 << 20
+    policy.release(large)
+    policy.release(rest)
+    assert policy.allocate(20 << 20, "A").size == 20 << 20 and policy.reserved == 22 << 20
+    policy.allocate(1, "B")
+    policy.allocate((10 << 20) + 1, "B")
+    assert policy.reserved == 22 + 2 + 12 << 20
+
+
+def test_a_timeline_finds_its_own_memory_among_that_of_many() -> None:
+    """However many free blocks other streams' work uses, in segments and in ranges."""
+    for granularity in (0, 2 << 20):
+        memory = model.FakeMemory(1 << 40, granularity)
+        pool = CachingAllocator(aiodev.Device("cpu"), memory, True)
+        timelines = [model.FakeTimeline(f"S{k}") for k in range(200)]
+        for turn in range(3):
+            for timeline in timelines:
+                held = [pool.allocate(nbytes, timeline) for nbytes in (300_000 + 1000 * turn, 5_000_000)]
+                for buffer in held:
+                    buffer._stamp(timeline, timeline.submit())
+                del held, buffer
+            if turn == 0:
+                reserved = pool.totals.reserved
+        assert pool.totals.reserved <= 1.1 * reserved
 
 
 def test_a_million_operations_leave_the_accounts_exact() -> None:

@@ -1,29 +1,26 @@
 """numba's disk cache, keyed by content.
 
 numba stamps a cached function with its file's modification time and ignores the constants and globals that it uses. Here
-the stamp is a hash of everything that the code is made from, so what is found is right, in every process and after every
-upgrade. The machine's CPU and numba's version are part of numba's own index.
+the stamp is a hash of everything that the code is made from (:mod:`aiodev._core.sources`), so what is found is right, in
+every process and after every upgrade. The machine's CPU is part of numba's own index.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from aiodev._core.config import settings
+from aiodev._core.sources import compiled_by
+
+#: What the native executor's code comes from.
+SOURCES = ("_backends/cpu/layout.py", "_backends/cpu/native")
 
 
-@functools.cache
 def native_key() -> str:
-    """Hash of the native executor's sources."""
-    digest = hashlib.sha256()
-    here = Path(__file__).parent
-    for source in sorted([here / "layout.py", *(here / "native").glob("*.py")]):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:32]
+    """Hash of what the native executor is compiled from, and by."""
+    return compiled_by(*SOURCES)[:32]
 
 
 def native_directory() -> str:

@@ -8,7 +8,6 @@ See :mod:`aiodev._backends.cpu.compiler_source` for the argument block and the l
 from __future__ import annotations
 
 import functools
-import hashlib
 import linecache
 import threading
 from collections.abc import Callable, Iterator
@@ -16,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import numba
 import numpy
 from numba import config, types
 from numba.core import compiler as numba_compiler, errors as numba_errors
@@ -39,8 +36,9 @@ from aiodev._backends.cpu.compiler_source import Argument, entry_source, parse_a
 from aiodev._backends.cpu.compiler_staging import staged_arguments, staging_module
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import CompileError
+from aiodev._core.sources import compiled_by
 
-__all__ = ["TARGET", "cached_kernel", "compile_kernel", "compile_result", "decode_error", "load_kernel"]
+__all__ = ["SOURCES", "TARGET", "cached_kernel", "compile_kernel", "compile_result", "decode_error", "load_kernel"]
 
 #: A kernel's code: an address, or a Python function where numba may not compile.
 Code = int | Callable[[bytes, int, int], None]
@@ -58,15 +56,15 @@ compiler_lang.install()
 rtsys.initialize(cpu_target.target_context)
 
 
+#: What a kernel's code comes from in this backend; the kernel's key has the rest.
+SOURCES = ("_backends/cpu",)
+
+
 def _target_name() -> str:
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("compiler*.py")):
-        digest.update(source.read_bytes())
-    versions = (numba.__version__, llvmlite.__version__, digest.hexdigest())
-    return repr((cpu_target.target_context.codegen().magic_tuple(), versions))
+    return repr((cpu_target.target_context.codegen().magic_tuple(), compiled_by(*SOURCES)))
 
 
-#: What code is made for and made by; part of the name of every file in the disk cache. It takes a millisecond to find out,
+#: What code is made for and made by; part of the name of every file in the disk cache. It takes some milliseconds to find out,
 #: which the first kernel should not have to wait for.
 TARGET = _target_name()
 

@@ -55,7 +55,9 @@ def _element(context: Any, builder: Any, array_type: Any, array: Any, index_type
         pairs = [(index_type, index)]
     indices = [context.cast(builder, value, found, types.intp) for found, value in pairs]
     view = make_array(array_type)(context, builder, array)
-    return cgutils.get_item_pointer(context, builder, array_type, view, indices, wraparound=True)
+    return cgutils.get_item_pointer(
+        context, builder, array_type, view, indices, wraparound=True, boundscheck=context.enable_boundscheck
+    )
 
 
 def _updater(name: str, signed: str, unsigned: str, floating: str) -> Any:
@@ -173,8 +175,8 @@ def install() -> None:
         (lang.atomic_min, _min),
         (lang.atomic_max, _max),
     ):
-        overload(function, target="cpu")(_update_overload(code))
-    overload(lang.atomic_cas, target="cpu")(
+        overload(function, target="cpu", inline="always")(_update_overload(code))  # else it has no bounds checks
+    overload(lang.atomic_cas, target="cpu", inline="always")(
         lambda array, index, expected, value: lambda array, index, expected, value: _cas(array, index, expected, value)
     )
     overload(lang.fma, target="cpu")(lambda a, b, c: lambda a, b, c: _fma(a, b, c))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-from pathlib import Path
-
 from aiodev._backends.cpu import codecache
+from aiodev._core.sources import compiled_by
 
-__all__ = ["native_key"]
+__all__ = ["SOURCES", "native_key"]
+
+#: What the code comes from: much of it is the CPU's executor's.
+SOURCES = (*codecache.SOURCES, "_backends/cuda/layout.py", "_backends/cuda/native")
 
 
-@functools.cache
 def native_key() -> str:
-    """Hash of the sources that the code is made of."""
-    digest = hashlib.sha256(codecache.native_key().encode())
-    here = Path(__file__).parent
-    for source in sorted([here / "layout.py", *(here / "native").glob("*.py")]):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:32]
+    """Hash of what the executor's host code is compiled from, and by."""
+    return compiled_by(*SOURCES)[:32]

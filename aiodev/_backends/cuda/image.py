@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +15,21 @@ from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cpu.raised import raised
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
+from aiodev._core.sources import NUMBA, compiled_by
 
-__all__ = ["Image", "cached_image", "load_image", "made_by"]
+__all__ = ["SOURCES", "Image", "cached_image", "load_image", "made_by"]
 
-#: Distributions whose versions decide what a kernel is compiled to.
+#: What a kernel's code comes from in this backend, which takes much from the CPU's; the kernel's key has the rest.
+SOURCES = ("_backends/cpu", "_backends/cuda")
+#: Distributions whose versions decide what a kernel is compiled to: numba's, and the toolkit's parts under all their names.
 _COMPILERS = (
-    "llvmlite", "numba", "numba-cuda", "nvidia-cuda-nvcc-cu12", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12",
+    *NUMBA, "numba-cuda", "cuda-bindings", "cuda-core", "cuda-pathfinder", "cuda-toolkit",
+    *(f"nvidia-{part}{suffix}" for part in ("cuda-nvcc", "cuda-nvrtc", "cuda-runtime", "nvjitlink", "nvvm")
+      for suffix in ("", "-cu12", "-cu13")),
 )  # fmt: skip
+#: Variables that say where a toolkit is that pip has not installed, and where one is when they do not.
+_TOOLKITS = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
+_USUAL_TOOLKIT = "/usr/local/cuda"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +86,21 @@ def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]
 
 @functools.cache
 def made_by() -> str:
-    """What compiles here; part of the name of every file in the disk cache."""
-    from importlib import metadata  # costly to import
+    """What compiles here; part of the name of every file in the disk cache. Blocks: it reads files."""
+    return repr((compiled_by(*SOURCES, distributions=_COMPILERS), [*map(_toolkit_at, _toolkit_folders())]))
 
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("compiler*.py")):
-        digest.update(source.read_bytes())
-    versions = []
-    for name in _COMPILERS:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions.append(f"{name} {metadata.version(name)}")
-    return repr((versions, digest.hexdigest()))
+
+def _toolkit_folders() -> list[str]:
+    """Where a toolkit may be that is no distribution."""
+    return list(dict.fromkeys([*filter(None, map(os.environ.get, _TOOLKITS)), _USUAL_TOOLKIT]))
+
+
+def _toolkit_at(folder: str) -> tuple[str, str] | None:
+    """What tells a toolkit from another, if there is one in the folder: it says its version in a file."""
+    try:
+        return folder, hashlib.sha256(Path(folder, "version.json").read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Path | None:

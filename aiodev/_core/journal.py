@@ -1,0 +1,63 @@
+"""What each operation of a stream was, and where it was submitted: kept in debug mode, for reports about memory.
+
+A buffer knows the number of the last operation on each timeline that used it. The journal tells which kernel, copy or fill that
+was, and the line that submitted it, long after it is done. It forgets the oldest of a timeline's operations.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiodev._core import sites, trace
+
+if TYPE_CHECKING:
+    from aiodev._core.stream import Stream
+    from aiodev._core.timeline import Timeline
+
+__all__ = ["attach", "describe"]
+
+#: Operations of a timeline that are remembered.
+_MOST = 1 << 16
+
+_entries: weakref.WeakKeyDictionary[Timeline, OrderedDict[int, tuple[str, int]]] = weakref.WeakKeyDictionary()
+
+
+def attach(stream: Stream) -> None:
+    """Note what is submitted to ``stream`` from now on."""
+    timeline = stream.timeline
+    stream._launch = _noted(timeline, stream._launch, _name_of_kernel)
+    stream._copy = _noted(timeline, stream._copy, lambda args: ("a copy", sites.outside(sys._getframe(2))))
+    stream._fill = _noted(timeline, stream._fill, lambda args: ("a fill", sites.outside(sys._getframe(2))))
+
+
+def describe(timeline: Timeline, value: int) -> str | None:
+    """Operation ``value`` of a timeline, in words; None where it is not known."""
+    entries = _entries.get(timeline)
+    if entries is None or value not in entries:
+        return None
+    name, site = entries[value]
+    return f"{name}, submitted at {sites.describe(site)}"
+
+
+def _name_of_kernel(args: tuple[Any, ...]) -> tuple[str, int]:
+    entry, _, _, site = args
+    return f"kernel {trace.entry_names.get(entry, '?')}", site
+
+
+def _noted(
+    timeline: Timeline, submit: Callable[..., int], name: Callable[[tuple[Any, ...]], tuple[str, int]]
+) -> Callable[..., int]:
+    entries = _entries.setdefault(timeline, OrderedDict())
+
+    def submit_noted(*args: Any) -> int:
+        value = submit(*args)
+        entries[value] = name(args)
+        while len(entries) > _MOST:
+            entries.popitem(last=False)
+        return value
+
+    return submit_noted

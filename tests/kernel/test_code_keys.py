@@ -1,0 +1,226 @@
+"""Keys of compiled code: whatever it is made by is in them, so that no edit and no upgrade finds old code."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernel_entry import needs_compiler
+
+import aiodev
+from aiodev._backends.cpu import codecache
+from aiodev._backends.cuda import codecache as cuda_codecache, image
+from aiodev._core import sources
+from aiodev._core.backend import KernelSpec
+from aiodev._kernel import cache
+from aiodev._kernel.snapshot import capture
+
+PACKAGE = Path(aiodev.__file__).parent
+
+
+def body(i: int, x: Any) -> None:
+    x[i] = 1
+
+
+def kernel_key() -> str:
+    return cache.cache_key(KernelSpec("body", body, 1, ("A1f8C",)), capture(body))
+
+
+def cpu_kernel() -> str:
+    from aiodev._backends.cpu import compiler
+
+    return kernel_key() + compiler._target_name()
+
+
+def cuda_kernel() -> str:
+    image.made_by.cache_clear()
+    return kernel_key() + image.made_by()
+
+
+#: Each kind of code: its key, the folders and files that it comes from, and the modules that compile it.
+KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
+    "kernels of the CPU": (cpu_kernel, ("_kernel", "lang", "_backends/cpu"), ("_backends/cpu/compiler.py",)),
+    "kernels of CUDA": (
+        cuda_kernel,
+        ("_kernel", "lang", "_backends/cpu", "_backends/cuda"),
+        ("_backends/cuda/compiler.py",),
+    ),
+    "the CPU's executor": (
+        codecache.native_key,
+        ("_backends/cpu/layout.py", "_backends/cpu/native"),
+        ("_backends/cpu/native/__init__.py",),
+    ),
+    "the CUDA executor": (
+        cuda_codecache.native_key,
+        ("_backends/cpu/layout.py", "_backends/cpu/native", "_backends/cuda/layout.py", "_backends/cuda/native"),
+        ("_backends/cuda/native/__init__.py",),
+    ),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What is remembered of the sources is of this test."""
+    yield
+    sources.compiled_by.cache_clear()
+    image.made_by.cache_clear()
+
+
+def current(kind: str) -> str:
+    """The key, from the sources as they are now."""
+    if "CPU" in kind and kind.startswith("kernels"):
+        pytest.importorskip("numba")
+    sources.compiled_by.cache_clear()
+    return KINDS[kind][0]()
+
+
+def files_of(folder: Path, places: tuple[str, ...]) -> list[Path]:
+    return [f for place in places for f in ([folder / place] if place.endswith(".py") else (folder / place).rglob("*.py"))]
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package that the keys are made of."""
+    folder = tmp_path / "aiodev"
+    shutil.copytree(PACKAGE, folder, ignore=shutil.ignore_patterns("kernels", "__pycache__"))
+    monkeypatch.setattr(sources, "_PACKAGE", folder)
+    return folder
+
+
+@each_kind
+def test_every_source_is_in_the_key(kind: str, copy: Path) -> None:
+    """Edited by a comment, each file changes it; put back, it is as before."""
+    before = current(kind)
+    found = files_of(copy, KINDS[kind][1])
+    assert len(found) > 10
+    for path in found:
+        content = path.read_bytes()
+        path.write_bytes(content + b"# edited\n")
+        assert current(kind) != before, path
+        path.write_bytes(content)
+    assert current(kind) == before
+
+
+@each_kind
+def test_files_that_come_go_or_move_are_in_the_key(kind: str, copy: Path) -> None:
+    """At any depth of a folder, whatever they are called."""
+    before = current(kind)
+    folder = next(copy / place for place in KINDS[kind][1] if not place.endswith(".py"))
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "new.py").write_text("")
+    added = current(kind)
+    (inner / "new.py").rename(inner / "other.py")
+    assert len({before, added, current(kind)}) == 3
+
+
+@each_kind
+def test_what_compiles_is_in_the_key(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The versions of this package, of numba, llvmlite and NumPy, and variables that change what numba does."""
+    keys = [current(kind)]
+    with monkeypatch.context() as patched:
+        patched.setattr(aiodev, "__version__", "99")
+        keys.append(current(kind))
+    version = metadata.version
+    for distribution in ("numba", "llvmlite", "numpy"):
+        with monkeypatch.context() as patched:
+            patched.setattr(metadata, "version", lambda name, d=distribution: "99" if name == d else version(name))
+            keys.append(current(kind))
+    with monkeypatch.context() as patched:
+        patched.setenv("NUMBA_OPT", "1")
+        keys.append(current(kind))
+    assert len(set(keys)) == 6
+
+
+@pytest.mark.parametrize("distribution", ["numba-cuda", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink", "nvidia-nvvm"])
+def test_the_cuda_toolkit_is_in_the_key(distribution: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pip installed of it, under each of its names."""
+    version, before = metadata.version, current("kernels of CUDA")
+    monkeypatch.setattr(metadata, "version", lambda name: "99" if name == distribution else version(name))
+    assert current("kernels of CUDA") != before
+
+
+def test_a_toolkit_that_pip_has_not_installed_is_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the version that its folder says."""
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    keys = [current("kernels of CUDA")]
+    for version in ("12.4", "12.9"):
+        (tmp_path / "version.json").write_text(version)
+        keys.append(current("kernels of CUDA"))
+    assert len(set(keys)) == 3
+
+
+@each_kind
+def test_nothing_that_compiles_is_imported_from_elsewhere(kind: str) -> None:
+    """The compiler's imports, followed through the package, end in what the key holds, or in the core, which holds no code."""
+    _, places, todo = KINDS[kind]
+    hashed = {path.relative_to(PACKAGE).as_posix() for path in files_of(PACKAGE, places)}
+    # Packages name their backend, and the caches keep what was compiled.
+    aside = {f"_backends/{name}" for name in ("cpu/__init__.py", "cpu/codecache.py", "cuda/__init__.py", "cuda/codecache.py")}
+    found: set[str] = set()
+    pending = list(todo)
+    while pending:
+        path = pending.pop()
+        if path not in found | aside:
+            found.add(path)
+            pending += imports(PACKAGE / path)
+    assert len(found) > 10
+    assert found - hashed == set()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Files of the package that a module of it imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "aiodev":
+            base = PACKAGE.joinpath(*node.module.split(".")[1:])
+            for candidate in (base.with_suffix(".py"), *(base / f"{alias.name}.py" for alias in node.names)):
+                if candidate.exists() and not candidate.is_relative_to(PACKAGE / "_core"):
+                    yield candidate.relative_to(PACKAGE).as_posix()
+            if (base / "__init__.py").exists() and base != PACKAGE:
+                yield (base / "__init__.py").relative_to(PACKAGE).as_posix()
+
+
+PROGRAM = """
+import aiodev
+from aiodev import lang, profiler
+
+@aiodev.kernel
+def raised(i, x):
+    x[i] = lang.pow(x[i], 2.0)
+
+x = aiodev.full(1, -2.0, device="cpu")
+raised[1](x)
+print(x.numpy_blocking()[0], profiler.counters()["kernels_loaded"], profiler.counters()["kernels_compiled"])
+"""
+
+@needs_compiler
+def test_an_edit_of_the_language_reaches_kernels_that_were_compiled(
+    tmp_path: Path, cache_without_kernels: Path
+) -> None:
+    """A second process loads nothing that the first has compiled with what a function of the language was then."""
+    folder = tmp_path / "copy"
+    shutil.copytree(PACKAGE, folder / "aiodev", ignore=shutil.ignore_patterns("kernels", "__pycache__"))
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+
+    def run() -> list[str]:
+        environment = {**os.environ, "PYTHONPATH": str(folder), "AIODEV_CACHE_DIR": str(cache_without_kernels)}
+        command = [sys.executable, str(program)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert run() == ["4.0", "0", "1"]
+    assert run() == ["4.0", "1", "0"]
+    source = folder / "aiodev" / "lang" / "numeric.py"
+    source.write_text(source.read_text() + "# edited\n")
+    assert run() == ["4.0", "0", "1"]
