@@ -21,10 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import hypothesis  # noqa: F401  # before a backend freezes the collector's objects, of which trio's plugin would warn
+import hypothesis  # before a backend freezes the collector's objects, of which trio's plugin would warn
 import pytest
 
 from aiodev._backends.cpu import codecache
+
+#: ``--hypothesis-profile=thorough``: for minutes, where a test does not say how long by itself.
+hypothesis.settings.register_profile("thorough", max_examples=3000, stateful_step_count=60, deadline=None)
 
 #: Seconds after which an async test on every loop fails instead of hanging.
 DEADLINE = 60

@@ -593,7 +593,6 @@ class Programs(RuleBasedStateMachine):
         self.loop.close()
 
 
-settings.register_profile("thorough", max_examples=3000, stateful_step_count=60, deadline=None)
 TestPrograms = Programs.TestCase
 if settings.get_current_profile_name() != "thorough":
     TestPrograms.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
