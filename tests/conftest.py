@@ -8,6 +8,7 @@ the marked ones, so they are handed to pytest as plain functions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib.util
 import inspect
@@ -21,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import hypothesis  # noqa: F401  # before a backend freezes the collector's objects, of which trio's plugin would warn
 import pytest
 
 from aiodev._backends.cpu import codecache
+
+with contextlib.suppress(ImportError):  # which machines with a GPU may lack, and most tests do not need
+    import hypothesis  # noqa: F401  # before a backend freezes the collector's objects, of which trio's plugin would warn
 
 #: Seconds after which an async test on every loop fails instead of hanging.
 DEADLINE = 60
@@ -114,7 +117,7 @@ _ahead: list[subprocess.Popen[bytes]] = []
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Choose hypothesis' seed, so that what is compiled ahead is what will be drawn here."""
-    if config.option.hypothesis_seed is None:
+    if getattr(config.option, "hypothesis_seed", "") is None:
         config.option.hypothesis_seed = str(random.randrange(1 << 32))
 
 
