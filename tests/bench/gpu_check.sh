@@ -64,7 +64,7 @@ fi
 
 # Without the project's settings, which ask for plugins that such machines lack.
 test=(
-    "${python[@]}" -m pytest -q -rfE --tb=short --durations=5 --continue-on-collection-errors -p resuming -p no:cacheprovider
+    "${python[@]}" -m pytest -q -rfE --tb=short --durations=5 --continue-on-collection-errors -p resuming -p no:cacheprovider -p no:asyncio
     -c /dev/null --rootdir "$PWD" --import-mode=importlib
 )
 parts=(first)
