@@ -65,6 +65,14 @@ class StandIn:
         self._library.standin_capture(int(on), ctypes.c_void_p(stream))
         return ctypes.c_long.in_dll(self._library, "standin_invalidated").value
 
+    def waits(self, on: bool) -> None:
+        """Have allocating, freeing and loading wait for the device, and all other calls for them."""
+        self._library.standin_waits(int(on))
+
+    def blocked(self) -> int:
+        """How many submissions have had to wait for room in a channel so far."""
+        return ctypes.c_long.in_dll(self._library, "standin_blocked").value
+
     def grid(self) -> tuple[int, ...]:
         """Of the last launch: blocks along x, y and z, then threads of a block."""
         return tuple((ctypes.c_uint * 6).in_dll(self._library, "standin_grid"))

@@ -55,6 +55,84 @@ def test_work_goes_to_the_other_librarys_stream(backend: CUDABackend, foreign: i
     backend.deallocate_pinned(1, here)
 
 
+def test_a_thousand_rounds_keep_their_order(backend: CUDABackend, foreign: int) -> None:
+    """However much is pending, what is submitted in turn to one stream, here and by its owner, is done in turn."""
+    driver, device = backend.executor.driver, backend.executor.devices[1]
+    rounds = 1000  # some are more than a channel has room for, so the stream is let go of meanwhile
+    word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(1, 8))
+    word[0] = 0
+    memory, seen = backend.allocate(1, 64), backend.allocate(1, rounds)
+    queue, _ = backend.adopt_stream(1, foreign)
+    with driver.bound(device.context):
+        driver.call("cuStreamWaitValue64", foreign, ctypes.addressof(word), 1, 0, doing="holding a stream")
+        for turn in range(rounds):
+            if turn == 300:
+                word[0] = 1
+            backend.fill(queue, memory, 1, bytes([turn % 251]))
+            driver.call("cuMemcpyAsync", seen + turn, memory, 1, foreign, doing="reading")
+    found = (ctypes.c_uint8 * rounds)()
+    assert backend.spin(queue, backend.copy(queue, ctypes.addressof(found), seen, rounds), 20 * SECOND)
+    assert list(found) == [turn % 251 for turn in range(rounds)]
+    backend.destroy_queue(queue)
+    for address, nbytes in ((memory, 64), (seen, rounds)):
+        backend.deallocate(1, address, nbytes)
+
+
+PENDING = """
+import ctypes, threading, time
+backend.start()
+calls, device = backend.executor.driver, backend.executor.devices[0]
+word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
+word[0] = 0
+memory = backend.allocate(0, 64)
+ours, counters = backend.create_queue(0, 0, False)
+done = backend.fill(ours, memory, 1, b"x")
+assert backend.spin(ours, done, 10**9)
+with calls.bound(device.context):
+    theirs = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
+    calls.call("cuStreamWaitValue64", theirs, ctypes.addressof(word), 1, 0, doing="holding a stream")
+    called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: print("called"))
+    calls.call("cuLaunchHostFunc", theirs, called, None, doing="calling Python")
+
+def let_go():
+    time.sleep(0.2)
+    word[0] = 1
+
+threading.Thread(target=let_go).start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("calls of a library", "backend.call_native(ours, pack([(calls.address('cuCtxSynchronize'),)], None))"),
+        (
+            "a full channel",
+            "queue, _ = backend.adopt_stream(0, theirs)\nfor _ in range(1100): backend.fill(queue, memory, 1, b'x')\n"
+            "assert driver.blocked() > 0",
+        ),
+        (
+            "a launch while memory is allocated",
+            "driver.waits(True)\n"
+            "thread = threading.Thread(target=lambda: backend.deallocate(0, backend.allocate(0, 64), 64))\n"
+            "thread.start()\ntime.sleep(0.05)\nbackend.fill(ours, memory, 1, b'y')\nthread.join()",
+        ),
+        (
+            "waiting for us",
+            "with calls.bound(device.context):\n"
+            "    for _ in range(1022): calls.call('cuMemsetD8Async', memory, 1, 1, theirs, doing='filling a channel')\n"
+            "driver.latency(1.0)\nvalue = backend.fill(ours, memory, 1, b'y')\ndriver.latency(0)\n"
+            "assert backend.foreign_wait(theirs, ours, value) and driver.blocked() > 0",
+        ),
+    ],
+    ids=lambda value: value if " " in value and "(" not in value else "",
+)
+def test_nobody_waits_for_the_device_with_the_gil(name: str, program: str, run: Callable[..., str]) -> None:
+    """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
+    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\nprint('through')\n")
+    assert said == "called\nthrough\n"
+
+
 def test_failures_are_those_of_the_queue(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
     """A call that is refused fails its operation, on the adopted stream as on any."""
     queue, _ = backend.adopt_stream(1, foreign)

@@ -231,7 +231,7 @@ class CUDABackend(Backend):
         self._images[entry] = spec.name, images
         sizes = []
         for device, properties in zip(executor.devices, self._devices, strict=True):
-            with executor.driver.bound(device.context):
+            with device.waiting(), executor.driver.bound(device.context):
                 function, threads, blocks = self._load(images[properties.capability], properties, spec)
             sizes.append((threads, blocks))
             words[layout.E_FUNCTIONS // 8 + device.index] = function

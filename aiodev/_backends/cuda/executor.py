@@ -9,7 +9,8 @@ import ctypes
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aiodev._backends.cpu import layout as cpu
 from aiodev._backends.cpu.arena import arena, words_at
@@ -43,6 +44,8 @@ class _Device:
         self.memory = DeviceMemory(driver, index, ordinal, self.context, total)
         self.address = arena.allocate(layout.DEVICE_BYTES)
         self.words = words_at(self.address, layout.DEVICE_BYTES // 8)
+        self._waiters = threading.Lock()
+        self.memory.waiting = self.waiting
         #: Queues to be used again, by priority and whether they have a CUstream of their own.
         self.pools: dict[tuple[int, bool], deque[int]] = defaultdict(deque)
         self.adopted: deque[int] = deque()  #: queues to be used again with another library's CUstream
@@ -82,6 +85,17 @@ class _Device:
                 target=entry_point(life), args=(address,), name=f"aiodev-cuda:{self.index}-{name}", daemon=True
             )
             thread.start()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around calls of the driver that may wait for the device: while they do, submissions let go of the GIL."""
+        with self._waiters:
+            self.words[layout.D_WAITERS // 8] += 1
+        try:
+            yield
+        finally:
+            with self._waiters:
+                self.words[layout.D_WAITERS // 8] -= 1
 
     def _make_attendants(self) -> list[int]:
         first = arena.allocate(layout.ATTENDANTS * layout.T_BYTES)
@@ -243,6 +257,7 @@ class CUDAExecutor:
         return words[layout.Q_STREAM // 8] if words[layout.Q_ISSUED // 8] == words[SUBMITTED] else 0
 
     def _make_queue(self, device: _Device, priority: int = 0, reserved: bool = False, stream: int = 0) -> int:
+        foreign = stream != 0
         with self._lock, self.driver.bound(device.context):
             queue = device.queue_memory()
             stream = stream or device.stream(priority, reserved)
@@ -253,6 +268,7 @@ class CUDAExecutor:
             cpu.Q_TARGET: cpu.NEVER, cpu.Q_FORGIVEN: cpu.NEVER, layout.Q_DEVICE: device.address, layout.Q_STREAM: stream,
             layout.Q_RECORD: record, layout.Q_PARAMETERS: parameters, layout.Q_EXTRA: 1, layout.Q_EXTRA + 8: parameters,
             layout.Q_EXTRA + 16: 2, layout.Q_EXTRA + 24: queue + layout.Q_PARAMETER_BYTES, layout.Q_EXTRA + 32: 0,
+            layout.Q_FOREIGN: int(foreign),
         }  # fmt: skip
         for offset, word in fields.items():
             words[offset // 8] = word

@@ -32,6 +32,7 @@ Q_RECORD: Final = _BASE + 168  #: address of the fault record on the device
 Q_PARAMETERS: Final = _BASE + 176  #: address of the parameter buffer
 Q_PARAMETER_BYTES: Final = _BASE + 184  #: how much of it the present launch uses
 Q_EXTRA: Final = _BASE + 192  #: five words: cuLaunchKernel's ``extra``
+Q_FOREIGN: Final = _BASE + 240  #: 1 if the CUstream is another library's
 
 Q_STATUS: Final = _BASE + 256  #: the host's fault record, which a failing kernel writes: status, value; on its own line
 Q_FAILED_VALUE: Final = _BASE + 264
@@ -47,6 +48,8 @@ Q_ATTENDED: Final = _BASE + 376  #: 1 while a thread waits in the driver for wha
 
 Q_LAUNCHES: Final = _BASE + 384  #: entry and site of each launch in flight that can fail, by value % WINDOW
 WINDOW: Final = 128  #: operations of a queue in the driver's hands, at most
+#: Operations of a queue in the driver's hands with which a submission surely finds room; beyond, it lets go of the GIL.
+SURELY_ROOM: Final = 32
 STREAM_WINDOW: Final = (
     256  #: those of all queues of a CUstream; the driver's own limit, at which it would block, is higher
 )
@@ -86,6 +89,7 @@ D_STAMP: Final = 360  #: address of the host function that stores the time
 D_ATTENDANTS: Final = 368  #: address of the first of the threads that wait in the driver, or 0
 D_FOLLOW_EVENT: Final = 376  #: CUevent for another library's stream to wait for a queue, under D_FOLLOW_LOCK
 D_FOLLOW_LOCK: Final = 384
+D_WAITERS: Final = 392  #: calls of ours under way that may wait for the device, and hold up all others meanwhile
 D_FUNCTIONS: Final = 448  #: the driver's functions, in order of ``DRIVER``
 DEVICE_BYTES: Final = 1024
 
@@ -137,6 +141,7 @@ E_FALLIBLE: Final = 8
 E_BLOCK: Final = 16  #: threads of a block
 E_GRID: Final = 24  #: most blocks
 E_TEAM: Final = 32  #: 1: an index is a block's, not a thread's
+E_LAUNCHED: Final = 40  #: 1 once it was launched: the first launch may make the driver load code, or move local memory
 E_FUNCTIONS: Final = 64  #: CUfunction for each device
 MAXIMUM_DEVICES: Final = 64
 ENTRY_BYTES: Final = E_FUNCTIONS + 8 * MAXIMUM_DEVICES

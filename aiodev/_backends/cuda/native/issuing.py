@@ -28,6 +28,7 @@ from aiodev._backends.cuda.layout import (
     E_FALLIBLE,
     E_FUNCTIONS,
     E_GRID,
+    E_LAUNCHED,
     E_NDIM,
     E_TEAM,
     F_HOST,
@@ -65,7 +66,6 @@ from aiodev._backends.cuda.layout import (
     Q_SHADOW_FROM,
     Q_STATUS,
     Q_STREAM,
-    Q_WINDOW,
     WINDOW,
 )
 from aiodev._backends.cuda.native.calling import call_functions
@@ -122,6 +122,9 @@ def launch(queue, device, value, entry, size, site, arguments, nbytes, suspect):
         driver_failed(queue, device, value, 500)
         return pass_on(queue, device, value)
     fallible = get(entry + E_FALLIBLE) != 0
+    # Of those in flight each has a place of its own in Q_LAUNCHES; the oldest is no older than the row of what the host looks at.
+    if fallible and value - max(load(queue + Q_COMPLETED), load(queue + Q_SHADOW), get(queue + Q_SHADOW_FROM) - 1) > WINDOW:
+        return hold(queue, HELD_DEVICE)
     parameters = get(queue + Q_PARAMETERS)
     put(parameters, get(queue + Q_RECORD) if fallible or suspect else 0)
     put(parameters + 8, value)
@@ -140,6 +143,7 @@ def launch(queue, device, value, entry, size, site, arguments, nbytes, suspect):
     )  # fmt: skip
     if status != 0:
         driver_failed(queue, device, value, status)
+    put(entry + E_LAUNCHED, 1)
     write_completion(queue, device, value, fallible)
     return True
 
@@ -232,14 +236,14 @@ def forgiven(queue, device):
 
 
 @inner
-def issue(queue, operation, a, b, c, arguments, nbytes):
-    """Hand the next operation on; False when it must wait, with the reason in Q_HELD."""
+def issue(queue, window, operation, a, b, c, arguments, nbytes):
+    """Hand the next operation on, of which ``window`` may be in the driver's hands; False when it must wait: why is in Q_HELD."""
     device = get(queue + Q_DEVICE)
     value = get(queue + Q_ISSUED) + 1
     if get(queue + Q_BUSY) != 0:
         return hold(queue, HELD_DEVICE)
     completed = progress(queue)
-    if value - max(completed, load(queue + Q_SHADOW)) > get(queue + Q_WINDOW):
+    if value - max(completed, load(queue + Q_SHADOW)) > window:
         return hold(queue, HELD_DEVICE)
     failed = get(queue + Q_FAILED)
     suspect = get(queue + Q_LAST_FALLIBLE) > completed

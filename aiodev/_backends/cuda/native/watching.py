@@ -25,7 +25,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     store,
     store_fence,
 )
-from aiodev._backends.cpu.native.scheduling import lock, unlock
+from aiodev._backends.cpu.native.scheduling import unlock
 from aiodev._backends.cpu.native.waiting import arm_node, find_node
 from aiodev._backends.cuda.layout import (
     AWAKE,
@@ -63,6 +63,7 @@ from aiodev._backends.cuda.layout import (
 from aiodev._backends.cuda.native.attending import attend, dismiss
 from aiodev._backends.cuda.native.compile import callback, exported, inner, int64
 from aiodev._backends.cuda.native.driver import allow_captures, call, enter, leave
+from aiodev._backends.cuda.native.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.native.state import fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.native.submission import drain
 
@@ -98,7 +99,7 @@ def look_at(queue, device):
             return HAPPENED  # whoever has it is at work
         before = load(queue + Q_COMPLETED)
         progress(queue)
-        handed = drain(queue, device)
+        handed = drain(queue, device, False)
         completed = load(queue + Q_COMPLETED)
         if handed > 0 and target != NEVER and get(device + D_WAIT_BY) == BY_CALLBACK:
             announce_later(queue, device)
@@ -197,7 +198,7 @@ def help_on(queue, device):
     if due and exchange(queue + Q_LOCK, 1) == 0:
         before = enter(device)
         progress(queue)
-        drain(queue, device)
+        drain(queue, device, False)
         leave(device, before)
         unlock(queue + Q_LOCK)
         tell_followers(queue)
@@ -225,11 +226,12 @@ def arm(queue, value, waker):
         return False
     device = get(queue + Q_DEVICE)
     if get(device + D_WAIT_BY) == BY_CALLBACK:
-        lock(queue + Q_LOCK)
+        saved = lock_or_let_go(queue + Q_LOCK, True)
         before = enter(device)
         announce_later(queue, device)
         leave(device, before)
         unlock(queue + Q_LOCK)
+        take_again(saved)
     else:
         wake(device)
     return True
