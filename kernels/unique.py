@@ -187,7 +187,7 @@ def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll
 def _firsts(ordered: aiodev.Array) -> aiodev.Array:
     mask = aiodev.empty(ordered.size, np.bool_, ordered.device)
     if mask.size:
-        bodies.mark_first[mask.size](ordered, mask)
+        bodies.mark_first[mask.size, aiodev.current_stream(ordered.device)](ordered, mask)
     return mask
 
 

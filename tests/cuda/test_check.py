@@ -50,7 +50,7 @@ def _asked(tmp_path: Path) -> list[str]:
 
 
 def test_a_compiler_that_is_a_script_is_no_home(check: Check, tmp_path: Path) -> None:
-    """``nvcc`` may start another; its folder, without libdevice, is not what numba-cuda is told, and neither is a wrong setting."""
+    """``nvcc`` may start another; its folder, without libdevice, is not what numba-cuda is told, nor is a wrong setting."""
     (tmp_path / "bin").mkdir()
     nvcc = tmp_path / "bin" / "nvcc"
     nvcc.write_text("#!/bin/sh\nexec /elsewhere/bin/nvcc\n")
@@ -81,7 +81,7 @@ def test_all_parts_have_one_deadline(check: Check, tmp_path: Path) -> None:
 
 def test_the_summary_is_last_and_short(check: Check, tmp_path: Path) -> None:
     """However much is said, what is printed stays within 12,000 characters, and ends with a line for each part."""
-    body = 'for i in $(seq 400); do echo "$i: a long line that says what a test came to, with all that pytest has to say of it ..."; done'
+    body = f'for i in $(seq 400); do echo "$i: {"a long line " * 10}"; done'
     done = check("probe", "correct", "measured", body=body)
     assert len(done.stdout) < 12_000
     table = done.stdout.rsplit("\n\n", 1)[1].splitlines()

@@ -21,8 +21,8 @@ hands operations to the driver as early as they may go, usually in the call that
     they can run, and the device never waits for the host.
 5.  Waiters and the watching thread shake hands as on the CPU: a waiter stores its target, then loads the counter and
     ``D_SLEEP``; the thread stores ``D_SLEEP``, then loads counters and targets.
-6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get the
-    queue's lock, lets go of it first, and takes it again when it holds no lock.
+6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get
+    the queue's lock, lets go of it first, and takes it again when it holds no lock.
 7.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
 """
 

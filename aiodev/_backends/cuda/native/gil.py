@@ -1,8 +1,8 @@
 """Letting go of the GIL around what may block in the driver.
 
-Submissions are calls of some hundred nanoseconds that hold it, since to let go and take it again can cost five milliseconds while
-another thread computes in Python. But a call that waits for the device, with the GIL, is a deadlock when the device itself waits for
-a host function that another library wrote in Python. So a submission lets go when it may block: see
+Submissions are calls of some hundred nanoseconds that hold it, since to let go and take it again can cost five milliseconds
+while another thread computes in Python. But a call that waits for the device, with the GIL, is a deadlock when the device
+itself waits for a host function that another library wrote in Python. So a submission lets go when it may block: see
 :func:`aiodev._backends.cuda.native.submission.may_block`.
 """
 
@@ -35,7 +35,7 @@ def take_again(saved):
 
 @inner
 def lock_or_let_go(place, at_once):
-    """Take a lock; without the GIL, if that was to be let go or the lock is not to be had soon. Returns what ``take_again`` needs."""
+    """Take a lock, without the GIL if ``at_once`` or the lock is not to be had soon; gives what ``take_again`` needs."""
     if not at_once:
         for _ in range(_TRIES):
             if exchange(place, 1) == 0:

@@ -122,7 +122,7 @@ def launch(queue, device, value, entry, size, site, arguments, nbytes, suspect):
         driver_failed(queue, device, value, 500)
         return pass_on(queue, device, value)
     fallible = get(entry + E_FALLIBLE) != 0
-    # Of those in flight each has a place of its own in Q_LAUNCHES; the oldest is no older than the row of what the host looks at.
+    # Each in flight has a place of its own in Q_LAUNCHES; none is older than the present row of what the host looks at.
     if fallible and value - max(load(queue + Q_COMPLETED), load(queue + Q_SHADOW), get(queue + Q_SHADOW_FROM) - 1) > WINDOW:
         return hold(queue, HELD_DEVICE)
     parameters = get(queue + Q_PARAMETERS)
@@ -237,7 +237,7 @@ def forgiven(queue, device):
 
 @inner
 def issue(queue, window, operation, a, b, c, arguments, nbytes):
-    """Hand the next operation on, of which ``window`` may be in the driver's hands; False when it must wait: why is in Q_HELD."""
+    """Hand the next operation on, if ``window`` has room for it in the driver's hands; False when it must wait, for Q_HELD."""
     device = get(queue + Q_DEVICE)
     value = get(queue + Q_ISSUED) + 1
     if get(queue + Q_BUSY) != 0:

@@ -127,8 +127,8 @@ def drop_records(queue, device):
 def may_block(queue, device, operation, a):
     """Whether handing an operation to the driver may take as long as work on the device does.
 
-    That is: calls of other libraries, a kernel's first launch, whatever goes to another library's stream, or to one that has so much to
-    do that its channel may be full; and everything while a call of ours that waits for the device holds up all others.
+    That is: calls of other libraries, a kernel's first launch, whatever goes to another library's stream, or to one that has so
+    much to do that its channel may be full; and everything while a call of ours that waits for the device holds up all others.
     """
     if operation == OP_NATIVE or operation == OP_LAUNCH and get(a + E_LAUNCHED) == 0:
         return True
