@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,8 +13,8 @@ from aiodev._backends.cpu import build as cpu_build
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cuda import build, layout
-from aiodev._backends.cuda.driver import LIBRARY, Driver
-from aiodev._backends.cuda.image import cached_image, load_image, made_by
+from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
+from aiodev._backends.cuda.image import cached_image, load_image, made_by, toolkit_of
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
@@ -52,10 +53,29 @@ _BOUND = (
     "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
 _WAIT_BY = {"poll": layout.BY_POLL, "callback": layout.BY_CALLBACK, "event": layout.BY_EVENT}
+#: Of numba-cuda, by the modules that the compiler of kernels imports.
+MINIMUM_COMPILER = (0, 30)
 #: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
 _MOST_THREADS = 256
 #: Rounds of blocks that a grid has at most; what is beyond strides.
 _ROUNDS = 8
+
+
+def compiler_reason() -> str | None:
+    """Why kernels cannot be compiled here; None where they can. Imports no compiler."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed: pip install 'aiodev[cuda12]', or 'aiodev[cuda13]' for a toolkit of CUDA 13"
+    from importlib import metadata  # costly to import
+
+    try:
+        found = metadata.version("numba-cuda")
+    except metadata.PackageNotFoundError:  # a tree of its sources, which says nothing of its version
+        return None
+    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    if numbers < MINIMUM_COMPILER:
+        wanted = ".".join(map(str, MINIMUM_COMPILER))
+        return f"numba-cuda {found} is too old, {wanted} is needed: pip install --upgrade 'numba-cuda>={wanted}'"
+    return None
 
 
 class CUDABackend(Backend):
@@ -87,8 +107,8 @@ class CUDABackend(Backend):
         if self._executor is not None:
             return None
         reason, _ = count_devices(self._library)
-        if reason is None and self._compiler is None and importlib.util.find_spec("numba_cuda") is None:
-            return "numba-cuda is not installed: pip install 'aiodev[cuda]'"
+        if reason is None and self._compiler is None:
+            return compiler_reason()
         return reason
 
     def device_count(self) -> int:
@@ -198,7 +218,12 @@ class CUDABackend(Backend):
     def _image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image:
         if self._compiler is not None:
             return self._compiler.load_image(spec, directory, architecture)
-        return load_image(spec, directory, architecture)
+        return load_image(spec, directory, architecture, self._driver_major())
+
+    def _driver_major(self) -> int:
+        if self._executor is not None:
+            return self._executor.driver.version // 1000
+        return find_devices(self._library).driver_version // 1000
 
     def reserve_entry(self) -> int:
         """See the ABC."""
@@ -215,7 +240,7 @@ class CUDABackend(Backend):
             return True
         images: dict[tuple[int, int], Image] = {}
         for architecture in self._architectures():
-            image = cached_image(spec, directory, architecture)
+            image = cached_image(spec, directory, architecture, self._driver_major())
             if image is None:
                 return False
             images[architecture] = image
@@ -242,7 +267,15 @@ class CUDABackend(Backend):
         """A kernel on the current device: its CUfunction, threads of a block, and the most blocks of a grid."""
         driver, options = self.executor.driver, dict(spec.options)
         doing = f"loading {spec.name} on cuda:{properties.index}"
-        module = driver.number("cuModuleLoadData", ctypes.c_char_p(image.cubin), doing=doing)
+        try:
+            module = driver.number("cuModuleLoadData", ctypes.c_char_p(image.cubin), doing=doing)
+        except DriverError as error:
+            toolkit, known = toolkit_of(image.cubin), driver.version // 1000
+            if toolkit <= known:
+                raise
+            found = f"the toolkit of CUDA {toolkit} compiled it, and the NVIDIA driver is for CUDA {known}, and refuses it"
+            remedy = f"a toolkit of CUDA {known} (pip install 'aiodev[cuda{known}]') or a driver for CUDA {toolkit}"
+            raise CompileError(spec.name, f"{found} ({error.status_name}): install {remedy}") from error
         function = driver.number("cuModuleGetFunction", module, ctypes.c_char_p(image.symbol.encode()), doing=doing)
         threads = options.get("block")
         if threads is None:

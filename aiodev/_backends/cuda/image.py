@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,18 @@ from aiodev._backends.cpu.raised import raised
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
 
-__all__ = ["Image", "cached_image", "load_image", "made_by"]
+__all__ = ["Image", "cached_image", "load_image", "made_by", "toolkit_of"]
 
-#: Distributions whose versions decide what a kernel is compiled to.
+#: Distributions whose versions decide what a kernel is compiled to: compilers, then where NVVM and the linker come from.
 _COMPILERS = (
-    "llvmlite", "numba", "numba-cuda", "nvidia-cuda-nvcc-cu12", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12",
+    "llvmlite", "numba", "numba-cuda", "cuda-core", "cuda-toolkit", "nvidia-cuda-nvcc-cu12", "nvidia-nvvm", "nvidia-nvjitlink",
+    "nvidia-nvjitlink-cu12",
 )  # fmt: skip
+#: Where a toolkit that is no wheel is looked for.
+_HOMES = ("CUDA_HOME", "CUDA_PATH")
+_TOOLKIT = "/usr/local/cuda"
+#: The toolkit whose cubins have an ELF ABI; drivers of an earlier major version refuse them.
+_TOOLKIT_OF_ABI = {7: 12, 8: 13}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +57,21 @@ class Image:
         return error
 
 
-def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image:
+def toolkit_of(cubin: bytes) -> int:
+    """Major version of the toolkit that a cubin needs a driver of; 0 for what is no cubin, or of a toolkit yet unknown."""
+    return _TOOLKIT_OF_ABI.get(cubin[8], 0) if cubin.startswith(b"\x7fELF") else 0
+
+
+def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Image:
     """The compiled kernel, from the disk cache, else compiled into it. Blocks.
+
+    Args:
+        driver: major version of the CUDA driver that is to load it.
 
     Raises:
         CompileError: numba-cuda refused it.
     """
-    found = cached_image(spec, directory, architecture)
+    found = cached_image(spec, directory, architecture, driver)
     if found is not None:
         return found
     if "numba.cuda" in sys.modules:
@@ -66,13 +81,13 @@ def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) 
             from aiodev._backends.cuda import compiler
 
     image = compiler.compile_image(spec, architecture)
-    disk.write(_path(spec, directory, architecture), (image.cubin, image.symbol, image.exceptions))
+    disk.write(_path(spec, directory, architecture, driver), (image.cubin, image.symbol, image.exceptions))
     return image
 
 
-def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image | None:
+def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Image | None:
     """The compiled kernel, if the disk cache has it. Blocks."""
-    found = disk.read(_path(spec, directory, architecture))
+    found = disk.read(_path(spec, directory, architecture, driver))
     return Image(*found) if isinstance(found, tuple) and len(found) == 3 else None
 
 
@@ -88,13 +103,24 @@ def made_by() -> str:
     for name in _COMPILERS:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(f"{name} {metadata.version(name)}")
-    return repr((versions, digest.hexdigest()))
+    return repr((versions, _homes(), digest.hexdigest()))
 
 
-def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Path | None:
+def _homes() -> list[str]:
+    """Toolkits that are no wheels, and when their NVVM and linker were built."""
+    found = []
+    for home in [*(os.environ[name] for name in _HOMES if name in os.environ), _TOOLKIT]:
+        for pattern in ("nvvm/lib64/libnvvm.so", "lib64/libnvJitLink.so"):
+            with contextlib.suppress(OSError):
+                library = Path(home, pattern).resolve(strict=True)
+                found.append(f"{library} {library.stat().st_mtime_ns}")
+    return found
+
+
+def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Path | None:
     if not spec.key or not directory:
         return None
-    digest = hashlib.sha256(f"{spec.key}\n{made_by()}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{spec.key}\n{made_by()}\ndriver {driver}".encode()).hexdigest()
     readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in spec.name)[:64]
     major, minor = architecture
     return Path(directory, "cuda", f"sm_{major}{minor}", digest[:2], f"{readable}-{digest[2:34]}.bin")
