@@ -279,6 +279,12 @@ static void *serve(void *p) {
     }
 }
 static Stream *stream_of(void *handle);
+static int is_busy(Stream *s) {
+    pthread_mutex_lock(&s->lock);
+    int busy = s->head || s->busy;
+    pthread_mutex_unlock(&s->lock);
+    return busy;
+}
 static CUresult push(void *stream, Op op) {
     Stream *s = stream_of(stream);
     if (s == captured) return 900;
@@ -408,6 +414,7 @@ CUresult cuMemcpyAsync(CUdeviceptr d, CUdeviceptr s, size_t n, void *stream) {
     NEED_CONTEXT;
     Block *to = block_of(d, n), *from = block_of(s, n);
     if (to && to->device >= 0 && !block_of(s, 0) && n <= 65536) {    /* ordinary memory: read before the call returns */
+        while (is_busy(stream_of(stream)) && !sticky) usleep(50);    /* which a driver may wait for */
         void *copied = malloc(n);
         memcpy(copied, (void *)s, n);
         return push(stream, (Op){.kind = TAKEN, .a = d, .n = n, .parameters = copied});
@@ -588,12 +595,6 @@ CUresult cuStreamDestroy(void *stream) {
     CUresult status = push(stream, (Op){.kind = END});
     if (!status) kill_handle(stream);
     return status;
-}
-static int is_busy(Stream *s) {
-    pthread_mutex_lock(&s->lock);
-    int busy = s->head || s->busy;
-    pthread_mutex_unlock(&s->lock);
-    return busy;
 }
 CUresult cuStreamQuery(void *stream) {
     NEED_CONTEXT;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import standin
@@ -157,7 +157,40 @@ def test_other_threads_may_capture(backend: CUDABackend, driver: standin.StandIn
     backend.destroy_queue(queue)
 
 
-def test_small_ordinary_memory_is_left_to_the_driver(backend: CUDABackend, driver: standin.StandIn) -> None:
+def test_small_ordinary_memory_waits_for_no_stream(run: Callable[..., str]) -> None:
+    """The driver may wait for what its stream has ahead, if it is given ordinary memory: it is not."""
+    said = run(
+        """
+import ctypes
+backend.start()
+calls, device = backend.executor.driver, backend.executor.devices[0]
+word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
+word[0] = 0
+memory = backend.allocate(0, 1 << 16)
+with calls.bound(device.context):
+    theirs = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
+    calls.call("cuStreamWaitValue64", theirs, ctypes.addressof(word), 1, 0, doing="holding a stream")
+queues = [backend.adopt_stream(0, theirs)[0] for _ in range(50)]
+source, target = (ctypes.create_string_buffer(1000) for _ in range(2))
+last = []
+for turn, queue in enumerate(queues):  # more than there are slots, so some go through the thread
+    source.raw = bytes([turn]) * 1000
+    last.append(backend.copy(queue, memory + 1000 * turn, ctypes.addressof(source), 1000))
+    if turn < 8:
+        source.raw = bytes(1000)  # which was taken already
+print("submitted")
+word[0] = 1
+for turn, (queue, value) in enumerate(zip(queues, last)):
+    assert backend.spin(queue, value, 10**9)
+    back = backend.copy(queue, ctypes.addressof(target), memory + 1000 * turn, 1000)
+    assert backend.spin(queue, back, 10**9) and (turn >= 8 or target.raw == bytes([turn]) * 1000)
+print("copied")
+"""
+    )
+    assert said == "submitted\ncopied\n"
+
+
+def test_small_ordinary_memory_goes_at_once(backend: CUDABackend, driver: standin.StandIn) -> None:
     """Up to 64 KiB on an idle queue go without the staging thread; what is ahead has its turn first all the same."""
     queue, counters = backend.create_queue(0, 0, False)
     memory = backend.allocate(0, 1 << 17)

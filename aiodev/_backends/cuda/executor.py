@@ -61,12 +61,14 @@ class _Device:
             driver.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), doing=doing)
             self.priorities = (greatest.value, (greatest.value + least.value) // 2, least.value)
             staging = self.memory.allocate_pinned(layout.STAGE_SLOTS * layout.STAGE_BYTES)
+            ring = self.memory.allocate_pinned(layout.RING_SLOTS * layout.RING_BYTES)
             follow = driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
             events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(layout.STAGE_SLOTS)]
         words = {
             layout.D_CONTEXT: self.context, layout.D_INDEX: index, layout.D_SPIN: executor.spin_ns,
             layout.D_WAIT_BY: executor.wait_by, layout.D_STAGE_BUFFERS: staging,
-            layout.D_FOLLOW_EVENT: follow, layout.D_ANNOUNCE: native.announce.address, layout.D_STAMP: native.stamp_now.address,
+            layout.D_RING: ring, layout.D_RING_USERS: arena.allocate(16 * layout.RING_SLOTS), layout.D_FOLLOW_EVENT: follow,
+            layout.D_ANNOUNCE: native.announce.address, layout.D_STAMP: native.stamp_now.address,
         }  # fmt: skip
         words |= {layout.D_STAGE_EVENTS + 8 * i: event for i, event in enumerate(events)}
         words |= {layout.D_FUNCTIONS + 8 * i: driver.address(name) for i, name in enumerate(layout.DRIVER)}
