@@ -302,6 +302,10 @@ class Timeline:
 
     def lose(self, error: BaseException) -> None:
         """Make every wait, now and later, raise ``error`` (invariant 5)."""
+        self._lose_counters(error)
+        self._let_go()
+
+    def _lose_counters(self, error: BaseException) -> None:
         self.lost = error
         counters = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
         counters[COMPLETED] = counters[SUBMITTED] = (1 << 63) - 1
@@ -311,6 +315,8 @@ class Timeline:
         self.deferred = False
         if self._lease is not None:
             self._lease.queue = 0
+
+    def _let_go(self) -> None:
         if self._bound is not None:
             self._bound()
         self._kept.clear()
@@ -377,6 +383,10 @@ def lose_all(error: BaseException) -> None:
     global _opening
     faults.forget_learning_after_fork()
     _opening = threading.Lock()  # this is a forked child, and another thread of the parent may have held it
-    for timeline in living_timelines():
-        timeline.lose(error)
+    lost = living_timelines()
+    # All counters before anything that is kept: what ends then looks at those of others, and a driver's memory is not here.
+    for timeline in lost:
+        timeline._lose_counters(error)
+    for timeline in lost:
+        timeline._let_go()
     _dropped.clear()

@@ -150,6 +150,10 @@ static uint64_t allocate(size_t size, int device) {
     void *p = NULL;
     int guard = guarded() && device >= 0;
     if (guard) p = mmap(NULL, span(size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    else if (device < 0) {      /* page-locked memory is not there in a forked child */
+        p = mmap(NULL, span(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        madvise(p, span(size), MADV_DONTFORK);
+    }
     else if (posix_memalign(&p, 512, size ? size : 1)) return 0;
     Block *b = malloc(sizeof *b);
     pthread_mutex_lock(&control);
@@ -394,7 +398,7 @@ static CUresult release(uint64_t p, int pinned) {
     if (!b || b->start != p || (b->device < 0) != pinned || b->is_mapped) return INVALID_VALUE;
     if (b->device >= 0) used[b->device] -= b->size;
     b->start = 0;
-    if (guarded() && b->device >= 0) munmap((void *)p, span(b->size));
+    if (guarded() || b->device < 0) munmap((void *)p, span(b->size));
     else free((void *)p);
     return OK;
 }
