@@ -259,6 +259,14 @@ class Backend(ABC):
         """Hold ``queue`` until another library's stream has done what it was given so far."""
         raise NotImplementedError(f"backend {self.name!r} cannot wait for another library's stream")
 
+    def home_of(self, address: int) -> int:
+        """Index of the device that has the memory at an address of another library's; needs a start.
+
+        Raises:
+            BufferError: no device has.
+        """
+        raise NotImplementedError(f"backend {self.name!r} knows only its own memory")
+
     def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
         """A queue whose operations go to another library's stream, which outlives them; as ``create_queue``.
 

@@ -204,6 +204,13 @@ class SimulatedBackend(HostBackend):
                 self._foreign[stream] = self.create_queue(0, 0, False)
             return self._foreign[stream]
 
+    def home_of(self, address: int) -> int:
+        """See the ABC."""
+        index = (address >> _TAG_SHIFT) - _FIRST_TAG
+        if not 0 <= index < self._devices:
+            raise BufferError(f"the memory at {address:#x} is on no device of {self.name!r}")
+        return index
+
     def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
         """See the ABC."""
         self.wait(self.foreign_queue(stream)[0], queue, value)

@@ -357,7 +357,7 @@ CUresult cuInit(unsigned flags) {
 CUresult cuDriverGetVersion(int *v) { *v = version; return OK; }
 CUresult cuDeviceGetCount(int *n) { ENTER; *n = device_count(); return OK; }
 CUresult cuDeviceGet(CUdevice *d, int i) { NEED_DEVICE(i); *d = i; return OK; }
-CUresult cuDeviceGetName(char *name, int n, CUdevice d) { NEED_DEVICE(d); snprintf(name, n, "Stand-in %d", d); return OK; }
+CUresult cuDeviceGetName(char *name, int n, CUdevice d) { NEED_DEVICE(d); char *own = getenv("STANDIN_NAME"); snprintf(name, n, "%s %d", own ? own : "Stand-in", d); return OK; }
 CUresult cuDeviceGetUuid(void *uuid, CUdevice d) { NEED_DEVICE(d); memset(uuid, d + 1, 16); return OK; }
 CUresult cuDeviceTotalMem(size_t *n, CUdevice d) { NEED_DEVICE(d); *n = total_memory; return OK; }
 CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
@@ -698,6 +698,7 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, void *f, void *
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int block, size_t shared) {
     NEED_CONTEXT; if (!is_alive(f, FUNCTION)) return INVALID_HANDLE; *n = block > 512 ? 0 : 2; return OK;
 }
+int standin_priority(void *stream) { return ((Stream *)stream)->priority; }
 unsigned standin_grid[6];   /* of the last launch: blocks and threads along x, y and z */
 CUresult cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                         void *s, void **parameters, void **extra) {

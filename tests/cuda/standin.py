@@ -73,6 +73,10 @@ class StandIn:
         """How many submissions have had to wait for room in a channel so far."""
         return ctypes.c_long.in_dll(self._library, "standin_blocked").value
 
+    def priority(self, stream: int) -> int:
+        """The driver's number for a stream's priority; lower is more urgent."""
+        return int(self._library.standin_priority(ctypes.c_void_p(stream)))
+
     def grid(self) -> tuple[int, ...]:
         """Of the last launch: blocks along x, y and z, then threads of a block."""
         return tuple((ctypes.c_uint * 6).in_dll(self._library, "standin_grid"))

@@ -238,6 +238,27 @@ def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin
     backend.deallocate(1, memory, 64)
 
 
+def test_memory_is_found_by_its_address(backend: CUDABackend) -> None:
+    """On whichever device it is; memory that no device has is refused."""
+    for index in (0, 1):
+        address = backend.allocate(index, 64)
+        assert backend.home_of(address) == index
+        backend.deallocate(index, address, 64)
+    host = ctypes.create_string_buffer(64)
+    with pytest.raises(BufferError, match="on no CUDA device"):
+        backend.home_of(ctypes.addressof(host))
+
+
+def test_priorities(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """Ours go with every other library's, unless they ask for more: the driver's least priority is everybody's default."""
+    found = []
+    for priority in (-1, 0, 1):
+        queue, _ = backend.create_queue(0, priority, True)
+        found.append(driver.priority(backend.handle_of(queue)))
+        backend.destroy_queue(queue)
+    assert found == [-5, 0, 0]
+
+
 @pytest.mark.parametrize("nbytes", [1, 4 << 20, (9 << 20) + 7])
 def test_ordinary_memory_goes_through_page_locked_memory(
     nbytes: int, backend: CUDABackend, driver: standin.StandIn

@@ -7,6 +7,8 @@ import importlib.util
 import os
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._backends.cpu import build as cpu_build
@@ -49,7 +51,7 @@ class Compiler(Protocol):
 #: Bound on the instance by ``start``, so that a call goes to the executor without a step between.
 _BOUND = (
     "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "spin",
-    "adopt_stream", "handle_of", "call_native", "attach_thread",
+    "home_of", "adopt_stream", "handle_of", "call_native", "attach_thread",
     "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
 _WAIT_BY = {"poll": layout.BY_POLL, "callback": layout.BY_CALLBACK, "event": layout.BY_EVENT}
@@ -59,6 +61,19 @@ MINIMUM_COMPILER = (0, 30)
 _MOST_THREADS = 256
 #: Rounds of blocks that a grid has at most; what is beyond strides.
 _ROUNDS = 8
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """A variable that is not set has a value inside the block; processes that are started later do not inherit it."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 def compiler_reason() -> str | None:
@@ -124,7 +139,7 @@ class CUDABackend(Backend):
     def start(self) -> None:
         """Start the driver, retain the devices' primary contexts and start their threads.
 
-        ``CUDA_DEVICE_MAX_CONNECTIONS`` becomes 32 in the environment, unless it is set.
+        ``CUDA_DEVICE_MAX_CONNECTIONS`` is 32 in the environment meanwhile, unless it is set.
         """
         cpu_build.ensure_cached()
         build.ensure_cached()
@@ -133,7 +148,13 @@ class CUDABackend(Backend):
         made_by()  # reads files for some milliseconds, which the first kernel should not have to wait for
         # Of CUstreams that share a channel, each waits for the others: an operation's number is written behind it. The driver
         # has eight channels unless it is told, before it makes the context, to have 32, which is the most.
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        with _environment("CUDA_DEVICE_MAX_CONNECTIONS", "32"):
+            executor = self._start_driver(CUDAExecutor)
+        self._executor = executor
+        for method in _BOUND:
+            setattr(self, method, getattr(executor, method))
+
+    def _start_driver(self, executor_type: type[CUDAExecutor]) -> CUDAExecutor:
         driver = Driver(self._library)
         devices = read_devices(driver)
         for device in devices:
@@ -141,11 +162,9 @@ class CUDABackend(Backend):
                 raise BackendUnavailableError("cuda", f"cuda:{device.index} has no 64-bit stream memory operations")
         self._devices = devices
         spin, wait_by = self.settings.worker_spin_us * 1000, _WAIT_BY[self.settings.cuda_wait]
-        executor = CUDAExecutor(driver, len(self._devices), spin, wait_by)
+        executor = executor_type(driver, len(self._devices), spin, wait_by)
         executor.explain = self._explain
-        self._executor = executor
-        for method in _BOUND:
-            setattr(self, method, getattr(executor, method))
+        return executor
 
     @property
     def executor(self) -> CUDAExecutor:
@@ -331,6 +350,10 @@ class CUDABackend(Backend):
     def stamp(self, queue: int, cell: int) -> int:
         """See the ABC."""
         return self.executor.stamp(queue, cell)
+
+    def home_of(self, address: int) -> int:
+        """See the ABC."""
+        return self.executor.home_of(address)
 
     def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
         """See the ABC."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from aiodev._backends.cpu import layout as cpu
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cuda import layout, native
-from aiodev._backends.cuda.driver import Driver
+from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.cuda.native.compile import entry_point
 from aiodev._core.backend import COUNTER_WORDS, SUBMITTED, Fault
@@ -27,6 +27,7 @@ STREAM_SLOTS = 32  #: CUstreams of each device and priority, which queues share
 _NON_BLOCKING = 1
 _UNTIMED_EVENT = 2
 _BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _PAGE = 1 << 20
 _libc = ctypes.CDLL(None)
 
@@ -59,7 +60,8 @@ class _Device:
         with driver.bound(self.context):
             least, greatest = ctypes.c_int(), ctypes.c_int()
             driver.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), doing=doing)
-            self.priorities = (greatest.value, (greatest.value + least.value) // 2, least.value)
+            # The least is every other library's default, and so ours; there is nothing below it.
+            self.priorities = (greatest.value, least.value, least.value)
             staging = self.memory.allocate_pinned(layout.STAGE_SLOTS * layout.STAGE_BYTES)
             ring = self.memory.allocate_pinned(layout.RING_SLOTS * layout.RING_BYTES)
             follow = driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
@@ -231,6 +233,18 @@ class CUDAExecutor:
             self._pool_of[queue] = pool
         words = words_at(queue, layout.QUEUE_BYTES // 8)
         return queue, words[:COUNTER_WORDS]
+
+    def home_of(self, address: int) -> int:
+        """The device that has the memory at an address."""
+        ordinal = ctypes.c_int()
+        try:
+            with self.driver.bound(self.devices[0].context):
+                self.driver.call(
+                    "cuPointerGetAttribute", ctypes.byref(ordinal), _DEVICE_ORDINAL, address, doing="finding memory"
+                )
+        except DriverError as error:
+            raise BufferError(f"the memory at {address:#x} is on no CUDA device: {error}") from None
+        return ordinal.value
 
     def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
         """A queue on another library's CUstream."""
