@@ -256,7 +256,11 @@ class Backend(ABC):
         return False
 
     def wait_foreign(self, queue: int, stream: int) -> int:
-        """Hold ``queue`` until another library's stream has done what it was given so far."""
+        """Hold ``queue`` until another library's stream has done what it was given so far; 0: until all of them have.
+
+        Raises:
+            CaptureError: it is being captured into a graph.
+        """
         raise NotImplementedError(f"backend {self.name!r} cannot wait for another library's stream")
 
     def home_of(self, address: int) -> int:

@@ -218,8 +218,13 @@ class SimulatedBackend(HostBackend):
 
     def wait_foreign(self, queue: int, stream: int) -> int:
         """See the ABC."""
-        other, counters = self.foreign_queue(stream)
-        return self.wait(queue, other, counters[SUBMITTED])
+        if stream:
+            other, counters = self.foreign_queue(stream)
+            return self.wait(queue, other, counters[SUBMITTED])
+        with self._lock:
+            every = list(self._foreign.values())
+        waits = [self.wait(queue, other, counters[SUBMITTED]) for other, counters in every]
+        return waits[-1] if waits else 0
 
     # Kernels
 

@@ -323,6 +323,27 @@ def host_function() -> None:
     fact("host function, us: called, stream goes on", tuple(round(sorted(x[i] for x in times)[10] * 1e6) for i in (0, 1)))
 
 
+def captures() -> None:
+    """Whether asking after the whole context, or the legacy stream, costs another stream's capture."""
+    others = {
+        "cuCtxRecordEvent": lambda e: raw("cuCtxRecordEvent", ctx, e, version=12050),
+        "cuEventRecord on the legacy stream": lambda e: raw("cuEventRecord", e, 1),
+        "cuStreamQuery of another stream": lambda e: raw("cuStreamQuery", other),
+        "cuEventQuery": lambda e: raw("cuEventQuery", e),
+        "cuStreamIsCapturing of the legacy stream": lambda e: raw("cuStreamIsCapturing", 1, C.byref(C.c_int())),
+    }
+    other = stream()
+    for name, call in others.items():
+        s, e, graph = stream(), num("cuEventCreate", 2), C.c_void_p()
+        if raw("cuStreamBeginCapture", s, 2) == -1:
+            fact("captures", "this driver has none")
+            return
+        raw("cuThreadExchangeStreamCaptureMode", C.byref(C.c_int(2)))
+        launch(poke, s, pinned, 1)
+        status = call(e)
+        fact(f"beside a capture: {name}", (status, "then ending the capture", raw("cuStreamEndCapture", s, C.byref(graph))))
+
+
 def alone(mode: str) -> None:
     """In a process of its own: what may crash."""
     start()
@@ -330,6 +351,8 @@ def alone(mode: str) -> None:
         s = stream()
         cu("cuStreamDestroy", s)
         print("cuStreamIsCapturing of a destroyed stream:", raw("cuStreamIsCapturing", s, C.byref(C.c_int())), flush=True)
+        whole = raw("cuCtxRecordEvent", ctx, num("cuEventCreate", 2), version=12050)
+        print("cuCtxRecordEvent after its end:", whole, flush=True)
         print("cuEventRecord on it:", raw("cuEventRecord", num("cuEventCreate", 2), s), flush=True)
     elif mode == "lost":
         s, t = stream(), time.perf_counter()
@@ -368,7 +391,7 @@ def main() -> int:
     """One check after the other, whichever fails; how many did."""
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     failed = 0
-    for check in (start, attributes, costs, order, across, host_function, blocked, depth, apart):
+    for check in (start, attributes, costs, order, across, host_function, captures, blocked, depth, apart):
         began = time.perf_counter()
         try:
             check()

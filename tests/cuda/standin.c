@@ -39,7 +39,7 @@ static char inject_name[64];
 static int inject_status, inject_after;
 static int sticky;              /* every call returns it from now on, and streams stand still */
 static long latency_ns;         /* before each operation of a stream */
-static int initialized, version = 12040;
+static int initialized, version = 12050;
 static struct { const char *name; long calls; } counts[128];
 
 void standin_inject(const char *name, int status, int after) {
@@ -172,6 +172,7 @@ typedef struct Op {
 } Op;
 typedef struct Stream {
     Handle h; pthread_t thread; pthread_mutex_t lock; pthread_cond_t arrived; Op *head, *tail; int busy, priority, channel;
+    uint64_t ended;
 } Stream;
 /* Channels: what streams that share one have in hand together. */
 enum { CHANNELS = 32 };
@@ -268,7 +269,7 @@ static void *serve(void *p) {
         if (!(s->head = o->next)) s->tail = NULL;
         s->busy = 1;
         pthread_mutex_unlock(&s->lock);
-        if (o->kind == END) return NULL;
+        if (o->kind == END) { __atomic_store_n(&s->ended, 1, __ATOMIC_SEQ_CST); return NULL; }
         if (latency_ns && o->kind != WRITE) nanosleep(&(struct timespec){latency_ns / 1000000000, latency_ns % 1000000000}, NULL);
         if (sticky) for (;;) pause();     /* a lost device does nothing more */
         if (o->kind != WAIT) work(1);
@@ -635,6 +636,25 @@ CUresult cuEventRecord(void *event, void *s) {
     pthread_mutex_unlock(&memory_lock);
     return push(s, (Op){.kind = RECORD, .event = e, .a = number});
 }
+/* All that the context was given so far: the last record to come of one on each stream counts, and each stream has one. */
+CUresult cuCtxRecordEvent(void *context, void *event) {
+    NEED_CONTEXT;
+    if (context != current) return INVALID_CONTEXT;
+    if (captured) return 900;
+    Event *whole = event;
+    is_handle(whole, EVENT);
+    Stream *last = create(current->device, 0);
+    for (Handle *h = handles; h; h = h->next)
+        if (h->kind == STREAM && !h->magic && h->device == current->device) {
+            push(last, (Op){.kind = WAIT, .a = (uint64_t)&((Stream *)h)->ended, .b = 1});
+        } else if (h->kind == STREAM && h->device == current->device && h != &last->h) {
+            Event *e = make(EVENT, h->device, sizeof *e);
+            e->recorded = 1;
+            push(h, (Op){.kind = RECORD, .event = e, .a = 1});
+            push(last, (Op){.kind = WAIT, .a = (uint64_t)&e->done, .b = 1});
+        }
+    return cuEventRecord(event, last);
+}
 CUresult cuStreamWaitEvent(void *s, void *event, unsigned flags) {
     NEED_CONTEXT;
     Event *e = event;
@@ -643,6 +663,16 @@ CUresult cuStreamWaitEvent(void *s, void *event, unsigned flags) {
     uint64_t number = e->recorded;
     pthread_mutex_unlock(&memory_lock);
     return push(s, (Op){.kind = WAIT, .a = (uint64_t)&e->done, .b = number});
+}
+CUresult cuEventQuery(void *event) {
+    NEED_CONTEXT;
+    unsafe();
+    Event *e = event;
+    is_handle(e, EVENT);
+    pthread_mutex_lock(&memory_lock);
+    int done = e->done >= e->recorded;
+    pthread_mutex_unlock(&memory_lock);
+    return done ? OK : NOT_READY;
 }
 CUresult cuEventSynchronize(void *event) {
     NEED_CONTEXT;
@@ -776,12 +806,12 @@ static const struct { const char *name; void *function; } symbols[] = {
     NAME(cuStreamWaitValue64), NAME(cuLaunchHostFunc), NAME(cuEventCreate), NAME(cuEventDestroy), NAME(cuEventRecord),
     NAME(cuEventSynchronize), NAME(cuStreamWaitEvent), NAME(cuModuleLoadData), NAME(cuModuleGetFunction), NAME(cuOccupancyMaxPotentialBlockSize),
     NAME(cuOccupancyMaxActiveBlocksPerMultiprocessor), NAME(cuLaunchKernel), NAME(cuGetErrorName), NAME(cuGetErrorString),
-    NAME(cuCtxSynchronize), NAME(cuDeviceCanAccessPeer), NAME(cuCtxEnablePeerAccess), NAME(cuMemcpyPeerAsync), NAME(cuMemGetAllocationGranularity), NAME(cuMemAddressReserve), NAME(cuMemAddressFree), NAME(cuMemCreate),
+    NAME(cuCtxSynchronize), NAME(cuCtxRecordEvent), NAME(cuEventQuery), NAME(cuDeviceCanAccessPeer), NAME(cuCtxEnablePeerAccess), NAME(cuMemcpyPeerAsync), NAME(cuMemGetAllocationGranularity), NAME(cuMemAddressReserve), NAME(cuMemAddressFree), NAME(cuMemCreate),
     NAME(cuMemRelease), NAME(cuMemMap), NAME(cuMemSetAccess), NAME(cuMemUnmap),
 };
 CUresult cuGetProcAddress_v2(const char *name, void **function, int wanted, uint64_t flags, int *status) {
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
-        if (!strcmp(symbols[i].name, name)) { *function = symbols[i].function; if (status) *status = 0; return OK; }
+        if (!strcmp(symbols[i].name, name) && (wanted >= 12050 || strcmp(name, "cuCtxRecordEvent"))) { *function = symbols[i].function; if (status) *status = 0; return OK; }
     *function = NULL;
     if (status) *status = 1;
     return NOT_FOUND;

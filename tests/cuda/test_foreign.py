@@ -238,6 +238,45 @@ def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin
     backend.deallocate(1, memory, 64)
 
 
+def test_a_stream_that_is_gone_is_not_touched(run: Callable[..., str]) -> None:
+    """A consumer may destroy its stream before it lets go of an array: the memory waits for all that the device was given."""
+    said = run(
+        """
+import ctypes
+from aiodev._array import capsules
+
+async def main():
+    await aiodev.init("cuda")
+    calls, device = backend.executor.driver, backend.executor.devices[0]
+    word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
+    for foreign in ("theirs", 2, 1):
+        word[0] = 0
+        x = aiodev.zeros(8, "i4", "cuda:0")
+        await aiodev.synchronize("cuda:0")
+        with calls.bound(device.context):
+            handle = foreign
+            if foreign == "theirs":
+                handle = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
+            lent = capsules.import_capsule(x.__dlpack__(stream=handle, max_version=(1, 0)))
+            # a thread's own stream is in step with the legacy one, which the stand-in does not know
+            calls.call("cuStreamWaitValue64", 1 if foreign == 2 else handle, ctypes.addressof(word), 1, 0, doing="holding")
+            if foreign == "theirs":
+                calls.call("cuStreamDestroy", handle, doing="destroying a stream")
+        buffer = x._buffer
+        del lent
+        print(len(buffer.pending()), end=" ")
+        word[0] = 1
+        await aiodev.synchronize("cuda:0")
+        for timeline, value in buffer.pending():
+            await aiodev.Completion(timeline, value)
+        print(len(buffer.pending()))
+
+asyncio.run(main())
+"""
+    )
+    assert said == "1 0\n" * 3
+
+
 def test_memory_is_found_by_its_address(backend: CUDABackend) -> None:
     """On whichever device it is; memory that no device has is refused."""
     for index in (0, 1):

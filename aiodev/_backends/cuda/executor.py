@@ -28,6 +28,9 @@ _NON_BLOCKING = 1
 _UNTIMED_EVENT = 2
 _BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_LAST_OF_CAPTURES = 908  # CUDA_ERROR_CAPTURED_EVENT and what else captures refuse
+_RECORDS_CONTEXTS = 12050  # the driver that has cuCtxRecordEvent
+_LEGACY = 1
 _PAGE = 1 << 20
 _libc = ctypes.CDLL(None)
 
@@ -316,13 +319,28 @@ class CUDAExecutor:
         return self._gate(queue, gate), gate
 
     def wait_foreign(self, queue: int, stream: int) -> int:
-        """Hold ``queue`` until another library's stream has done what it was given so far."""
+        """Hold ``queue`` until another library's stream has done what it was given so far.
+
+        0 is whichever streams there are: the whole context; with drivers before 12.5, which cannot say that, all streams that
+        the legacy stream waits for.
+        """
         device = self._device(queue)
         doing = f"ordering a stream of cuda:{device.index} after another library's"
         with self.driver.bound(device.context):
-            self._refuse_captured(stream, doing)
+            whole = stream == 0 and self.driver.has("cuCtxRecordEvent", _RECORDS_CONTEXTS)
+            if not whole:
+                stream = stream or _LEGACY
+                self._refuse_captured(stream, doing)
             event = self._event(device, doing)
-            self.driver.call("cuEventRecord", event, stream, doing=doing)
+            try:
+                if whole:
+                    self.driver.call("cuCtxRecordEvent", device.context, event, doing=doing)
+                else:
+                    self.driver.call("cuEventRecord", event, stream, doing=doing)
+            except DriverError as error:
+                if not layout.CAPTURED <= error.status <= _LAST_OF_CAPTURES:
+                    raise
+                raise CaptureError(str(error)) from error
         value: int = self._wait_event(queue, event)
         device.events.append((queue, value, event))
         return value
@@ -341,7 +359,12 @@ class CUDAExecutor:
 
     def _refuse_captured(self, stream: int, doing: str) -> None:
         capturing = ctypes.c_int()
-        self.driver.call("cuStreamIsCapturing", stream, ctypes.byref(capturing), doing=doing)
+        try:
+            self.driver.call("cuStreamIsCapturing", stream, ctypes.byref(capturing), doing=doing)
+        except DriverError as error:
+            if not layout.CAPTURED <= error.status <= _LAST_OF_CAPTURES:
+                raise
+            raise CaptureError(str(error)) from error  # the legacy stream, while one that waits for it is captured
         if capturing.value:  # our work would be drawn into its graph, and complete nothing
             raise CaptureError(f"{doing}: that is being captured into a graph, and does nothing yet")
 
@@ -397,6 +420,8 @@ class CUDAExecutor:
         if kind == layout.KIND_NATIVE:
             return DeviceError(f"call_native on cuda:{index}: function {b} of the calls returned {a}")
         error = self.driver.error(a, f"an operation on cuda:{index}")
+        if kind == layout.KIND_DRIVER and layout.CAPTURED <= a <= _LAST_OF_CAPTURES:
+            return CaptureError(f"{error}: another library is capturing the stream, or one that waits for it")
         if kind == layout.KIND_LOST:
             return DeviceLostError(f"cuda:{index}", f"{error.status_name} ({a}): {error.text}")
         return error

@@ -134,11 +134,13 @@ DRIVER: Final = (
     "cuStreamWaitEvent",
     "cuMemcpyPeerAsync",
     "cuThreadExchangeStreamCaptureMode",
+    "cuStreamIsCapturing",
+    "cuEventQuery",
 )
 (
     F_CTX_GET, F_CTX_SET, F_LAUNCH, F_WRITE, F_WAIT, F_COPY, F_SET8, F_SET16, F_SET32, F_SET2D, F_HOST, F_QUERY,
     F_POINTER, F_RECORD, F_EVENT_WAIT, F_WAIT_EVENT, F_COPY_PEER,
-    F_CAPTURE_MODE,
+    F_CAPTURE_MODE, F_CAPTURING, F_EVENT_QUERY,
 ) = range(D_FUNCTIONS, D_FUNCTIONS + 8 * len(DRIVER), 8)  # fmt: skip
 
 # Entry: a kernel's code on each device.
@@ -157,4 +159,5 @@ R_NEXT, R_OPERATION, R_A, R_B, R_C, R_NBYTES, R_ARGUMENTS = 0, 8, 16, 24, 32, 40
 OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP, OP_EVENT, OP_NATIVE = 1, 2, 3, 4, 5, 6, 7, 8
 
 NOT_READY: Final = 600  #: CUDA_ERROR_NOT_READY
+CAPTURED: Final = 900  #: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 RELAXED: Final = 2  #: CU_STREAM_CAPTURE_MODE_RELAXED

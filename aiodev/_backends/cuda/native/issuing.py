@@ -22,6 +22,7 @@ from aiodev._backends.cpu.native.intrinsics import (
 )
 from aiodev._backends.cpu.native.running import release_gate
 from aiodev._backends.cuda.layout import (
+    CAPTURED,
     D_INDEX,
     D_STAMP,
     E_BLOCK,
@@ -41,6 +42,7 @@ from aiodev._backends.cuda.layout import (
     HELD_NOT,
     HELD_WAIT,
     KIND_DEPENDENCY,
+    KIND_DRIVER,
     KIND_GATE,
     OP_COPY,
     OP_EVENT,
@@ -54,6 +56,7 @@ from aiodev._backends.cuda.layout import (
     Q_DIRTY,
     Q_EXTRA,
     Q_FOLLOWED,
+    Q_FOREIGN,
     Q_HELD,
     Q_ISSUED,
     Q_LAST_FALLIBLE,
@@ -72,7 +75,15 @@ from aiodev._backends.cuda.native.calling import call_functions
 from aiodev._backends.cuda.native.compile import inner
 from aiodev._backends.cuda.native.driver import call
 from aiodev._backends.cuda.native.moving import copy, fill
-from aiodev._backends.cuda.native.state import driver_failed, pass_on, progress, wake, write_completion
+from aiodev._backends.cuda.native.state import (
+    complete,
+    driver_failed,
+    is_captured,
+    pass_on,
+    progress,
+    wake,
+    write_completion,
+)
 
 
 @inner
@@ -144,8 +155,7 @@ def launch(queue, device, value, entry, size, site, arguments, nbytes, suspect):
     if status != 0:
         driver_failed(queue, device, value, status)
     put(entry + E_LAUNCHED, 1)
-    write_completion(queue, device, value, fallible)
-    return True
+    return write_completion(queue, device, value, fallible)
 
 
 @inner
@@ -196,8 +206,7 @@ def wait(queue, device, value, other, target, failed):
             status = call(get(device + F_WAIT), get(queue + Q_STREAM), place_of(other, target, reached), target, 0)
             if status != 0:
                 driver_failed(queue, device, value, status)
-            write_completion(queue, device, value, False)
-            return True
+            return write_completion(queue, device, value, False)
     if not share_fault(queue, value, other, target, failed):
         return hold(queue, HELD_DEVICE)
     return pass_on(queue, device, value)
@@ -209,8 +218,7 @@ def wait_for_event(queue, device, value, event):
     status = call(get(device + F_WAIT_EVENT), get(queue + Q_STREAM), event, 0)
     if status != 0:
         driver_failed(queue, device, value, status)
-    write_completion(queue, device, value, False)
-    return True
+    return write_completion(queue, device, value, False)
 
 
 @inner
@@ -221,8 +229,10 @@ def pass_gate(queue, device, value, gate):
         return hold(queue, HELD_GATE)
     if state == 2:
         open_fault(queue, value, KIND_GATE, 0, 0, 0, 0)
+    if not pass_on(queue, device, value):
+        return False
     release_gate(gate)
-    return pass_on(queue, device, value)
+    return True
 
 
 @inner
@@ -233,6 +243,21 @@ def forgiven(queue, device):
         store(queue + Q_STATUS, 0)
         put(queue + Q_DIRTY, 0)
         call(get(device + F_SET32), get(queue + Q_RECORD), 0, 2, get(queue + Q_STREAM))
+
+
+@inner
+def refuse(queue, operation, a, value, completed, failed):
+    """Have an operation fail, in its turn, whose stream is being captured: the stream can complete nothing."""
+    if completed != value - 1:
+        return hold(queue, HELD_DEVICE)
+    if not failed:
+        open_fault(queue, value, KIND_DRIVER, CAPTURED, 0, 0, 0)
+    if operation == OP_GATE:
+        release_gate(a)
+    complete(queue, value)
+    put(queue + Q_HELD, HELD_NOT)
+    store(queue + Q_ISSUED, value)
+    return True
 
 
 @inner
@@ -247,6 +272,8 @@ def issue(queue, window, operation, a, b, c, arguments, nbytes):
         return hold(queue, HELD_DEVICE)
     failed = get(queue + Q_FAILED)
     suspect = get(queue + Q_LAST_FALLIBLE) > completed
+    if get(queue + Q_FOREIGN) != 0 and is_captured(device, get(queue + Q_STREAM)):
+        return refuse(queue, operation, a, value, completed, failed != 0 and value <= load(queue + Q_FORGIVEN))
     if failed != 0 and value > load(queue + Q_FORGIVEN):
         if suspect:
             return hold(queue, HELD_DEVICE)
@@ -259,9 +286,9 @@ def issue(queue, window, operation, a, b, c, arguments, nbytes):
     elif operation == OP_EVENT:
         done = wait_for_event(queue, device, value, a)
     elif failed != 0:
-        if operation == OP_GATE:
-            release_gate(a)
         done = pass_on(queue, device, value)
+        if done and operation == OP_GATE:
+            release_gate(a)
     elif operation == OP_LAUNCH:
         done = launch(queue, device, value, a, b, c, arguments, nbytes, suspect)
     elif operation == OP_COPY:
@@ -272,14 +299,12 @@ def issue(queue, window, operation, a, b, c, arguments, nbytes):
         done = pass_gate(queue, device, value, a)
     elif operation == OP_NATIVE:
         call_functions(queue, value, arguments)
-        write_completion(queue, device, value, False)
-        done = True
+        done = write_completion(queue, device, value, False)
     else:
         status = call(get(device + F_HOST), get(queue + Q_STREAM), get(device + D_STAMP), a)
         if status != 0:
             driver_failed(queue, device, value, status)
-        write_completion(queue, device, value, False)
-        done = True
+        done = write_completion(queue, device, value, False)
     if done:
         put(queue + Q_HELD, HELD_NOT)
         if get(queue + Q_BUSY) == 0:

@@ -114,8 +114,7 @@ def copy(queue, device, value, dst, src, nbytes):
         )
     if status != 0:
         driver_failed(queue, device, value, status)
-    write_completion(queue, device, value, False)
-    return True
+    return write_completion(queue, device, value, False)
 
 
 @inner
@@ -148,5 +147,4 @@ def fill(queue, device, value, dst, count, pattern, nbytes):
                 written += part
     if status != 0:
         driver_failed(queue, device, value, status)
-    write_completion(queue, device, value, False)
-    return True
+    return write_completion(queue, device, value, False)

@@ -78,7 +78,7 @@ from aiodev._backends.cuda.native.compile import exported, inner, int64
 from aiodev._backends.cuda.native.driver import call, enter, leave
 from aiodev._backends.cuda.native.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.native.issuing import forgiven, is_settled, issue
-from aiodev._backends.cuda.native.state import lose, tell_followers, wake
+from aiodev._backends.cuda.native.state import is_captured, lose, tell_followers, wake
 
 #: Records that are handed on before the lock is let go for a moment, so that submitters are not held up.
 BATCH = 16
@@ -270,6 +270,8 @@ def wait_event(queue, event):
 def foreign_wait(stream, queue, value):
     """Have another library's stream wait for ``value``; False where that could keep the device from getting there.
 
+    False also for a stream that is being captured: it does nothing yet, and what waits now must not wait at each replay.
+
     By an event, not by the counter: that stream may come to it when the queue is somebody else's, who counts from 0.
     """
     device = get(queue + Q_DEVICE)
@@ -279,6 +281,9 @@ def foreign_wait(stream, queue, value):
     if not is_settled(queue, value, reached):
         return False
     before = enter(device)
+    if is_captured(device, stream):
+        leave(device, before)
+        return False
     lock(device + D_FOLLOW_LOCK)
     status = call(get(device + F_RECORD), get(device + D_FOLLOW_EVENT), get(queue + Q_STREAM))
     if status == 0:

@@ -34,6 +34,7 @@ from aiodev._backends.cuda.layout import (
     BY_POLL,
     D_ANNOUNCE,
     D_CONTEXT,
+    D_FOLLOW_EVENT,
     D_LEFT,
     D_LOST,
     D_QUEUES,
@@ -45,11 +46,13 @@ from aiodev._backends.cuda.layout import (
     D_STOP,
     D_WAIT_BY,
     F_CTX_SET,
+    F_EVENT_QUERY,
     F_HOST,
     F_QUERY,
     HELD_DEVICE,
     NOT_READY,
     Q_DEVICE,
+    Q_FOREIGN,
     Q_HEAD,
     Q_HELD,
     Q_ISSUED,
@@ -137,7 +140,10 @@ def check_device(device):
     queue = load(device + D_QUEUES)
     while queue != 0:
         if load(queue + Q_ISSUED) > load(queue + Q_COMPLETED):
-            status = call(get(device + F_QUERY), get(queue + Q_STREAM))
+            if get(queue + Q_FOREIGN) != 0:  # whose stream may be gone, or captured: any call tells of the context
+                status = call(get(device + F_EVENT_QUERY), get(device + D_FOLLOW_EVENT))
+            else:
+                status = call(get(device + F_QUERY), get(queue + Q_STREAM))
             if status != 0 and status != NOT_READY and is_sticky(status):
                 compare_exchange(device + D_LOST, 0, status)
             return
