@@ -187,9 +187,9 @@ class _Lent:
     """Device memory in use by another library's stream.
 
     A consumer may let go of it with work on its stream still to come. So the memory counts as used until that stream's present
-    end, by way of a stream of ours, which is made here since a finalizer should make nothing. The consumer may have destroyed its
-    stream by then, or this may be another thread than the one whose default stream was named: only the legacy stream, which never
-    ends, is waited for by its handle; for any other, all that the device was given is.
+    end, by way of a stream of ours, which is made here since a finalizer should make nothing. The consumer may have destroyed
+    its stream by then, or this may be another thread than the one whose default stream was named: only the legacy stream,
+    which never ends, is waited for by its handle; for any other, all that the device was given is.
     """
 
     __slots__ = ("_array", "_foreign", "_stream")
