@@ -94,40 +94,54 @@ with calls.bound(device.context):
     called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: sys.stdout.write("called\\n") and None)
     calls.call("cuLaunchHostFunc", theirs, called, None, doing="calling Python")
 
-def let_go():
-    time.sleep(0.2)
-    word[0] = 1
+def until(condition):
+    while not condition():
+        time.sleep(0.001)
 
-threading.Thread(target=let_go).start()
+def let_go(condition):
+    def run():
+        until(condition)
+        word[0] = 1
+    threading.Thread(target=run).start()
 """
 
 
 @pytest.mark.parametrize(
-    ("name", "program"),
+    "program",
     [
-        ("calls of a library", "backend.call_native(ours, pack([(calls.address('cuCtxSynchronize'),)], None))"),
-        (
-            "a full channel",
-            "queue, _ = backend.adopt_stream(0, theirs)\nfor _ in range(1100): backend.fill(queue, memory, 1, b'x')\n"
-            "assert driver.blocked() > 0",
-        ),
-        (
-            "a launch while memory is allocated",
-            "driver.waits(True)\n"
-            "thread = threading.Thread(target=lambda: backend.deallocate(0, backend.allocate(0, 64), 64))\n"
-            "thread.start()\ntime.sleep(0.05)\nbackend.fill(ours, memory, 1, b'y')\nthread.join()",
-        ),
-        (
-            "waiting for us",
-            "with calls.bound(device.context):\n"
-            "    for _ in range(1022): calls.call('cuMemsetD8Async', memory, 1, 1, theirs, doing='filling a channel')\n"
-            "driver.latency(1.0)\nvalue = backend.fill(ours, memory, 1, b'y')\ndriver.latency(0)\n"
-            "assert backend.foreign_wait(theirs, ours, value) and driver.blocked() > 0",
-        ),
+        """
+let_go(lambda: driver.count("cuCtxSynchronize") > 0)
+backend.call_native(ours, pack([(calls.address("cuCtxSynchronize"),)], None))
+""",
+        """
+let_go(lambda: driver.blocked() > 0)
+queue, _ = backend.adopt_stream(0, theirs)
+for _ in range(1100):
+    backend.fill(queue, memory, 1, b"x")
+""",
+        """
+driver.waits(True)
+before = driver.count("cuMemsetD8Async"), driver.count("cuMemAlloc")
+let_go(lambda: driver.count("cuMemsetD8Async") > before[0])
+thread = threading.Thread(target=lambda: backend.deallocate(0, backend.allocate(0, 64), 64))
+thread.start()
+until(lambda: driver.count("cuMemAlloc") > before[1])
+backend.fill(ours, memory, 1, b"y")
+thread.join()
+""",
+        """
+with calls.bound(device.context):
+    for _ in range(1022):
+        calls.call("cuMemsetD8Async", memory, 1, 1, theirs, doing="filling a channel")
+    calls.call("cuStreamWaitValue64", backend.handle_of(ours), ctypes.addressof(word), 1, 0, doing="holding a stream")
+value = backend.fill(ours, memory, 1, b"y")
+let_go(lambda: driver.blocked() > 0)
+assert backend.foreign_wait(theirs, ours, value)
+""",
     ],
-    ids=lambda value: value if " " in value and "(" not in value else "",
+    ids=["calls of a library", "a full channel", "a launch while memory is allocated", "another stream that waits for ours"],
 )
-def test_nobody_waits_for_the_device_with_the_gil(name: str, program: str, run: Callable[..., str]) -> None:
+def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
     """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
     said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\nprint('through')\n")
     assert sorted(said.split()) == ["called", "through"]
