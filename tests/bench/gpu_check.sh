@@ -28,7 +28,7 @@ log=$OUT/log.txt
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 read -r -a python <<<"${PYTHON:-python3}"
-export PYTHONPATH=$PWD:$PWD/tests/cuda${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export PYTHONPATH=$PWD:$PWD/tests/cuda${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 COLUMNS=180 # so that messages are not cut
 export AIODEV_CACHE_DIR=${AIODEV_CACHE_DIR:-${TMPDIR:-/tmp}/aiodev-gpu-check} # which the next call finds filled
 mkdir -p "$AIODEV_CACHE_DIR"
 
@@ -49,9 +49,14 @@ done
 if [ -n "${WHEELS:-}" ]; then
     site=$scratch/site
     mkdir "$site"
-    for wheel in "$WHEELS"/*.whl; do # each by itself, so that one that is for another Python does not cost the others
+    install() {
         timeout 60 "${python[@]}" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --disable-pip-version-check \
-            --upgrade --target "$site" "$wheel" >>"$log" 2>&1 && continue
+            --upgrade --target "$site" "$@" >>"$log" 2>&1
+    }
+    wheels=("$WHEELS"/*.whl)
+    ! install "${wheels[@]}" || wheels=()
+    for wheel in "${wheels[@]}"; do # each by itself: one that is for another Python does not cost the others
+        install "$wheel" && continue
         if [[ $wheel == *-none-any.whl ]] && "${python[@]}" -m zipfile -e "$wheel" "$site" >>"$log" 2>&1; then continue; fi
         echo "left out, since it cannot be installed: $wheel" | tee -a "$log"
     done
@@ -64,8 +69,8 @@ fi
 
 # Without the project's settings, which ask for plugins that such machines lack.
 test=(
-    "${python[@]}" -m pytest -q -rfE --tb=short --durations=5 --continue-on-collection-errors -p resuming -p no:cacheprovider -p no:asyncio
-    -c /dev/null --rootdir "$PWD" --import-mode=importlib
+    "${python[@]}" -m pytest -q -rfE --tb=short --durations=5 --disable-warnings --continue-on-collection-errors
+    -p resuming -p no:cacheprovider -p no:asyncio -c /dev/null --rootdir "$PWD" --import-mode=importlib
 )
 parts=(first)
 [ $# -gt 0 ] || set -- probe correct

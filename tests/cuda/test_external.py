@@ -143,7 +143,7 @@ assert backend.foreign_wait(theirs, ours, value)
 )
 def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
     """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
-    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\nprint('through')\n")
+    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\nsys.stdout.write('through\\n')\n")
     assert sorted(said.split()) == ["called", "through"]
 
 
