@@ -202,7 +202,7 @@ def _order_of(x: aiodev.Array) -> aiodev.Array:
 def _firsts(ordered: aiodev.Array) -> aiodev.Array:
     mask = aiodev.empty(ordered.size, np.bool_, ordered.device)
     if mask.size:
-        bodies.mark_first[mask.size](ordered, mask)
+        bodies.mark_first[mask.size, aiodev.current_stream(ordered.device)](ordered, mask)
     return mask
 
 

@@ -8,6 +8,7 @@ the marked ones, so they are handed to pytest as plain functions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib.util
 import inspect
@@ -21,13 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import hypothesis  # before a backend freezes the collector's objects, of which trio's plugin would warn
 import pytest
 
 from aiodev._backends.cpu import codecache
 
-#: ``--hypothesis-profile=thorough``: for minutes, where a test does not say how long by itself.
-hypothesis.settings.register_profile("thorough", max_examples=3000, stateful_step_count=60, deadline=None)
+with contextlib.suppress(ImportError):  # which machines with a GPU may lack, and most tests do not need
+    import hypothesis  # before a backend freezes the collector's objects, of which trio's plugin would warn
+
+    #: ``--hypothesis-profile=thorough``: for minutes, where a test does not say how long by itself.
+    hypothesis.settings.register_profile("thorough", max_examples=3000, stateful_step_count=60, deadline=None)
 
 #: Seconds after which an async test on every loop fails instead of hanging.
 DEADLINE = 60
@@ -117,7 +120,7 @@ _ahead: list[subprocess.Popen[bytes]] = []
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Choose hypothesis' seed, so that what is compiled ahead is what will be drawn here."""
-    if config.option.hypothesis_seed is None:
+    if getattr(config.option, "hypothesis_seed", "") is None:
         config.option.hypothesis_seed = str(random.randrange(1 << 32))
 
 

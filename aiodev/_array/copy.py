@@ -5,6 +5,7 @@ both without gaps     one copy operation, whatever the sides are
 few pieces            one copy operation for each piece without gaps
 gaps, shared memory   one strided kernel over both, host arrays too
 gaps, on the device   a strided kernel to or from a packed array on the device, and one copy operation
+gaps, on a peer       the same, by a stream of the peer: kernels reach the memory of their own device
 gaps, on the host     a thread packs or unpacks a host array in stream order, and one copy operation
 memory in common      by way of a packed copy of the source: no operation reads what it has written
 ====================  =====================================================================================
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -163,28 +164,39 @@ def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion[None]:
     if shared or (_on_device(stream, dst) and _on_device(stream, src)):
         return _launch(stream, _seen_from(stream, dst), _seen_from(stream, src))
     packed_src = src if _has_no_gaps(src) else _pack(stream, src)
-    packed_dst: Side = dst
-    if not _has_no_gaps(dst):
-        packed_dst = (
-            allocate(dst.shape, dst.dtype, stream) if _on_device(stream, dst) else np.empty(dst.shape, dst.dtype)
-        )
-    done = copy_arrays(stream, packed_dst, packed_src)
-    if packed_dst is dst:
-        return done
-    if isinstance(packed_dst, Array):
-        return _launch(stream, _seen_from(stream, dst), packed_dst)
-    return _unpack(stream, dst, packed_dst)
+    if _has_no_gaps(dst):
+        return copy_arrays(stream, dst, packed_src)
+    if not _is_remote(dst):
+        host = np.empty(dst.shape, dst.dtype)
+        copy_arrays(stream, host, packed_src)
+        return _unpack(stream, dst, host)
+    there = stream if dst.device is stream.device else Stream(dst.device)
+    packed = allocate(dst.shape, dst.dtype, there)
+    stream.wait_stream(there)
+    copy_arrays(stream, packed, packed_src)
+    there.wait_stream(stream)
+    _launch(there, dst, packed)
+    stream.wait_stream(there)
+    return Completion(stream.timeline, stream.timeline.submitted)
 
 
 def _on_device(stream: Stream, side: Side) -> bool:
-    return isinstance(side, Array) and side.device.type == stream.device.type
+    return isinstance(side, Array) and side.device is stream.device
+
+
+def _is_remote(side: Side) -> TypeGuard[Array]:
+    """Whether it is in memory that the host does not reach."""
+    return isinstance(side, Array) and not side._buffer.source.host_accessible
 
 
 def _pack(stream: Stream, src: Side) -> Side:
     """A packed copy on the same side."""
-    if isinstance(src, Array) and _on_device(stream, src):
-        packed = allocate(src.shape, src.dtype, stream)
-        _launch(stream, packed, src)
+    if _is_remote(src):
+        there = stream if src.device is stream.device else Stream(src.device)
+        there.wait_stream(stream)
+        packed = allocate(src.shape, src.dtype, there)
+        _launch(there, packed, src)
+        stream.wait_stream(there)
         return packed
     host = np.empty(src.shape, src.dtype)
     view = _host_view(src)

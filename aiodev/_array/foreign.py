@@ -89,6 +89,16 @@ def _ask(x: Any, **arguments: Any) -> Any:
         return x.__dlpack__(**arguments)
 
 
+def _home_of(address: int | None) -> Device:
+    """The CUDA device that has the memory at an address; the current one for no memory."""
+    if not address:
+        current = registry.resolve(None)[1]
+        return current if current.type == "cuda" else registry.resolve("cuda")[1]
+    entry = registry.entry("cuda")
+    entry.ensure_started()  # the driver runs already: the memory is there
+    return Device("cuda", entry.backend.home_of(address))
+
+
 def _follow_foreign(stream: Stream, foreign: int) -> int:
     """Order a stream of ours after another library's; returns the number of the wait."""
     timeline = stream.timeline
@@ -149,12 +159,11 @@ def share_elsewhere(obj: Any) -> Array:
     found = obj.__cuda_array_interface__
     if found.get("mask") is not None:
         raise BufferError("a masked array cannot be shared")
-    current = registry.resolve(None)[1]
-    stream = current_stream(current if current.type == "cuda" else "cuda")
     foreign = found.get("stream")
     if foreign == 0:
         raise BufferError("the CUDA array interface names stream 0, which is ambiguous")
-    value = 0 if foreign is None else _follow_foreign(stream, foreign)
     address, read_only = found["data"]
+    stream = current_stream(_home_of(address))
+    value = 0 if foreign is None else _follow_foreign(stream, foreign)
     shape, dtype = tuple(found["shape"]), parse_dtype(found["typestr"])
     return _make(stream, address or 0, shape, dtype, found.get("strides"), read_only, obj, value, host=False)

@@ -7,6 +7,7 @@ array.numpy()`` or wait for the array's completion first.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
 from aiodev._core.blocking import wait_all_blocking
 from aiodev._core.device import Device
+from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
 from aiodev._core.stream import Stream
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Protocols", "Unwaited", "interface", "wait_for_uses"]
 
 #: Handles of CUDA streams that mean another thing than an address: the legacy default stream, and the thread's own.
-LEGACY = 1
+LEGACY, PER_THREAD = 1, 2
 _DEVICE_TYPES = {"cpu": dlpack.CPU, "cuda": dlpack.CUDA}
 
 
@@ -183,21 +185,24 @@ class _Lent:
     """Device memory in use by another library's stream.
 
     A consumer may let go of it with work on its stream still to come. So the memory counts as used until that stream's present
-    end, by way of a stream of ours, which is made here since a finalizer should make nothing.
+    end, by way of a stream of ours, which is made here since a finalizer should make nothing. The consumer may have destroyed
+    its stream by then, or this may be another thread than the one whose default stream was named: only the legacy stream,
+    which never ends, is waited for by its handle; for any other, all that the device was given is.
     """
 
     __slots__ = ("_array", "_foreign", "_stream")
 
     def __init__(self, array: Protocols, foreign: int) -> None:
         self._array = array
-        self._foreign = foreign
+        self._foreign = LEGACY if foreign in (LEGACY, PER_THREAD) else 0  # which the threads' own streams are in step with
         self._stream = Stream(array.device)
 
     def __del__(self) -> None:
         timeline = self._stream.timeline
         if timeline.lost is None:
-            value = timeline.entry.backend.wait_foreign(timeline.queue, self._foreign)
-            self._array._buffer._stamp_aside(timeline, value)
+            with suppress(CaptureError):  # a graph is being made, whose owner keeps what it uses for as long as it is replayed
+                value = timeline.entry.backend.wait_foreign(timeline.queue, self._foreign)
+                self._array._buffer._stamp_aside(timeline, value)
 
 
 class _Exported:

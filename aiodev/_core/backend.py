@@ -263,8 +263,20 @@ class Backend(ABC):
         return False
 
     def wait_foreign(self, queue: int, stream: int) -> int:
-        """Hold ``queue`` until another library's stream has done what it was given so far."""
+        """Hold ``queue`` until another library's stream has done what it was given so far; 0: until all of them have.
+
+        Raises:
+            CaptureError: it is being captured into a graph.
+        """
         raise NotImplementedError(f"backend {self.name!r} cannot wait for another library's stream")
+
+    def home_of(self, address: int) -> int:
+        """Index of the device that has the memory at an address of another library's; needs a start.
+
+        Raises:
+            BufferError: no device has.
+        """
+        raise NotImplementedError(f"backend {self.name!r} knows only its own memory")
 
     def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
         """A queue whose operations go to another library's stream, which outlives them; as ``create_queue``.

@@ -363,6 +363,10 @@ class Timeline:
 
     def lose(self, error: BaseException) -> None:
         """Make every wait, now and later, raise ``error`` (invariant 5)."""
+        self._lose_counters(error)
+        self._drop_all()
+
+    def _lose_counters(self, error: BaseException) -> None:
         self.lost = error
         counters = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
         counters[COMPLETED] = counters[SUBMITTED] = (1 << 63) - 1
@@ -372,6 +376,8 @@ class Timeline:
         self.deferred = False
         if self._lease is not None:
             self._lease.queue = 0
+
+    def _drop_all(self) -> None:
         if self._bound is not None:
             self._bound()
         self._kept.clear()
@@ -440,6 +446,10 @@ def lose_all(error: BaseException) -> None:
     faults.forget_learning_after_fork()
     _opening = threading.Lock()  # this is a forked child, and other threads of the parent may have held them
     _reporting = threading.RLock()
-    for timeline in living_timelines():
-        timeline.lose(error)
+    lost = living_timelines()
+    # All counters before anything that is kept: what ends then looks at those of others, and a driver's memory is not here.
+    for timeline in lost:
+        timeline._lose_counters(error)
+    for timeline in lost:
+        timeline._drop_all()
     _dropped.clear()

@@ -204,6 +204,13 @@ class SimulatedBackend(HostBackend):
                 self._foreign[stream] = self.create_queue(0, 0, False)
             return self._foreign[stream]
 
+    def home_of(self, address: int) -> int:
+        """See the ABC."""
+        index = (address >> _TAG_SHIFT) - _FIRST_TAG
+        if not 0 <= index < self._devices:
+            raise BufferError(f"the memory at {address:#x} is on no device of {self.name!r}")
+        return index
+
     def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
         """See the ABC."""
         self.wait(self.foreign_queue(stream)[0], queue, value)
@@ -211,8 +218,13 @@ class SimulatedBackend(HostBackend):
 
     def wait_foreign(self, queue: int, stream: int) -> int:
         """See the ABC."""
-        other, counters = self.foreign_queue(stream)
-        return self.wait(queue, other, counters[SUBMITTED])
+        if stream:
+            other, counters = self.foreign_queue(stream)
+            return self.wait(queue, other, counters[SUBMITTED])
+        with self._lock:
+            every = list(self._foreign.values())
+        waits = [self.wait(queue, other, counters[SUBMITTED]) for other, counters in every]
+        return waits[-1] if waits else 0
 
     # Kernels
 

@@ -114,6 +114,11 @@ def check_imports(backend: StandIn) -> None:
             old = aiodev.asarray(OldProducer(array.T, handle))
             assert old._address == array._address
             assert np.array_equal(old.numpy_blocking(), expected.T)
+        there = aiodev.full(3, 7, "f4", "cuda:1")
+        there.numpy_blocking()
+        elsewhere = aiodev.asarray(OldProducer(there, None))
+        assert elsewhere.device == aiodev.Device("cuda:1"), "it is where its memory is, not where the program is"
+        assert np.array_equal(elsewhere.numpy_blocking(), [7, 7, 7])
     moved = aiodev.from_dlpack(producer, device="cpu")
     assert np.array_equal(moved.numpy_blocking(), expected)
     try:

@@ -1,93 +1,172 @@
 #!/usr/bin/env bash
-# What can only be checked on a GPU: versions, the tests marked `cuda`, the figures, the memory checker.
+# What can only be checked on a GPU: versions, the driver's behaviour, the tests marked `cuda`, the figures, the memory checker.
 #
-#   OUT=folder WHEELS=folder tests/bench/gpu_check.sh SET|PART…
+#   OUT=folder WHEELS=folder CACHE=file tests/bench/gpu_check.sh SET|PART…
 #
-# Each set ends within ten minutes, whatever happens:
+# Whatever is asked for ends within BUDGET seconds (570), whatever happens; what there is no time for is said, and counts as failed:
 #
+#   first       versions, a kernel compiled, and one launched; runs always, before everything else
+#   probe       what the driver does, asked of libcuda alone (tests/bench/gpu_probe.py)
 #   correct     the rules of every backend, programs on a device, and waiting in the two other ways to notice what is done
 #   measured    what compiles, and the figures of tests/bench/gpu.py, those of waiting for each way to notice what is done
+#   library     the library's own tests on the GPU, in several processes
 #   sanitized   memcheck and racecheck of compute-sanitizer
-#   library     the library's own tests with the GPU as their default device
 #
-# Without arguments it is `correct`. It runs from a checkout and needs no network: Python is $PYTHON (python3), and wheels that lie
-# in $WHEELS are unpacked before what is installed. Needs numba, numba-cuda, numpy, anyio, hypothesis, pytest, and the toolkit's NVVM;
-# peers (torch, CuPy, cuda.core) take part where they are. Each part goes on when another fails, and tests when one of them
-# hangs, crashes, or loses the device (tests/cuda/resuming.py); the exit status says whether any did. $OUT gets log.txt, as it is
-# written, and the figures as JSON. PYTHON='python3 tests/cuda/dry.py' runs it all on the stand-in for the driver.
+# Without arguments it is `probe correct`. It runs from a checkout and needs no network: Python is $PYTHON (python3), and wheels that lie
+# in $WHEELS are taken before what is installed (`pip download --python-version 3.12 --only-binary :all: -d FOLDER …`). Needs
+# numba, numba-cuda, numpy, anyio, pytest, and the toolkit's NVVM; hypothesis for the library's tests. Peers (torch, CuPy, cuda.core)
+# take part where they are. Each part goes on when another fails, and tests when one of them hangs, crashes, or loses the device
+# (tests/cuda/resuming.py); the exit status says whether any did. $OUT gets log.txt, as it is written, the figures as JSON, summary.txt, and
+# cache.tar.gz: what was compiled, which the next call takes as $CACHE. What is printed are at most 12,000 characters, the summary last.
+# PYTHON='python3 tests/cuda/dry.py' runs it all on the stand-in for the driver.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+deadline=${BUDGET:-570}
 OUT=${OUT:-bench-output/gpu}
 mkdir -p "$OUT"
 log=$OUT/log.txt
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 read -r -a python <<<"${PYTHON:-python3}"
-export PYTHONPATH=$PWD:$PWD/tests/cuda${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+export PYTHONPATH=$PWD:$PWD/tests/cuda${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 COLUMNS=180 # so that messages are not cut
 export AIODEV_CACHE_DIR=${AIODEV_CACHE_DIR:-${TMPDIR:-/tmp}/aiodev-gpu-check} # which the next call finds filled
-if [ -z "${CUDA_HOME:-}" ]; then # NVVM and libdevice, where no wheel has them
-    compiler=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-    [ -e "$compiler" ] && CUDA_HOME=$(dirname "$(dirname "$(readlink -f "$compiler")")") && export CUDA_HOME
-fi
+mkdir -p "$AIODEV_CACHE_DIR"
+
+# NVVM and libdevice, where no wheel has them. A folder counts only if they are in it: `nvcc` may be a script that starts another, and
+# numba-cuda prefers a wrong folder to what it would find without one.
+compiler=$(readlink -f "$(command -v nvcc)" 2>/dev/null)
+home=
+for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" "${compiler%/bin/nvcc}" /usr/local/cuda /usr/local/cuda-*; do
+    [ -n "$folder" ] && [ -e "$folder/nvvm/libdevice/libdevice.10.bc" ] && home=$folder && break
+done
+unset CUDA_HOME CUDA_PATH
+[ -z "$home" ] || export CUDA_HOME=$home
+sanitizer=$(command -v compute-sanitizer)
+for program in "$home/bin/compute-sanitizer" "$home/compute-sanitizer/compute-sanitizer" /usr/local/cuda*/bin/compute-sanitizer; do
+    [ -z "$sanitizer" ] && [ -x "$program" ] && sanitizer=$program
+done
+
 if [ -n "${WHEELS:-}" ]; then
-    site=${TMPDIR:-/tmp}/aiodev-gpu-site
-    rm -rf "$site"
-    "${python[@]}" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" "$WHEELS"/*.whl || exit
+    site=$scratch/site
+    mkdir "$site"
+    install() {
+        timeout 60 "${python[@]}" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --disable-pip-version-check \
+            --upgrade --target "$site" "$@" >>"$log" 2>&1
+    }
+    wheels=("$WHEELS"/*.whl)
+    ! install "${wheels[@]}" || wheels=()
+    for wheel in "${wheels[@]}"; do # each by itself: one that is for another Python does not cost the others
+        install "$wheel" && continue
+        if [[ $wheel == *-none-any.whl ]] && "${python[@]}" -m zipfile -e "$wheel" "$site" >>"$log" 2>&1; then continue; fi
+        echo "left out, since it cannot be installed: $wheel" | tee -a "$log"
+    done
     PYTHONPATH=$site:$PYTHONPATH
 fi
+# What an earlier machine compiled: the executor's code for the same processor, kernels for the same folder.
+if [ -n "${CACHE:-}" ]; then
+    tar -xzf "$CACHE" -C "$AIODEV_CACHE_DIR" 2>>"$log" || echo "cannot be unpacked: $CACHE" | tee -a "$log"
+fi
+
 # Without the project's settings, which ask for plugins that such machines lack.
-test=("${python[@]}" -m pytest -q -rfE -p resuming -p no:cacheprovider -c /dev/null --rootdir "$PWD" --import-mode=importlib)
-wanted=" first "
-for name in "${@:-correct}"; do
+test=(
+    "${python[@]}" -m pytest -q -rfE --tb=short --durations=5 --disable-warnings --continue-on-collection-errors
+    -p resuming -p no:cacheprovider -p no:asyncio -c /dev/null --rootdir "$PWD" --import-mode=importlib
+)
+parts=(first)
+[ $# -gt 0 ] || set -- probe correct
+for name in "$@"; do
     case $name in
-    correct) wanted+="rules device callback event " ;;
-    measured) wanted+="compiler launching moving waiting waiting-callback waiting-event " ;;
-    sanitized) wanted+="memcheck racecheck " ;;
-    *) wanted+="$name " ;;
+    correct) parts+=(rules device callback event) ;;
+    measured) parts+=(compiler launching moving waiting waiting-callback waiting-event) ;;
+    sanitized) parts+=(memcheck racecheck) ;;
+    *) parts+=("$name") ;;
     esac
 done
-failed=0
+wanted=" ${parts[*]} "
+room=$((8000 / ${#parts[@]})) # characters of what a part has said that are shown
+failed=0 summary=""
 
 begin() { # name: whether it is wanted
     [[ $wanted == *" $1 "* ]] || return 1
     name=$1 began=$SECONDS written=$(stat -c %s "$log" 2>/dev/null || echo 0)
+    wanted=${wanted/ $1 / }
     printf '\n── %s\n' "$name" | tee -a "$log"
 }
 
 # To the file, not through a pipe: a process that outlives its parent would hold that open.
-limited() { # seconds, command…
-    timeout --kill-after=5 "$@" </dev/null >>"$log" 2>&1
+limited() { # file, seconds, command…: fewer seconds, where the whole would take longer than it may
+    local left=$((deadline - SECONDS))
+    [ "$left" -gt 5 ] || { echo "no time is left" >>"$1" && return 124; }
+    timeout --kill-after=5 $(($2 < left ? $2 : left)) "${@:3}" </dev/null >>"$1" 2>&1
 }
 
-end() { # status
-    local outcome=ok
+counted() { # what pytest said of all its processes together
+    grep -aE '^(=+ )?[0-9]+ (passed|failed|skipped|error|deselected|xfailed|warning).* in [0-9.]+s' |
+        grep -oE '[0-9]+ (passed|failed|skipped|error)' |
+        awk '{ n[$2] += $1 } END { for (k in n) printf "%d %s, ", n[k], k }' | sed 's/, $//'
+}
+
+end() { # status, what was said
+    local outcome=ok said
     [ "$1" = 0 ] || outcome=FAILED failed=1
-    tail -c "+$((written + 1))" "$log" | tail -n 30 | cut -c 1-300
+    [ "$1" != 124 ] || outcome="NO TIME"
+    said=$(tail -c "+$((written + 1))" "$log")
+    tail -n 30 <<<"$said" | cut -c 1-200 | tail -c "$room"
     printf '── %s: %s, %d s\n' "$name" "$outcome" $((SECONDS - began)) | tee -a "$log"
+    summary+=$(printf '%-17s %-8s %4d s  %s; %s ended early' "$name" "$outcome" $((SECONDS - began)) "$(counted <<<"$said")" \
+        "$(grep -ac '^── ended during' <<<"$said")" | sed 's/  ; /  /; s/[ ;]*0 ended early$//')$'\n'
 }
 
 part() { # name, limit in seconds, command…
     begin "$1" || return 0
-    limited "${@:2}"
+    limited "$log" "${@:2}"
     end $?
 }
 
-tests() { # name, limit in seconds, arguments of pytest…: in as many processes as it takes
-    begin "$1" || return 0
-    local left status=0 known=-1 begun=$scratch/$1.begun
+# Prints where the tests that have begun are kept: 0 when all have run and passed, 124 when time ran out.
+attempts() { # file, name, limit in seconds, arguments of pytest…: in as many processes as it takes
+    local left status=0 known=-1 begun=$scratch/$2.begun ended=$((SECONDS + $3))
     : >"$begun"
-    while left=$(($2 - (SECONDS - began))) && [ "$left" -gt 5 ] && [ "$(wc -l <"$begun")" -gt "$known" ]; do
+    while left=$((ended - SECONDS)) && [ "$left" -gt 5 ] && [ "$(wc -l <"$begun")" -gt "$known" ]; do
         known=$(wc -l <"$begun")
-        AIODEV_TESTS_BEGUN=$begun limited "$left" "${test[@]}" "${@:3}" || status=1
+        AIODEV_TESTS_BEGUN=$begun limited "$1" "$left" "${test[@]}" "${@:4}" || status=$?
         [ "$(tail -n 1 "$begun")" = finished ] && break
-        printf '── ended during %s\n' "$(tail -n 1 "$begun")" >>"$log"
+        printf '── ended during %s\n' "$(tail -n 1 "$begun")" >>"$1"
     done
-    [ "$(tail -n 1 "$begun")" = finished ] || status=1
-    end $status
+    [ "$(tail -n 1 "$begun")" = finished ] || status=${status/#0/124}
+    return "$status"
 }
 
-command -v nvidia-smi >/dev/null && nvidia-smi | tee -a "$log"
-part first 90 "${python[@]}" tests/bench/gpu_first.py
+tests() { # name, limit in seconds, arguments of pytest…
+    begin "$1" || return 0
+    attempts "$log" "$@"
+    end $?
+}
+
+side_by_side() { # name, limit in seconds, files…: each in processes of its own, all at once, since compiling is most of it
+    begin "$1" || return 0
+    local file lanes=() status=0 found
+    for file in "${@:3}"; do
+        attempts "$scratch/$(basename "$file").said" "$1-$(basename "$file")" "$2" -p on_gpu "$file" &
+        lanes+=($!)
+    done
+    for lane in "${lanes[@]}"; do
+        wait "$lane"
+        found=$?
+        [ "$found" = 0 ] || [ "$status" = 1 ] || status=$found
+    done
+    for file in "${@:3}"; do cat "$scratch/$(basename "$file").said" >>"$log"; done
+    grep -ahE '^(FAILED|ERROR) ' "$scratch"/*.said >>"$log" # again, where it is shown
+    end "$status"
+}
+
+{
+    command -v nvidia-smi >/dev/null && timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total,mig.mode.current --format=csv,noheader
+    echo "CUDA_HOME=${CUDA_HOME:-}; in $PWD; $(nproc) cores; $(uname -r)"
+    ldconfig -p | grep -E 'libcuda\.so|libnvvm|libnvJitLink|libcublas\.so'
+} 2>&1 | tee -a "$log" | cut -c 1-160 | head -n 12
+part first 150 "${python[@]}" tests/bench/gpu_first.py
+part probe 90 "${python[@]}" tests/bench/gpu_probe.py
 tests rules 150 tests/cuda/test_device.py -k test_rule
 tests device 190 tests/cuda/test_device.py -k 'not test_rule'
 for way in callback event; do
@@ -100,16 +179,23 @@ done
 for way in callback event; do
     AIODEV_CUDA_WAIT=$way part "waiting-$way" 55 "${python[@]}" tests/bench/gpu.py waiting --json "$OUT/waiting-$way.json"
 done
+AIODEV_TESTS_LIMIT=150 side_by_side library 480 \
+    tests/kernels/test_{elementwise,fusion,indexing,joins,searching,reductions,scans,sorting,norms,products,normalization,random}.py
 for tool in memcheck racecheck; do
-    if ! command -v compute-sanitizer >/dev/null; then
+    if [ -z "$sanitizer" ]; then
         part "$tool" 10 echo "compute-sanitizer is not installed: left out"
         continue
     fi
     plain=("${test[@]}")
     # That an address is none of the driver's is asked for each copy, and refused for ordinary memory: no error of ours.
-    test=(compute-sanitizer --tool "$tool" --error-exitcode 9 --report-api-errors no --target-processes application-only "${plain[@]}")
+    test=("$sanitizer" --tool "$tool" --error-exitcode 9 --report-api-errors no --target-processes application-only "${plain[@]}")
     AIODEV_TESTS_LIMIT=120 tests "$tool" 240 tests/cuda/test_device.py -k 'dimensions or atomics or library or teams'
     test=("${plain[@]}")
 done
-AIODEV_TESTS_LIMIT=150 tests library 480 tests/kernels tests/array tests/generator
+for name in $wanted; do
+    echo "there is no part called $name" | tee -a "$log"
+    summary+="$name: there is no such part"$'\n' failed=1
+done
+timeout 20 tar -czf "$OUT/cache.tar.gz" -C "$AIODEV_CACHE_DIR" . 2>>"$log"
+printf '\n%s' "$summary" | cut -c 1-140 | tee -a "$log" | tee "$OUT/summary.txt"
 exit $failed

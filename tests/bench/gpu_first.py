@@ -16,8 +16,8 @@ import numpy as np
 
 NAMES = (
     "numba", "numba-cuda", "llvmlite", "numpy", "cuda-bindings", "cuda-core", "cuda-pathfinder", "cuda-toolkit", "nvidia-nvvm",
-    "nvidia-nvjitlink", "nvidia-cuda-nvrtc", "nvidia-cublas", "nvidia-ml-py", "torch", "cupy-cuda12x", "cupy-cuda13x", "anyio",
-    "hypothesis", "pytest",
+    "nvidia-nvjitlink", "nvidia-nvjitlink-cu12", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc", "nvidia-cublas", "nvidia-ml-py",
+    "torch", "cupy-cuda12x", "cupy-cuda13x", "jax", "anyio", "hypothesis", "pytest", "pytest-asyncio", "trio",
 )  # fmt: skip
 
 
@@ -33,12 +33,24 @@ def versions() -> None:
 
 
 def tools() -> None:
-    """Whether numba-cuda can be imported, and what it compiles with."""
+    """Whether numba-cuda can be imported, what it compiles with, and whether it does."""
     from cuda import pathfinder
 
     from aiodev._backends.cuda import compiler
+    from aiodev._core.backend import KernelSpec
 
-    print(compiler.__name__, "imported;", pathfinder.load_nvidia_dynamic_lib("nvvm"))
+    print(compiler.__name__, "imported")
+    for name in ("nvvm", "nvrtc", "nvJitLink"):
+        try:
+            print(pathfinder.load_nvidia_dynamic_lib(name))
+        except Exception as error:  # what is compiled below may do without it
+            print(f"{name}: {type(error).__name__}: {error}")
+
+    def exponential(i: int, x: Any) -> None:  # needs libdevice, and the linker
+        x[i] = np.exp(x[i])
+
+    image = compiler.compile_image(KernelSpec("exponential", exponential, 1, ("A1f4C",)), (9, 0))
+    print("compiled for sm_90:", len(image.cubin), "bytes, ELF ABI", image.cubin[8])
 
 
 def devices() -> None:
@@ -72,7 +84,7 @@ def launch() -> None:
 
 def main() -> None:
     """One after the other, whichever fails."""
-    faulthandler.dump_traceback_later(80, exit=True)
+    faulthandler.dump_traceback_later(140, exit=True)
     failed = 0
     steps: list[Callable[[], None]] = [versions, tools, devices, launch]
     for step in steps:

@@ -6,6 +6,7 @@ So that what is to run on a GPU, for a few minutes of a lent machine, runs to it
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def main() -> None:
     library = standin.build()
     if library is None:
         raise SystemExit("no compiler for C is installed, to build the stand-in for the CUDA driver")
+    os.environ.update(PROBE_LIBCUDA=library, PROBE_SCALE="0.1")
     backend = CUDABackend(library=library, compiler=standin.StandInCompiler())
     aiodev.register_backend("cuda", lambda: backend)
     kind, *sys.argv = sys.argv[1:]

@@ -6,6 +6,11 @@
    allocations. It says nothing about a real device's timing, memory model or limits. With STANDIN_GUARD the host cannot touch device
    memory while no stream is at work on it, which costs time.
 
+   It is stricter than a driver where a driver may be so: a handle that is dead ends the process; a channel, which streams share, takes
+   so many operations (STANDIN_DEPTH) before a submission blocks; host functions are called one after the other, also those of
+   different streams; a kernel whose parameters have an address of another device is an illegal access; a stream that is being captured
+   refuses everything; and standin_waits has allocations, freeing and loading wait for the device, while every other call waits for them.
+
    Control: standin_inject (a status for the n-th next call of a function), standin_latency, standin_lose (a sticky status),
    standin_count (calls of a function so far), standin_alive (living handles of a kind). */
 #define _GNU_SOURCE
@@ -34,7 +39,7 @@ static char inject_name[64];
 static int inject_status, inject_after;
 static int sticky;              /* every call returns it from now on, and streams stand still */
 static long latency_ns;         /* before each operation of a stream */
-static int initialized, version = 12040;
+static int initialized, version = 12050;
 static struct { const char *name; long calls; } counts[128];
 
 void standin_inject(const char *name, int status, int after) {
@@ -63,7 +68,13 @@ long standin_count(const char *name) {
     for (int i = 0; i < 128 && counts[i].name; i++) if (!strcmp(counts[i].name, name)) return counts[i].calls;
     return 0;
 }
-#define ENTER do { CUresult status_ = enter(__func__); if (status_) return status_; \
+/* Calls that wait for the device hold up all others, as by the lock of a context. */
+static pthread_rwlock_t context_lock = PTHREAD_RWLOCK_INITIALIZER;
+static int waits;
+void standin_waits(int on) { waits = on; }
+static void follow(void) { if (waits) pthread_rwlock_rdlock(&context_lock), pthread_rwlock_unlock(&context_lock); }
+
+#define ENTER do { CUresult status_ = enter(__func__); follow(); if (status_) return status_; \
                    if (!initialized) return NOT_INITIALIZED; } while (0)
 
 /* Handles: alive until destroyed, which may happen once. */
@@ -87,6 +98,11 @@ static int is_alive(void *p, int kind) {
     for (Handle *h = handles; h; h = h->next) if (h == p && h->kind == (uint32_t)kind && h->magic == 0xA10DEF) found = 1;
     pthread_mutex_unlock(&control);
     return found;
+}
+static int is_handle(void *p, int kind) {  /* as is_alive, for handles that the driver does not look up */
+    if (is_alive(p, kind)) return 1;
+    fprintf(stderr, "stand-in: %p is no living handle of kind %d\n", p, kind);
+    abort();
 }
 long standin_alive(int kind) { return alive[kind]; }
 static void kill_handle(Handle *h) { h->magic = 0; alive[h->kind]--; }   /* never freed: a late use must be seen */
@@ -134,6 +150,10 @@ static uint64_t allocate(size_t size, int device) {
     void *p = NULL;
     int guard = guarded() && device >= 0;
     if (guard) p = mmap(NULL, span(size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    else if (device < 0) {      /* page-locked memory is not there in a forked child */
+        p = mmap(NULL, span(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        madvise(p, span(size), MADV_DONTFORK);
+    }
     else if (posix_memalign(&p, 512, size ? size : 1)) return 0;
     Block *b = malloc(sizeof *b);
     pthread_mutex_lock(&control);
@@ -151,8 +171,17 @@ typedef struct Op {
     int kind; uint64_t a, b, c, d; size_t n; Kernel kernel; unsigned grid[6]; Event *event; void *parameters; struct Op *next;
 } Op;
 typedef struct Stream {
-    Handle h; pthread_t thread; pthread_mutex_t lock; pthread_cond_t arrived; Op *head, *tail; int busy, priority;
+    Handle h; pthread_t thread; pthread_mutex_t lock; pthread_cond_t arrived; Op *head, *tail; int busy, priority, channel;
+    uint64_t ended;
 } Stream;
+/* Channels: what streams that share one have in hand together. */
+enum { CHANNELS = 32 };
+static struct { pthread_mutex_t lock; pthread_cond_t left; int held; } channels[CHANNELS];
+static pthread_mutex_t host_functions = PTHREAD_MUTEX_INITIALIZER;
+static void *captured;              /* this stream is being captured by another library */
+long standin_blocked;               /* submissions that had to wait for room */
+static int depth(void) { static int known; return known ? known : (known = getenv("STANDIN_DEPTH") ? atoi(getenv("STANDIN_DEPTH")) : 1024); }
+static int enabled[8][8];           /* [d][e]: work of device d reaches memory of e */
 static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;   /* with memory_changed: for waits and events */
 static pthread_cond_t memory_changed = PTHREAD_COND_INITIALIZER;
 
@@ -187,8 +216,22 @@ static void run(Op *o) {
         if (bad(o->a, o->n ? (o->n - 1) * o->c + 4 : 0)) { standin_lose(ILLEGAL_ADDRESS); break; }
         for (size_t i = 0; i < o->n; i++) memcpy((char *)o->a + i * o->c, &o->b, 4);
         break;
-    case HOST: ((void (*)(void *))o->a)((void *)o->b); break;
-    case LAUNCH: o->kernel(o->parameters, o->n, o->grid); break;
+    case HOST:
+        pthread_mutex_lock(&host_functions);
+        ((void (*)(void *))o->a)((void *)o->b);
+        pthread_mutex_unlock(&host_functions);
+        break;
+    case LAUNCH:
+        for (size_t i = 0; i < o->n / 8; i++) {
+            uint64_t word = ((uint64_t *)o->parameters)[i];
+            Block *b = word ? block_of(word, 1) : NULL;
+            if (b && b->device >= 0 && b->device != (int)o->d && (b->is_mapped || !enabled[o->d][b->device])) {
+                standin_lose(ILLEGAL_ADDRESS);
+                return;
+            }
+        }
+        o->kernel(o->parameters, o->n, o->grid);
+        break;
     case RECORD:
         pthread_mutex_lock(&memory_lock);
         clock_gettime(CLOCK_MONOTONIC, &o->event->time);
@@ -226,7 +269,7 @@ static void *serve(void *p) {
         if (!(s->head = o->next)) s->tail = NULL;
         s->busy = 1;
         pthread_mutex_unlock(&s->lock);
-        if (o->kind == END) return NULL;
+        if (o->kind == END) { __atomic_store_n(&s->ended, 1, __ATOMIC_SEQ_CST); return NULL; }
         if (latency_ns && o->kind != WRITE) nanosleep(&(struct timespec){latency_ns / 1000000000, latency_ns % 1000000000}, NULL);
         if (sticky) for (;;) pause();     /* a lost device does nothing more */
         if (o->kind != WAIT) work(1);
@@ -234,12 +277,36 @@ static void *serve(void *p) {
         if (o->kind != WAIT) work(0);
         free(o->parameters);
         free(o);
+        pthread_mutex_lock(&channels[s->channel].lock);
+        channels[s->channel].held--;
+        pthread_cond_broadcast(&channels[s->channel].left);
+        pthread_mutex_unlock(&channels[s->channel].lock);
     }
 }
+static Stream *stream_of(void *handle);
+static int is_busy(Stream *s) {
+    pthread_mutex_lock(&s->lock);
+    int busy = s->head || s->busy;
+    pthread_mutex_unlock(&s->lock);
+    return busy;
+}
 static CUresult push(void *stream, Op op) {
-    Stream *s = stream;
-    if (!is_alive(s, STREAM)) return INVALID_HANDLE;
+    Stream *s = stream_of(stream);
+    if (s == captured) return 900;
     Op *o = malloc(sizeof *o);
+    pthread_mutex_lock(&channels[s->channel].lock);
+    if (op.kind != END) {
+        if (channels[s->channel].held >= depth()) __atomic_add_fetch(&standin_blocked, 1, __ATOMIC_SEQ_CST);
+        while (channels[s->channel].held >= depth() && !sticky) {
+            struct timespec until;      /* a loss tells nobody here */
+            clock_gettime(CLOCK_REALTIME, &until);
+            until.tv_nsec += 1000000;
+            if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+            pthread_cond_timedwait(&channels[s->channel].left, &channels[s->channel].lock, &until);
+        }
+        channels[s->channel].held++;
+    }
+    pthread_mutex_unlock(&channels[s->channel].lock);
     *o = op, o->next = NULL;
     pthread_mutex_lock(&s->lock);
     if (s->tail) s->tail->next = o; else s->head = o;
@@ -256,14 +323,42 @@ static void unsafe(void);
 static struct Context { int device; } contexts[8];
 static __thread struct Context *current;
 static int device_count(void) { char *n = getenv("STANDIN_DEVICES"); return n ? atoi(n) : 2; }
+static Stream *create(int device, int priority) {
+    static int made;
+    Stream *s = make(STREAM, device, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL), pthread_cond_init(&s->arrived, NULL);
+    s->priority = priority, s->channel = __atomic_fetch_add(&made, 1, __ATOMIC_SEQ_CST) % CHANNELS;
+    pthread_create(&s->thread, NULL, serve, s);
+    return s;
+}
+static Stream *stream_of(void *handle) {   /* the legacy stream of the current device is one like others here, so is a thread's own */
+    static Stream *legacy[8];
+    static __thread Stream *own[8];
+    Stream **place = (uint64_t)handle <= 1 ? legacy : own;
+    if ((uint64_t)handle > 2) return is_handle(handle, STREAM) ? handle : NULL;
+    pthread_mutex_lock(&memory_lock);
+    if (!place[current->device]) place[current->device] = create(current->device, 0);
+    pthread_mutex_unlock(&memory_lock);
+    return place[current->device];
+}
+static CUresult idle(void);
+/* Wait for the device, if calls that may do so are to; everything else waits meanwhile. */
+static void wait_for_device(void) {
+    if (!waits) return;
+    pthread_rwlock_wrlock(&context_lock);
+    idle();
+    pthread_rwlock_unlock(&context_lock);
+}
 #define NEED_CONTEXT do { ENTER; if (!current) return INVALID_CONTEXT; } while (0)
 #define NEED_DEVICE(d) do { ENTER; if ((d) < 0 || (d) >= device_count()) return INVALID_DEVICE; } while (0)
 
-CUresult cuInit(unsigned flags) { initialized = 1; CUresult e = enter(__func__); if (e) { initialized = 0; return e; } return device_count() ? OK : NO_DEVICE; }
+CUresult cuInit(unsigned flags) {
+    for (int i = 0; i < CHANNELS && !initialized; i++) pthread_mutex_init(&channels[i].lock, NULL), pthread_cond_init(&channels[i].left, NULL);
+    initialized = 1; CUresult e = enter(__func__); if (e) { initialized = 0; return e; } return device_count() ? OK : NO_DEVICE; }
 CUresult cuDriverGetVersion(int *v) { *v = version; return OK; }
 CUresult cuDeviceGetCount(int *n) { ENTER; *n = device_count(); return OK; }
 CUresult cuDeviceGet(CUdevice *d, int i) { NEED_DEVICE(i); *d = i; return OK; }
-CUresult cuDeviceGetName(char *name, int n, CUdevice d) { NEED_DEVICE(d); snprintf(name, n, "Stand-in %d", d); return OK; }
+CUresult cuDeviceGetName(char *name, int n, CUdevice d) { NEED_DEVICE(d); char *own = getenv("STANDIN_NAME"); snprintf(name, n, "%s %d", own ? own : "Stand-in", d); return OK; }
 CUresult cuDeviceGetUuid(void *uuid, CUdevice d) { NEED_DEVICE(d); memset(uuid, d + 1, 16); return OK; }
 CUresult cuDeviceTotalMem(size_t *n, CUdevice d) { NEED_DEVICE(d); *n = total_memory; return OK; }
 CUresult cuDeviceGetAttribute(int *v, int a, CUdevice d) {
@@ -293,6 +388,7 @@ CUresult cuMemGetInfo(size_t *f, size_t *t) {
 CUresult cuMemAlloc(CUdeviceptr *p, size_t n) {
     NEED_CONTEXT;
     unsafe();
+    wait_for_device();
     if (!n) return INVALID_VALUE;
     if (n > total_memory - used[current->device] || !(*p = allocate(n, current->device))) return OUT_OF_MEMORY;
     used[current->device] += n;
@@ -303,13 +399,13 @@ static CUresult release(uint64_t p, int pinned) {
     if (!b || b->start != p || (b->device < 0) != pinned || b->is_mapped) return INVALID_VALUE;
     if (b->device >= 0) used[b->device] -= b->size;
     b->start = 0;
-    if (guarded() && b->device >= 0) munmap((void *)p, span(b->size));
+    if (guarded() || b->device < 0) munmap((void *)p, span(b->size));
     else free((void *)p);
     return OK;
 }
-CUresult cuMemFree(CUdeviceptr p) { NEED_CONTEXT; unsafe(); return release(p, 0); }
+CUresult cuMemFree(CUdeviceptr p) { NEED_CONTEXT; unsafe(); wait_for_device(); return release(p, 0); }
 CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
-    NEED_CONTEXT; unsafe(); *p = (void *)allocate(n, -1); return *p ? OK : OUT_OF_MEMORY;
+    NEED_CONTEXT; unsafe(); wait_for_device(); *p = (void *)allocate(n, -1); return *p ? OK : OUT_OF_MEMORY;
 }
 CUresult cuMemFreeHost(void *p) { NEED_CONTEXT; return release((uint64_t)p, 1); }
 CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr p) {
@@ -323,6 +419,7 @@ CUresult cuMemcpyAsync(CUdeviceptr d, CUdeviceptr s, size_t n, void *stream) {
     NEED_CONTEXT;
     Block *to = block_of(d, n), *from = block_of(s, n);
     if (to && to->device >= 0 && !block_of(s, 0) && n <= 65536) {    /* ordinary memory: read before the call returns */
+        while (is_busy(stream_of(stream)) && !sticky) usleep(50);    /* which a driver may wait for */
         void *copied = malloc(n);
         memcpy(copied, (void *)s, n);
         return push(stream, (Op){.kind = TAKEN, .a = d, .n = n, .parameters = copied});
@@ -476,6 +573,7 @@ CUresult cuMemSetAccess(CUdeviceptr p, size_t size, const Access *a, size_t coun
 }
 CUresult cuMemUnmap(CUdeviceptr p, size_t size) {      /* one handle's whole mapping; work that uses it is the caller's error */
     NEED_CONTEXT;
+    wait_for_device();
     CUresult status = INVALID_VALUE;
     pthread_mutex_lock(&virtual_lock);
     Mapping *m = mapped_in(p, 1);
@@ -494,11 +592,7 @@ CUresult cuMemUnmap(CUdeviceptr p, size_t size) {      /* one handle's whole map
 
 CUresult cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
     NEED_CONTEXT;
-    Stream *s = make(STREAM, current->device, sizeof *s);
-    pthread_mutex_init(&s->lock, NULL), pthread_cond_init(&s->arrived, NULL);
-    s->priority = priority;
-    pthread_create(&s->thread, NULL, serve, s);
-    *stream = s;
+    *stream = create(current->device, priority);
     return OK;
 }
 CUresult cuStreamDestroy(void *stream) {
@@ -510,13 +604,16 @@ CUresult cuStreamDestroy(void *stream) {
 CUresult cuStreamQuery(void *stream) {
     NEED_CONTEXT;
     unsafe();
-    Stream *s = stream;
-    if (!is_alive(s, STREAM)) return INVALID_HANDLE;
-    pthread_mutex_lock(&s->lock);
-    int busy = s->head || s->busy;
-    pthread_mutex_unlock(&s->lock);
-    return busy ? NOT_READY : OK;
+    Stream *s = stream_of(stream);
+    if (s == captured) return 900;
+    return is_busy(s) ? NOT_READY : OK;
 }
+static CUresult idle(void) {
+    for (Handle *h = handles; h && !sticky; h = h->next)
+        while (h->kind == STREAM && h->magic && h->device == current->device && !sticky && is_busy((Stream *)h)) usleep(50);
+    return sticky;
+}
+CUresult cuCtxSynchronize(void) { NEED_CONTEXT; unsafe(); return idle(); }
 CUresult cuStreamWriteValue64(void *s, CUdeviceptr a, uint64_t v, unsigned flags) {
     NEED_CONTEXT;
     return bad(a, 8) || a % 8 ? INVALID_VALUE : push(s, (Op){.kind = WRITE, .a = a, .b = v});
@@ -529,30 +626,59 @@ CUresult cuLaunchHostFunc(void *s, void (*f)(void *), void *data) {
     NEED_CONTEXT; return push(s, (Op){.kind = HOST, .a = (uint64_t)f, .b = (uint64_t)data});
 }
 CUresult cuEventCreate(void **e, unsigned flags) { NEED_CONTEXT; *e = make(EVENT, current->device, sizeof(Event)); return OK; }
-CUresult cuEventDestroy(void *e) { NEED_CONTEXT; if (!is_alive(e, EVENT)) return INVALID_HANDLE; kill_handle(e); return OK; }
+CUresult cuEventDestroy(void *e) { NEED_CONTEXT; is_handle(e, EVENT); kill_handle(e); return OK; }
 CUresult cuEventRecord(void *event, void *s) {
     NEED_CONTEXT;
     Event *e = event;
-    if (!is_alive(e, EVENT)) return INVALID_HANDLE;
+    is_handle(e, EVENT);
     pthread_mutex_lock(&memory_lock);
     uint64_t number = ++e->recorded;
     pthread_mutex_unlock(&memory_lock);
     return push(s, (Op){.kind = RECORD, .event = e, .a = number});
 }
+/* All that the context was given so far: the last record to come of one on each stream counts, and each stream has one. */
+CUresult cuCtxRecordEvent(void *context, void *event) {
+    NEED_CONTEXT;
+    if (context != current) return INVALID_CONTEXT;
+    if (captured) return 900;
+    Event *whole = event;
+    is_handle(whole, EVENT);
+    Stream *last = create(current->device, 0);
+    for (Handle *h = handles; h; h = h->next)
+        if (h->kind == STREAM && !h->magic && h->device == current->device) {
+            push(last, (Op){.kind = WAIT, .a = (uint64_t)&((Stream *)h)->ended, .b = 1});
+        } else if (h->kind == STREAM && h->device == current->device && h != &last->h) {
+            Event *e = make(EVENT, h->device, sizeof *e);
+            e->recorded = 1;
+            push(h, (Op){.kind = RECORD, .event = e, .a = 1});
+            push(last, (Op){.kind = WAIT, .a = (uint64_t)&e->done, .b = 1});
+        }
+    return cuEventRecord(event, last);
+}
 CUresult cuStreamWaitEvent(void *s, void *event, unsigned flags) {
     NEED_CONTEXT;
     Event *e = event;
-    if (!is_alive(e, EVENT)) return INVALID_HANDLE;
+    is_handle(e, EVENT);
     pthread_mutex_lock(&memory_lock);
     uint64_t number = e->recorded;
     pthread_mutex_unlock(&memory_lock);
     return push(s, (Op){.kind = WAIT, .a = (uint64_t)&e->done, .b = number});
 }
+CUresult cuEventQuery(void *event) {
+    NEED_CONTEXT;
+    unsafe();
+    Event *e = event;
+    is_handle(e, EVENT);
+    pthread_mutex_lock(&memory_lock);
+    int done = e->done >= e->recorded;
+    pthread_mutex_unlock(&memory_lock);
+    return done ? OK : NOT_READY;
+}
 CUresult cuEventSynchronize(void *event) {
     NEED_CONTEXT;
     unsafe();
     Event *e = event;
-    if (!is_alive(e, EVENT)) return INVALID_HANDLE;
+    is_handle(e, EVENT);
     pthread_mutex_lock(&memory_lock);
     while (e->done < e->recorded && !sticky) pthread_cond_wait(&memory_changed, &memory_lock);
     pthread_mutex_unlock(&memory_lock);
@@ -563,13 +689,25 @@ CUresult cuEventSynchronize(void *event) {
 
 typedef struct Function { Handle h; Kernel kernel; size_t nbytes; } Function;
 
+static void spin(void *parameters, size_t nbytes, const unsigned *grid) {
+    uint64_t ns = *(uint64_t *)parameters;
+    nanosleep(&(struct timespec){ns / 1000000000, ns % 1000000000}, NULL);
+}
+static void poke(void *parameters, size_t nbytes, const unsigned *grid) {
+    uint64_t *words = parameters;
+    if (bad(words[0], 8)) standin_lose(ILLEGAL_ADDRESS);
+    else __atomic_store_n((uint64_t *)words[0], words[1], __ATOMIC_SEQ_CST);
+}
+
 CUresult cuModuleLoadData(void **module, const void *image) {
     NEED_CONTEXT;
     unsafe();
-    if (memcmp(image, "STANDIN", 8)) return INVALID_IMAGE;
+    wait_for_device();
+    int is_ptx = !strncmp(image, "\n.version", 9);
+    if (!is_ptx && memcmp(image, "STANDIN", 8)) return INVALID_IMAGE;
     Function *m = make(MODULE, current->device, sizeof *m);
-    memcpy(&m->kernel, (const char *)image + 8, sizeof m->kernel);
-    memcpy(&m->nbytes, (const char *)image + 16, sizeof m->nbytes);
+    if (!is_ptx) memcpy(&m->kernel, (const char *)image + 8, sizeof m->kernel);
+    if (!is_ptx) memcpy(&m->nbytes, (const char *)image + 16, sizeof m->nbytes);
     *module = m;
     return OK;
 }
@@ -578,6 +716,9 @@ CUresult cuModuleGetFunction(void **function, void *module, const char *name) {
     if (!is_alive(module, MODULE)) return INVALID_HANDLE;
     Function *f = make(FUNCTION, current->device, sizeof *f);
     f->kernel = ((Function *)module)->kernel, f->nbytes = ((Function *)module)->nbytes;
+    if (!f->kernel && !strcmp(name, "spin")) f->kernel = spin, f->nbytes = 8;
+    if (!f->kernel && !strcmp(name, "poke")) f->kernel = poke, f->nbytes = 16;
+    if (!f->kernel) return NOT_FOUND;
     *function = f;
     return OK;
 }
@@ -587,6 +728,7 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, void *f, void *
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, void *f, int block, size_t shared) {
     NEED_CONTEXT; if (!is_alive(f, FUNCTION)) return INVALID_HANDLE; *n = block > 512 ? 0 : 2; return OK;
 }
+int standin_priority(void *stream) { return ((Stream *)stream)->priority; }
 unsigned standin_grid[6];   /* of the last launch: blocks and threads along x, y and z */
 CUresult cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                         void *s, void **parameters, void **extra) {
@@ -599,14 +741,13 @@ CUresult cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned
     if (n != ((Function *)f)->nbytes) return INVALID_VALUE;
     void *copied = malloc(n);
     memcpy(copied, extra[1], n);
-    return push(s, (Op){.kind = LAUNCH, .kernel = ((Function *)f)->kernel, .parameters = copied, .n = n,
+    return push(s, (Op){.kind = LAUNCH, .kernel = ((Function *)f)->kernel, .parameters = copied, .n = n, .d = current->device,
                         .grid = {gx, gy, gz, bx, by, bz}});
 }
 
 /* Captures of other libraries: a thread that is not relaxed must not do what could go into them. */
 
 static int capturing;               /* another thread captures, in global mode */
-static void *captured;              /* this stream */
 static __thread int capture_mode;   /* CU_STREAM_CAPTURE_MODE_GLOBAL, as threads begin */
 long standin_invalidated;
 
@@ -621,11 +762,22 @@ CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
 }
 CUresult cuStreamGetCtx(void *stream, void **context) {
     NEED_CONTEXT;
-    if (stream != (void *)1 && !is_alive(stream, STREAM)) return INVALID_HANDLE;
-    *context = stream == (void *)1 ? current : &contexts[((Handle *)stream)->device];
+    *context = &contexts[stream_of(stream)->h.device];
     return OK;
 }
-CUresult cuStreamIsCapturing(void *stream, int *status) { NEED_CONTEXT; *status = captured && stream == captured; return OK; }
+CUresult cuStreamIsCapturing(void *stream, int *status) { NEED_CONTEXT; *status = stream_of(stream) == captured; return OK; }
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice d, CUdevice peer) {
+    NEED_DEVICE(d);
+    *can = d != peer && !getenv("STANDIN_NO_PEERS");
+    return OK;
+}
+CUresult cuCtxEnablePeerAccess(void *context, unsigned flags) {
+    NEED_CONTEXT;
+    struct Context *peer = context;
+    if (peer == current || getenv("STANDIN_NO_PEERS")) return 217;
+    if (enabled[current->device][peer->device]++) return 704;
+    return OK;
+}
 
 /* Errors and symbols */
 
@@ -654,12 +806,12 @@ static const struct { const char *name; void *function; } symbols[] = {
     NAME(cuStreamWaitValue64), NAME(cuLaunchHostFunc), NAME(cuEventCreate), NAME(cuEventDestroy), NAME(cuEventRecord),
     NAME(cuEventSynchronize), NAME(cuStreamWaitEvent), NAME(cuModuleLoadData), NAME(cuModuleGetFunction), NAME(cuOccupancyMaxPotentialBlockSize),
     NAME(cuOccupancyMaxActiveBlocksPerMultiprocessor), NAME(cuLaunchKernel), NAME(cuGetErrorName), NAME(cuGetErrorString),
-    NAME(cuMemcpyPeerAsync), NAME(cuMemGetAllocationGranularity), NAME(cuMemAddressReserve), NAME(cuMemAddressFree), NAME(cuMemCreate),
+    NAME(cuCtxSynchronize), NAME(cuCtxRecordEvent), NAME(cuEventQuery), NAME(cuDeviceCanAccessPeer), NAME(cuCtxEnablePeerAccess), NAME(cuMemcpyPeerAsync), NAME(cuMemGetAllocationGranularity), NAME(cuMemAddressReserve), NAME(cuMemAddressFree), NAME(cuMemCreate),
     NAME(cuMemRelease), NAME(cuMemMap), NAME(cuMemSetAccess), NAME(cuMemUnmap),
 };
 CUresult cuGetProcAddress_v2(const char *name, void **function, int wanted, uint64_t flags, int *status) {
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
-        if (!strcmp(symbols[i].name, name)) { *function = symbols[i].function; if (status) *status = 0; return OK; }
+        if (!strcmp(symbols[i].name, name) && (wanted >= 12050 || strcmp(name, "cuCtxRecordEvent"))) { *function = symbols[i].function; if (status) *status = 0; return OK; }
     *function = NULL;
     if (status) *status = 1;
     return NOT_FOUND;

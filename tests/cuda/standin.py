@@ -21,6 +21,7 @@ from numba.core.ccallback import CFunc
 from aiodev._backends.cpu import compiler as cpu_compiler
 from aiodev._backends.cpu.arena import arena
 from aiodev._backends.cpu.compiler_source import parse_arguments
+from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.intrinsics import call_entry, compare_exchange, get, load, put
 from aiodev._backends.cuda.compiler_source import parameters
 from aiodev._backends.cuda.layout import X_HOST
@@ -64,6 +65,18 @@ class StandIn:
         self._library.standin_capture(int(on), ctypes.c_void_p(stream))
         return ctypes.c_long.in_dll(self._library, "standin_invalidated").value
 
+    def waits(self, on: bool) -> None:
+        """Have allocating, freeing and loading wait for the device, and all other calls for them."""
+        self._library.standin_waits(int(on))
+
+    def blocked(self) -> int:
+        """How many submissions have had to wait for room in a channel so far."""
+        return ctypes.c_long.in_dll(self._library, "standin_blocked").value
+
+    def priority(self, stream: int) -> int:
+        """The driver's number for a stream's priority; lower is more urgent."""
+        return int(self._library.standin_priority(ctypes.c_void_p(stream)))
+
     def grid(self) -> tuple[int, ...]:
         """Of the last launch: blocks along x, y and z, then threads of a block."""
         return tuple((ctypes.c_uint * 6).in_dll(self._library, "standin_grid"))
@@ -76,6 +89,14 @@ class StandIn:
         """How often a function of the driver was called."""
         self._library.standin_count.restype = ctypes.c_long
         return int(self._library.standin_count(function.encode()))
+
+
+@inner
+def divisor(a, b):
+    """The greatest that both have in common."""
+    while b != 0:
+        a, b = b, a % b
+    return a
 
 
 @dataclass(frozen=True)
@@ -104,6 +125,7 @@ class StandInCompiler:
         ndim = spec.ndim
         code = arena.allocate(64)
         ctypes.c_int64.from_address(code).value = entry
+        order = code + 8
 
         def kernel(parameters: int, nbytes: int, grid: int) -> None:
             record, value = get(parameters), get(parameters + 8)
@@ -113,13 +135,22 @@ class StandInCompiler:
             for dimension in range(ndim):
                 size *= get(parameters + 16 + 8 * dimension)
             scratch = parameters  # the first two words have been read
-            status = call_entry(get(code), scratch, parameters + 16, 0, size)
-            if status != 0 and status != 4294967294 and record != 0:
-                found = get(scratch + 8)
-                if compare_exchange(record, 0, found):
-                    host = get(record + X_HOST)
-                    put(host + 8, value)
-                    put(host, found)
+            # One by one in another order each time, as threads may come; one that fails ends itself alone.
+            put(order, get(order) * 6364136223846793005 + 1442695040888963407)
+            chosen = (get(order) >> 17) & 0x3FFFFFFFFFFF
+            step = chosen % size + 1 if size > 0 else 1
+            while divisor(step, size) != 1:
+                step += 1
+            index = chosen % size if size > 0 else 0
+            for _ in range(size):
+                status = call_entry(get(code), scratch, parameters + 16, index, index + 1)
+                if status != 0 and status != 4294967294 and record != 0:
+                    found = get(scratch + 8)
+                    if compare_exchange(record, 0, found):
+                        host = get(record + X_HOST)
+                        put(host + 8, value)
+                        put(host, found)
+                index = (index + step) % size
 
         word = types.int64
         function = CFunc(kernel, ((word, word, word), types.void), {}, {"error_model": "numpy"})

@@ -300,7 +300,9 @@ async def test_a_stream_of_torch(device: aiodev.Device) -> None:
         await axpy.compile(1, x, x, x)
         await ours.synchronize()
         shared = torch.from_dlpack(x)
-        for _ in range(50):
+        with torch.cuda.stream(theirs):
+            torch.cuda._sleep(200_000_000)  # about 0.1 s, in which more is submitted than a channel has room for
+        for _ in range(1000):
             axpy[100_000, ours](1, x, x, x)  # twice as much
             with torch.cuda.stream(theirs):
                 shared.sub_(1.0)

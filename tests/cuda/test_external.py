@@ -55,6 +55,98 @@ def test_work_goes_to_the_other_librarys_stream(backend: CUDABackend, foreign: i
     backend.deallocate_pinned(1, here)
 
 
+def test_a_thousand_rounds_keep_their_order(backend: CUDABackend, foreign: int) -> None:
+    """However much is pending, what is submitted in turn to one stream, here and by its owner, is done in turn."""
+    driver, device = backend.executor.driver, backend.executor.devices[1]
+    rounds = 1000  # some are more than a channel has room for, so the stream is let go of meanwhile
+    word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(1, 8))
+    word[0] = 0
+    memory, seen = backend.allocate(1, 64), backend.allocate(1, rounds)
+    queue, _ = backend.adopt_stream(1, foreign)
+    with driver.bound(device.context):
+        driver.call("cuStreamWaitValue64", foreign, ctypes.addressof(word), 1, 0, doing="holding a stream")
+        for turn in range(rounds):
+            if turn == 300:
+                word[0] = 1
+            backend.fill(queue, memory, 1, bytes([turn % 251]))
+            driver.call("cuMemcpyAsync", seen + turn, memory, 1, foreign, doing="reading")
+    found = (ctypes.c_uint8 * rounds)()
+    assert backend.spin(queue, backend.copy(queue, ctypes.addressof(found), seen, rounds), 20 * SECOND)
+    assert list(found) == [turn % 251 for turn in range(rounds)]
+    backend.destroy_queue(queue)
+    for address, nbytes in ((memory, 64), (seen, rounds)):
+        backend.deallocate(1, address, nbytes)
+
+
+PENDING = """
+import ctypes, threading, time
+backend.start()
+calls, device = backend.executor.driver, backend.executor.devices[0]
+word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
+word[0] = 0
+memory = backend.allocate(0, 64)
+ours, counters = backend.create_queue(0, 0, False)
+done = backend.fill(ours, memory, 1, b"x")
+assert backend.spin(ours, done, 10**9)
+with calls.bound(device.context):
+    theirs = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
+    calls.call("cuStreamWaitValue64", theirs, ctypes.addressof(word), 1, 0, doing="holding a stream")
+    called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: sys.stdout.write("called\\n") and None)
+    calls.call("cuLaunchHostFunc", theirs, called, None, doing="calling Python")
+
+def until(condition):
+    while not condition():
+        time.sleep(0.001)
+
+def let_go(condition):
+    def run():
+        until(condition)
+        word[0] = 1
+    threading.Thread(target=run).start()
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        """
+let_go(lambda: driver.count("cuCtxSynchronize") > 0)
+backend.call_native(ours, pack([(calls.address("cuCtxSynchronize"),)], None))
+""",
+        """
+let_go(lambda: driver.blocked() > 0)
+queue, _ = backend.adopt_stream(0, theirs)
+for _ in range(1100):
+    backend.fill(queue, memory, 1, b"x")
+""",
+        """
+driver.waits(True)
+before = driver.count("cuMemsetD8Async"), driver.count("cuMemAlloc")
+let_go(lambda: driver.count("cuMemsetD8Async") > before[0])
+thread = threading.Thread(target=lambda: backend.deallocate(0, backend.allocate(0, 64), 64))
+thread.start()
+until(lambda: driver.count("cuMemAlloc") > before[1])
+backend.fill(ours, memory, 1, b"y")
+thread.join()
+""",
+        """
+with calls.bound(device.context):
+    for _ in range(1022):
+        calls.call("cuMemsetD8Async", memory, 1, 1, theirs, doing="filling a channel")
+    calls.call("cuStreamWaitValue64", backend.handle_of(ours), ctypes.addressof(word), 1, 0, doing="holding a stream")
+value = backend.fill(ours, memory, 1, b"y")
+let_go(lambda: driver.blocked() > 0)
+assert backend.foreign_wait(theirs, ours, value)
+""",
+    ],
+    ids=["calls of a library", "a full channel", "a launch while memory is allocated", "another stream that waits for ours"],
+)
+def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
+    """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
+    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\nsys.stdout.write('through\\n')\n")
+    assert sorted(said.split()) == ["called", "through"]
+
+
 def test_failures_are_those_of_the_queue(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
     """A call that is refused fails its operation, on the adopted stream as on any."""
     queue, _ = backend.adopt_stream(1, foreign)
@@ -64,6 +156,70 @@ def test_failures_are_those_of_the_queue(backend: CUDABackend, driver: standin.S
     assert backend.spin(queue, failed, SECOND) and backend.faults(queue)[0].first == failed
     backend.forgive(queue)
     assert backend.spin(queue, backend.fill(queue, memory, 8, b"x"), SECOND) and len(backend.faults(queue)) == 1
+    backend.destroy_queue(queue)
+    backend.deallocate(1, memory, 64)
+
+
+def test_a_capture_refuses_operations_alone(
+    backend: CUDABackend, driver: standin.StandIn, foreign: int
+) -> None:
+    """What is submitted while another library captures the stream fails, in its turn; the device lives and goes on after."""
+    queue, counters = backend.adopt_stream(1, foreign)
+    memory = backend.allocate(1, 64)
+    driver.latency(0.02)
+    good = backend.fill(queue, memory, 8, b"x")
+    driver.capture(True, foreign)
+    failed = backend.fill(queue, memory, 8, b"y")
+    behind, gate = backend.gate(queue)
+    driver.latency(0)
+    assert backend.spin(queue, behind, SECOND)
+    (fault,) = backend.faults(queue)
+    assert fault.first == failed == good + 1 and isinstance(fault.error, aiodev.CaptureError)
+    backend.open_gate(gate, False)
+    driver.capture(False)
+    backend.forgive(queue)
+    assert backend.spin(queue, backend.fill(queue, memory, 8, b"x"), SECOND) and len(backend.faults(queue)) == 1
+    backend.destroy_queue(queue)
+    backend.deallocate(1, memory, 64)
+
+
+@pytest.mark.parametrize("status", [400, 900, 905, 908])
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_a_completion_that_is_refused_fails_alone(
+    status: int, ahead: int, backend: CUDABackend, driver: standin.StandIn
+) -> None:
+    """A stream that takes an operation, and then not the write of its number, costs that operation, not the device."""
+    queue, counters = backend.create_queue(0, 0, False)
+    memory = backend.allocate(0, 64)
+    driver.latency(0.01)
+    for _ in range(ahead):
+        backend.fill(queue, memory, 8, b"x")
+    driver.inject("cuStreamWriteValue64", status)
+    failed = backend.fill(queue, memory, 8, b"y")
+    behind = backend.fill(queue, memory, 8, b"z")
+    driver.latency(0)
+    assert backend.spin(queue, behind, SECOND)
+    (fault,) = backend.faults(queue)
+    assert fault.first == failed and (fault.last is None or fault.last >= behind)
+    assert isinstance(fault.error, aiodev.CaptureError) == (status >= 900)
+    backend.forgive(queue)
+    assert backend.spin(queue, backend.fill(queue, memory, 8, b"x"), SECOND) and len(backend.faults(queue)) == 1
+    backend.destroy_queue(queue)
+    backend.deallocate(0, memory, 64)
+
+
+def test_a_stream_that_is_captured_is_not_made_to_wait(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
+    """The host waits instead: what is in a graph would wait at each replay, and nothing is submitted to that stream."""
+    queue, _ = backend.create_queue(1, 0, False)
+    memory = backend.allocate(1, 64)
+    driver.latency(0.02)
+    value = backend.fill(queue, memory, 8, b"x")
+    driver.capture(True, foreign)
+    assert not backend.foreign_wait(foreign, queue, value)
+    driver.capture(False)
+    assert backend.foreign_wait(foreign, queue, value)
+    driver.latency(0)
+    assert backend.spin(queue, value, SECOND)
     backend.destroy_queue(queue)
     backend.deallocate(1, memory, 64)
 

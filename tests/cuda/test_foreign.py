@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import standin
@@ -157,7 +157,40 @@ def test_other_threads_may_capture(backend: CUDABackend, driver: standin.StandIn
     backend.destroy_queue(queue)
 
 
-def test_small_ordinary_memory_is_left_to_the_driver(backend: CUDABackend, driver: standin.StandIn) -> None:
+def test_small_ordinary_memory_waits_for_no_stream(run: Callable[..., str]) -> None:
+    """The driver may wait for what its stream has ahead, if it is given ordinary memory: it is not."""
+    said = run(
+        """
+import ctypes
+backend.start()
+calls, device = backend.executor.driver, backend.executor.devices[0]
+word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
+word[0] = 0
+memory = backend.allocate(0, 1 << 16)
+with calls.bound(device.context):
+    theirs = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
+    calls.call("cuStreamWaitValue64", theirs, ctypes.addressof(word), 1, 0, doing="holding a stream")
+queues = [backend.adopt_stream(0, theirs)[0] for _ in range(50)]
+source, target = (ctypes.create_string_buffer(1000) for _ in range(2))
+last = []
+for turn, queue in enumerate(queues):  # more than there are slots, so some go through the thread
+    source.raw = bytes([turn]) * 1000
+    last.append(backend.copy(queue, memory + 1000 * turn, ctypes.addressof(source), 1000))
+    if turn < 8:
+        source.raw = bytes(1000)  # which was taken already
+print("submitted")
+word[0] = 1
+for turn, (queue, value) in enumerate(zip(queues, last)):
+    assert backend.spin(queue, value, 10**9)
+    back = backend.copy(queue, ctypes.addressof(target), memory + 1000 * turn, 1000)
+    assert backend.spin(queue, back, 10**9) and (turn >= 8 or target.raw == bytes([turn]) * 1000)
+print("copied")
+"""
+    )
+    assert said == "submitted\ncopied\n"
+
+
+def test_small_ordinary_memory_goes_at_once(backend: CUDABackend, driver: standin.StandIn) -> None:
     """Up to 64 KiB on an idle queue go without the staging thread; what is ahead has its turn first all the same."""
     queue, counters = backend.create_queue(0, 0, False)
     memory = backend.allocate(0, 1 << 17)
@@ -203,6 +236,66 @@ def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin
         backend.destroy_queue(queue)
     assert driver.count("cuMemsetD8Async") - before == 200 * len(queues)
     backend.deallocate(1, memory, 64)
+
+
+def test_a_stream_that_is_gone_is_not_touched(run: Callable[..., str]) -> None:
+    """A consumer may destroy its stream before it lets go of an array: the memory waits for all that the device was given."""
+    said = run(
+        """
+import ctypes
+from aiodev._array import capsules
+
+async def main():
+    await aiodev.init("cuda")
+    calls, device = backend.executor.driver, backend.executor.devices[0]
+    word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
+    for foreign in ("theirs", 2, 1):
+        word[0] = 0
+        x = aiodev.zeros(8, "i4", "cuda:0")
+        await aiodev.synchronize("cuda:0")
+        with calls.bound(device.context):
+            handle = foreign
+            if foreign == "theirs":
+                handle = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
+            lent = capsules.import_capsule(x.__dlpack__(stream=handle, max_version=(1, 0)))
+            # a thread's own stream is in step with the legacy one, which the stand-in does not know
+            calls.call("cuStreamWaitValue64", 1 if foreign == 2 else handle, ctypes.addressof(word), 1, 0, doing="holding")
+            if foreign == "theirs":
+                calls.call("cuStreamDestroy", handle, doing="destroying a stream")
+        buffer = x._buffer
+        del lent
+        print(len(buffer.pending()), end=" ")
+        word[0] = 1
+        await aiodev.synchronize("cuda:0")
+        for timeline, value in buffer.pending():
+            await aiodev.Completion(timeline, value)
+        print(len(buffer.pending()))
+
+asyncio.run(main())
+"""
+    )
+    assert said == "1 0\n" * 3
+
+
+def test_memory_is_found_by_its_address(backend: CUDABackend) -> None:
+    """On whichever device it is; memory that no device has is refused."""
+    for index in (0, 1):
+        address = backend.allocate(index, 64)
+        assert backend.home_of(address) == index
+        backend.deallocate(index, address, 64)
+    host = ctypes.create_string_buffer(64)
+    with pytest.raises(BufferError, match="on no CUDA device"):
+        backend.home_of(ctypes.addressof(host))
+
+
+def test_priorities(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """Ours go with every other library's, unless they ask for more: the driver's least priority is everybody's default."""
+    found = []
+    for priority in (-1, 0, 1):
+        queue, _ = backend.create_queue(0, priority, True)
+        found.append(driver.priority(backend.handle_of(queue)))
+        backend.destroy_queue(queue)
+    assert found == [-5, 0, 0]
 
 
 @pytest.mark.parametrize("nbytes", [1, 4 << 20, (9 << 20) + 7])

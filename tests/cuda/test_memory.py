@@ -188,3 +188,36 @@ asyncio.run(main())
 """
     )
     assert said == "18 0\n2097152 0\n"
+
+
+def test_arrays_with_gaps_between_devices(run: Callable[..., str]) -> None:
+    """Kernels reach the memory of their own device: what has gaps is packed, and unpacked, where it is."""
+    said = run(
+        """
+import numpy as np
+
+async def main():
+    await aiodev.init("cuda")
+    host = np.arange(80 * 50).reshape(80, 50)
+    for there, here in (("cuda:0", "cuda:1"), ("cuda:1", "cuda:0")):
+        for whose in (there, here):
+            x, y = aiodev.asarray(host, device=there), aiodev.zeros((100, 160), "i8", here)
+            plain = aiodev.zeros((25, 40), "i8", here)
+            with aiodev.Stream(whose) as stream:
+                await aiodev.synchronize(there)
+                await aiodev.synchronize(here)
+                stream.copy(y[::4, ::4], x[::2, ::2].T)     # gaps on both sides
+                stream.copy(plain, x[::2, ::2].T)           # of the source alone
+                done = stream.copy(y[1::4, 1::4], x.reshape(100, 40)[:25])   # of the target alone
+                await done
+            expected = np.zeros((100, 160), int)
+            expected[::4, ::4], expected[1::4, 1::4] = host[::2, ::2].T, host.reshape(100, 40)[:25]
+            assert ((await y.numpy()) == expected).all() and ((await plain.numpy()) == host[::2, ::2].T).all()
+    y[::4, ::4].copy_from(x[::2, ::2].T)    # on a stream that is chosen
+    assert ((await y.numpy()) == expected).all()
+    print("done")
+
+asyncio.run(main())
+"""
+    )
+    assert said == "done\n"

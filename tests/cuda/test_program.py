@@ -171,6 +171,43 @@ print("done")
     assert said == "done\n"
 
 
+def test_a_forked_child_touches_no_page_locked_memory(run: Run) -> None:
+    """It is not there: counters are let go of before anything that a timeline keeps is, whose end looks at other counters."""
+    said = run(
+        """
+import os
+
+class Ending:
+    def __init__(self, other):
+        self.other = other
+    def __del__(self):
+        self.other.query()
+
+async def main():
+    await aiodev.init("cuda")
+    one, other = streams = [aiodev.Stream("cuda:0") for _ in range(2)]
+    driver.latency(0.2)
+    for stream in streams:
+        x = aiodev.empty(1000, "i8", "cuda:0")
+        value = stream.copy(x, x).value
+        stream.timeline.keep(value, Ending(other if stream is one else one))
+    child = os.fork()
+    if child == 0:
+        try:
+            await streams[0].synchronize()
+        except aiodev.BadForkError:
+            os._exit(0)
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    driver.latency(0)
+    await aiodev.synchronize("cuda:0")
+
+asyncio.run(main())
+"""
+    )
+    assert said == "0\n"
+
+
 def test_small_results_come_by_way_of_page_locked_memory(run: Run) -> None:
     """Without the thread that stages copies; they are ordinary arrays, the page-locked memory is used again, views too."""
     said = run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         nvmlDeviceGetCount=lambda: len(uuids),
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetUUID=lambda handle: uuids[handle],
+        nvmlDeviceGetMigMode=lambda handle: (0, 0),
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
@@ -84,3 +86,50 @@ def test_visible_devices_are_counted_as_the_driver_does() -> None:
     assert visible_count("GPU-aa", uuids) == 0
     assert visible_count("-1", uuids) == 0
     assert visible_count("MIG-x", uuids) is None
+
+
+def test_divided_gpus_are_counted_by_the_driver(nvml: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML counts whole GPUs; of one in MIG mode the driver shows parts. GPUs that know no such mode are counted as ever."""
+    monkeypatch.setattr(properties, "find_devices", lambda library: properties.Findings("asked the driver"))
+
+    def unknown(handle: int) -> tuple[int, int]:
+        raise NVMLError("not supported")
+
+    nvml.nvmlDeviceGetMigMode = unknown
+    assert properties.count_devices(LIBRARY) == (None, 3)
+    properties._count_by_nvml.cache_clear()
+    nvml.nvmlDeviceGetMigMode = lambda handle: (int(handle == 1), 1)
+    assert properties.count_devices(LIBRARY) == ("asked the driver", 0)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("Stand-in", "GPU"), ("Stand-in MIG 1g.10gb", "MIG")])
+def test_parts_of_a_gpu_have_identities_of_their_own(name: str, kind: str, run: Callable[..., str]) -> None:
+    """As ``CUDA_VISIBLE_DEVICES`` has them."""
+    said = run("print(backend.device_properties(0).extra['uuid'])", STANDIN_NAME=name)
+    assert said.startswith(f"{kind}-0101")
+
+
+def test_a_driver_that_did_not_answer_is_asked_again(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is busy, the process that asks may not come to its end in time; the next one may."""
+    properties._find.cache_clear()
+    monkeypatch.setattr(properties, "_TIMEOUT", 0.001)
+    assert "could not be asked" in str(properties.find_devices(library).reason)
+    monkeypatch.undo()
+    assert len(properties.find_devices(library).devices) == 2
+
+
+def test_the_environment_is_left_as_it_was(run: Callable[..., str]) -> None:
+    """What is set for the driver while it starts, processes that are started later do not inherit."""
+    said = run(
+        """
+import os
+name = "CUDA_DEVICE_MAX_CONNECTIONS"
+os.environ.pop(name, None)
+from aiodev._backends.cuda import backend as module
+start = module.Driver
+module.Driver = lambda library: print(os.environ[name]) or start(library)
+backend.start()
+print(os.environ.get(name))
+"""
+    )
+    assert said == "32\nNone\n"

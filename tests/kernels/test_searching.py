@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -65,6 +68,27 @@ async def test_selection_and_unique_values(size: int, dtype: str) -> None:
     await same(await kernels.unique_values(x), np.unique(host))
     await same(await kernels.unique_counts(x), np.unique_counts(host))
     await same(await kernels.unique_all(x), np.unique_all(host))
+
+
+def test_unique_elements_where_the_array_is() -> None:
+    """Whatever device is current, everything is launched on the array's."""
+    program = """
+import asyncio, aiodev, numpy
+from aiodev import kernels
+
+async def main():
+    x = aiodev.asarray(numpy.array([3, 1, 3, 2, 1]), device="cpu:1")
+    async with aiodev.device("cpu:0"):
+        print((await (await kernels.unique_values(x)).numpy()).tolist())
+        print((await (await kernels.unique_counts(x)).counts.numpy()).tolist())
+        print((await (await kernels.unique_inverse(x)).inverse_indices.numpy()).tolist())
+
+asyncio.run(main())
+"""
+    environment = {**os.environ, "AIODEV_CPU_DEVICES": "2"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == ["[1, 2, 3]", "[2, 1, 2]", "[2, 0, 2, 1, 0]"]
 
 
 async def test_several_dimensions() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._backends.cpu import build as cpu_build
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cuda import build, layout
-from aiodev._backends.cuda.driver import LIBRARY, Driver
-from aiodev._backends.cuda.image import cached_image, load_image, made_by
+from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
+from aiodev._backends.cuda.image import cached_image, load_image, made_by, toolkit_of
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
@@ -48,14 +51,46 @@ class Compiler(Protocol):
 #: Bound on the instance by ``start``, so that a call goes to the executor without a step between.
 _BOUND = (
     "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "spin",
-    "adopt_stream", "handle_of", "call_native", "attach_thread",
+    "home_of", "adopt_stream", "handle_of", "call_native", "attach_thread",
     "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
 _WAIT_BY = {"poll": layout.BY_POLL, "callback": layout.BY_CALLBACK, "event": layout.BY_EVENT}
+#: Of numba-cuda, by the modules that the compiler of kernels imports.
+MINIMUM_COMPILER = (0, 30)
 #: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
 _MOST_THREADS = 256
 #: Rounds of blocks that a grid has at most; what is beyond strides.
 _ROUNDS = 8
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """A variable that is not set has a value inside the block; processes that are started later do not inherit it."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
+def compiler_reason() -> str | None:
+    """Why kernels cannot be compiled here; None where they can. Imports no compiler."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed: pip install 'aiodev[cuda12]', or 'aiodev[cuda13]' for a toolkit of CUDA 13"
+    from importlib import metadata  # costly to import
+
+    try:
+        found = metadata.version("numba-cuda")
+    except metadata.PackageNotFoundError:  # a tree of its sources, which says nothing of its version
+        return None
+    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    if numbers < MINIMUM_COMPILER:
+        wanted = ".".join(map(str, MINIMUM_COMPILER))
+        return f"numba-cuda {found} is too old, {wanted} is needed: pip install --upgrade 'numba-cuda>={wanted}'"
+    return None
 
 
 class CUDABackend(Backend):
@@ -87,8 +122,8 @@ class CUDABackend(Backend):
         if self._executor is not None:
             return None
         reason, _ = count_devices(self._library)
-        if reason is None and self._compiler is None and importlib.util.find_spec("numba_cuda") is None:
-            return "numba-cuda is not installed: pip install 'aiodev[cuda]'"
+        if reason is None and self._compiler is None:
+            return compiler_reason()
         return reason
 
     def device_count(self) -> int:
@@ -104,7 +139,7 @@ class CUDABackend(Backend):
     def start(self) -> None:
         """Start the driver, retain the devices' primary contexts and start their threads.
 
-        ``CUDA_DEVICE_MAX_CONNECTIONS`` becomes 32 in the environment, unless it is set.
+        ``CUDA_DEVICE_MAX_CONNECTIONS`` is 32 in the environment meanwhile, unless it is set.
         """
         cpu_build.ensure_cached()
         build.ensure_cached()
@@ -113,7 +148,13 @@ class CUDABackend(Backend):
         made_by()  # reads files for some milliseconds, which the first kernel should not have to wait for
         # Of CUstreams that share a channel, each waits for the others: an operation's number is written behind it. The driver
         # has eight channels unless it is told, before it makes the context, to have 32, which is the most.
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        with _environment("CUDA_DEVICE_MAX_CONNECTIONS", "32"):
+            executor = self._start_driver(CUDAExecutor)
+        self._executor = executor
+        for method in _BOUND:
+            setattr(self, method, getattr(executor, method))
+
+    def _start_driver(self, executor_type: type[CUDAExecutor]) -> CUDAExecutor:
         driver = Driver(self._library)
         devices = read_devices(driver)
         for device in devices:
@@ -121,11 +162,9 @@ class CUDABackend(Backend):
                 raise BackendUnavailableError("cuda", f"cuda:{device.index} has no 64-bit stream memory operations")
         self._devices = devices
         spin, wait_by = self.settings.worker_spin_us * 1000, _WAIT_BY[self.settings.cuda_wait]
-        executor = CUDAExecutor(driver, len(self._devices), spin, wait_by)
+        executor = executor_type(driver, len(self._devices), spin, wait_by)
         executor.explain = self._explain
-        self._executor = executor
-        for method in _BOUND:
-            setattr(self, method, getattr(executor, method))
+        return executor
 
     @property
     def executor(self) -> CUDAExecutor:
@@ -198,7 +237,12 @@ class CUDABackend(Backend):
     def _image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image:
         if self._compiler is not None:
             return self._compiler.load_image(spec, directory, architecture)
-        return load_image(spec, directory, architecture)
+        return load_image(spec, directory, architecture, self._driver_major())
+
+    def _driver_major(self) -> int:
+        if self._executor is not None:
+            return self._executor.driver.version // 1000
+        return find_devices(self._library).driver_version // 1000
 
     def reserve_entry(self) -> int:
         """See the ABC."""
@@ -215,7 +259,7 @@ class CUDABackend(Backend):
             return True
         images: dict[tuple[int, int], Image] = {}
         for architecture in self._architectures():
-            image = cached_image(spec, directory, architecture)
+            image = cached_image(spec, directory, architecture, self._driver_major())
             if image is None:
                 return False
             images[architecture] = image
@@ -231,7 +275,7 @@ class CUDABackend(Backend):
         self._images[entry] = spec.name, images
         sizes = []
         for device, properties in zip(executor.devices, self._devices, strict=True):
-            with executor.driver.bound(device.context):
+            with device.waiting(), executor.driver.bound(device.context):
                 function, threads, blocks = self._load(images[properties.capability], properties, spec)
             sizes.append((threads, blocks))
             words[layout.E_FUNCTIONS // 8 + device.index] = function
@@ -242,7 +286,15 @@ class CUDABackend(Backend):
         """A kernel on the current device: its CUfunction, threads of a block, and the most blocks of a grid."""
         driver, options = self.executor.driver, dict(spec.options)
         doing = f"loading {spec.name} on cuda:{properties.index}"
-        module = driver.number("cuModuleLoadData", ctypes.c_char_p(image.cubin), doing=doing)
+        try:
+            module = driver.number("cuModuleLoadData", ctypes.c_char_p(image.cubin), doing=doing)
+        except DriverError as error:
+            toolkit, known = toolkit_of(image.cubin), driver.version // 1000
+            if toolkit <= known:
+                raise
+            found = f"the toolkit of CUDA {toolkit} compiled it, and the NVIDIA driver is for CUDA {known}, and refuses it"
+            remedy = f"a toolkit of CUDA {known} (pip install 'aiodev[cuda{known}]') or a driver for CUDA {toolkit}"
+            raise CompileError(spec.name, f"{found} ({error.status_name}): install {remedy}") from error
         function = driver.number("cuModuleGetFunction", module, ctypes.c_char_p(image.symbol.encode()), doing=doing)
         threads = options.get("block")
         if threads is None:
@@ -298,6 +350,10 @@ class CUDABackend(Backend):
     def stamp(self, queue: int, cell: int) -> int:
         """See the ABC."""
         return self.executor.stamp(queue, cell)
+
+    def home_of(self, address: int) -> int:
+        """See the ABC."""
+        return self.executor.home_of(address)
 
     def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
         """See the ABC."""

@@ -87,6 +87,15 @@ class Driver:
             found = self._found[name] = pointer.value
         return found
 
+    def has(self, name: str, version: int) -> bool:
+        """Whether the driver has a function that came with a later version than the one that is needed."""
+        if name not in self._found and self.version >= version:
+            pointer = ctypes.c_void_p()
+            self._lookup(name.encode(), ctypes.byref(pointer), version, 0, None)
+            if pointer.value:
+                self._found[name] = pointer.value
+        return name in self._found
+
     def call(self, name: str, *arguments: Any, doing: str) -> None:
         """Call a function of the driver; an int is passed as 64 bits.
 

@@ -9,12 +9,13 @@ import ctypes
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aiodev._backends.cpu import layout as cpu
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cuda import layout, native
-from aiodev._backends.cuda.driver import Driver
+from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.cuda.native.compile import entry_point
 from aiodev._core.backend import COUNTER_WORDS, SUBMITTED, Fault
@@ -26,6 +27,10 @@ STREAM_SLOTS = 32  #: CUstreams of each device and priority, which queues share
 _NON_BLOCKING = 1
 _UNTIMED_EVENT = 2
 _BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_LAST_OF_CAPTURES = 908  # CUDA_ERROR_CAPTURED_EVENT and what else captures refuse
+_RECORDS_CONTEXTS = 12050  # the driver that has cuCtxRecordEvent
+_LEGACY = 1
 _PAGE = 1 << 20
 _libc = ctypes.CDLL(None)
 
@@ -43,6 +48,8 @@ class _Device:
         self.memory = DeviceMemory(driver, index, ordinal, self.context, total)
         self.address = arena.allocate(layout.DEVICE_BYTES)
         self.words = words_at(self.address, layout.DEVICE_BYTES // 8)
+        self._waiters = threading.Lock()
+        self.memory.waiting = self.waiting
         #: Queues to be used again, by priority and whether they have a CUstream of their own.
         self.pools: dict[tuple[int, bool], deque[int]] = defaultdict(deque)
         self.adopted: deque[int] = deque()  #: queues to be used again with another library's CUstream
@@ -56,14 +63,17 @@ class _Device:
         with driver.bound(self.context):
             least, greatest = ctypes.c_int(), ctypes.c_int()
             driver.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), doing=doing)
-            self.priorities = (greatest.value, (greatest.value + least.value) // 2, least.value)
+            # The least is every other library's default, and so ours; there is nothing below it.
+            self.priorities = (greatest.value, least.value, least.value)
             staging = self.memory.allocate_pinned(layout.STAGE_SLOTS * layout.STAGE_BYTES)
+            ring = self.memory.allocate_pinned(layout.RING_SLOTS * layout.RING_BYTES)
             follow = driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
             events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(layout.STAGE_SLOTS)]
         words = {
             layout.D_CONTEXT: self.context, layout.D_INDEX: index, layout.D_SPIN: executor.spin_ns,
             layout.D_WAIT_BY: executor.wait_by, layout.D_STAGE_BUFFERS: staging,
-            layout.D_FOLLOW_EVENT: follow, layout.D_ANNOUNCE: native.announce.address, layout.D_STAMP: native.stamp_now.address,
+            layout.D_RING: ring, layout.D_RING_USERS: arena.allocate(16 * layout.RING_SLOTS), layout.D_FOLLOW_EVENT: follow,
+            layout.D_ANNOUNCE: native.announce.address, layout.D_STAMP: native.stamp_now.address,
         }  # fmt: skip
         words |= {layout.D_STAGE_EVENTS + 8 * i: event for i, event in enumerate(events)}
         words |= {layout.D_FUNCTIONS + 8 * i: driver.address(name) for i, name in enumerate(layout.DRIVER)}
@@ -82,6 +92,17 @@ class _Device:
                 target=entry_point(life), args=(address,), name=f"aiodev-cuda:{self.index}-{name}", daemon=True
             )
             thread.start()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around calls of the driver that may wait for the device: while they do, submissions let go of the GIL."""
+        with self._waiters:
+            self.words[layout.D_WAITERS // 8] += 1
+        try:
+            yield
+        finally:
+            with self._waiters:
+                self.words[layout.D_WAITERS // 8] -= 1
 
     def _make_attendants(self) -> list[int]:
         first = arena.allocate(layout.ATTENDANTS * layout.T_BYTES)
@@ -216,6 +237,18 @@ class CUDAExecutor:
         words = words_at(queue, layout.QUEUE_BYTES // 8)
         return queue, words[:COUNTER_WORDS]
 
+    def home_of(self, address: int) -> int:
+        """The device that has the memory at an address."""
+        ordinal = ctypes.c_int()
+        try:
+            with self.driver.bound(self.devices[0].context):
+                self.driver.call(
+                    "cuPointerGetAttribute", ctypes.byref(ordinal), _DEVICE_ORDINAL, address, doing="finding memory"
+                )
+        except DriverError as error:
+            raise BufferError(f"the memory at {address:#x} is on no CUDA device: {error}") from None
+        return ordinal.value
+
     def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
         """A queue on another library's CUstream."""
         device = self.devices[index]
@@ -243,6 +276,7 @@ class CUDAExecutor:
         return words[layout.Q_STREAM // 8] if words[layout.Q_ISSUED // 8] == words[SUBMITTED] else 0
 
     def _make_queue(self, device: _Device, priority: int = 0, reserved: bool = False, stream: int = 0) -> int:
+        foreign = stream != 0
         with self._lock, self.driver.bound(device.context):
             queue = device.queue_memory()
             stream = stream or device.stream(priority, reserved)
@@ -253,6 +287,7 @@ class CUDAExecutor:
             cpu.Q_TARGET: cpu.NEVER, cpu.Q_FORGIVEN: cpu.NEVER, layout.Q_DEVICE: device.address, layout.Q_STREAM: stream,
             layout.Q_RECORD: record, layout.Q_PARAMETERS: parameters, layout.Q_EXTRA: 1, layout.Q_EXTRA + 8: parameters,
             layout.Q_EXTRA + 16: 2, layout.Q_EXTRA + 24: queue + layout.Q_PARAMETER_BYTES, layout.Q_EXTRA + 32: 0,
+            layout.Q_FOREIGN: int(foreign),
         }  # fmt: skip
         for offset, word in fields.items():
             words[offset // 8] = word
@@ -284,13 +319,28 @@ class CUDAExecutor:
         return self._gate(queue, gate), gate
 
     def wait_foreign(self, queue: int, stream: int) -> int:
-        """Hold ``queue`` until another library's stream has done what it was given so far."""
+        """Hold ``queue`` until another library's stream has done what it was given so far.
+
+        0 is whichever streams there are: the whole context; with drivers before 12.5, which cannot say that, all streams that
+        the legacy stream waits for.
+        """
         device = self._device(queue)
         doing = f"ordering a stream of cuda:{device.index} after another library's"
         with self.driver.bound(device.context):
-            self._refuse_captured(stream, doing)
+            whole = stream == 0 and self.driver.has("cuCtxRecordEvent", _RECORDS_CONTEXTS)
+            if not whole:
+                stream = stream or _LEGACY
+                self._refuse_captured(stream, doing)
             event = self._event(device, doing)
-            self.driver.call("cuEventRecord", event, stream, doing=doing)
+            try:
+                if whole:
+                    self.driver.call("cuCtxRecordEvent", device.context, event, doing=doing)
+                else:
+                    self.driver.call("cuEventRecord", event, stream, doing=doing)
+            except DriverError as error:
+                if not layout.CAPTURED <= error.status <= _LAST_OF_CAPTURES:
+                    raise
+                raise CaptureError(str(error)) from error
         value: int = self._wait_event(queue, event)
         device.events.append((queue, value, event))
         return value
@@ -309,7 +359,12 @@ class CUDAExecutor:
 
     def _refuse_captured(self, stream: int, doing: str) -> None:
         capturing = ctypes.c_int()
-        self.driver.call("cuStreamIsCapturing", stream, ctypes.byref(capturing), doing=doing)
+        try:
+            self.driver.call("cuStreamIsCapturing", stream, ctypes.byref(capturing), doing=doing)
+        except DriverError as error:
+            if not layout.CAPTURED <= error.status <= _LAST_OF_CAPTURES:
+                raise
+            raise CaptureError(str(error)) from error  # the legacy stream, while one that waits for it is captured
         if capturing.value:  # our work would be drawn into its graph, and complete nothing
             raise CaptureError(f"{doing}: that is being captured into a graph, and does nothing yet")
 
@@ -365,6 +420,8 @@ class CUDAExecutor:
         if kind == layout.KIND_NATIVE:
             return DeviceError(f"call_native on cuda:{index}: function {b} of the calls returned {a}")
         error = self.driver.error(a, f"an operation on cuda:{index}")
+        if kind == layout.KIND_DRIVER and layout.CAPTURED <= a <= _LAST_OF_CAPTURES:
+            return CaptureError(f"{error}: another library is capturing the stream, or one that waits for it")
         if kind == layout.KIND_LOST:
             return DeviceLostError(f"cuda:{index}", f"{error.status_name} ({a}): {error.text}")
         return error

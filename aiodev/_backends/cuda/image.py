@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -17,7 +18,7 @@ from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev._core.sources import NUMBA, compiled_by
 
-__all__ = ["SOURCES", "Image", "cached_image", "load_image", "made_by"]
+__all__ = ["SOURCES", "Image", "cached_image", "load_image", "made_by", "toolkit_of"]
 
 #: What a kernel's code comes from in this backend, which takes much from the CPU's; the kernel's key has the rest.
 SOURCES = ("_backends/cpu", "_backends/cuda")
@@ -28,8 +29,10 @@ _COMPILERS = (
       for suffix in ("", "-cu12", "-cu13")),
 )  # fmt: skip
 #: Variables that say where a toolkit is that pip has not installed, and where one is when they do not.
-_TOOLKITS = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
-_USUAL_TOOLKIT = "/usr/local/cuda"
+_HOMES = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")
+_USUAL_HOME = "/usr/local/cuda"
+#: The toolkit whose cubins have an ELF ABI; drivers of an earlier major version refuse them.
+_TOOLKIT_OF_ABI = {7: 12, 8: 13}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,21 @@ class Image:
         return error
 
 
-def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image:
+def toolkit_of(cubin: bytes) -> int:
+    """Major version of the toolkit that a cubin needs a driver of; 0 for what is no cubin, or of a toolkit yet unknown."""
+    return _TOOLKIT_OF_ABI.get(cubin[8], 0) if cubin.startswith(b"\x7fELF") else 0
+
+
+def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Image:
     """The compiled kernel, from the disk cache, else compiled into it. Blocks.
+
+    Args:
+        driver: major version of the CUDA driver that is to load it.
 
     Raises:
         CompileError: numba-cuda refused it.
     """
-    found = cached_image(spec, directory, architecture)
+    found = cached_image(spec, directory, architecture, driver)
     if found is not None:
         return found
     if "numba.cuda" in sys.modules:
@@ -74,39 +85,37 @@ def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) 
             from aiodev._backends.cuda import compiler
 
     image = compiler.compile_image(spec, architecture)
-    disk.write(_path(spec, directory, architecture), (image.cubin, image.symbol, image.exceptions))
+    disk.write(_path(spec, directory, architecture, driver), (image.cubin, image.symbol, image.exceptions))
     return image
 
 
-def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image | None:
+def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Image | None:
     """The compiled kernel, if the disk cache has it. Blocks."""
-    found = disk.read(_path(spec, directory, architecture))
+    found = disk.read(_path(spec, directory, architecture, driver))
     return Image(*found) if isinstance(found, tuple) and len(found) == 3 else None
 
 
 @functools.cache
 def made_by() -> str:
     """What compiles here; part of the name of every file in the disk cache. Blocks: it reads files."""
-    return repr((compiled_by(*SOURCES, distributions=_COMPILERS), [*map(_toolkit_at, _toolkit_folders())]))
+    return repr((compiled_by(*SOURCES, distributions=_COMPILERS), _homes()))
 
 
-def _toolkit_folders() -> list[str]:
-    """Where a toolkit may be that is no distribution."""
-    return list(dict.fromkeys([*filter(None, map(os.environ.get, _TOOLKITS)), _USUAL_TOOLKIT]))
+def _homes() -> list[str]:
+    """Toolkits that are no wheels, and when their NVVM and linker were built."""
+    found = []
+    for home in dict.fromkeys([*filter(None, map(os.environ.get, _HOMES)), _USUAL_HOME]):
+        for pattern in ("nvvm/lib64/libnvvm.so", "lib64/libnvJitLink.so"):
+            with contextlib.suppress(OSError):
+                library = Path(home, pattern).resolve(strict=True)
+                found.append(f"{library} {library.stat().st_mtime_ns}")
+    return found
 
 
-def _toolkit_at(folder: str) -> tuple[str, str] | None:
-    """What tells a toolkit from another, if there is one in the folder: it says its version in a file."""
-    try:
-        return folder, hashlib.sha256(Path(folder, "version.json").read_bytes()).hexdigest()
-    except OSError:
-        return None
-
-
-def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Path | None:
+def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Path | None:
     if not spec.key or not directory:
         return None
-    digest = hashlib.sha256(f"{spec.key}\n{made_by()}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{spec.key}\n{made_by()}\ndriver {driver}".encode()).hexdigest()
     readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in spec.name)[:64]
     major, minor = architecture
     return Path(directory, "cuda", f"sm_{major}{minor}", digest[:2], f"{readable}-{digest[2:34]}.bin")

@@ -32,6 +32,7 @@ Q_RECORD: Final = _BASE + 168  #: address of the fault record on the device
 Q_PARAMETERS: Final = _BASE + 176  #: address of the parameter buffer
 Q_PARAMETER_BYTES: Final = _BASE + 184  #: how much of it the present launch uses
 Q_EXTRA: Final = _BASE + 192  #: five words: cuLaunchKernel's ``extra``
+Q_FOREIGN: Final = _BASE + 240  #: 1 if the CUstream is another library's
 
 Q_STATUS: Final = _BASE + 256  #: the host's fault record, which a failing kernel writes: status, value; on its own line
 Q_FAILED_VALUE: Final = _BASE + 264
@@ -47,6 +48,8 @@ Q_ATTENDED: Final = _BASE + 376  #: 1 while a thread waits in the driver for wha
 
 Q_LAUNCHES: Final = _BASE + 384  #: entry and site of each launch in flight that can fail, by value % WINDOW
 WINDOW: Final = 128  #: operations of a queue in the driver's hands, at most
+#: Operations of a queue in the driver's hands with which a submission surely finds room; beyond, it lets go of the GIL.
+SURELY_ROOM: Final = 32
 STREAM_WINDOW: Final = (
     256  #: those of all queues of a CUstream; the driver's own limit, at which it would block, is higher
 )
@@ -86,6 +89,11 @@ D_STAMP: Final = 360  #: address of the host function that stores the time
 D_ATTENDANTS: Final = 368  #: address of the first of the threads that wait in the driver, or 0
 D_FOLLOW_EVENT: Final = 376  #: CUevent for another library's stream to wait for a queue, under D_FOLLOW_LOCK
 D_FOLLOW_LOCK: Final = 384
+D_WAITERS: Final = 392  #: calls of ours under way that may wait for the device, and hold up all others meanwhile
+D_RING: Final = 400  #: page-locked: RING_SLOTS slots of RING_BYTES, for small copies from ordinary memory, under D_RING_LOCK
+D_RING_LOCK: Final = 408
+D_RING_NEXT: Final = 416  #: which slot is tried next
+D_RING_USERS: Final = 424  #: address of two words for each slot: the queue and the number of the operation that reads it
 D_FUNCTIONS: Final = 448  #: the driver's functions, in order of ``DRIVER``
 DEVICE_BYTES: Final = 1024
 
@@ -100,6 +108,8 @@ T_DEVICE: Final = 16
 T_SEMAPHORE: Final = 64
 T_BYTES: Final = 128
 ATTENDANTS: Final = 8
+RING_SLOTS: Final = 32
+RING_BYTES: Final = 64 << 10
 STAGE_SLOTS: Final = 2
 STAGE_BYTES: Final = 4 << 20
 STAGE_TURN: Final = 256 << 20  #: after so much of a copy it is the next queue's turn
@@ -124,11 +134,13 @@ DRIVER: Final = (
     "cuStreamWaitEvent",
     "cuMemcpyPeerAsync",
     "cuThreadExchangeStreamCaptureMode",
+    "cuStreamIsCapturing",
+    "cuEventQuery",
 )
 (
     F_CTX_GET, F_CTX_SET, F_LAUNCH, F_WRITE, F_WAIT, F_COPY, F_SET8, F_SET16, F_SET32, F_SET2D, F_HOST, F_QUERY,
     F_POINTER, F_RECORD, F_EVENT_WAIT, F_WAIT_EVENT, F_COPY_PEER,
-    F_CAPTURE_MODE,
+    F_CAPTURE_MODE, F_CAPTURING, F_EVENT_QUERY,
 ) = range(D_FUNCTIONS, D_FUNCTIONS + 8 * len(DRIVER), 8)  # fmt: skip
 
 # Entry: a kernel's code on each device.
@@ -137,6 +149,7 @@ E_FALLIBLE: Final = 8
 E_BLOCK: Final = 16  #: threads of a block
 E_GRID: Final = 24  #: most blocks
 E_TEAM: Final = 32  #: 1: an index is a block's, not a thread's
+E_LAUNCHED: Final = 40  #: 1 once it was launched: the first launch may make the driver load code, or move local memory
 E_FUNCTIONS: Final = 64  #: CUfunction for each device
 MAXIMUM_DEVICES: Final = 64
 ENTRY_BYTES: Final = E_FUNCTIONS + 8 * MAXIMUM_DEVICES
@@ -146,4 +159,5 @@ R_NEXT, R_OPERATION, R_A, R_B, R_C, R_NBYTES, R_ARGUMENTS = 0, 8, 16, 24, 32, 40
 OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP, OP_EVENT, OP_NATIVE = 1, 2, 3, 4, 5, 6, 7, 8
 
 NOT_READY: Final = 600  #: CUDA_ERROR_NOT_READY
+CAPTURED: Final = 900  #: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 RELAXED: Final = 2  #: CU_STREAM_CAPTURE_MODE_RELAXED

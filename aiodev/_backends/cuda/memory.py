@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.native.state import is_sticky
@@ -47,6 +47,8 @@ class DeviceMemory:
     def __init__(self, driver: Driver, index: int, ordinal: int, context: int, total: int) -> None:
         self.driver, self.index, self.context, self.total = driver, index, context, total
         doing = f"asking how cuda:{index} maps memory"
+        #: Entered around whatever may wait for the device.
+        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
         self.granularity = 0  #: bytes that ranges are mapped in; 0 where the device cannot
         self._reserved: dict[int, tuple[int, int]] = {}  # what the driver reserved, by the first address of a range
         self._access = struct.pack("<iii", _ON_DEVICE, ordinal, _READ_WRITE)  # CUmemAccessDesc
@@ -162,7 +164,7 @@ class DeviceMemory:
     def _doing(self, what: str) -> Iterator[str]:
         """With the context current; gives what a message says is being done. A lost device is DeviceLostError."""
         try:
-            with self.driver.bound(self.context):
+            with self.waiting(), self.driver.bound(self.context):
                 yield f"{what} on cuda:{self.index}"
         except DriverError as error:
             if is_sticky.py_func(error.status):

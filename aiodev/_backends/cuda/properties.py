@@ -3,7 +3,7 @@
 A driver that was started here could not be used in a process that is forked from this one. How many devices there are is asked
 of NVML, which has no such state, where ``nvidia-ml-py`` is installed; everything else, or all of it, of the driver in a
 short-lived process of its own, where the driver itself applies ``CUDA_VISIBLE_DEVICES``. Answers are kept for as long as that
-variable stays as it is. Where there is no driver nothing is started.
+variable stays as it is, unless the driver did not answer. Where there is no driver nothing is started.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def _count_by_nvml(visible: str | None) -> tuple[str | None, int] | None:
         return None
     try:
         version = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-        found = [
-            pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
-            for index in range(pynvml.nvmlDeviceGetCount())
-        ]
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        if any(_is_divided(pynvml, handle) for handle in handles):
+            return None
+        found = [pynvml.nvmlDeviceGetUUID(handle) for handle in handles]
     except pynvml.NVMLError:
         return None
     finally:
@@ -84,6 +84,15 @@ def _count_by_nvml(visible: str | None) -> tuple[str | None, int] | None:
     if count == 0:
         return "no CUDA device is visible", 0
     return None if count is None else (None, count)
+
+
+def _is_divided(pynvml: Any, handle: Any) -> bool:
+    """Whether a GPU is in MIG mode, where the driver shows parts of it instead."""
+    try:
+        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:  # one that cannot be divided
+        return False
+    return bool(current)
 
 
 def visible_count(visible: str | None, uuids: list[str]) -> int | None:
@@ -112,7 +121,14 @@ def visible_count(visible: str | None, uuids: list[str]) -> int | None:
 
 def find_devices(library: str) -> Findings:
     """What the driver in ``library`` would find if it were started now. Starts nothing in this process."""
-    return _find(library, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+    try:
+        return _find(library, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
+    except _NotAskedError as error:
+        return Findings(f"the driver could not be asked: {error}")
+
+
+class _NotAskedError(Exception):
+    """The process that asks did not come to its end, for a reason that may pass: nothing is remembered."""
 
 
 @functools.cache
@@ -129,9 +145,9 @@ def _find(library: str, visible: str | None, order: str | None) -> Findings:
             [sys.executable, "-c", code, library], capture_output=True, text=True, timeout=_TIMEOUT, env=environment
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Findings(f"the driver could not be asked: {error}")
+        raise _NotAskedError(str(error)) from error
     if done.returncode != 0:
-        return Findings(f"the driver could not be asked: {done.stderr.strip()[-500:]}")
+        raise _NotAskedError(done.stderr.strip()[-500:])
     answer = json.loads(done.stdout)
     devices = tuple(_from_json(device) for device in answer["devices"])
     return Findings(answer["reason"], devices, answer["version"])
@@ -152,7 +168,8 @@ def _read(driver: Driver, index: int) -> DeviceProperties:
     driver.call("cuDeviceGetUuid", identity, device, doing=doing)
     found = {key: driver.number("cuDeviceGetAttribute", code, device, doing=doing) for key, code in _ATTRIBUTES.items()}
     extra: dict[str, Any] = {key: value for key, value in found.items() if key not in ("major", "minor")}
-    extra["uuid"] = f"GPU-{uuid.UUID(bytes=identity.raw)}"
+    part = b" MIG " in name.value  # of a divided GPU: the name ends in such as "MIG 1g.10gb", the identity is the part's
+    extra["uuid"] = f"{'MIG' if part else 'GPU'}-{uuid.UUID(bytes=identity.raw)}"
     extra["driver_version"] = driver.version
     return DeviceProperties(
         name=name.value.decode(errors="replace"),

@@ -8,7 +8,8 @@ hands operations to the driver as early as they may go, usually in the call that
 
 1.  Operations are handed to the driver in order, under the queue's lock; ``Q_ISSUED`` is the last one. What cannot go yet
     is kept as a record; while there is a record, everything submitted is kept behind it. Never more than ``WINDOW``
-    operations are in the driver's hands, so that it never blocks a submitter.
+    operations are in the driver's hands, so that it never blocks a submitter. To another library's stream goes all that can, at
+    once: that library's own submissions must not overtake it.
 2.  After each operation the stream writes its number to page-locked memory: to ``Q_COMPLETED`` itself, which anyone reads; or
     to ``Q_SHADOW``, when the host must look first, after a launch that can fail (its kernel has code for that). While an
     operation that was written to the shadow is not completed, those behind it are written there too.
@@ -20,7 +21,9 @@ hands operations to the driver as early as they may go, usually in the call that
     they can run, and the device never waits for the host.
 5.  Waiters and the watching thread shake hands as on the CPU: a waiter stores its target, then loads the counter and
     ``D_SLEEP``; the thread stores ``D_SLEEP``, then loads counters and targets.
-6.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
+6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get
+    the queue's lock, lets go of it first, and takes it again when it holds no lock.
+7.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
 """
 
 from aiodev._backends.cpu.native import create_gate, forgive, next_fired, rearm_waker

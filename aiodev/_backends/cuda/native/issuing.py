@@ -22,12 +22,14 @@ from aiodev._backends.cpu.native.intrinsics import (
 )
 from aiodev._backends.cpu.native.running import release_gate
 from aiodev._backends.cuda.layout import (
+    CAPTURED,
     D_INDEX,
     D_STAMP,
     E_BLOCK,
     E_FALLIBLE,
     E_FUNCTIONS,
     E_GRID,
+    E_LAUNCHED,
     E_NDIM,
     E_TEAM,
     F_HOST,
@@ -40,6 +42,7 @@ from aiodev._backends.cuda.layout import (
     HELD_NOT,
     HELD_WAIT,
     KIND_DEPENDENCY,
+    KIND_DRIVER,
     KIND_GATE,
     OP_COPY,
     OP_EVENT,
@@ -53,6 +56,7 @@ from aiodev._backends.cuda.layout import (
     Q_DIRTY,
     Q_EXTRA,
     Q_FOLLOWED,
+    Q_FOREIGN,
     Q_HELD,
     Q_ISSUED,
     Q_LAST_FALLIBLE,
@@ -65,14 +69,21 @@ from aiodev._backends.cuda.layout import (
     Q_SHADOW_FROM,
     Q_STATUS,
     Q_STREAM,
-    Q_WINDOW,
     WINDOW,
 )
 from aiodev._backends.cuda.native.calling import call_functions
 from aiodev._backends.cuda.native.compile import inner
 from aiodev._backends.cuda.native.driver import call
 from aiodev._backends.cuda.native.moving import copy, fill
-from aiodev._backends.cuda.native.state import driver_failed, pass_on, progress, wake, write_completion
+from aiodev._backends.cuda.native.state import (
+    complete,
+    driver_failed,
+    is_captured,
+    pass_on,
+    progress,
+    wake,
+    write_completion,
+)
 
 
 @inner
@@ -122,6 +133,9 @@ def launch(queue, device, value, entry, size, site, arguments, nbytes, suspect):
         driver_failed(queue, device, value, 500)
         return pass_on(queue, device, value)
     fallible = get(entry + E_FALLIBLE) != 0
+    # Each in flight has a place of its own in Q_LAUNCHES; none is older than the present row of what the host looks at.
+    if fallible and value - max(load(queue + Q_COMPLETED), load(queue + Q_SHADOW), get(queue + Q_SHADOW_FROM) - 1) > WINDOW:
+        return hold(queue, HELD_DEVICE)
     parameters = get(queue + Q_PARAMETERS)
     put(parameters, get(queue + Q_RECORD) if fallible or suspect else 0)
     put(parameters + 8, value)
@@ -140,8 +154,8 @@ def launch(queue, device, value, entry, size, site, arguments, nbytes, suspect):
     )  # fmt: skip
     if status != 0:
         driver_failed(queue, device, value, status)
-    write_completion(queue, device, value, fallible)
-    return True
+    put(entry + E_LAUNCHED, 1)
+    return write_completion(queue, device, value, fallible)
 
 
 @inner
@@ -192,8 +206,7 @@ def wait(queue, device, value, other, target, failed):
             status = call(get(device + F_WAIT), get(queue + Q_STREAM), place_of(other, target, reached), target, 0)
             if status != 0:
                 driver_failed(queue, device, value, status)
-            write_completion(queue, device, value, False)
-            return True
+            return write_completion(queue, device, value, False)
     if not share_fault(queue, value, other, target, failed):
         return hold(queue, HELD_DEVICE)
     return pass_on(queue, device, value)
@@ -205,8 +218,7 @@ def wait_for_event(queue, device, value, event):
     status = call(get(device + F_WAIT_EVENT), get(queue + Q_STREAM), event, 0)
     if status != 0:
         driver_failed(queue, device, value, status)
-    write_completion(queue, device, value, False)
-    return True
+    return write_completion(queue, device, value, False)
 
 
 @inner
@@ -217,8 +229,10 @@ def pass_gate(queue, device, value, gate):
         return hold(queue, HELD_GATE)
     if state == 2:
         open_fault(queue, value, KIND_GATE, 0, 0, 0, 0)
+    if not pass_on(queue, device, value):
+        return False
     release_gate(gate)
-    return pass_on(queue, device, value)
+    return True
 
 
 @inner
@@ -232,17 +246,34 @@ def forgiven(queue, device):
 
 
 @inner
-def issue(queue, operation, a, b, c, arguments, nbytes):
-    """Hand the next operation on; False when it must wait, with the reason in Q_HELD."""
+def refuse(queue, operation, a, value, completed, failed):
+    """Have an operation fail, in its turn, whose stream is being captured: the stream can complete nothing."""
+    if completed != value - 1:
+        return hold(queue, HELD_DEVICE)
+    if not failed:
+        open_fault(queue, value, KIND_DRIVER, CAPTURED, 0, 0, 0)
+    if operation == OP_GATE:
+        release_gate(a)
+    complete(queue, value)
+    put(queue + Q_HELD, HELD_NOT)
+    store(queue + Q_ISSUED, value)
+    return True
+
+
+@inner
+def issue(queue, window, operation, a, b, c, arguments, nbytes):
+    """Hand the next operation on, if ``window`` has room for it in the driver's hands; False when it must wait, for Q_HELD."""
     device = get(queue + Q_DEVICE)
     value = get(queue + Q_ISSUED) + 1
     if get(queue + Q_BUSY) != 0:
         return hold(queue, HELD_DEVICE)
     completed = progress(queue)
-    if value - max(completed, load(queue + Q_SHADOW)) > get(queue + Q_WINDOW):
+    if value - max(completed, load(queue + Q_SHADOW)) > window:
         return hold(queue, HELD_DEVICE)
     failed = get(queue + Q_FAILED)
     suspect = get(queue + Q_LAST_FALLIBLE) > completed
+    if get(queue + Q_FOREIGN) != 0 and is_captured(device, get(queue + Q_STREAM)):
+        return refuse(queue, operation, a, value, completed, failed != 0 and value <= load(queue + Q_FORGIVEN))
     if failed != 0 and value > load(queue + Q_FORGIVEN):
         if suspect:
             return hold(queue, HELD_DEVICE)
@@ -255,9 +286,9 @@ def issue(queue, operation, a, b, c, arguments, nbytes):
     elif operation == OP_EVENT:
         done = wait_for_event(queue, device, value, a)
     elif failed != 0:
-        if operation == OP_GATE:
-            release_gate(a)
         done = pass_on(queue, device, value)
+        if done and operation == OP_GATE:
+            release_gate(a)
     elif operation == OP_LAUNCH:
         done = launch(queue, device, value, a, b, c, arguments, nbytes, suspect)
     elif operation == OP_COPY:
@@ -268,14 +299,12 @@ def issue(queue, operation, a, b, c, arguments, nbytes):
         done = pass_gate(queue, device, value, a)
     elif operation == OP_NATIVE:
         call_functions(queue, value, arguments)
-        write_completion(queue, device, value, False)
-        done = True
+        done = write_completion(queue, device, value, False)
     else:
         status = call(get(device + F_HOST), get(queue + Q_STREAM), get(device + D_STAMP), a)
         if status != 0:
             driver_failed(queue, device, value, status)
-        write_completion(queue, device, value, False)
-        done = True
+        done = write_completion(queue, device, value, False)
     if done:
         put(queue + Q_HELD, HELD_NOT)
         if get(queue + Q_BUSY) == 0:

@@ -1,14 +1,19 @@
-"""Copies and fills, by the driver where it does them without waiting."""
+"""Copies and fills, by the driver, which is given no ordinary memory."""
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.layout import Q_COMPLETED
-from aiodev._backends.cpu.native.intrinsics import get, load, put
+from aiodev._backends.cpu.layout import Q_COMPLETED, Q_SUBMITTED
+from aiodev._backends.cpu.native.intrinsics import copy_memory, get, load, put
+from aiodev._backends.cpu.native.scheduling import lock, unlock
 from aiodev._backends.cuda.layout import (
     BUSY,
     D_CONTEXT,
     D_INDEX,
     D_NEXT,
+    D_RING,
+    D_RING_LOCK,
+    D_RING_NEXT,
+    D_RING_USERS,
     F_COPY,
     F_COPY_PEER,
     F_POINTER,
@@ -18,6 +23,8 @@ from aiodev._backends.cuda.layout import (
     F_SET32,
     Q_BUSY,
     Q_STREAM,
+    RING_BYTES,
+    RING_SLOTS,
 )
 from aiodev._backends.cuda.native.compile import inner
 from aiodev._backends.cuda.native.driver import call, word_here
@@ -27,7 +34,6 @@ from aiodev._backends.cuda.native.state import driver_failed, pass_on, write_com
 _MEMORY_TYPE, _ORDINAL = 2, 9  #: CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _HOST = 1  #: CU_MEMORYTYPE_HOST; the device's are higher
 _COLUMNS = 64 << 10  #: patterns that are written column by column, with gaps, which is slow; beyond, what is there is doubled
-_TAKEN_AT_ONCE = 64 << 10  #: bytes that the driver copies from ordinary memory into its own before the call returns
 
 
 @inner
@@ -55,17 +61,44 @@ def home_of(device, address):
 
 
 @inner
+def take_slot(queue, device, value):
+    """A slot of the device's ring for operation ``value`` to read; 0 where the next ones are all in use."""
+    found = 0
+    lock(device + D_RING_LOCK)
+    for _ in range(RING_SLOTS // 4):
+        number = get(device + D_RING_NEXT)
+        put(device + D_RING_NEXT, (number + 1) % RING_SLOTS)
+        user = get(device + D_RING_USERS) + 16 * number
+        owner, reader = get(user), get(user + 8)
+        # A queue's numbers begin anew when it is used again, which it is when all is done.
+        if owner == 0 or load(owner + Q_COMPLETED) >= reader or load(owner + Q_SUBMITTED) < reader:
+            put(user, queue)
+            put(user + 8, value)
+            found = get(device + D_RING) + RING_BYTES * number
+            break
+    unlock(device + D_RING_LOCK)
+    return found
+
+
+@inner
 def copy(queue, device, value, dst, src, nbytes):
-    """Copy; ordinary host memory goes through page-locked memory: the driver's, or in a thread of its own. False: not yet."""
+    """Copy; ordinary host memory goes through page-locked memory: a slot here, or in a thread of its own. False: not yet.
+
+    The driver never has it: what it does about it may wait for the stream, in the call.
+    """
     if nbytes <= 0:
         return pass_on(queue, device, value)
     to, origin = kind_of(device, dst), kind_of(device, src)
     ordinary = to == 0 or origin == 0
     if ordinary and load(queue + Q_COMPLETED) != value - 1:
-        return False  # what is ahead may take long: neither the driver nor the thread for such copies is to wait for it
-    # The driver takes a small source at once, without waiting for the stream.
-    taken = origin == 0 and to > _HOST and nbytes <= _TAKEN_AT_ONCE
-    if ordinary and not taken:
+        return False  # it is to be read when its turn comes, and the thread for such copies waits for nothing else
+    slot = 0
+    if origin == 0 and to > _HOST and nbytes <= RING_BYTES:
+        slot = take_slot(queue, device, value)
+    if slot != 0:
+        copy_memory(slot, src, nbytes)
+        src, origin = slot, _HOST
+    elif ordinary:
         put(queue + Q_BUSY, BUSY)
         stage(queue, device, dst, src, nbytes, (1 if origin == 0 else 0) + (2 if to == 0 else 0))
         return True
@@ -81,8 +114,7 @@ def copy(queue, device, value, dst, src, nbytes):
         )
     if status != 0:
         driver_failed(queue, device, value, status)
-    write_completion(queue, device, value, False)
-    return True
+    return write_completion(queue, device, value, False)
 
 
 @inner
@@ -115,5 +147,4 @@ def fill(queue, device, value, dst, count, pattern, nbytes):
                 written += part
     if status != 0:
         driver_failed(queue, device, value, status)
-    write_completion(queue, device, value, False)
-    return True
+    return write_completion(queue, device, value, False)

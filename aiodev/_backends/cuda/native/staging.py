@@ -1,10 +1,11 @@
 """Copies from and to ordinary host memory, through page-locked slots, in a thread that may block in the driver.
 
-The driver would carry them out synchronously, and hold up whoever submits; but for up to 64 KiB from the host, which it
-copies into memory of its own at once, and which are left to it when the queue is idle. A copy comes here when nothing of its
-queue is ahead of it, so that the thread waits for copies only, and long ones take turns. While one is under way its queue is
-busy: what is submitted meanwhile waits on the host. Once the device is lost, an operation is not completed while its memory is
-touched here: ``BUSY_COPYING`` is stored before ``D_LOST`` is loaded, by whoever loses the device the other way round.
+The driver would carry them out synchronously, and hold up whoever submits. Up to 64 KiB from the host do not come here either:
+whoever hands them on copies them to page-locked memory (:mod:`aiodev._backends.cuda.native.moving`). A copy comes here when
+nothing of its queue is ahead of it, so that the thread waits for copies only, and long ones take turns. While one is under way
+its queue is busy: what is submitted meanwhile waits on the host. Once the device is lost, an operation is not completed while
+its memory is touched here: ``BUSY_COPYING`` is stored before ``D_LOST`` is loaded, by whoever loses the device the other way
+round.
 """
 
 from __future__ import annotations

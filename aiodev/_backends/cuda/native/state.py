@@ -32,7 +32,9 @@ from aiodev._backends.cuda.layout import (
     D_NEXT,
     D_SEMAPHORE,
     D_SLEEP,
+    F_CAPTURING,
     F_WRITE,
+    HELD_DEVICE,
     KIND_DRIVER,
     KIND_KERNEL,
     KIND_LOST,
@@ -40,6 +42,8 @@ from aiodev._backends.cuda.layout import (
     Q_DIRTY,
     Q_FAILED_VALUE,
     Q_FOLLOWED,
+    Q_HELD,
+    Q_LAST_FALLIBLE,
     Q_LAST_SHADOW,
     Q_LAUNCHES,
     Q_SHADOW,
@@ -49,7 +53,7 @@ from aiodev._backends.cuda.layout import (
     WINDOW,
 )
 from aiodev._backends.cuda.native.compile import inner
-from aiodev._backends.cuda.native.driver import call
+from aiodev._backends.cuda.native.driver import call, word_here
 
 
 @inner
@@ -115,6 +119,21 @@ def is_sticky(status):
 
 
 @inner
+def is_refused(status):
+    """Whether the driver refuses a stream: its handle is none, or the stream is being captured into a graph."""
+    return status == 400 or 900 <= status <= 908
+
+
+@inner
+def is_captured(device, stream):
+    """Whether another library captures a stream: what goes to it becomes a part of a graph, and completes nothing."""
+    place = word_here()
+    put(place, 0)
+    status = call(get(device + F_CAPTURING), stream, place)
+    return is_refused(status) or status == 0 and get(place) & 0xFFFFFFFF != 0
+
+
+@inner
 def driver_failed(queue, device, value, status):
     """Have operation ``value`` fail because the driver refused it, or the device lost, when that is what it means."""
     if is_sticky(status):
@@ -159,7 +178,10 @@ def lose(queue, device, submitted):
 
 @inner
 def write_completion(queue, device, value, shadowed):
-    """Have the stream say that operation ``value`` is done, once it is: to the timeline, or for the host to look at first."""
+    """Have the stream say that operation ``value`` is done, once it is: to the timeline, or for the host to look at first.
+
+    False if it refuses. Then the operation has failed, alone, and is held until the host can complete it in its turn.
+    """
     stream = get(queue + Q_STREAM)
     completed = load(queue + Q_COMPLETED)
     last = get(queue + Q_LAST_SHADOW)
@@ -170,16 +192,24 @@ def write_completion(queue, device, value, shadowed):
         store(queue + Q_LAST_SHADOW, value)
         place = queue + Q_SHADOW
     status = call(get(device + F_WRITE), stream, place, value, 0)
+    if is_refused(status):
+        store(queue + Q_LAST_SHADOW, last)
+        if get(queue + Q_LAST_FALLIBLE) == value:
+            store(queue + Q_LAST_FALLIBLE, value - 1)
+        if get(queue + Q_FAILED) == 0:
+            open_fault(queue, value, KIND_DRIVER, status, 0, 0, 0)
+        put(queue + Q_HELD, HELD_DEVICE)
+        return False
     if status != 0:
         # Whatever the status: an operation whose completion nobody would learn of must not be waited for.
         compare_exchange(device + D_LOST, 0, status)
+    return True
 
 
 @inner
 def pass_on(queue, device, value):
-    """Complete operation ``value``, which needs nothing of the device, in its turn."""
+    """Complete operation ``value``, which needs nothing of the device, in its turn; False: later."""
     if load(queue + Q_COMPLETED) == value - 1:
         complete(queue, value)
-    else:
-        write_completion(queue, device, value, False)
-    return True
+        return True
+    return write_completion(queue, device, value, False)

@@ -1,4 +1,4 @@
-"""What Python calls, with the GIL, to append operations; and gates."""
+"""What Python calls, with the GIL, to append operations; and gates. What may block lets go of the GIL."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ from aiodev._backends.cuda.layout import (
     D_FOLLOW_LOCK,
     D_LOST,
     D_SLEEP,
+    D_WAITERS,
+    E_LAUNCHED,
     F_RECORD,
     F_WAIT_EVENT,
     OP_COPY,
@@ -50,6 +52,7 @@ from aiodev._backends.cuda.layout import (
     OP_WAIT,
     Q_BUSY,
     Q_DEVICE,
+    Q_FOREIGN,
     Q_HEAD,
     Q_HELD,
     Q_ISSUED,
@@ -60,6 +63,7 @@ from aiodev._backends.cuda.layout import (
     Q_SHADOW_FROM,
     Q_STREAM,
     Q_TAIL,
+    Q_WINDOW,
     R_A,
     R_ARGUMENTS,
     R_B,
@@ -68,11 +72,13 @@ from aiodev._backends.cuda.layout import (
     R_NEXT,
     R_OPERATION,
     SLEEP_DEEP,
+    SURELY_ROOM,
 )
 from aiodev._backends.cuda.native.compile import exported, inner, int64
 from aiodev._backends.cuda.native.driver import call, enter, leave
+from aiodev._backends.cuda.native.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.native.issuing import forgiven, is_settled, issue
-from aiodev._backends.cuda.native.state import lose, tell_followers, wake
+from aiodev._backends.cuda.native.state import is_captured, lose, tell_followers, wake
 
 #: Records that are handed on before the lock is let go for a moment, so that submitters are not held up.
 BATCH = 16
@@ -118,13 +124,33 @@ def drop_records(queue, device):
 
 
 @inner
-def drain(queue, device):
-    """Hand on what was kept, as far as it goes, at most a batch; how many. Needs the lock and the context."""
+def may_block(queue, device, operation, a):
+    """Whether handing an operation to the driver may take as long as work on the device does.
+
+    That is: calls of other libraries, a kernel's first launch, whatever goes to another library's stream, or to one that has so
+    much to do that its channel may be full; and everything while a call of ours that waits for the device holds up all others.
+    """
+    if operation == OP_NATIVE or operation == OP_LAUNCH and get(a + E_LAUNCHED) == 0:
+        return True
+    if get(queue + Q_FOREIGN) != 0 or load(device + D_WAITERS) != 0:
+        return True
+    return get(queue + Q_ISSUED) - max(load(queue + Q_COMPLETED), load(queue + Q_SHADOW)) > SURELY_ROOM
+
+
+@inner
+def drain(queue, device, with_gil):
+    """Hand on what was kept, as far as it goes, at most a batch; how many. Needs the lock and the context.
+
+    With the GIL, only what does not block: the watching thread hands on the rest.
+    """
     count = 0
     while count < BATCH and load(device + D_LOST) == 0:
         record = get(queue + Q_HEAD)
-        if record == 0 or not issue(
+        if record == 0 or with_gil and may_block(queue, device, get(record + R_OPERATION), get(record + R_A)):
+            break
+        if not issue(
             queue,
+            get(queue + Q_WINDOW),
             get(record + R_OPERATION),
             get(record + R_A),
             get(record + R_B),
@@ -143,19 +169,24 @@ def drain(queue, device):
 
 @inner
 def submit(queue, operation, a, b, c, arguments, nbytes):
-    """Append an operation, handed to the driver at once where nothing is in its way; returns its value."""
+    """Append an operation, handed to the driver at once where nothing is in its way; returns its value.
+
+    To another library's stream goes whatever can, however much it has to do: that library submits there as well, and not later.
+    """
     device = get(queue + Q_DEVICE)
-    lock(queue + Q_LOCK)
+    saved = lock_or_let_go(queue + Q_LOCK, may_block(queue, device, operation, a))
     value = get(queue + Q_SUBMITTED) + 1
     store(queue + Q_SUBMITTED, value)
     done = False
     if get(queue + Q_HEAD) == 0 and load(device + D_LOST) == 0:
         before = enter(device)
-        done = issue(queue, operation, a, b, c, arguments, nbytes)
+        window = NEVER if get(queue + Q_FOREIGN) != 0 else get(queue + Q_WINDOW)
+        done = issue(queue, window, operation, a, b, c, arguments, nbytes)
         leave(device, before)
     if not done and not append(queue, operation, a, b, c, arguments, nbytes):
         store(queue + Q_SUBMITTED, value - 1)
         unlock(queue + Q_LOCK)
+        take_again(saved)
         raise MemoryError("no memory for the record of another operation")
     if load(device + D_LOST) != 0:
         drop_records(queue, device)
@@ -163,6 +194,7 @@ def submit(queue, operation, a, b, c, arguments, nbytes):
     tell_followers(queue)
     if not done or load(device + D_SLEEP) == SLEEP_DEEP:
         wake(device)
+    take_again(saved)
     return value
 
 
@@ -206,7 +238,7 @@ def open_gate(address, failed):
     left = True
     if exchange(queue + Q_LOCK, 1) == 0:  # else whoever holds it, or the watching thread, finds the gate open
         before = enter(device)
-        drain(queue, device)
+        drain(queue, device, True)
         leave(device, before)
         left = get(queue + Q_HEAD) != 0
         unlock(queue + Q_LOCK)
@@ -234,9 +266,11 @@ def wait_event(queue, event):
     return submit(queue, OP_EVENT, event, 0, 0, 0, 0)
 
 
-@exported(types.boolean(int64, int64, int64))
+@exported(types.boolean(int64, int64, int64), nogil=True)
 def foreign_wait(stream, queue, value):
     """Have another library's stream wait for ``value``; False where that could keep the device from getting there.
+
+    False also for a stream that is being captured: it does nothing yet, and what waits now must not wait at each replay.
 
     By an event, not by the counter: that stream may come to it when the queue is somebody else's, who counts from 0.
     """
@@ -247,6 +281,9 @@ def foreign_wait(stream, queue, value):
     if not is_settled(queue, value, reached):
         return False
     before = enter(device)
+    if is_captured(device, stream):
+        leave(device, before)
+        return False
     lock(device + D_FOLLOW_LOCK)
     status = call(get(device + F_RECORD), get(device + D_FOLLOW_EVENT), get(queue + Q_STREAM))
     if status == 0:
@@ -256,7 +293,7 @@ def foreign_wait(stream, queue, value):
     return status == 0
 
 
-@exported(types.void(int64))
+@exported(types.void(int64), nogil=True)
 def recycle(queue):
     """Make an idle queue as good as new."""
     device = get(queue + Q_DEVICE)

@@ -25,7 +25,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     store,
     store_fence,
 )
-from aiodev._backends.cpu.native.locking import lock, unlock
+from aiodev._backends.cpu.native.locking import unlock
 from aiodev._backends.cpu.native.waiting import arm_node, find_node
 from aiodev._backends.cuda.layout import (
     AWAKE,
@@ -34,6 +34,7 @@ from aiodev._backends.cuda.layout import (
     BY_POLL,
     D_ANNOUNCE,
     D_CONTEXT,
+    D_FOLLOW_EVENT,
     D_LEFT,
     D_LOST,
     D_QUEUES,
@@ -45,11 +46,13 @@ from aiodev._backends.cuda.layout import (
     D_STOP,
     D_WAIT_BY,
     F_CTX_SET,
+    F_EVENT_QUERY,
     F_HOST,
     F_QUERY,
     HELD_DEVICE,
     NOT_READY,
     Q_DEVICE,
+    Q_FOREIGN,
     Q_HEAD,
     Q_HELD,
     Q_ISSUED,
@@ -63,6 +66,7 @@ from aiodev._backends.cuda.layout import (
 from aiodev._backends.cuda.native.attending import attend, dismiss
 from aiodev._backends.cuda.native.compile import callback, exported, inner, int64
 from aiodev._backends.cuda.native.driver import allow_captures, call, enter, leave
+from aiodev._backends.cuda.native.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.native.state import fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.native.submission import drain
 
@@ -98,7 +102,7 @@ def look_at(queue, device):
             return HAPPENED  # whoever has it is at work
         before = load(queue + Q_COMPLETED)
         progress(queue)
-        handed = drain(queue, device)
+        handed = drain(queue, device, False)
         completed = load(queue + Q_COMPLETED)
         if handed > 0 and target != NEVER and get(device + D_WAIT_BY) == BY_CALLBACK:
             announce_later(queue, device)
@@ -136,7 +140,10 @@ def check_device(device):
     queue = load(device + D_QUEUES)
     while queue != 0:
         if load(queue + Q_ISSUED) > load(queue + Q_COMPLETED):
-            status = call(get(device + F_QUERY), get(queue + Q_STREAM))
+            if get(queue + Q_FOREIGN) != 0:  # whose stream may be gone, or captured: any call tells of the context
+                status = call(get(device + F_EVENT_QUERY), get(device + D_FOLLOW_EVENT))
+            else:
+                status = call(get(device + F_QUERY), get(queue + Q_STREAM))
             if status != 0 and status != NOT_READY and is_sticky(status):
                 compare_exchange(device + D_LOST, 0, status)
             return
@@ -197,7 +204,7 @@ def help_on(queue, device):
     if due and exchange(queue + Q_LOCK, 1) == 0:
         before = enter(device)
         progress(queue)
-        drain(queue, device)
+        drain(queue, device, False)
         leave(device, before)
         unlock(queue + Q_LOCK)
         tell_followers(queue)
@@ -225,11 +232,12 @@ def arm(queue, value, waker):
         return False
     device = get(queue + Q_DEVICE)
     if get(device + D_WAIT_BY) == BY_CALLBACK:
-        lock(queue + Q_LOCK)
+        saved = lock_or_let_go(queue + Q_LOCK, True)
         before = enter(device)
         announce_later(queue, device)
         leave(device, before)
         unlock(queue + Q_LOCK)
+        take_again(saved)
     else:
         wake(device)
     return True

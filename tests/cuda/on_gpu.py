@@ -1,0 +1,45 @@
+"""A plugin of pytest that has tests which name the CPU use the GPU: ``-p on_gpu``.
+
+The library's tests name ``"cpu"``, so that they mean the same wherever they run. Here every name of a CPU device becomes
+``cuda:0``, for what resolves devices. What was launched there is counted, and said at the end: none would mean that nothing was
+tested.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiodev._core.device import Device
+from aiodev._core.registry import Registry
+from aiodev._core.stream import Stream
+
+_resolve = Registry.resolve
+_bind = Stream._bind
+_launched: list[int] = [0]
+
+
+def _on_gpu(registry: Registry, device: Any = None) -> Any:
+    named = isinstance(device, str | Device) and Device(device).type == "cpu"
+    return _resolve(registry, "cuda:0" if named else device)
+
+
+def _counting(stream: Stream) -> None:
+    _bind(stream)
+    launch = stream._launch
+    if stream.device.type != "cuda":
+        return
+
+    def counted(*arguments: Any) -> int:
+        _launched[0] += 1
+        return launch(*arguments)
+
+    stream._launch = counted
+
+
+Registry.resolve = _on_gpu  # type: ignore[method-assign]
+Stream._bind = _counting  # type: ignore[method-assign]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how much there was for the GPU to do."""
+    terminalreporter.write_line(f"{_launched[0]} launches on cuda:0")

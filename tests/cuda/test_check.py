@@ -1,0 +1,154 @@
+"""``gpu_check.sh``, the one command for a lent GPU: what it starts, how it ends in time, and what it leaves behind.
+
+A script stands in for Python, which notes what it is asked to run and in which environment.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHECK = ROOT / "tests" / "bench" / "gpu_check.sh"
+
+Check = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Run the command with a script in Python's place: ``body`` is what that does, in shell."""
+
+    def run(*parts: str, body: str = "", path: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        python = tmp_path / "python"
+        python.write_text(f"#!/bin/sh\necho \"$*\" >>\"{tmp_path}/asked\"\n{body}\n")
+        python.chmod(0o755)
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        own = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
+        own |= {
+            "PATH": f"{tmp_path}/bin:{path or '/usr/bin:/bin'}",
+            "PYTHON": str(python),
+            "OUT": str(tmp_path / "out"),
+            "AIODEV_CACHE_DIR": str(tmp_path / "cache"),
+        }
+        return subprocess.run(
+            ["bash", str(CHECK), *parts], capture_output=True, text=True, timeout=60, env=own | environment
+        )
+
+    return run
+
+
+def _asked(tmp_path: Path) -> list[str]:
+    return (tmp_path / "asked").read_text().splitlines()
+
+
+def test_a_compiler_that_is_a_script_is_no_home(check: Check, tmp_path: Path) -> None:
+    """``nvcc`` may start another; its folder, without libdevice, is not what numba-cuda is told, nor is a wrong setting."""
+    (tmp_path / "bin").mkdir()
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.write_text("#!/bin/sh\nexec /elsewhere/bin/nvcc\n")
+    nvcc.chmod(0o755)
+    check("first", body='echo "home=${CUDA_HOME:-none}"', CUDA_HOME=str(tmp_path / "wrong"))
+    log = (tmp_path / "out" / "log.txt").read_text()
+    assert f"home={tmp_path}" not in log, log
+
+
+def test_a_home_has_libdevice(check: Check, tmp_path: Path) -> None:
+    """A toolkit's folder is taken where that of ``CUDA_HOME`` lacks what is compiled with."""
+    (tmp_path / "toolkit" / "nvvm" / "libdevice").mkdir(parents=True)
+    (tmp_path / "toolkit" / "nvvm" / "libdevice" / "libdevice.10.bc").touch()
+    check("first", body='echo "home=$CUDA_HOME"', CUDA_HOME=str(tmp_path), CUDA_PATH=str(tmp_path / "toolkit"))
+    assert f"home={tmp_path / 'toolkit'}\n" in (tmp_path / "out" / "log.txt").read_text()
+
+
+def test_all_parts_have_one_deadline(check: Check, tmp_path: Path) -> None:
+    """Parts that hang are ended in time for the summary; those that are left are not begun, and count as failed."""
+    began = time.monotonic()
+    done = check("measured", body="sleep 50", BUDGET="8")
+    assert time.monotonic() - began < 30
+    assert done.returncode == 1
+    assert done.stdout.count("NO TIME") >= 7
+    assert len(_asked(tmp_path)) < 7
+    assert (tmp_path / "out" / "cache.tar.gz").exists()
+
+
+def test_the_summary_is_last_and_short(check: Check, tmp_path: Path) -> None:
+    """However much is said, what is printed stays within 12,000 characters, and ends with a line for each part."""
+    body = f'for i in $(seq 400); do echo "$i: {"a long line " * 10}"; done'
+    done = check("probe", "correct", "measured", body=body)
+    assert len(done.stdout) < 12_000
+    table = done.stdout.rsplit("\n\n", 1)[1].splitlines()
+    names = ["first", "probe", "rules", "device", "callback", "event", "compiler", "launching", "moving", "waiting"]
+    assert [line.split()[0] for line in table] == [*names, "waiting-callback", "waiting-event"]
+    assert (tmp_path / "out" / "summary.txt").read_text().strip() == "\n".join(table).strip()
+
+
+def test_tests_are_counted_over_their_processes(check: Check, tmp_path: Path) -> None:
+    """A part that takes several processes says what they came to together, and how many ended early."""
+    body = """
+case "$*" in *pytest*)
+    if [ ! -s "$AIODEV_TESTS_BEGUN" ]; then
+        echo a_test >>"$AIODEV_TESTS_BEGUN"
+        echo "2 passed, 1 failed in 1.00s"
+        exit 1
+    fi
+    echo finished >>"$AIODEV_TESTS_BEGUN"
+    echo "3 passed in 1.00s"
+esac
+"""
+    done = check("rules", body=body)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("rules")]
+    assert "FAILED" in line and "5 passed" in line and "1 failed" in line and "1 ended early" in line
+
+
+def test_what_was_compiled_is_carried_on(check: Check, tmp_path: Path) -> None:
+    """The cache comes back as one file, which the next call takes."""
+    check("first", body='mkdir -p "$AIODEV_CACHE_DIR/cuda"; echo cubin >"$AIODEV_CACHE_DIR/cuda/kernel.bin"')
+    packed = tmp_path / "out" / "cache.tar.gz"
+    with tarfile.open(packed) as file:
+        assert "./cuda/kernel.bin" in file.getnames()
+    found = 'cat "$AIODEV_CACHE_DIR/cuda/kernel.bin"'
+    check("first", body=found, CACHE=str(packed), AIODEV_CACHE_DIR=str(tmp_path / "next"), OUT=str(tmp_path / "then"))
+    assert "cubin\n" in (tmp_path / "then" / "log.txt").read_text()
+
+
+def test_wheels_that_are_carried_along(check: Check, tmp_path: Path) -> None:
+    """Each is installed by itself before what the machine has; one that is for another Python costs the others nothing."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for name, module in {"good-1-py3-none-any.whl": "good", "bad-1-cp27-cp27m-win32.whl": "bad"}.items():
+        with zipfile.ZipFile(wheels / name, "w") as wheel:
+            wheel.writestr(f"{module}.py", f"print('this is {module}')\n")
+    body = f'case "$*" in *pip*) exit 1;; *zipfile*) exec {sys.executable} "$@";; *) {sys.executable} -c "import good";; esac'
+    done = check("first", body=body, WHEELS=str(wheels))
+    assert "left out" in done.stdout and "bad-1-cp27" in done.stdout
+    assert "this is good" in done.stdout
+
+
+def test_what_there_is_no_part_for(check: Check) -> None:
+    """A name that means nothing is said, and fails."""
+    done = check("first", "no-such-part")
+    assert done.returncode == 1 and "no part called no-such-part" in done.stdout
+
+
+def test_the_librarys_tests_launch_on_the_gpu(run: Callable[..., str]) -> None:
+    """They name the CPU; with the plugin their kernels are launched on ``cuda:0`` all the same."""
+    said = run(
+        f"""
+import os, pytest
+os.environ["AIODEV_TESTS_BEGUN"] = os.devnull
+os.chdir({str(ROOT)!r})
+found = "tests/kernels/test_elementwise.py"
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", {str(ROOT)!r},
+                      "--import-mode=importlib", "-p", "on_gpu", found, "-k", "test_astype_moves_where_it_is_told"]))
+"""
+    )
+    launches = int(said.split(" launches on cuda:0")[0].split()[-1])
+    assert launches > 0, said
