@@ -29,7 +29,9 @@ logger = logging.getLogger("aiodev")
 HostArray = np.ndarray[Any, DType]
 
 
-def copy_checked(copy: Callable[[Stream, Any, Any], Completion], stream: Stream, dst: Any, src: Any) -> Completion[None]:
+def copy_checked(
+    copy: Callable[[Stream, Any, Any], Completion[None]], stream: Stream, dst: Any, src: Any
+) -> Completion[None]:
     """Copy, and then look whether ``src``, if it is a host array, is as it was."""
     if isinstance(src, Array):
         return copy(stream, dst, src)
