@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aiodev._core.backend import COMPLETED, FAULTS
+from aiodev._core.backend import COMPLETED
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
@@ -18,20 +18,12 @@ NO_CLOCK: Clock = {}
 
 
 def merged(known: Clock, clock: Clock, own: Timeline) -> dict[Timeline, int]:
-    """The later points of both, without those that are reached, and without those of ``own``.
-
-    A point that failed is kept until somebody was told: what follows it has failed, too.
-    """
-    later = {t: v for t, v in known.items() if _matters(t, v)}
+    """The later points of both, without those that are reached, and without those of ``own``."""
+    later = {t: v for t, v in known.items() if t.counters[COMPLETED] < v}
     for t, v in clock.items():
-        if t is not own and later.get(t, 0) < v and _matters(t, v):
+        if t is not own and later.get(t, 0) < v and t.counters[COMPLETED] < v:
             later[t] = v
     return later
-
-
-def _matters(timeline: Timeline, value: int) -> bool:
-    counters = timeline.counters
-    return counters[COMPLETED] < value or (counters[FAULTS] != 0 and timeline.failure_untold(value))
 
 
 def follows(timeline: Timeline, value: int, other: Timeline, last: int) -> bool:

@@ -335,6 +335,27 @@ async def test_a_read_keeps_all_its_writers_out_and_fails_none_of_them(size: int
         assert (found[0] == 1).all() and (await array.numpy() == 2).all()
 
 
+async def test_a_writer_that_has_more_to_do_is_kept_out_too() -> None:
+    """The copy is not the next thing on its stream, which waits for it."""
+    array, *_ = halves(LARGE)
+    stream = aiodev.Stream("cpu")
+    for _ in range(20):
+        gate = stream._gate()
+        put[LARGE, stream](array, 1.0)
+        stream.call(int)
+        found: list[Any] = []
+
+        async def read(found: list[Any] = found) -> None:
+            found.append(await array.numpy())
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            put[LARGE, stream](array, 2.0)
+            gate.open()
+        assert (found[0] == 1).all()
+
+
 async def test_a_read_keeps_the_current_stream_out_where_that_follows_the_writers() -> None:
     """It has joined them, and goes on with the array; a stream that has not is not held up."""
     array, *parts = halves(LARGE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiodev import Stream
-from aiodev._core.holding import hold_until
+from aiodev import DependencyError, Stream
+from aiodev._core.holding import hold_behind, hold_until
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
@@ -52,3 +52,19 @@ async def test_what_waits_for_the_program_holds_nobody(between: int) -> None:
     for stream in streams:
         await stream.synchronize()
     assert hold_until(held.timeline, {last: last.submitted}) == 0
+
+
+async def test_who_is_held_behind_a_reader_follows_that_and_no_more() -> None:
+    """What the reader waits for may fail, and then who is held does not: the clock must not say that it follows that."""
+    held, reader, writer = Stream("cpu"), Stream("cpu"), Stream("cpu")
+    gate = writer._gate()
+    reader.wait_stream(writer)
+    read = reader.call(int)
+    hold_behind(held.timeline, reader.timeline, read.value)
+    done = held.call(int, "7")
+    assert held.timeline.frontier[1] == {reader.timeline: read.value}
+    gate.open(OSError("the writer's own"))
+    assert await done == 7
+    for stream in (writer, reader):
+        with pytest.raises((OSError, DependencyError)):
+            await stream.synchronize()
