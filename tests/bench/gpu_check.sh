@@ -143,20 +143,25 @@ tests() { # name, limit in seconds, arguments of pytest…
     end $?
 }
 
-side_by_side() { # name, limit in seconds, files…: each in processes of its own, all at once, since compiling is most of it
+side_by_side() { # name, limit in seconds, files…: each in processes of its own, as many at once as there are cores, since most is compiling
     begin "$1" || return 0
-    local file lanes=() status=0 found
+    local file until=$((SECONDS + $2)) status=0 found each=$scratch/$1
+    mkdir "$each"
     for file in "${@:3}"; do
-        attempts "$scratch/$(basename "$file").said" "$1-$(basename "$file")" "$2" -p on_gpu "$file" &
-        lanes+=($!)
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do sleep 0.2; done
+        (
+            attempts "$each/$(basename "$file").said" "$name-$(basename "$file")" $((until - SECONDS)) -p on_gpu "$file"
+            echo $? >"$each/$(basename "$file").status"
+        ) &
     done
-    for lane in "${lanes[@]}"; do
-        wait "$lane"
-        found=$?
+    wait
+    for file in "${@:3}"; do
+        printf '── %s\n' "$file" >>"$log"
+        cat "$each/$(basename "$file").said" >>"$log"
+        found=$(cat "$each/$(basename "$file").status")
         [ "$found" = 0 ] || [ "$status" = 1 ] || status=$found
     done
-    for file in "${@:3}"; do cat "$scratch/$(basename "$file").said" >>"$log"; done
-    grep -ahE '^(FAILED|ERROR) ' "$scratch"/*.said >>"$log" # again, where it is shown
+    grep -ahE '^(FAILED|ERROR) ' "$each"/*.said >>"$log" # again, where it is shown
     end "$status"
 }
 

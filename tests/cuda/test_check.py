@@ -108,6 +108,23 @@ esac
     assert "FAILED" in line and "5 passed" in line and "1 failed" in line and "1 ended early" in line
 
 
+def test_the_librarys_files_run_side_by_side(check: Check, tmp_path: Path) -> None:
+    """Each is tested in processes of its own; the part fails if one does, and what they came to is counted together."""
+    body = """
+case "$*" in *pytest*)
+    echo finished >>"$AIODEV_TESTS_BEGUN"
+    echo "2 passed in 1.00s"
+    case "$*" in *test_sorting.py*) echo "FAILED test_sorting.py::test_x - it failed"; exit 1;; esac
+esac
+"""
+    done = check("library", body=body)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("library")]
+    files = [line for line in _asked(tmp_path) if "pytest" in line]
+    assert "FAILED" in line and f"{2 * len(files)} passed" in line and "ended early" not in line
+    assert len(files) == 12 and all("-p on_gpu" in file for file in files)
+    assert "FAILED test_sorting.py::test_x" in done.stdout
+
+
 def test_what_was_compiled_is_carried_on(check: Check, tmp_path: Path) -> None:
     """The cache comes back as one file, which the next call takes."""
     check("first", body='mkdir -p "$AIODEV_CACHE_DIR/cuda"; echo cubin >"$AIODEV_CACHE_DIR/cuda/kernel.bin"')
