@@ -17,6 +17,10 @@ Q_COMPLETED: Final = 0  #: operations completed; the timeline
 Q_FAULTS: Final = 8  #: faults recorded so far
 Q_TARGET: Final = 16  #: no waiter has a lower target than this
 Q_WAITERS: Final = 24  #: first wait node, or 0
+Q_WITHDRAWN: Final = 32  #: no operation below this is withdrawn, but those that the queue has passed; NEVER: none is
+Q_BEGUN: Final = 40  #: no operation above this has begun; what is next counts as begun while a worker has the queue
+Q_WITHDRAWALS: Final = 48  #: first withdrawal that the queue has not passed, or 0; under the lock
+Q_WITHDRAW_LOCK: Final = 56
 
 Q_SUBMITTED: Final = 64  #: operations submitted; what only submitters touch is on this line
 Q_CHUNK: Final = 72  #: chunk that the next record goes to
@@ -59,7 +63,7 @@ Q_FAULT_RING: Final = 384  #: the last faults
 FAULT_SLOTS: Final = 32
 FAULT_BYTES: Final = 64
 F_FIRST, F_LAST, F_KIND, F_A, F_B, F_C, F_D = 0, 8, 16, 24, 32, 40, 48
-KIND_KERNEL, KIND_DEPENDENCY, KIND_GATE = 1, 2, 3
+KIND_KERNEL, KIND_DEPENDENCY, KIND_GATE, KIND_WITHDRAWN = 1, 2, 3, 7
 
 QUEUE_BYTES: Final = Q_FAULT_RING + FAULT_SLOTS * FAULT_BYTES
 
@@ -113,6 +117,12 @@ N_QUEUE: Final = 24
 N_FIRED_NEXT: Final = 32
 N_FIRED: Final = 40  #: 1 while on its waker's fired list
 NODE_BYTES: Final = 64
+
+# Withdrawal: operations of a queue that do not run. A queue's are ascending, and apart from each other.
+I_FIRST: Final = 0
+I_LAST: Final = 8
+I_NEXT: Final = 16
+WITHDRAWAL_BYTES: Final = 24
 
 # Waker: a file descriptor that a loop watches.
 K_DESCRIPTOR: Final = 0

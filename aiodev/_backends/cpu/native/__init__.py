@@ -18,6 +18,11 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
     sleeper unless somebody is already looking. So no work waits while all sleep.
 6.  A range is joined and left under the helpers' lock. The last to leave an exhausted range, and nobody else, completes it,
     be it a worker or a thread that waits for the queue (``guests.py``).
+7.  Workers and whoever withdraws operations shake hands: a worker stores ``Q_BEGUN``, then loads ``Q_WITHDRAWN``, before each
+    operation; who withdraws stores ``Q_WITHDRAWN``, then loads ``Q_BEGUN``. So an operation that was withdrawn does not
+    run, and one that runs is not withdrawn. Between two operations in a row the fence between is that of ``Q_COMPLETED``:
+    ``Q_BEGUN`` is stored ahead of it, which costs a plain store and, for some ns, calls begun what is about to. Where a queue
+    changes hands it is fenced itself. What holds a queue, or waits on a list, has not begun.
 
 A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
 """
@@ -28,12 +33,14 @@ from aiodev._backends.cpu.native.guests import help, spin
 from aiodev._backends.cpu.native.running import stop, work
 from aiodev._backends.cpu.native.submission import create_gate, gate, launch, open_gate, stamp, wait
 from aiodev._backends.cpu.native.waiting import arm, next_fired, rearm_waker
+from aiodev._backends.cpu.native.withdrawal import forget_withdrawals, withdraw
 
 __all__ = [
     "arm",
     "copy_entry",
     "create_gate",
     "fill_entry",
+    "forget_withdrawals",
     "forgive",
     "gate",
     "help",
@@ -45,5 +52,6 @@ __all__ = [
     "stamp",
     "stop",
     "wait",
+    "withdraw",
     "work",
 ]

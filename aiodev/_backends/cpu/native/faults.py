@@ -28,17 +28,23 @@ from aiodev._backends.cpu.native.intrinsics import get, load, put, store, store_
 @inner
 def open_fault(queue, value, kind, a, b, c, d):
     """Record that operation ``value`` failed; what follows it does not run until it is forgiven."""
+    record_fault(queue, value, 0, kind, a, b, c, d)
+
+
+@inner
+def record_fault(queue, value, last, kind, a, b, c, d):
+    """Record that operations ``value`` … ``last`` failed or do not run; 0: all that follow, until it is forgiven."""
     count = get(queue + Q_FAULTS)
     fault = queue + Q_FAULT_RING + (count % FAULT_SLOTS) * FAULT_BYTES
     put(fault + F_FIRST, value)
-    put(fault + F_LAST, 0)
+    put(fault + F_LAST, last)
     put(fault + F_KIND, kind)
     put(fault + F_A, a)
     put(fault + F_B, b)
     put(fault + F_C, c)
     put(fault + F_D, d)
     put(queue + Q_FAILED, value)
-    store(queue + Q_FORGIVEN, NEVER)
+    store(queue + Q_FORGIVEN, NEVER if last == 0 else last)
     store(queue + Q_FAULTS, count + 1)
 
 

@@ -40,11 +40,10 @@ from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.cores import send_away
 from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, load_fence, now, on_stack, pause, put, store
 from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, PIECE, SERIAL_BELOW, join_range, time_left
-from aiodev._backends.cpu.native.running import finish, next_record, step
+from aiodev._backends.cpu.native.running import finish, hand_back, next_record, step, take_up
 from aiodev._backends.cpu.native.scheduling import (
     enter_range,
     lock,
-    make_ready,
     outranked,
     unlock,
     wake_helper,
@@ -118,12 +117,13 @@ def begin(guest, queue, value):
 @inner
 def go_on(device, guest, queue, value):
     """Run a queue that is in our hands up to ``value``, as far as a guest may; workers do the rest."""
+    take_up(queue)
     while get(queue + Q_COMPLETED) < value and not outranked(device, queue):
         if not suits(guest, next_record(queue), time_left(guest, now())):
             break
         if not step(device, 0, guest, queue):
             return
-    make_ready(queue)
+    hand_back(queue)
 
 
 @inner

@@ -21,6 +21,7 @@ from aiodev._backends.cpu.layout import (
     OP_GATE,
     OP_KERNEL,
     OP_WAIT,
+    Q_BEGUN,
     Q_COMPLETED,
     Q_CURSOR,
     Q_DEVICE,
@@ -33,6 +34,7 @@ from aiodev._backends.cpu.layout import (
     Q_RANGE_EXCINFO,
     Q_RANGE_STATUS,
     Q_SPARE,
+    Q_WITHDRAWN,
     R_A,
     R_B,
     R_BYTES,
@@ -52,6 +54,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     load_fence,
     now,
     put,
+    store,
     store_fence,
 )
 from aiodev._backends.cpu.native.ranges import join_range, run_kernel
@@ -65,6 +68,7 @@ from aiodev._backends.cpu.native.scheduling import (
     wake_worker,
 )
 from aiodev._backends.cpu.native.waiting import arm_node, complete, ring
+from aiodev._backends.cpu.native.withdrawal import fail_withdrawn
 
 #: Operations that one queue may run while others of its device are waiting.
 QUOTA = 256
@@ -83,10 +87,13 @@ def finish(device, worker, queue, record, value):
         excinfo = get(queue + Q_RANGE_EXCINFO)
         open_fault(queue, value, KIND_KERNEL, excinfo, get(record + R_C), get(record + R_A), status)
     put(queue + Q_CURSOR, record + get(record + R_BYTES))
-    bell = complete(queue, value, worker)
     owed = get(queue + Q_OWED) + 1
     put(queue + Q_OWED, owed)
-    if owed < get(queue + Q_KNOWN):
+    more = owed < get(queue + Q_KNOWN)
+    if more:
+        store(queue + Q_BEGUN, value + 1)  # the counter's fence, which comes next, is this one's, too (invariant 7)
+    bell = complete(queue, value, worker)
+    if more:
         ring(bell)
         return True
     known = load(queue + Q_PENDING)
@@ -96,6 +103,7 @@ def finish(device, worker, queue, record, value):
             put(worker + W_IDLE, 0)
     if known > owed:
         put(queue + Q_KNOWN, known)
+        store_fence(queue + Q_BEGUN, value + 1)
         ring(bell)
         return True
     put(queue + Q_OWED, 0)
@@ -105,7 +113,21 @@ def finish(device, worker, queue, record, value):
     if left == 0:
         return False
     put(queue + Q_KNOWN, left)
+    store_fence(queue + Q_BEGUN, value + 1)
     return True
+
+
+@inner
+def take_up(queue):
+    """Say that the queue, which has come into our hands, is about to begin its next operation (invariant 7)."""
+    store_fence(queue + Q_BEGUN, get(queue + Q_COMPLETED) + 1)
+
+
+@inner
+def hand_back(queue):
+    """Put a queue that is in our hands on the ready list; its next operation has not begun."""
+    store(queue + Q_BEGUN, get(queue + Q_COMPLETED))
+    make_ready(queue)
 
 
 @inner
@@ -138,8 +160,13 @@ def pass_wait(queue, record, value, failed):
     """
     other = get(record + R_A)
     target = get(record + R_B)
-    if load(other + Q_COMPLETED) < target and arm_node(other, get(record + R_C), target):
-        return False
+    if load(other + Q_COMPLETED) < target:
+        store(queue + Q_BEGUN, value - 1)
+        if arm_node(other, get(record + R_C), target):
+            return False
+        store_fence(queue + Q_BEGUN, value)
+        if failed == 0:
+            failed = fail_withdrawn(queue, value)
     first = covering_fault(other, target)
     if first != 0 and failed == 0:
         open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
@@ -151,12 +178,16 @@ def pass_gate(queue, record, value):
     """Pass a gate; False when we are held (and the queue is no longer ours)."""
     gate = get(record + R_A)
     state = load(gate + G_STATE)
+    withdrawn = 0
     if state == 0:
+        store(queue + Q_BEGUN, value - 1)
         store_fence(gate + G_WAITER, queue)
         state = load_fence(gate + G_STATE)
         if state == 0 or exchange(gate + G_WAITER, 0) == 0:
             return False
-    if state == 2:
+        store_fence(queue + Q_BEGUN, value)
+        withdrawn = fail_withdrawn(queue, value)
+    if state == 2 and withdrawn == 0:
         open_fault(queue, value, KIND_GATE, 0, 0, 0, 0)
     release_gate(gate)
     return True
@@ -172,6 +203,8 @@ def step(device, worker, guest, queue):
     if failed != 0 and value > load(queue + Q_FORGIVEN):
         put(queue + Q_FAILED, 0)
         failed = 0
+    if failed == 0 and value >= load_fence(queue + Q_WITHDRAWN):
+        failed = fail_withdrawn(queue, value)
     if operation == OP_WAIT:
         if not pass_wait(queue, record, value, failed):
             return False
@@ -193,11 +226,12 @@ def step(device, worker, guest, queue):
 def drain(device, worker, queue):
     """Run a queue's operations until it is idle, held, shared with helpers, or it is the turn of others."""
     quota = QUOTA
+    take_up(queue)
     while (quota > 0 or load(device + D_PENDING) == 0) and not outranked(device, queue):
         quota = max(0, quota - 1)
         if not step(device, worker, 0, queue):
             return
-    make_ready(queue)
+    hand_back(queue)
 
 
 @exported(types.void(int64, int64), nogil=True)
@@ -214,7 +248,7 @@ def work(device, worker):
             if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
                 continue
             if get(queue + Q_DEVICE) != device:
-                make_ready(queue)
+                hand_back(queue)
                 continue
         drain(device, worker, queue)
     fetch_add(device + D_LEFT, 1)

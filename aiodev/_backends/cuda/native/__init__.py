@@ -20,7 +20,8 @@ hands operations to the driver as early as they may go, usually in the call that
     they can run, and the device never waits for the host.
 5.  Waiters and the watching thread shake hands as on the CPU: a waiter stores its target, then loads the counter and
     ``D_SLEEP``; the thread stores ``D_SLEEP``, then loads counters and targets.
-6.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
+6.  Operations are withdrawn under the queue's lock, as long as they were not handed on, nor are carried out by the staging thread.
+7.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
 """
 
 from aiodev._backends.cpu.native import create_gate, forgive, next_fired, rearm_waker
@@ -38,6 +39,7 @@ from aiodev._backends.cuda.native.submission import (
     stamp,
     wait,
     wait_event,
+    withdraw,
 )
 from aiodev._backends.cuda.native.watching import announce, arm, spin, stamp_now, stop, watch
 
@@ -65,4 +67,5 @@ __all__ = [
     "wait",
     "wait_event",
     "watch",
+    "withdraw",
 ]
