@@ -27,7 +27,7 @@ from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import Unwaited
-from aiodev._core.completion import Completion
+from aiodev._core.completion import Completion, Point, Several
 from aiodev._core.stream import Stream
 from aiodev._core.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer
@@ -90,7 +90,7 @@ def _has_no_gaps(side: Side) -> bool:
 def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion:
     timeline = stream.timeline
     if 0 in dst.shape:
-        return Completion(timeline, timeline.submitted)
+        return Point(timeline, timeline.submitted)
     most = 1 if stream.maxsize else PIECES
     pieces = _pieces(dst.shape, dst.strides, source.strides, dst.dtype.itemsize, most)
     if pieces is None:
@@ -99,13 +99,18 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion:
         return done
     nbytes, offsets = pieces
     to, fro = _address(dst), _address(source)
-    value = 0
+    value = first = 0
     try:
         for there, here in offsets:
             value = stream._copy(to + there, fro + here, nbytes)
+            first = first or value
     finally:  # also of the pieces before one that was refused
         _note_use(timeline, value, dst, source)
-    return Completion(timeline, value)
+    if first == value:
+        return Completion(timeline, value)
+    copied = Several(timeline, value)
+    copied.first = first if value - first == len(offsets) - 1 else value  # else others have submitted in between
+    return copied
 
 
 @functools.lru_cache(4096)

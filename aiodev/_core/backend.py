@@ -253,12 +253,12 @@ class Backend(ABC):
     def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
         """Have operations ``first`` … ``last`` not run, unless the first has begun; ``partly``: those that have not begun.
 
-        Returns the first that will not run, with all from there to ``last``; or 0, and nothing has changed. It never waits for an
-        operation. Operations that the queue does not have yet have not begun; nor has one that a gate or a wait holds. One that
-        is next in a row, behind another that is about to end, may count as begun; one behind an operation that runs has not.
+        Returns the first that will not run, with all from there to ``last``; or 0, and nothing has changed. Waits for no
+        operation. What the queue has not been given yet has not begun; nor has what a gate or a wait holds. An operation that is
+        next, behind one that is about to end, may count as begun; one behind an operation that runs does not.
 
-        What is withdrawn completes in its turn, with a ``Fault`` that says so, unless it is behind another. A wait among it holds
-        all the same; a gate is still to be opened, and may hold until it is.
+        What is withdrawn completes in its turn, with a ``Fault`` that says so, unless it is behind another. A wait among it
+        holds all the same; a gate is still to be opened, and may hold until it is.
         """
 
     # Streams of other libraries, by the driver's handle (for CUDA as DLPack has it: 1 is the legacy default stream). Only

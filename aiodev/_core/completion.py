@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Iterable
 from typing import Any, NamedTuple, NoReturn, cast
 
+from aiodev._core import sites
 from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.blocking import wait_blocking
 from aiodev._core.reactor import at_hand, wait, wait_any
@@ -39,11 +40,33 @@ class Completion(NamedTuple):
         """Whether the operation is done (failed counts as done). One load; never blocks, never raises."""
         return self.timeline.counters[COMPLETED] >= self.value
 
+    def cancel(self) -> bool:
+        """Withdraw the operation if it has not begun; whether this call did.
+
+        It then never runs: who waits for it gets :class:`WithdrawnError`. What has been submitted behind it, to its stream and
+        to streams that wait for it, fails with :class:`DependencyError`; what is submitted from now on runs. False, and nothing
+        happens, when it has begun, is done, or was withdrawn before. One that is next, behind another of its stream that is
+        about to end, may count as begun. On CUDA what was handed to the driver has begun. Never blocks.
+
+        It is done, and lets go of memory, in its turn: when what has begun before it is. A function that was to be called, and
+        its arguments, are let go of at once.
+        """
+        return self.timeline.withdraw(self._first(), self.value, sites.here())[1] > 0
+
+    def cancelled(self) -> bool:
+        """Whether the operation was withdrawn."""
+        return self.timeline.faults.withdrawals.withdrawn(self.value)
+
+    def _first(self) -> int:
+        """The first of the operations that this stands for."""
+        return self.value
+
     def __await__(self) -> Generator[Any, Any, Any]:
         """Wait; gives the operation's result (None for kernels and copies).
 
         Raises:
             KernelError: the operation is a kernel, and raised; its own exception is the cause.
+            WithdrawnError: it was withdrawn.
             DependencyError: an operation that it is ordered after failed, so that it did not run.
             BaseException: what a function given to ``Stream.call`` raised, unchanged.
         """
@@ -76,6 +99,23 @@ class Completion(NamedTuple):
 #: Awaiting something done: an exhausted iterator, which stays exhausted whoever shares it.
 DONE = cast("Generator[Any, Any, Any]", iter(()))
 next(DONE, None)
+
+
+class Point(Completion):
+    """The completion of what was submitted before, and of no operation of its own, which could be withdrawn."""
+
+    def cancel(self) -> bool:
+        """False: there is nothing to withdraw."""
+        return False
+
+
+class Several(Completion):
+    """The completion of several operations in a row: it takes all of them along, or none."""
+
+    first: int
+
+    def _first(self) -> int:
+        return self.first
 
 
 class Outcome:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiodev._core.backend import FAULTS, SUBMITTED, Fault
 from aiodev._core.errors import DependencyError, fresh
+from aiodev._core.withdrawal import Withdrawals
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
@@ -65,17 +66,21 @@ class FaultLog:
     Attributes:
         known: those that have been learnt.
         seen: the timeline's counter of faults as it was then.
+        withdrawals: what was withdrawn.
     """
 
-    __slots__ = ("_gates", "known", "seen")
+    __slots__ = ("_gates", "known", "seen", "withdrawals")
 
     def __init__(self) -> None:
         self.known: list[KnownFault] = []
         self.seen = 0
+        self.withdrawals = Withdrawals()
         self._gates: dict[int, tuple[int, BaseException]] = {}
 
     def gate_fails(self, gate: int, guards: int, error: BaseException) -> None:
         """Note why a gate is about to be opened as failed, and which operation it is a part of."""
+        if self.withdrawals.ahead_of(gate) != gate:
+            return  # nobody will ask
         self._gates[gate] = guards, error
 
     def at(self, value: int) -> KnownFault | None:
@@ -95,8 +100,13 @@ class FaultLog:
             if fault.first in known:
                 continue
             guarded, error = self._gates.pop(fault.first, (fault.first, fault.error))
+            if fault.withdrawn:
+                error = self.withdrawals.error(fault.first, timeline.label)
             what = timeline.label if fault.dependency is None else f"an operation of {timeline.label}"
             found = KnownFault(fault, error or dependency_error(what, None), guarded)
+            if fault.withdrawn:  # who withdrew knows, but not who submitted what is behind
+                found.retrieved = True
+                found.told = not self.withdrawals.takes_along(fault.first, fault.last or fault.first)
             self.known.append(found)
             if fault.dependency is not None:
                 queue, first = fault.dependency

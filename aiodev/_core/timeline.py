@@ -32,7 +32,7 @@ from aiodev._core import faults
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend
 from aiodev._core.config import settings
 from aiodev._core.deferred import Deferred, DeferredGate, Lost
-from aiodev._core.errors import fresh
+from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.finalizing import until_exit
 from aiodev._core.gate import Gate
@@ -89,6 +89,7 @@ class Timeline:
         "quick_waits",
         "spin_doubts",
         "spin_ns",
+        "withdrew",
     )
 
     def __init__(
@@ -105,6 +106,7 @@ class Timeline:
         self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline
         self.parked_at = 0  # when the first of them parked, by time.monotonic_ns
+        self.withdrew = False  # whether anything was ever withdrawn
         self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved
         self._external = external
@@ -153,7 +155,8 @@ class Timeline:
         """Hold the timeline until the gate that is returned is opened; ``by_program``: when the program sees fit."""
         value, handle = self.operations.gate(self.queue)
         self.held += by_program
-        return Gate(value, partial(self._open_gate, handle, by_program), self.faults.gate_fails)
+        faults = self.faults
+        return Gate(value, partial(self._open_gate, handle, by_program), faults.gate_fails, faults.withdrawals)
 
     def _open_gate(self, handle: int | DeferredGate, by_program: bool, failed: bool) -> None:
         self.held -= by_program
@@ -200,6 +203,30 @@ class Timeline:
             except IndexError:  # another thread was faster
                 return
 
+    # Withdrawal
+
+    def withdraw(self, first: int, last: int, site: int, partly: bool = False) -> tuple[int, int]:
+        """Withdraw operations ``first`` … ``last``, unless the first has begun; ``partly``: those that have not begun.
+
+        What else has been submitted behind them does not run either (:mod:`aiodev._core.withdrawal`). Returns the first that
+        does not run, or 0; and how many were withdrawn by this call.
+        """
+        completed, end = self.counters[COMPLETED], self.submitted
+        if self.lost is not None or completed >= last:
+            return 0, 0
+        self.withdrew = True
+        tell = partial(self.operations.withdraw, self.queue)
+        return self.faults.withdrawals.withdraw((first, last, end), partly, site, completed, tell)
+
+    def withdraw_all(self, site: int) -> tuple[int, int]:
+        """Withdraw all that has not begun; the same."""
+        return self.withdraw(self.counters[COMPLETED] + 1, self.submitted, site, partly=True)
+
+    def last_to_run(self, value: int, clock: Clock) -> tuple[int, Clock]:
+        """``value``, if it is to run, else the last operation ahead of it that is; and what that one is known to follow."""
+        found = self.faults.withdrawals.ahead_of(value)
+        return found, clock if found == value else self.clock_at(found)
+
     # Order between timelines
 
     def clock_at(self, value: int) -> Clock:
@@ -216,8 +243,9 @@ class Timeline:
         counters = other.counters
         if other is self or (
             (known.get(other, 0) >= value or counters[COMPLETED] >= value)
-            # A point that failed, and of which its own waiters know nothing yet, is waited for again: that fails, too.
-            and not (counters[FAULTS] and other.failure_untold(value))
+            # A point that failed, and of which its own waiters know nothing yet, is waited for again: that fails, too. So does
+            # waiting for one that was withdrawn.
+            and not ((counters[FAULTS] or other.withdrew) and other.failure_untold(value))
         ):
             totals.waits_elided += 1
             return None
@@ -266,8 +294,8 @@ class Timeline:
         return self.faults.at(value) if self.all_faults() else None
 
     def failure_untold(self, value: int) -> bool:
-        """Whether operation ``value`` failed, or did not run, and nobody was told."""
-        if self.lost is not None:
+        """Whether operation ``value`` failed, or did not run, and nobody was told; or does not run since it was withdrawn."""
+        if self.lost is not None or self.faults.withdrawals.ahead_of(value) != value:
             return True
         fault = self.fault_of(value)
         return fault is not None and not fault.told
@@ -277,19 +305,32 @@ class Timeline:
         if self.lost is not None:
             return self.lost
         fault = self.fault_of(value)
-        return None if fault is None else fault.error
+        return self.faults.withdrawals.error(value, self.label) if fault is None else fault.error
 
     def check(self, value: int) -> None:
         """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
         if self.lost is not None:
             raise fresh(self.lost)
-        fault = self.fault_of(value)
+        fault, withdrawals = self.fault_of(value), self.faults.withdrawals
+        if self.withdrew and (fault is None or isinstance(fault.error, WithdrawnError) or withdrawals.withdrawn(value)):
+            self._check_withdrawn(value, fault)
         if fault is None:
             return
         faults.tell(self, fault)
         if value in (fault.first, fault.guarded):
             raise fault.to_raise()
         raise dependency_error(f"an operation of {self.label}", root_cause(fault.error))
+
+    def _check_withdrawn(self, value: int, fault: KnownFault | None) -> None:
+        """Raise if operation ``value`` does not run because it, or one that it is behind, was withdrawn."""
+        error = self.faults.withdrawals.error(value, self.label)
+        if error is None:
+            return
+        if fault is not None and isinstance(fault.error, WithdrawnError):
+            faults.tell(self, fault)
+        if self.faults.withdrawals.withdrawn(value):
+            raise error
+        raise dependency_error(f"an operation of {self.label}", error)
 
     def check_all(self, value: int) -> None:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""
@@ -324,6 +365,8 @@ class Timeline:
         for fault in self.all_faults():
             if not fault.retrieved:
                 faults.tell(self, fault)
+                if isinstance(root_cause(fault.error), WithdrawnError):
+                    continue  # as somebody asked for
                 logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.error)
 
     def end(self) -> None:

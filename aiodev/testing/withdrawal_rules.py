@@ -128,7 +128,7 @@ def a_wait_for_a_withdrawn_operation_fails(bench: Workbench) -> None:
 
 @rule
 def a_withdrawn_wait_still_takes_its_time(bench: Workbench) -> None:
-    """A wait that was withdrawn holds: what is submitted later relies on the order that it sets up. It does not fail, though."""
+    """A wait that was withdrawn holds, since what comes later relies on the order that it sets up; it does not fail."""
     first, second, cells = bench.lane(), bench.lane(), bench.chain(6, 3)
     failed, gate = first.gate()
     second.wait(first, failed)

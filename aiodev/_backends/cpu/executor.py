@@ -51,8 +51,8 @@ def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
 class NativeExecutor:
     """Workers for ``device_count`` devices, ``threads_per_device`` each.
 
-    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``help``, ``arm``, ``forgive``, ``open_gate``) and ``withdraw`` are
-    the compiled functions themselves.
+    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``help``, ``arm``, ``forgive``, ``open_gate``) and ``withdraw``
+    are the compiled functions themselves.
     """
 
     kind = "native"

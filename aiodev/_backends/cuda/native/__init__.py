@@ -20,7 +20,7 @@ hands operations to the driver as early as they may go, usually in the call that
     they can run, and the device never waits for the host.
 5.  Waiters and the watching thread shake hands as on the CPU: a waiter stores its target, then loads the counter and
     ``D_SLEEP``; the thread stores ``D_SLEEP``, then loads counters and targets.
-6.  Operations are withdrawn under the queue's lock, as long as they were not handed on, nor are carried out by the staging thread.
+6.  Operations are withdrawn under the queue's lock, if they were not handed on and the staging thread does not carry them out.
 7.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
 """
 
