@@ -254,8 +254,8 @@ class Backend(ABC):
         """Have operations ``first`` … ``last`` not run, unless the first has begun; ``partly``: those that have not begun.
 
         Returns the first that will not run, with all from there to ``last``; or 0, and nothing has changed. Waits for no
-        operation. What the queue has not been given yet has not begun; nor has what a gate or a wait holds. An operation that is
-        next, behind one that is about to end, may count as begun; one behind an operation that runs does not.
+        operation. What the queue has not been given yet has not begun, nor has what a gate or a wait holds. An operation that
+        is next, behind one that is about to end, may count as begun; one behind an operation that runs does not.
 
         What is withdrawn completes in its turn, with a ``Fault`` that says so, unless it is behind another. A wait among it
         holds all the same; a gate is still to be opened, and may hold until it is.

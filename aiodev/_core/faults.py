@@ -157,6 +157,7 @@ def tell(timeline: Timeline, fault: KnownFault) -> None:
             # Where it ended, by the backend's word: others may be submitting.
             ends = (ended.last for ended in backend.faults(queue) if ended.first == fault.first)
             fault.last = next(ends, None) or timeline.counters[SUBMITTED]
+            timeline.distrust(fault.first, fault.last)
     if fault.cause is not None:
         fault.cause.retrieved = True
 

@@ -9,7 +9,8 @@
     done exactly when ``counters[COMPLETED] >= v``; that never becomes false again.
 2.  ``frontier`` is a pair (since, clock): every operation numbered ``since`` or later runs after ``clock[t]`` of each
     timeline ``t`` in ``clock``. The pair is replaced, never changed, so a reader sees one or the other. A wait that the
-    frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock).
+    frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock). A wait that is behind a failure, or
+    was withdrawn, keeps its time, but does not see whether what it waits for failed: once that is over, it counts for nothing.
 3.  Whatever an operation needs and nobody else holds is in ``_kept`` until the operation is done.
 4.  A fault covers operations ``first`` … ``last``; while ``last`` is open, everything submitted is covered. It is closed by
     telling a waiter: then what is submitted afterwards runs again. A fault that nobody was told of is reported when the
@@ -216,7 +217,10 @@ class Timeline:
             return 0, 0
         self.withdrew = True
         tell = partial(self.operations.withdraw, self.queue)
-        return self.faults.withdrawals.withdraw((first, last, end), partly, site, completed, tell)
+        start, count = self.faults.withdrawals.withdraw((first, last, end), partly, site, completed, tell)
+        if count:
+            self.distrust(start, end)
+        return start, count
 
     def withdraw_all(self, site: int) -> tuple[int, int]:
         """Withdraw all that has not begun; the same."""
@@ -280,6 +284,11 @@ class Timeline:
         gate = self.gate()
         watcher.watch(other, value, lambda: gate.open(other.error_of(value)))
         return gate.value
+
+    def distrust(self, first: int, last: int) -> None:
+        """Rely on no wait among operations that do not run: it kept its time, but did not see if what it was for failed."""
+        if self.frontier[0] >= first:
+            self.frontier = (last + 1, NO_CLOCK)
 
     # Failure
 

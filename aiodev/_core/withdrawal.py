@@ -85,9 +85,11 @@ class Withdrawals:
             if start == 0 or start > last:
                 return 0, 0
             count = self._enter(start, last, end, site, completed)
-            shut = [gate for value, gate in self.gates.copy().items() if start <= value <= last]
+            gates, values = self.gates, range(start, last + 1)
+            shut = [gates.get(value) for value in (values if len(values) < len(gates) else gates.copy())]
         for gate in shut:
-            gate.withdraw()
+            if gate is not None and gate.value in values:
+                gate.withdraw()
         return start, count
 
     def _all_withdrawn(self, first: int, last: int) -> bool:
@@ -97,26 +99,28 @@ class Withdrawals:
 
     def _enter(self, start: int, last: int, end: int, site: int, completed: int) -> int:
         """Put ``start`` … ``last`` in as withdrawn, what is new up to ``end`` as behind them; how many are withdrawn now."""
-        near = [span for span in self.spans if span.first <= end and start <= span.last]
-        edges = {start, last + 1, end + 1}.union(*((span.first, span.last + 1) for span in near))
-        pieces, count = [span for span in self.spans if span not in near], 0
-        for begin, following in pairwise(sorted(edges)):
-            known = self._at(begin)
-            if known is not None and not (known.cause and start <= begin <= last):
-                pieces.append(known._replace(first=begin, last=following - 1))
-            else:
-                count += following - begin if begin <= last else 0
-                pieces.append(_Span(begin, following - 1, 0 if begin <= last else start, site))
+        spans = self.spans
+        low, high = max(0, bisect_right(spans, start - 1, key=_first) - 1), bisect_right(spans, end + 1, key=_first)
+        edges = {start, last + 1, end + 1}.union(*((span.first, span.last + 1) for span in spans[low:high]))
         joined: list[_Span] = []
-        for piece in sorted(pieces):
+        count = 0
+        for begin, following in pairwise(sorted(edges)):
+            piece = self._at(begin)
+            if piece is not None and not (piece.cause and start <= begin <= last):
+                piece = piece._replace(first=begin, last=following - 1)
+            elif start <= begin <= end:
+                count += following - begin if begin <= last else 0
+                piece = _Span(begin, following - 1, 0 if begin <= last else start, site)
+            else:
+                continue
             before = joined[-1] if joined else None
-            if before is not None and before.last + 1 == piece.first and before[2:] == piece[2:]:
+            if before is not None and before.last + 1 == begin and before[2:] == piece[2:]:
                 joined[-1] = before._replace(last=piece.last)
             else:
                 joined.append(piece)
-        past = bisect_right(joined, completed, key=_first) - 1
-        del joined[: max(0, min(len(joined) - _KEPT, past))]
-        self.spans = tuple(joined)
+        spans = (*spans[:low], *joined, *spans[high:])
+        past = bisect_right(spans, completed, key=_first) - 1
+        self.spans = spans[max(0, min(len(spans) - _KEPT, past)) :]
         return count
 
     def _at(self, value: int) -> _Span | None:
