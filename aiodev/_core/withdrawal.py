@@ -151,4 +151,3 @@ class Withdrawals:
         if found is None:
             return None
         return WithdrawnError(stream, found.cause or value, withdrawn_at=sites.describe(found.site))
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
+from functools import partial
 
 from aiodev._core.backend import Fault
 from aiodev.testing.rule import rule
@@ -194,7 +194,7 @@ def recycled_queues_have_no_withdrawals(bench: Workbench) -> None:
         bench.backend.fill(number, 0, 0, bytes(1))
         assert bench.backend.withdraw(number, 2, 50, False) == 2
         bench.backend.open_gate(gate, True)
-        bench.until(lambda number=number: bench.backend.spin(number, 2, 1_000_000), "a withdrawn fill does not complete")  # type: ignore[misc]
+        bench.until(partial(bench.backend.spin, number, 2, 1_000_000), "a withdrawn fill does not complete")
         bench.backend.destroy_queue(number)
     for _ in range(40):
         lane, cells = bench.lane(), bench.cells([0, 0, 1])
@@ -208,37 +208,33 @@ def recycled_queues_have_no_withdrawals(bench: Workbench) -> None:
 @rule
 def what_runs_was_not_withdrawn(bench: Workbench) -> None:
     """Withdrawn while the queue runs, each operation either runs, or was withdrawn; never both, never neither."""
-    count = 400
-    for seed in range(12):
-        choose = random.Random(seed)
-        lanes = [(bench.lane(), bench.cells([0] * count + [1])) for _ in range(3)]
-        answers: list[dict[int, int]] = [{} for _ in lanes]
-        submitting = threading.Barrier(2)
+    for seed in range(24):
+        choose, count = random.Random(seed), 400 if seed % 2 else 4000
+        lane, cells, withdrawn = bench.lane(), bench.cells([0] * count + [1]), set[int]()
 
-        def submit(lanes: list[tuple[Lane, Cells]] = lanes, submitting: threading.Barrier = submitting) -> None:
-            submitting.wait()
-            for i in range(count):
-                for lane, cells in lanes:
-                    _mark(lane, cells, i)
-
-        thread = threading.Thread(target=submit)
-        thread.start()
-        submitting.wait()
-        for _ in range(600):
-            number = choose.randrange(len(lanes))
-            lane = lanes[number][0]
-            ahead = min(count, lane.completed + choose.choice((1, 1, 2, 3, 10)))
-            last = min(count, ahead + choose.choice((0, 0, 4)))
+        def withdraw(lane: Lane = lane, choose: random.Random = choose, withdrawn: set[int] = withdrawn) -> None:
+            first = lane.completed + choose.choice((1, 1, 2, 3, 10, 50))
+            last = min(lane.submitted, first + choose.choice((0, 0, 4)))
             partly = choose.random() < 0.5
-            start = lane.withdraw(ahead, last, partly)
-            assert start == 0 or start == ahead or (partly and ahead < start <= last), f"{start} of {ahead} … {last}"
-            if start:
-                answers[number].update(dict.fromkeys(range(start, last + 1), 1))
-        thread.join()
-        for (lane, cells), answer in zip(lanes, answers, strict=True):
-            lane.finish()
-            expected = [0 if i + 1 in answer else 1 for i in range(count)]
-            assert bench.values(cells)[:-1] == expected, f"seed {seed}: an operation ran that was withdrawn, or the reverse"
+            start = lane.withdraw(first, last, partly)
+            assert start == 0 or start == first or (partly and first < start <= last), f"{start} of {first} … {last}"
+            withdrawn.update(range(start, last + 1) if start else ())
+
+        if count == 4000:  # much to do: from one operation to the next
+            ahead, gate = lane.gate()
+            for i in range(count):
+                _mark(lane, cells, i)
+            bench.open(gate)
+            while lane.completed < lane.submitted:
+                withdraw()
+        else:  # little: each operation is waited for
+            ahead = 0
+            for i in range(count):
+                _mark(lane, cells, i)
+                withdraw()
+        lane.finish()
+        expected = [int(i + 1 + ahead not in withdrawn) for i in range(count)]
+        assert bench.values(cells)[:-1] == expected, f"seed {seed}: an operation ran that was withdrawn, or the reverse"
 
 
 RULES = (

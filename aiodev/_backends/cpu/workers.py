@@ -64,7 +64,7 @@ class PortableQueue:
         self.pending: deque[Operation] = deque()
         self.idle = True
         self.begun = 0
-        self.withdrawals: list[tuple[int, int]] = []  # first and last of what does not run, as far as it is not passed
+        self.withdrawals: list[tuple[int, int]] = []  # first and last of what does not run and is not passed
         self.faults: deque[Fault] = deque(maxlen=FAULTS_KEPT)
         self.armed: dict[Waker, int] = {}
         self._held: list[tuple[int, int, PortableQueue]] = []  # heap of (value, its number, queue that waits for it)
@@ -142,7 +142,9 @@ class PortableQueue:
         start = max(first, self.begun + 1)
         if start > last or (start > first and not partly):
             return 0
-        self.withdrawals.append((start, last))
+        near = [(start, last), *((f, n) for f, n in self.withdrawals if f <= last + 1 and start - 1 <= n)]
+        self.withdrawals = [span for span in self.withdrawals if span not in near]
+        self.withdrawals.append((min(span[0] for span in near), max(span[1] for span in near)))
         return start
 
     def fails_withdrawn(self, value: int) -> bool:
