@@ -12,6 +12,7 @@ from pathlib import Path
 
 import core_device
 import core_loop
+import core_overload
 import core_submit
 import generators
 import kernel_compile
@@ -27,7 +28,7 @@ from harness import Figure, Run, print_table, write_json, write_rst
 from picture import draw_group, draw_readme
 
 GROUPS = {
-    "core": (core_submit, core_device, core_loop),
+    "core": (core_submit, core_device, core_loop, core_overload),
     "kernels": (kernel_launch, kernel_compile),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
