@@ -365,7 +365,7 @@ class WithdrawnError(AiodevError):
     Example:
         >>> async def main():
         ...     stream = aiodev.Stream("cpu")
-        ...     stream.wait_future(asyncio.get_running_loop().create_future())
+        ...     stream.wait_future(asyncio.sleep(60))
         ...     done = stream.call(print, "not printed")
         ...     print(done.cancel(), stream.cancel())
         ...     try:
