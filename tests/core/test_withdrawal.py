@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import pickle
 import threading
 import weakref
 from collections.abc import Iterator
@@ -313,13 +312,6 @@ async def test_each_of_many_withdrawals_is_remembered(device: str) -> None:
         assert len(stream.timeline.faults.withdrawals.spans) == 500
     assert [await call for call in calls] == list(range(500))
     await stream.synchronize()
-
-
-def test_the_error_is_pickled() -> None:
-    """With its attributes, as every error of ours."""
-    error = pickle.loads(pickle.dumps(aiodev.WithdrawnError("<stream>", 7, withdrawn_at="file:3")))
-    assert (error.stream, error.operation, error.withdrawn_at) == ("<stream>", 7, "file:3")
-    assert not isinstance(error, asyncio.CancelledError)
 
 
 # Groups
