@@ -138,6 +138,8 @@ def learn(timeline: Timeline) -> None:
                     ahead.append(source)
         for known, source, first in dependent:
             known.cause = source.faults.at(first) if source is not None else None
+            if known.cause is None and source is not None:  # of many withdrawals a backend keeps the last ones
+                known.error.__cause__ = source.faults.withdrawals.error(first, source.label)
         for known, _, _ in dependent:
             known.explain()
         for line, count in seen.items():

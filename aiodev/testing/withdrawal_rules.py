@@ -127,6 +127,30 @@ def a_wait_for_a_withdrawn_operation_fails(bench: Workbench) -> None:
 
 
 @rule
+def each_of_many_withdrawals_fails_who_waits(bench: Workbench) -> None:
+    """However many operations are withdrawn one by one: a wait for any of them fails, and one for those between does not."""
+    lane, cells, count = bench.lane(), bench.cells([0, 1]), 500
+    _, gate = lane.gate()
+    waiters = [bench.lane() for _ in range(20)]
+    gates = [waiter.gate()[1] for waiter in waiters[:10]]
+    for _ in range(count):
+        _mark(lane, cells, 0)
+    values = [2 + (count // 10) * i + i % 2 for i in range(10)] * 2
+    for waiter, value in zip(waiters, values, strict=True):
+        waiter.wait(lane, value)
+    for value in range(2, count, 2):
+        assert lane.withdraw(value, value) == value
+    bench.open(gate)
+    lane.finish()
+    for shut in gates:  # these come to their waits when all is over
+        bench.open(shut)
+    for waiter, value in zip(waiters, values, strict=True):
+        waiter.finish()
+        wait = waiter.submitted
+        _expect(waiter, *([] if value % 2 else [Fault(wait, None, None, (lane.number, value))]))
+
+
+@rule
 def a_withdrawn_wait_still_takes_its_time(bench: Workbench) -> None:
     """A wait that was withdrawn holds, since what comes later relies on the order that it sets up; it does not fail."""
     first, second, cells = bench.lane(), bench.lane(), bench.chain(6, 3)
@@ -244,6 +268,7 @@ RULES = (
     withdrawals_add_up,
     a_withdrawn_gate_may_fail,
     a_wait_for_a_withdrawn_operation_fails,
+    each_of_many_withdrawals_fails_who_waits,
     a_withdrawn_wait_still_takes_its_time,
     behind_a_failure_a_withdrawal_is_none,
     forgiving_is_not_needed_after_a_withdrawal,

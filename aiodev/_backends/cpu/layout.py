@@ -29,6 +29,7 @@ Q_SUBMIT_LOCK: Final = 88
 Q_SPARE: Final = 96  #: a drained chunk for the submitter to reuse, or 0
 Q_GUESTS: Final = 104  #: threads that wait awake and may help meanwhile
 Q_EXPECTED: Final = 112  #: guests that have helped lately, and are awaited before a worker is woken in their place
+Q_PASSED: Final = 120  #: withdrawals that the ring of faults has no room for any more, or 0; under Q_WITHDRAW_LOCK
 
 #: Operations that no worker has taken off the count; whoever raises it from 0 makes the queue ready. Alone on its line,
 #: which an idle worker watches: a submission takes the line away once.
@@ -123,6 +124,12 @@ I_FIRST: Final = 0
 I_LAST: Final = 8
 I_NEXT: Final = 16
 WITHDRAWAL_BYTES: Final = 24
+
+# Passed withdrawals: how many there were, and a ring of the last ones, first and last operation of each.
+P_COUNT: Final = 0
+P_RING: Final = 16
+PASSED_SLOTS: Final = 1024
+PASSED_BYTES: Final = P_RING + 16 * PASSED_SLOTS
 
 # Waker: a file descriptor that a loop watches.
 K_DESCRIPTOR: Final = 0

@@ -30,6 +30,8 @@ __all__ = ["Device", "PortableQueue", "Waker", "Worker"]
 BATCH = 64
 #: Failures remembered for each queue.
 FAULTS_KEPT = 64
+#: Withdrawals remembered for each queue, for those who wait for it.
+WITHDRAWALS_KEPT = 1024
 ONE = (1).to_bytes(8, sys.byteorder)
 
 
@@ -66,6 +68,7 @@ class PortableQueue:
         self.begun = 0
         self.withdrawals: list[tuple[int, int]] = []  # first and last of what does not run and is not passed
         self.faults: deque[Fault] = deque(maxlen=FAULTS_KEPT)
+        self.passed: deque[tuple[int, int]] = deque(maxlen=WITHDRAWALS_KEPT)
         self.armed: dict[Waker, int] = {}
         self._held: list[tuple[int, int, PortableQueue]] = []  # heap of (value, its number, queue that waits for it)
         self._spinners: list[tuple[int, threading.Lock]] = []
@@ -135,7 +138,7 @@ class PortableQueue:
         for fault in reversed(self.faults):
             if fault.first <= value:
                 return fault.first if fault.last is None or value <= fault.last else None
-        return None
+        return next((first for first, last in self.passed if first <= value <= last), None)
 
     def withdraw(self, first: int, last: int, partly: bool) -> int:
         """Withdraw what has not begun; returns the first of it, or 0."""
@@ -155,6 +158,7 @@ class PortableQueue:
             return False
         if not self.skips(value):
             self.faults.append(Fault(value, last, None, withdrawn=True))
+            self.passed.append((value, last))
             self.counters[FAULTS] += 1
         return True
 

@@ -15,6 +15,7 @@ from aiodev._backends.cpu.layout import (
     KIND_WITHDRAWN,
     NEVER,
     Q_BEGUN,
+    Q_PASSED,
     Q_WITHDRAW_LOCK,
     Q_WITHDRAWALS,
     Q_WITHDRAWN,
@@ -108,5 +109,9 @@ def forget_withdrawals(queue):
         free(node)
         node = following
     put(queue + Q_WITHDRAWALS, 0)
+    passed = get(queue + Q_PASSED)
+    if passed != 0:
+        free(passed)
+        put(queue + Q_PASSED, 0)
     store(queue + Q_WITHDRAWN, NEVER)
     store(queue + Q_BEGUN, 0)
