@@ -29,7 +29,7 @@ from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import Unwaited
-from aiodev._core.completion import Completion
+from aiodev._core.completion import Completion, point, several
 from aiodev._core.config import settings
 from aiodev._core.stream import Stream
 from aiodev._core.timeline import Timeline
@@ -93,7 +93,7 @@ def _has_no_gaps(side: Side) -> bool:
 def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
     timeline = stream.timeline
     if 0 in dst.shape:
-        return Completion(timeline, timeline.submitted)
+        return point(timeline, timeline.submitted)
     most = 1 if stream.maxsize else PIECES
     pieces = _pieces(dst.shape, dst.strides, source.strides, dst.dtype.itemsize, most)
     if pieces is None:
@@ -102,13 +102,15 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
         return done
     nbytes, offsets = pieces
     to, fro = _address(dst), _address(source)
-    value = 0
+    value = first = 0
     try:
         for there, here in offsets:
             value = stream._copy(to + there, fro + here, nbytes)
+            first = first or value
     finally:  # also of the pieces before one that was refused
         _note_use(timeline, value, dst, source)
-    return Completion(timeline, value)
+    whole = value - first == len(offsets) - 1  # else others have submitted in between
+    return several(timeline, first, value) if whole else Completion(timeline, value)
 
 
 @functools.lru_cache(4096)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import contextvars
 import sys
 import weakref
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.errors import DependencyError
@@ -24,6 +26,7 @@ class Bridge:
     def __init__(self, gate: Gate, outcome: Outcome[Any]) -> None:
         self._gate = gate
         self._outcome = outcome
+        self._scope: Any = None  # of a trio task
 
     def follow(self, awaitable: Any) -> None:
         """Open the gate when ``awaitable`` is done."""
@@ -39,13 +42,17 @@ class Bridge:
                 loop.call_soon_threadsafe(awaitable.add_done_callback, self._settle)
         elif "trio" in sys.modules and running_loop() is None:
             run_with = contextvars.copy_context()  # a system task has trio's own by default
-            sys.modules["trio"].lowlevel.spawn_system_task(self._run, awaitable, context=run_with)
+            trio = sys.modules["trio"]
+            self._scope = trio.CancelScope()
+            self._gate.when_withdrawn = partial(_cancel_in_trio, trio, trio.lowlevel.current_trio_token(), self._scope)
+            trio.lowlevel.spawn_system_task(self._run, awaitable, context=run_with)
             return
         else:
             task = asyncio.get_running_loop().create_task(_result_of(awaitable))
             _tasks.add(task)
             task.add_done_callback(_tasks.discard)
             task.add_done_callback(self._settle)
+            self._gate.when_withdrawn = partial(_cancel_task, task)  # nobody else knows of it
             return
         weakref.finalize(awaitable, self._gate.open, _unfinished("was dropped before it was done")).atexit = False
 
@@ -61,8 +68,9 @@ class Bridge:
     async def _run(self, awaitable: Awaitable[Any]) -> None:
         finished = False
         try:
-            self._outcome.result = await awaitable
-            finished = True
+            with self._scope:
+                self._outcome.result = await awaitable
+                finished = True
         except Exception as error:  # whatever the awaitable raises is the stream's failure
             self._gate.open(error)
         finally:
@@ -70,6 +78,16 @@ class Bridge:
 
 
 _tasks: set[asyncio.Task[Any]] = set()  # a loop holds its tasks weakly
+
+
+def _cancel_task(task: asyncio.Task[Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # its loop is closed: it ends no more
+        task.get_loop().call_soon_threadsafe(task.cancel)
+
+
+def _cancel_in_trio(trio: Any, token: Any, scope: Any) -> None:
+    with contextlib.suppress(trio.RunFinishedError):
+        token.run_sync_soon(scope.cancel)
 
 
 def _unfinished(what: str) -> DependencyError:

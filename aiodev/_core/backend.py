@@ -83,6 +83,7 @@ class Fault(NamedTuple):
     last: int | None
     error: BaseException | None  #: what operation ``first`` raised; None for a gate opened as failed, or a dependency
     dependency: tuple[int, int] | None = None  #: (queue, value of its first failed operation) when a wait failed
+    withdrawn: bool = False  #: the operations were withdrawn; such a fault is forgiven from the beginning
 
 
 class KernelSpec(NamedTuple):
@@ -254,6 +255,18 @@ class Backend(ABC):
     @abstractmethod
     def stamp(self, queue: int, cell: int) -> int:
         """Store the time, in ns of ``time.perf_counter_ns``'s clock, as int64 at address ``cell`` (host memory)."""
+
+    @abstractmethod
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        """Have operations ``first`` … ``last`` not run, unless the first has begun; ``partly``: those that have not begun.
+
+        Returns the first that will not run, with all from there to ``last``; or 0, and nothing has changed. Waits for no
+        operation. What the queue has not been given yet has not begun, nor has what a gate or a wait holds. An operation that
+        is next, behind one that is about to end, may count as begun; one behind an operation that runs does not.
+
+        What is withdrawn completes in its turn, with a ``Fault`` that says so, unless it is behind another. A wait among it
+        holds all the same; a gate is still to be opened, and may hold until it is.
+        """
 
     # Streams of other libraries, by the driver's handle (for CUDA as DLPack has it: 1 is the legacy default stream). Only
     # backends whose memory the host cannot reach need these.

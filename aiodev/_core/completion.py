@@ -6,7 +6,7 @@ import contextvars
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from typing import Any, Generic, NoReturn, TypeVar, cast, final
 
-from aiodev._core import callbacks
+from aiodev._core import callbacks, sites
 from aiodev._core.backend import COMPLETED, FAULTS
 from aiodev._core.blocking import wait_blocking
 from aiodev._core.callbacks import DoneCallback
@@ -43,9 +43,10 @@ class Completion(Generic[T]):
     """
 
     # Launches fill them in themselves (`aiodev._kernel.launch`), which costs less than `__init__`, or a tuple.
-    __slots__ = ("__weakref__", "_callbacks", "_outcome", "_timeline", "_value")
+    __slots__ = ("__weakref__", "_callbacks", "_first", "_outcome", "_timeline", "_value")
 
     _callbacks: list[DoneCallback]  #: unset until there is one
+    _first: int  #: of the operations that it stands for, where it is not ``value``: of several, or behind it if of none
     _outcome: Outcome[T] | None
     _timeline: Timeline
     _value: int
@@ -86,16 +87,30 @@ class Completion(Generic[T]):
             timeline.let_go()
         return True
 
-    def done(self) -> bool:
-        """As ``query``, by the name that futures have for it."""
-        return self.query()
+    def cancel(self) -> bool:
+        """Withdraw the operation if it has not begun; whether this call did.
+
+        It then never runs: who waits for it gets :class:`WithdrawnError`. What has been submitted behind it, to its stream and
+        to streams that wait for it, fails with :class:`DependencyError`; what is submitted from now on runs. False, and nothing
+        happens, when it has begun, is done, or was withdrawn before. One that is next, behind another of its stream that is
+        about to end, may count as begun. On CUDA what was handed to the driver has begun. Never blocks.
+
+        It is done, and lets go of memory, in its turn: when what has begun before it is. A function that was to be called, and
+        its arguments, are let go of at once.
+        """
+        first = getattr(self, "_first", self._value)
+        return first <= self._value and self._timeline.withdraw(first, self._value, sites.here())[1] > 0
 
     def cancelled(self) -> bool:
-        """Whether the operation was withdrawn before it began: no, since nothing withdraws what was submitted.
+        """Whether the operation was withdrawn before it began.
 
         A function that raised ``CancelledError`` was not withdrawn; it has failed.
         """
-        return False
+        return self._timeline.faults.withdrawals.withdrawn(self._value)
+
+    def done(self) -> bool:
+        """As ``query``, by the name that futures have for it."""
+        return self.query()
 
     def result(self) -> T:
         """What ``await`` gives, of an operation that is done. Never blocks.
@@ -173,6 +188,7 @@ class Completion(Generic[T]):
 
         Raises:
             KernelError: the operation is a kernel, and raised; its own exception is the cause.
+            WithdrawnError: it was withdrawn.
             DependencyError: an operation that it is ordered after failed, so that it did not run.
             BaseException: what a function given to ``Stream.call`` raised, unchanged.
         """
@@ -185,6 +201,8 @@ class Completion(Generic[T]):
                 if outcome is None and not counters[FAULTS]:
                     return cast("Generator[Any, Any, T]", current_reactor().pause())
             else:
+                if timeline.needed:
+                    timeline.let_go()
                 if not counters[FAULTS]:
                     return DONE if outcome is None else _given(outcome)
         elif at_hand(timeline, self._value) and not timeline.counters[FAULTS]:
@@ -215,6 +233,18 @@ class Completion(Generic[T]):
 #: Awaiting something done: an exhausted iterator, which stays exhausted whoever shares it.
 DONE = cast("Generator[Any, Any, Any]", iter(()))
 next(DONE, None)
+
+
+def several(timeline: Timeline, first: int, last: int) -> Completion[None]:
+    """The completion of operations in a row; to cancel it takes all of them along, or none."""
+    completion: Completion[None] = Completion(timeline, last)
+    completion._first = first
+    return completion
+
+
+def point(timeline: Timeline, value: int) -> Completion[None]:
+    """The completion of what was submitted before, and of no operation of its own, which could be withdrawn."""
+    return several(timeline, value + 1, value)
 
 
 def _given(outcome: Outcome[T]) -> Generator[Any, Any, T]:

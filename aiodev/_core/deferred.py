@@ -49,6 +49,7 @@ class Deferred:
         self._timeline = timeline
         self._lock = threading.Lock()
         self._pending: list[Callable[[Backend, int], int]] = []
+        self._withdrawn: list[tuple[int, int]] = []
         self._done = False
         self.counters: memoryview[int] = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
 
@@ -99,6 +100,15 @@ class Deferred:
 
         return self._defer(make), gate
 
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        """Nothing has begun yet; the backend is told before it is given the operations."""
+        with self._lock:
+            if not self._done:
+                self._withdrawn.append((first, last))
+                return first
+        timeline = self._timeline
+        return 0 if timeline.lost is not None else timeline.entry.backend.withdraw(timeline.queue, first, last, partly)
+
     def started(self, error: BaseException | None) -> None:
         """The backend has started: hand on what is pending. It could not: every operation fails with ``error``."""
         timeline = self._timeline
@@ -110,6 +120,8 @@ class Deferred:
                 timeline.lose(error)
             else:
                 timeline.open_queue()
+                for first, last in self._withdrawn:
+                    timeline.entry.backend.withdraw(timeline.queue, first, last, False)
                 for operation in self._pending:
                     operation(timeline.entry.backend, timeline.queue)
                 timeline.bind()

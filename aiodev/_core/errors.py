@@ -16,6 +16,7 @@
     │  ├─ CompileError                                ``.log`` is the compiler's message
     │  ├─ LaunchError                 (TypeError)     ``.argument`` is the argument at fault
     │  └─ DependencyError                             an earlier operation failed; the cause is that failure
+    ├─ WithdrawnError                                 the operation was withdrawn before it began
     ├─ StreamFullError                (asyncio.QueueFull)   in aiodev._core.full
     ├─ SyncError                      (RuntimeError)  a thread whose loop runs was about to block
     └─ ClosedError
@@ -50,6 +51,7 @@ __all__ = [
     "OutOfMemoryError",
     "SyncError",
     "SyncWarning",
+    "WithdrawnError",
 ]
 
 
@@ -356,6 +358,42 @@ class DependencyError(KernelError):
             return super().__str__()
         first, _, more = str(cause).partition("\n")
         return f"{super().__str__()}: {type(cause).__name__}: {first}{' …' * bool(more)}"
+
+
+class WithdrawnError(AiodevError):
+    """An operation that did not run, since somebody withdrew it before it began.
+
+    Not an ``asyncio.CancelledError``: that is for a waiter who was cancelled himself.
+
+    Attributes:
+        stream: the stream that it was submitted to.
+        operation: its number there, from 1.
+        withdrawn_at: ``file:line`` of who withdrew it, or ``None`` where that is not known.
+
+    Example:
+        >>> async def main():
+        ...     stream = aiodev.Stream("cpu")
+        ...     stream.wait_future(asyncio.sleep(60))
+        ...     done = stream.call(print, "not printed")
+        ...     print(done.cancel(), stream.cancel())
+        ...     try:
+        ...         await done
+        ...     except aiodev.WithdrawnError as error:
+        ...         return error.operation
+        >>> asyncio.run(main())
+        True 1
+        2
+    """
+
+    def __init__(self, stream: str, operation: int, *, withdrawn_at: str | None = None) -> None:
+        self.stream = stream
+        self.operation = operation
+        self.withdrawn_at = withdrawn_at
+        super().__init__(stream, operation)
+
+    def __str__(self) -> str:
+        where = f" at {self.withdrawn_at}" if self.withdrawn_at else ""
+        return f"operation {self.operation} of {self.stream} was withdrawn{where} before it began"
 
 
 class ClosedError(AiodevError):

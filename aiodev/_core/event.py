@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from aiodev._core.backend import SUBMITTED
-from aiodev._core.completion import DONE, Completion
+from aiodev._core.completion import DONE, Completion, point
 from aiodev._core.device import Device
 from aiodev._core.order import Clock, totals
 from aiodev._core.registry import DeviceLike, registry
@@ -111,6 +111,8 @@ class Event:
             self._record = (timeline, value, clock, cell)
         else:
             value = timeline.counters[SUBMITTED]
+            if timeline.withdrew:
+                value, clock = timeline.last_to_run(value, clock)
             if timeline.faults.known and (fault := timeline.fault_of(value)) is not None and fault.told:
                 # The last operation failed, and that has been told. What follows it is clean: put a point there.
                 cell = ctypes.c_int64()
@@ -127,10 +129,10 @@ class Event:
             stream = Event.current_stream(self._device)
         record = self._record
         if record is None:
-            return Completion(stream.timeline, 0)
+            return point(stream.timeline, 0)
         timeline, value, clock, _ = record
         stream.timeline.join(timeline, value, clock)
-        return Completion(timeline, value)
+        return point(timeline, value)
 
     def query(self) -> bool:
         """Whether the point is reached; True when never recorded."""

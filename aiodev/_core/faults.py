@@ -8,8 +8,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from aiodev._core.backend import FAULTS, SUBMITTED, Fault
-from aiodev._core.errors import DependencyError
+from aiodev._core.errors import DependencyError, WithdrawnError
 from aiodev._core.kept import KeptError
+from aiodev._core.withdrawal import Withdrawals
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
@@ -31,7 +32,7 @@ class KnownFault:
     a timeline that depends on this one, so that it need not be reported.
     """
 
-    __slots__ = ("_error", "cause", "first", "guarded", "last", "origin", "retrieved", "told")
+    __slots__ = ("_error", "cause", "first", "guarded", "last", "origin", "retrieved", "told", "withdrawn")
 
     def __init__(self, fault: Fault, error: KeptError, guarded: int) -> None:
         self.first = fault.first
@@ -40,6 +41,7 @@ class KnownFault:
         self.cause: KnownFault | None = None
         self.origin: KnownFault | None = None  # None: itself
         self._error = error
+        self.withdrawn = fault.withdrawn
         self.told = False
         self.retrieved = False
 
@@ -89,19 +91,22 @@ class FaultLog:
         known: those that have been learnt.
         untold: those of them that no waiter of the timeline was told of: what ``synchronize`` looks at.
         seen: the timeline's counter of faults as it was then.
+        withdrawals: what was withdrawn.
     """
 
-    __slots__ = ("_gates", "known", "seen", "untold")
+    __slots__ = ("_gates", "known", "seen", "untold", "withdrawals")
 
     def __init__(self) -> None:
         self.known: list[KnownFault] = []
         self.untold: list[KnownFault] = []
         self.seen = 0
+        self.withdrawals = Withdrawals()
         self._gates: dict[int, tuple[int, BaseException]] = {}
 
     def gate_fails(self, gate: int, guards: int, error: BaseException) -> None:
         """Note why a gate is about to be opened as failed, and which operation it is a part of."""
-        if self.at(gate) is None:  # else it is behind a failure and holds nothing: nobody asks why it fails, too
+        # Else it is behind a failure, or a withdrawal, and holds nothing: nobody asks why it fails, too.
+        if self.at(gate) is None and self.withdrawals.ahead_of(gate) == gate:
             self._gates[gate] = guards, error
 
     def end(self, fault: KnownFault, last: int) -> None:
@@ -126,11 +131,17 @@ class FaultLog:
             if fault.first <= newest:
                 continue
             guarded, own = self._gates.pop(fault.first, (fault.first, None))
+            if fault.withdrawn:
+                own = self.withdrawals.error(fault.first, timeline.label)
             what = timeline.label if fault.dependency is None else f"an operation of {timeline.label}"
             error = own or fault.error or dependency_error(what, None)
             found = KnownFault(fault, KeptError(error, ours=own is not None), guarded)
+            if fault.withdrawn:  # who withdrew knows, but not who submitted what is behind
+                found.retrieved = True
+                found.told = not self.withdrawals.takes_along(fault.first, fault.last or fault.first)
             self.known.append(found)
-            self.untold.append(found)
+            if not found.told:
+                self.untold.append(found)
             if fault.dependency is not None:
                 queue, first = fault.dependency
                 dependent.append((found, timeline.kept_timeline(queue), first))
@@ -161,11 +172,19 @@ def learn(timeline: Timeline) -> None:
                     ahead.append(source)
         for known, source, first in dependent:
             known.cause = source.faults.at(first) if source is not None else None
+            if known.cause is None and source is not None:  # of many withdrawals a backend keeps the last ones
+                error = source.faults.withdrawals.error(first, source.label)
+                known.cause = None if error is None else _forgotten(first, error)
         for known, _, _ in dependent:
             known.explain()
         for line, count in seen.items():
             del line.faults.known[:-_KEPT]
             line.faults.seen = count  # last: who finds it up to date relies on the list
+
+
+def _forgotten(first: int, error: WithdrawnError) -> KnownFault:
+    """A withdrawal that its backend does not keep any more."""
+    return KnownFault(Fault(first, first, error, withdrawn=True), KeptError(error, ours=True), first)
 
 
 def tell(timeline: Timeline, fault: KnownFault) -> bool:
@@ -185,7 +204,9 @@ def tell(timeline: Timeline, fault: KnownFault) -> bool:
             backend.forgive(queue)
             # Where it ended, by the backend's word: others may be submitting.
             ends = (ended.last for ended in backend.faults(queue) if ended.first == fault.first)
-            timeline.faults.end(fault, next(ends, None) or timeline.counters[SUBMITTED])
+            last = next(ends, None) or timeline.counters[SUBMITTED]
+            timeline.faults.end(fault, last)
+            timeline.distrust(fault.first, last)
     if fault.cause is not None:
         fault.cause.retrieved = True
     return True

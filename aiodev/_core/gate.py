@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiodev._core.withdrawal import Withdrawals
 
 __all__ = ["Gate"]
 
@@ -16,14 +20,22 @@ class Gate:
     Attributes:
         value: its number on the stream's timeline.
         guards: the operation behind it that it is a part of: the failure of either is the failure of both.
+        when_withdrawn: called, if it is withdrawn, by whoever withdraws it.
     """
 
-    __slots__ = ("_fail", "_lock", "_open", "guards", "value")
+    __slots__ = ("_fail", "_lock", "_open", "_withdrawals", "guards", "value", "when_withdrawn")
 
     def __init__(
-        self, value: int, open_gate: Callable[[bool], None], fail: Callable[[int, int, BaseException], None]
+        self,
+        value: int,
+        open_gate: Callable[[bool], None],
+        fail: Callable[[int, int, BaseException], None],
+        withdrawals: Withdrawals,
     ) -> None:
         self.value = self.guards = value
+        self.when_withdrawn: Callable[[], None] | None = None
+        self._withdrawals = withdrawals
+        withdrawals.gates[value] = self  # until it is opened
         self._open: Callable[[bool], None] | None = open_gate
         self._fail: Callable[[int, int, BaseException], None] | None = fail
         self._lock = threading.Lock()
@@ -33,8 +45,22 @@ class Gate:
         with self._lock:
             open_gate, fail = self._open, self._fail
             self._open = self._fail = None  # which hold the timeline, and the gate's holder may live long
+        self._withdrawals.gates.pop(self.value, None)
+        self.when_withdrawn = None
         if open_gate is None or fail is None:
             return
         if error is not None:
             fail(self.value, self.guards, error)
         open_gate(error is not None)
+
+    @property
+    def shut(self) -> bool:
+        """Whether nobody has opened it."""
+        return self._open is not None
+
+    def withdraw(self) -> None:
+        """Open it, since it was withdrawn: nothing is held any more, and whoever was to open it need not."""
+        callback = self.when_withdrawn
+        self.open()
+        if callback is not None:
+            callback()

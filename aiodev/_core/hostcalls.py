@@ -13,7 +13,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from aiodev._core.gate import Gate
 from aiodev._core.outcome import Outcome
@@ -65,6 +65,10 @@ class HostThreads:
 host_threads = HostThreads()
 
 
+def _withdrawn(*args: object) -> NoReturn:
+    raise AssertionError("a function that was withdrawn is not called")
+
+
 class Call:
     """One function to run when its turn on ``timeline`` has come."""
 
@@ -81,21 +85,28 @@ class Call:
     def submit(self) -> int:
         """Append it; returns its number on the timeline."""
         gate = self._gate = self._timeline.gate(by_program=True)
+        gate.when_withdrawn = self._let_go
         watcher.watch(self._timeline, gate.value - 1, self._its_turn)
         return gate.value
 
+    def _let_go(self) -> None:
+        """It was withdrawn: it will not run, and need not wait for its turn to let go of what it would have run with."""
+        self._function, self._arguments, self._context = _withdrawn, (), contextvars.Context()
+
     def _its_turn(self) -> None:
-        host_threads.submit(self._run)
+        if self._gate is not None and self._gate.shut:
+            host_threads.submit(self._run)
 
     def _run(self) -> None:
         gate = self._gate
         assert gate is not None
-        ahead_failed = self._timeline.failed(gate.value)
-        self._timeline.entry.backend.attach_thread(self._timeline.device.index)
+        timeline = self._timeline
+        passed_over = timeline.failed(gate.value) or not timeline.faults.withdrawals.begin(gate.value)
+        timeline.entry.backend.attach_thread(timeline.device.index)
         # The traceback of what the function raises holds this frame, and the timeline will hold the exception: nothing here
         # may hold the timeline, or a dropped stream would wait for the garbage collector.
-        del self._timeline, self._gate
-        error = None if ahead_failed else self._call()
+        del timeline, self._timeline, self._gate
+        error = None if passed_over else self._call()
         del self._function, self._arguments, self._context
         gate.open(error)
         del error  # its traceback's frames lead here: the two would hold each other

@@ -37,10 +37,11 @@ def follows(timeline: Timeline, value: int, other: Timeline, last: int) -> bool:
         line, point = ahead.pop()
         if line is other and point >= last:
             return True
-        for t, v in line.clock_at(point).items():
-            if seen.get(t, 0) < v and not t.reached(v):
-                seen[t] = v
-                ahead.append((t, v))
+        for clock in line.clocks_at(point):
+            for t, v in clock.items():
+                if seen.get(t, 0) < v and not t.reached(v):
+                    seen[t] = v
+                    ahead.append((t, v))
     return False
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 import anyio
 
-from aiodev._core import context, journal, trace
+from aiodev._core import context, journal, sites, trace
 from aiodev._core.awaitables import Bridge
 from aiodev._core.backend import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.blocking import wait_blocking
@@ -244,7 +244,8 @@ class Stream(NativeStream):
 
         ``await`` of the completion gives its result. If it raises, the operation fails with that exception and what is
         ordered after it does not run; if it is cancelled, or dropped unfinished, with :class:`DependencyError`.
-        A coroutine is started as a task of the running loop, with this task's context variables.
+        A coroutine is started as a task of the running loop, with this task's context variables; it is cancelled when the
+        operation is withdrawn. Futures and tasks are their owners' to cancel.
 
         Raises:
             RuntimeError: a coroutine where no loop is running, or a future of a loop that is closed.
@@ -285,16 +286,19 @@ class Stream(NativeStream):
             self.timeline.join(record[0], record[1], record[2])
 
     def wait_stream(self, stream: Stream) -> None:
-        """Order what is submitted from now on after all that ``stream`` has been given so far."""
+        """Order what is submitted from now on after all that ``stream`` has been given so far, and that was not withdrawn."""
         try:
             timeline = stream.timeline
             clock = timeline.frontier[1]  # before the point itself, as in Event.record
         except AttributeError:
             raise _mistaken("wait_stream", "a Stream", stream) from None
-        self.timeline.join(timeline, timeline.submitted, clock)
+        value = timeline.submitted
+        if timeline.withdrew:
+            value, clock = timeline.last_to_run(value, clock)
+        self.timeline.join(timeline, value, clock)
 
     def wait(self, completion: Completion[Any]) -> None:
-        """Order what is submitted from now on after ``completion``."""
+        """Order what is submitted from now on after ``completion``; if that was withdrawn, it fails."""
         try:
             timeline, value = completion._timeline, completion._value
         except AttributeError:
@@ -307,6 +311,17 @@ class Stream(NativeStream):
             event = Event()
         event.record(self)
         return event
+
+    # Withdrawal
+
+    def cancel(self) -> int:
+        """Withdraw everything that has been submitted and has not begun; how many operations that are.
+
+        They never run: who waits for them gets :class:`WithdrawnError`, and what was submitted to streams that wait for them
+        fails with :class:`DependencyError`. What is submitted from now on runs, after what has begun. Never blocks.
+        See :meth:`Completion.cancel`.
+        """
+        return self.timeline.withdraw_all(sites.here())[1]
 
     # Waiting
 

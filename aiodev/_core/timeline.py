@@ -9,7 +9,8 @@
     done exactly when ``counters[COMPLETED] >= v``; that never becomes false again.
 2.  ``frontier`` is a pair (since, clock): every operation numbered ``since`` or later runs after ``clock[t]`` of each
     timeline ``t`` in ``clock``. The pair is replaced, never changed, so a reader sees one or the other. A wait that the
-    frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock).
+    frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock). A wait that is behind a failure, or
+    was withdrawn, keeps its time, but does not see whether what it waits for failed: once that is over, it counts for nothing.
 3.  Whatever an operation needs and nobody else holds is in ``needed`` until the operation is done, and timelines that it waits
     for in ``_kept``. Who learns that operations are done, by waiting or asking, lets go of what they needed; where nobody does,
     and it may be much (``TENDED_BYTES``), the watcher, some time later.
@@ -34,8 +35,8 @@ from aiodev._core import faults
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend
 from aiodev._core.config import settings
 from aiodev._core.deferred import Deferred, DeferredGate, Lost
-from aiodev._core.errors import fresh
-from aiodev._core.faults import FaultLog, KnownFault, dependency_error
+from aiodev._core.errors import WithdrawnError, fresh
+from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.finalizing import until_exit
 from aiodev._core.gate import Gate
 from aiodev._core.order import NO_CLOCK, Clock, merged, totals
@@ -99,6 +100,7 @@ class Timeline:
         "spin_doubts",
         "spin_ns",
         "tended",
+        "withdrew",
     )
 
     def __init__(
@@ -117,6 +119,7 @@ class Timeline:
         self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline
         self.parked_at = 0  # when the first of them parked, by time.monotonic_ns
+        self.withdrew = False  # whether anything was ever withdrawn
         self.held = 0  # gates that are shut and that only the program opens
         self._reserved = reserved
         self._external = external
@@ -168,7 +171,8 @@ class Timeline:
         """Hold the timeline until the gate that is returned is opened; ``by_program``: when the program sees fit."""
         value, handle = self.operations.gate(self.queue)
         self.held += by_program
-        return Gate(value, partial(self._open_gate, handle, by_program), self.faults.gate_fails)
+        faults = self.faults
+        return Gate(value, partial(self._open_gate, handle, by_program), faults.gate_fails, faults.withdrawals)
 
     def _open_gate(self, handle: int | DeferredGate, by_program: bool, failed: bool) -> None:
         self.held -= by_program
@@ -232,6 +236,33 @@ class Timeline:
             except IndexError:  # another thread was faster
                 return
 
+    # Withdrawal
+
+    def withdraw(self, first: int, last: int, site: int, partly: bool = False) -> tuple[int, int]:
+        """Withdraw operations ``first`` … ``last``, unless the first has begun; ``partly``: those that have not begun.
+
+        What else has been submitted behind them does not run either (:mod:`aiodev._core.withdrawal`). Returns the first that
+        does not run, or 0; and how many were withdrawn by this call.
+        """
+        completed, end = self.counters[COMPLETED], self.submitted
+        if self.lost is not None or completed >= last:
+            return 0, 0
+        self.withdrew = True
+        tell = partial(self.operations.withdraw, self.queue)
+        start, count = self.faults.withdrawals.withdraw((first, last, end), partly, site, completed, tell)
+        if count:
+            self.distrust(start, end)
+        return start, count
+
+    def withdraw_all(self, site: int) -> tuple[int, int]:
+        """Withdraw all that has not begun; the same."""
+        return self.withdraw(self.counters[COMPLETED] + 1, self.submitted, site, partly=True)
+
+    def last_to_run(self, value: int, clock: Clock) -> tuple[int, Clock]:
+        """``value``, if it is to run, else the last operation ahead of it that is; and what that one is known to follow."""
+        found = self.faults.withdrawals.ahead_of(value)
+        return found, clock if found == value else self.clock_at(found)
+
     # Order between timelines
 
     def clock_at(self, value: int) -> Clock:
@@ -242,6 +273,11 @@ class Timeline:
         past = () if self.past is None else tuple(self.past)
         return next((clock for since, clock in reversed(past) if value >= since), NO_CLOCK)
 
+    def clocks_at(self, value: int) -> list[Clock]:
+        """What operation ``value`` is known to follow, and what it follows though no wait relies on that; for debugging."""
+        known = (self.frontier,) if self.past is None else (*self.past, self.frontier)
+        return [clock for since, clock in known if value >= since]
+
     def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
         """Order later operations after ``other``'s ``value``; returns the wait's number, None when it was elided.
 
@@ -251,8 +287,9 @@ class Timeline:
         counters = other.counters
         if other is self or (
             (known.get(other, 0) >= value or counters[COMPLETED] >= value)
-            # A point that failed, and of which its own waiters know nothing yet, is waited for again: that fails, too.
-            and not (counters[FAULTS] and other.failure_untold(value))
+            # A point that failed, and of which its own waiters know nothing yet, is waited for again: that fails, too. So does
+            # waiting for one that was withdrawn.
+            and not ((counters[FAULTS] or other.withdrew) and other.failure_untold(value))
         ):
             totals.waits_elided += 1
             return None
@@ -300,6 +337,11 @@ class Timeline:
         watcher.watch(other, value, lambda: gate.open(other.error_of(value)))
         return gate.value
 
+    def distrust(self, first: int, last: int) -> None:
+        """Rely on no wait among operations that do not run: it kept its time, but did not see if what it was for failed."""
+        if self.frontier[0] >= first:
+            self.advance(last + 1, NO_CLOCK)
+
     # Failure
 
     def untold_faults(self) -> Sequence[KnownFault]:
@@ -315,8 +357,8 @@ class Timeline:
         return self.faults.at(value)
 
     def failure_untold(self, value: int) -> bool:
-        """Whether operation ``value`` failed, or did not run, and nobody was told."""
-        if self.lost is not None:
+        """Whether operation ``value`` failed, or did not run, and nobody was told; or does not run since it was withdrawn."""
+        if self.lost is not None or self.faults.withdrawals.ahead_of(value) != value:
             return True
         fault = self.fault_of(value)
         return fault is not None and not fault.told
@@ -330,7 +372,7 @@ class Timeline:
         if self.lost is not None:
             return self.lost
         fault = self.fault_of(value)
-        return None if fault is None else fault.copy()
+        return self.faults.withdrawals.error(value, self.label) if fault is None else fault.copy()
 
     def check(self, value: int) -> None:
         """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
@@ -346,12 +388,25 @@ class Timeline:
         if self.lost is not None:
             return fresh(self.lost)
         fault = self.fault_of(value)
+        if self.withdrew and (fault is None or fault.withdrawn or self.faults.withdrawals.withdrawn(value)):
+            error = self._withdrawal(value, fault)
+            if error is not None:
+                return error
         if fault is None:
             return None
         faults.tell(self, fault)
         if value in (fault.first, fault.guarded):
             return fault.to_raise()
         return dependency_error(f"an operation of {self.label}", fault.root())
+
+    def _withdrawal(self, value: int, fault: KnownFault | None) -> BaseException | None:
+        """What a waiter is to raise if operation ``value`` does not run because it, or one ahead of it, was withdrawn."""
+        error = self.faults.withdrawals.error(value, self.label)
+        if error is None:
+            return None
+        if fault is not None and fault.withdrawn:
+            faults.tell(self, fault)
+        return error if self.faults.withdrawals.withdrawn(value) else dependency_error(f"an operation of {self.label}", error)
 
     def check_all(self, value: int) -> None:
         """Raise the first failure among the operations up to ``value`` that nobody was told of."""
@@ -391,8 +446,11 @@ class Timeline:
             return
         with _reporting:
             for fault in self.untold_faults():
-                if not fault.retrieved and faults.tell(self, fault):
-                    logger.error("%s: a failure was never retrieved", self.label, exc_info=fault.to_raise())
+                if fault.retrieved or not faults.tell(self, fault):
+                    continue
+                error = fault.to_raise()
+                if not isinstance(root_cause(error), WithdrawnError):  # else it is as somebody asked for
+                    logger.error("%s: a failure was never retrieved", self.label, exc_info=error)
 
     def end(self) -> None:
         """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""

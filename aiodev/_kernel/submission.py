@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiodev._core import sites
-from aiodev._core.completion import Completion
+from aiodev._core.completion import Completion, several
 from aiodev._core.errors import CompileError, LaunchError
 from aiodev._core.stream import Stream
 from aiodev._kernel.service import Loading
@@ -78,6 +78,7 @@ def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, sit
         gate.open()
         raise
     gate.guards = value
+    first = gate.value if gate.value == value - 1 else value  # else others have submitted in between
 
     def open_gate(error: BaseException | None) -> None:
         if isinstance(error, CompileError):  # one for all launches, each of which was made at a place of its own
@@ -86,4 +87,4 @@ def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, sit
         gate.open(error)
 
     loading.when_done(open_gate)
-    return Completion(stream.timeline, value)
+    return several(stream.timeline, first, value)

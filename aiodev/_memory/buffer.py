@@ -242,7 +242,9 @@ def check_writes(points: Iterable[Point]) -> None:
 
 
 def _is_over(timeline: Timeline, value: int) -> bool:
-    """Whether an operation is done, and did not fail, or somebody was told."""
+    """Whether an operation is done, and did not fail, or somebody was told; or never runs, as who withdrew it knows."""
+    if timeline.withdrew and timeline.faults.withdrawals.ahead_of(value) != value:
+        return True
     counters = timeline.counters
     if counters[COMPLETED] < value:
         return False

@@ -14,7 +14,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aiodev._core.backend import Backend
-from aiodev.testing import failure_rules, kernel_rules, memory_rules, order_rules, sharing_rules, waking_rules
+from aiodev.testing import (
+    failure_rules,
+    kernel_rules,
+    memory_rules,
+    order_rules,
+    sharing_rules,
+    waking_rules,
+    withdrawal_rules,
+)
 from aiodev.testing.rule import ConformanceError, NotApplicable, Rule
 from aiodev.testing.workbench import Workbench
 
@@ -26,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     *order_rules.RULES,
     *waking_rules.RULES,
     *failure_rules.RULES,
+    *withdrawal_rules.RULES,
     *sharing_rules.RULES,
     *kernel_rules.RULES,
 )

@@ -84,6 +84,10 @@ class Lane:
         self._bench.open(gate, failed=True)
         return value
 
+    def withdraw(self, first: int, last: int, partly: bool = False) -> int:
+        """Withdraw operations; returns the first of them, or 0."""
+        return self._backend.withdraw(self.number, first, last, partly)
+
     def faults(self) -> list[Fault]:
         """The queue's failures."""
         return self._backend.faults(self.number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiodev._backends.cpu.host import HostBackend
+from aiodev._backends.cpu.operations import Wait
 from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._backends.cpu.workers import PortableQueue, Waker
 from aiodev._core.backend import Fault
@@ -135,6 +136,38 @@ class ClaimsToHelp(PortableExecutor):
         return True
 
 
+class ClaimsToWithdraw(PortableExecutor):
+    """Says that it could, whatever has begun."""
+
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        super().withdraw(queue, first, last, partly)
+        return first
+
+
+class WithdrawsWhatRuns(PortableExecutor):
+    """Does not look whether it has begun."""
+
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        with self._lock:
+            self._queues[queue].begun = 0
+        return super().withdraw(queue, first, last, partly)
+
+
+class PassesWithdrawnWaits(PortableExecutor):
+    """Forgets the order that a withdrawn wait sets up."""
+
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        start = super().withdraw(queue, first, last, partly)
+        with self._lock:
+            target = self._queues[queue]
+            for operation in target.pending:
+                if isinstance(operation, Wait):
+                    operation.value = 0
+            if not target.idle:
+                target.resume()
+        return start
+
+
 @pytest.mark.parametrize(
     ("executor", "rule"),
     [
@@ -148,6 +181,9 @@ class ClaimsToHelp(PortableExecutor):
         (DoesNotCoalesce, "wake_ups_coalesce"),
         (SkipsWaitsBehindFailures, "a_wait_behind_a_failure_still_takes_its_time"),
         (FillsBytes, "fills_repeat_their_pattern"),
+        (ClaimsToWithdraw, "what_has_begun_is_not_withdrawn"),
+        (WithdrawsWhatRuns, "what_runs_was_not_withdrawn"),
+        (PassesWithdrawnWaits, "a_withdrawn_wait_still_takes_its_time"),
     ],
 )
 def test_broken_backend_is_caught(executor: type[PortableExecutor], rule: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import core_device
 import core_fairness
 import core_loop
+import core_overload
 import core_submit
 import generators
 import kernel_compile
@@ -28,7 +29,7 @@ from harness import Figure, Run, print_table, write_json, write_rst
 from picture import draw_group, draw_readme
 
 GROUPS = {
-    "core": (core_submit, core_device, core_loop),
+    "core": (core_submit, core_device, core_loop, core_overload),
     "fairness": (core_fairness,),
     "kernels": (kernel_launch, kernel_compile),
     "memory": (memory,),

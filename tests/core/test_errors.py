@@ -20,6 +20,7 @@ _ERRORS = [
     aiodev.CompileError("k", "unknown name"),
     aiodev.LaunchError("k", "x", "an array", "a number"),
     aiodev.DependencyError("k"),
+    aiodev.WithdrawnError("a stream", 7, withdrawn_at="c.py:9"),
     aiodev.StreamFullError("a stream", 3),
     aiodev.ClosedError("a stream"),
     _KERNEL,

@@ -26,6 +26,9 @@ class Planned(Exception):
     "What gates and functions fail with."
 
 
+FAILURES = (Planned, aiodev.DependencyError, aiodev.WithdrawnError, TimeoutError)
+
+
 class Complaints(logging.Handler):
     "The log; failures that nobody waited for are part of the plan."
 
@@ -97,6 +100,15 @@ async def wait_somehow(choose, stream, done):
                     break
     elif kind == 4 and choose.random() < 0.05:
         await aiodev.synchronize("cpu")
+    elif kind == 5 and choose.random() < 0.3:
+        if done.cancel():
+            try:
+                await done
+                raise AssertionError("a withdrawn operation succeeded")
+            except aiodev.WithdrawnError:
+                assert done.cancelled() and done.query()
+    elif kind == 6 and choose.random() < 0.02:
+        stream.cancel()
     else:
         await done
         assert done.query()
@@ -112,7 +124,7 @@ async def client(number, choose):
         several = [asyncio.ensure_future(wait_somehow(choose, stream, done)) for _ in range(choose.choice((1, 5, 20)))]
         for outcome in await asyncio.gather(*several, return_exceptions=True):
             if isinstance(outcome, BaseException):
-                assert isinstance(outcome, (Planned, aiodev.DependencyError, TimeoutError)), repr(outcome)
+                assert isinstance(outcome, FAILURES), repr(outcome)
         waits[number] += len(several)
 
 
@@ -134,7 +146,7 @@ def block(number):
     while sum(waits) < goal:
         stream = pick(choose)
         done = submit(choose, stream)
-        with contextlib.suppress(Planned, aiodev.DependencyError, TimeoutError):
+        with contextlib.suppress(*FAILURES):
             choose.choice((done, stream)).synchronize_blocking(choose.choice((None, None, 0, 0.001)))
         waits[number] += 1
 
@@ -153,7 +165,7 @@ gates.put(None)
 opener.join()
 for line in timelines.living_timelines():
     for _ in range(2):
-        with contextlib.suppress(Planned, aiodev.DependencyError):
+        with contextlib.suppress(*FAILURES):
             aiodev.Completion(line, line.submitted).synchronize_blocking(STALL)
 del line
 last = [stream.timeline for stream in streams]
@@ -170,7 +182,7 @@ print(sum(waits))
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(("executor", "waits"), [("native", 50_000), ("python", 20_000)])
 def test_everything_at_once(executor: str, waits: int, seed: int) -> None:
-    """Gates, functions, fills, order between streams, failures, cancellation, dropped streams: each wait ends."""
+    """Gates, functions, fills, order between streams, failures, cancellation, withdrawal, dropped streams: each wait ends."""
     environment = {**os.environ, "AIODEV_EXECUTOR": executor}
     command = [sys.executable, "-c", PROGRAM, str(waits), str(seed)]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)

@@ -55,8 +55,8 @@ def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
 class NativeExecutor:
     """Workers for ``device_count`` devices, ``threads_per_device`` each.
 
-    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``help``, ``arm``, ``forgive``, ``open_gate``) are the compiled
-    functions themselves.
+    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``help``, ``arm``, ``forgive``, ``open_gate``) and ``withdraw``
+    are the compiled functions themselves.
     """
 
     kind = "native"
@@ -79,10 +79,12 @@ class NativeExecutor:
         self.forgive = _native(native.forgive)
         self.open_gate = _native(native.open_gate)
         self._make_room = _native(native.make_room)
+        self.withdraw = _native(native.withdraw)
         self._gate = _native(native.gate)
         self._create_gate = _native(native.create_gate)
         self._rearm_waker = _native(native.rearm_waker)
         self._next_fired = _native(native.next_fired)
+        self._forget_withdrawals = _native(native.forget_withdrawals)
         self._copy_entry = arena.allocate(layout.ENTRY_BYTES)
         self._fill_entry = arena.allocate(layout.ENTRY_BYTES)
         for entry in (self._copy_entry, self._fill_entry):
@@ -136,6 +138,7 @@ class NativeExecutor:
                 pool[index].remove(queue)
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
+        self._forget_withdrawals(queue)
         words = words_at(queue, layout.QUEUE_BYTES // 8)
         for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
             words[word // 8] = 0
@@ -232,7 +235,7 @@ class NativeExecutor:
                 if error is None:  # decoded once: numba's record of a dynamic exception does not survive a second time
                     error = self._errors[queue, first] = self.decode_error(a, c, b)
             dependency = (a, b) if kind == layout.KIND_DEPENDENCY else None
-            found.append(Fault(first, last or None, error, dependency))
+            found.append(Fault(first, last or None, error, dependency, kind == layout.KIND_WITHDRAWN))
         if len(found) == layout.FAULT_SLOTS:
             self._forget_errors(queue, before=found[0].first)
         return found

@@ -35,6 +35,7 @@ class Executor(Protocol):
     def wait(self, queue: int, other: int, value: int) -> int: ...
     def gate(self, queue: int) -> tuple[int, int]: ...
     def open_gate(self, gate: int, failed: bool) -> None: ...
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int: ...
     def stamp(self, queue: int, cell: int) -> int: ...
     def spin(self, queue: int, value: int, duration: int) -> bool: ...
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool: ...
@@ -57,6 +58,7 @@ _BOUND = (
     "gate",
     "open_gate",
     "stamp",
+    "withdraw",
     "spin",
     "help",
     "create_waker",
@@ -187,6 +189,10 @@ class HostBackend(Backend):
     def stamp(self, queue: int, cell: int) -> int:
         """See the ABC."""
         return self.executor.stamp(queue, cell)
+
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        """See the ABC."""
+        return self.executor.withdraw(queue, first, last, partly)
 
     def spin(self, queue: int, value: int, duration: int) -> bool:
         """See the ABC."""

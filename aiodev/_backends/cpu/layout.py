@@ -17,6 +17,10 @@ Q_COMPLETED: Final = 0  #: operations completed; the timeline
 Q_FAULTS: Final = 8  #: faults recorded so far
 Q_TARGET: Final = 16  #: no waiter has a lower target than this
 Q_WAITERS: Final = 24  #: first wait node, or 0
+Q_WITHDRAWN: Final = 32  #: no operation below this is withdrawn, but those that the queue has passed; NEVER: none is
+Q_BEGUN: Final = 40  #: no operation above this has begun; what is next counts as begun while a worker has the queue
+Q_WITHDRAWALS: Final = 48  #: first withdrawal that the queue has not passed, or 0; under the lock
+Q_WITHDRAW_LOCK: Final = 56
 
 Q_SUBMITTED: Final = 64  #: operations submitted; what only submitters touch is on this line
 Q_CHUNK: Final = 72  #: chunk that the next record goes to
@@ -25,6 +29,7 @@ Q_SUBMIT_LOCK: Final = 88
 Q_SPARE: Final = 96  #: a drained chunk for the submitter to reuse, or 0
 Q_GUESTS: Final = 104  #: threads that wait awake and may help meanwhile
 Q_EXPECTED: Final = 112  #: guests that have helped lately, and are awaited before a worker is woken in their place
+Q_PASSED: Final = 120  #: withdrawals that the ring of faults has no room for any more, or 0; under Q_WITHDRAW_LOCK
 
 #: Operations that no worker has taken off the count; whoever raises it from 0 makes the queue ready. Alone on its line,
 #: which an idle worker watches: a submission takes the line away once.
@@ -46,7 +51,7 @@ Q_KNOWN: Final = 280  #: what the worker last saw of Q_PENDING
 Q_OWED: Final = 288  #: how many of those it has completed, and not taken off the count yet
 Q_FORGIVEN: Final = 296  #: operations up to this value share the present fault's fate; NEVER while it is open
 Q_SPENT: Final = 304  #: what its operations have taken since the last settlement, as far as that is known (ns)
-Q_BEGUN: Final = 312  #: when that was, if others waited then; or 0
+Q_SETTLED: Final = 312  #: when that was, if others waited then; or 0
 
 Q_RANGE_LEFT: Final = 320  #: shares of the range that have indices which nobody has claimed; no more than 0: none
 Q_AWAITED: Final = 328  #: until when somebody is awaited who is to help with the range (ns); or 0
@@ -61,7 +66,7 @@ Q_FAULT_RING: Final = 384  #: the last faults
 FAULT_SLOTS: Final = 32
 FAULT_BYTES: Final = 64
 F_FIRST, F_LAST, F_KIND, F_A, F_B, F_C, F_D = 0, 8, 16, 24, 32, 40, 48
-KIND_KERNEL, KIND_DEPENDENCY, KIND_GATE = 1, 2, 3
+KIND_KERNEL, KIND_DEPENDENCY, KIND_GATE, KIND_WITHDRAWN = 1, 2, 3, 7
 
 QUEUE_BYTES: Final = Q_FAULT_RING + FAULT_SLOTS * FAULT_BYTES
 
@@ -127,6 +132,18 @@ N_QUEUE: Final = 24
 N_FIRED_NEXT: Final = 32
 N_FIRED: Final = 40  #: 1 while on its waker's fired list
 NODE_BYTES: Final = 64
+
+# Withdrawal: operations of a queue that do not run. A queue's are ascending, and apart from each other.
+I_FIRST: Final = 0
+I_LAST: Final = 8
+I_NEXT: Final = 16
+WITHDRAWAL_BYTES: Final = 24
+
+# Passed withdrawals: how many there were, and a ring of the last ones, first and last operation of each.
+P_COUNT: Final = 0
+P_RING: Final = 16
+PASSED_SLOTS: Final = 1024
+PASSED_BYTES: Final = P_RING + 16 * PASSED_SLOTS
 
 # Waker: a file descriptor that a loop watches.
 K_DESCRIPTOR: Final = 0

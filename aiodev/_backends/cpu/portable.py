@@ -151,6 +151,11 @@ class PortableExecutor:
             if opened.held is not None:
                 opened.held.resume()
 
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        """See the ABC."""
+        with self._lock:
+            return self._queues[queue].withdraw(first, last, partly)
+
     def _submit(self, queue: int, operation: Operation) -> int:
         target = self._queues[queue]
         with self._lock:

@@ -5,7 +5,8 @@ Invariants, all under the executor's one lock:
 1. A queue is in exactly one state: idle (nothing pending), on its device's ready heap, in the hands of one worker, or
    held by its first operation, which has left word with a gate or another queue. Hence operations never overlap.
 2. A failure is recorded before COMPLETED reaches the value that failed: who sees the value sees the failure.
-3. COMPLETED is written, then those who wait for it are looked through; they look at COMPLETED, then register. Both
+3. What is withdrawn was not in a worker's hands when it was: ``begun`` is the last operation that was, whatever came of it.
+4. COMPLETED is written, then those who wait for it are looked through; they look at COMPLETED, then register. Both
    happen under the lock, so no wake-up is lost.
 4. Of the queues of one priority that are ready, the one that has had the least of the device is next, and one that is a slice
    ahead of it gives way, between two operations or two chunks of a range (``Device``).
@@ -34,6 +35,8 @@ SLICE = 1_000_000
 OVERHEAD = 1_000
 #: Failures remembered for each queue.
 FAULTS_KEPT = 64
+#: Withdrawals remembered for each queue, for those who wait for it.
+WITHDRAWALS_KEPT = 1024
 ONE = (1).to_bytes(8, sys.byteorder)
 
 
@@ -68,7 +71,10 @@ class PortableQueue:
         self.time = 0  #: virtual, ns
         self.pending: deque[Operation] = deque()
         self.idle = True
+        self.begun = 0
+        self.withdrawals: list[tuple[int, int]] = []  # first and last of what does not run and is not passed
         self.faults: deque[Fault] = deque(maxlen=FAULTS_KEPT)
+        self.passed: deque[tuple[int, int]] = deque(maxlen=WITHDRAWALS_KEPT)
         self.armed: dict[Waker, int] = {}
         self._held: list[tuple[int, int, PortableQueue]] = []  # heap of (value, its number, queue that waits for it)
         self._spinners: list[tuple[int, threading.Lock]] = []
@@ -137,7 +143,29 @@ class PortableQueue:
         for fault in reversed(self.faults):
             if fault.first <= value:
                 return fault.first if fault.last is None or value <= fault.last else None
-        return None
+        return next((first for first, last in self.passed if first <= value <= last), None)
+
+    def withdraw(self, first: int, last: int, partly: bool) -> int:
+        """Withdraw what has not begun; returns the first of it, or 0."""
+        start = max(first, self.begun + 1)
+        if start > last or (start > first and not partly):
+            return 0
+        near = [(start, last), *((f, n) for f, n in self.withdrawals if f <= last + 1 and start - 1 <= n)]
+        self.withdrawals = [span for span in self.withdrawals if span not in near]
+        self.withdrawals.append((min(span[0] for span in near), max(span[1] for span in near)))
+        return start
+
+    def fails_withdrawn(self, value: int) -> bool:
+        """Whether operation ``value``, the next to run, is withdrawn; then that is a failure, unless it is behind another."""
+        self.withdrawals = [(first, last) for first, last in self.withdrawals if last >= value]
+        last = max((last for first, last in self.withdrawals if first <= value), default=0)
+        if not last:
+            return False
+        if not self.skips(value):
+            self.faults.append(Fault(value, last, None, withdrawn=True))
+            self.passed.append((value, last))
+            self.counters[FAULTS] += 1
+        return True
 
     def forgive(self) -> None:
         """End an open failure at the value submitted last."""
@@ -288,11 +316,12 @@ class Worker:
                 queue.idle = True
                 device.depart(queue)
                 return
-            operation = queue.pending[0]
-            skipped = queue.skips(queue.completed + 1)
+            operation, value = queue.pending[0], queue.completed + 1
+            skipped = queue.skips(value) or (bool(queue.withdrawals) and queue.fails_withdrawn(value))
             if operation.holds(queue, skipped):
                 device.depart(queue)
                 return
+            queue.begun = value
             failure = None if skipped else operation.run(queue, self)
             if failure is PAUSED:
                 break

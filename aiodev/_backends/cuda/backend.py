@@ -50,7 +50,7 @@ class Compiler(Protocol):
 
 #: Bound on the instance by ``start``, so that a call goes to the executor without a step between.
 _BOUND = (
-    "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "spin",
+    "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "withdraw", "spin",
     "home_of", "adopt_stream", "handle_of", "call_native", "attach_thread",
     "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
@@ -346,6 +346,10 @@ class CUDABackend(Backend):
     def open_gate(self, gate: int, failed: bool) -> None:
         """See the ABC."""
         self.executor.open_gate(gate, failed)
+
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        """See the ABC."""
+        return self.executor.withdraw(queue, first, last, partly)
 
     def stamp(self, queue: int, cell: int) -> int:
         """See the ABC."""

@@ -172,8 +172,8 @@ class _Device:
 class CUDAExecutor:
     """Queues on the streams of ``device_count`` devices.
 
-    The hot methods (``launch``, ``copy``, ``wait``, ``stamp``, ``spin``, ``arm``, ``forgive``, ``open_gate``) are the
-    compiled functions themselves.
+    The hot methods (``launch``, ``copy``, ``wait``, ``stamp``, ``spin``, ``arm``, ``forgive``, ``open_gate``) and
+    ``withdraw`` are the compiled functions themselves.
 
     Args:
         spin_ns: how long a device's watching thread polls without a pause.
@@ -196,6 +196,7 @@ class CUDAExecutor:
         self.arm = entry_point(native.arm)
         self.forgive = entry_point(native.forgive)
         self.open_gate = entry_point(native.open_gate)
+        self.withdraw = entry_point(native.withdraw)
         self.foreign_wait = entry_point(native.foreign_wait)
         self._wait_event = entry_point(native.wait_event)
         self._fill = entry_point(native.fill)
@@ -284,7 +285,8 @@ class CUDAExecutor:
         parameters = arena.allocate(layout.PARAMETERS_BYTES)
         words = words_at(queue, layout.QUEUE_BYTES // 8)
         fields = {
-            cpu.Q_TARGET: cpu.NEVER, cpu.Q_FORGIVEN: cpu.NEVER, layout.Q_DEVICE: device.address, layout.Q_STREAM: stream,
+            cpu.Q_TARGET: cpu.NEVER, cpu.Q_FORGIVEN: cpu.NEVER, cpu.Q_WITHDRAWN: cpu.NEVER,
+            layout.Q_DEVICE: device.address, layout.Q_STREAM: stream,
             layout.Q_RECORD: record, layout.Q_PARAMETERS: parameters, layout.Q_EXTRA: 1, layout.Q_EXTRA + 8: parameters,
             layout.Q_EXTRA + 16: 2, layout.Q_EXTRA + 24: queue + layout.Q_PARAMETER_BYTES, layout.Q_EXTRA + 32: 0,
             layout.Q_FOREIGN: int(foreign),
@@ -405,10 +407,10 @@ class CUDAExecutor:
             start = (cpu.Q_FAULT_RING + i % cpu.FAULT_SLOTS * cpu.FAULT_BYTES) // 8
             first, last, kind, a, b, c, _ = words[start : start + 7]
             error = self._errors.get((queue, first))
-            if error is None and kind not in (layout.KIND_DEPENDENCY, layout.KIND_GATE):
+            if error is None and kind not in (layout.KIND_DEPENDENCY, layout.KIND_GATE, cpu.KIND_WITHDRAWN):
                 error = self._errors[queue, first] = self._error(queue, kind, a, b, c)
             dependency = (a, b) if kind == layout.KIND_DEPENDENCY else None
-            found.append(Fault(first, last or None, error, dependency))
+            found.append(Fault(first, last or None, error, dependency, kind == cpu.KIND_WITHDRAWN))
         if len(found) == cpu.FAULT_SLOTS:
             self._forget_errors(queue, before=found[0].first)
         return found

@@ -21,6 +21,11 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
 7.  Of the queues of one priority that wait, the one that has had the least of the device is served next, and who has had a
     slice more than one that waits gives way to it, between two operations or two pieces of a range (``fairness.py``). Who has
     a queue in its hands charges it for its time before the queue leaves them.
+8.  Workers and whoever withdraws operations shake hands: a worker stores ``Q_BEGUN``, then loads ``Q_WITHDRAWN``, before each
+    operation; who withdraws stores ``Q_WITHDRAWN``, then loads ``Q_BEGUN``. So an operation that was withdrawn does not
+    run, and one that runs is not withdrawn. Between two operations in a row the fence between is that of ``Q_COMPLETED``:
+    ``Q_BEGUN`` is stored ahead of it, which costs a plain store and, for some ns, calls begun what is about to. Where a queue
+    changes hands it is fenced itself. What holds a queue, or waits on a list, has not begun.
 
 A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
 """
@@ -32,12 +37,14 @@ from aiodev._backends.cpu.native.guests import help, spin
 from aiodev._backends.cpu.native.running import stop, work
 from aiodev._backends.cpu.native.submission import create_gate, gate, launch, open_gate, stamp, wait
 from aiodev._backends.cpu.native.waiting import arm, next_fired, rearm_waker
+from aiodev._backends.cpu.native.withdrawal import forget_withdrawals, withdraw
 
 __all__ = [
     "arm",
     "copy_entry",
     "create_gate",
     "fill_entry",
+    "forget_withdrawals",
     "forgive",
     "gate",
     "help",
@@ -50,5 +57,6 @@ __all__ = [
     "stamp",
     "stop",
     "wait",
+    "withdraw",
     "work",
 ]

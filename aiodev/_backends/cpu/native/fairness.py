@@ -42,12 +42,12 @@ from aiodev._backends.cpu.layout import (
     NEVER,
     PLACE_BYTES,
     PRIORITIES,
-    Q_BEGUN,
     Q_HELPERS,
     Q_PLACE,
     Q_PRIORITY,
     Q_RANGE_LINKED,
     Q_RANGE_MEMBERS,
+    Q_SETTLED,
     Q_SPENT,
     Q_TIME,
     W_OFF,
@@ -239,7 +239,7 @@ def others_wait(device, queue):
 @inner
 def begin_turn(device, queue):
     """Begin to look at the clock for the queue in our hands, if others wait."""
-    put(queue + Q_BEGUN, now() if others_wait(device, queue) else 0)
+    put(queue + Q_SETTLED, now() if others_wait(device, queue) else 0)
 
 
 @inner
@@ -254,13 +254,13 @@ def settle(device, worker, queue):
 
     What is too little to be worth the look stays for another time.
     """
-    begun, spent = get(queue + Q_BEGUN), get(queue + Q_SPENT)
+    begun, spent = get(queue + Q_SETTLED), get(queue + Q_SPENT)
     if begun == 0 and spent < LOOK:
         return
     if begun != 0:
         time = now()
         spent = on_core(worker, time, time - begun)
-        put(queue + Q_BEGUN, time if others_wait(device, queue) else 0)
+        put(queue + Q_SETTLED, time if others_wait(device, queue) else 0)
     put(queue + Q_SPENT, 0)
     charge(device, queue, spent)
 

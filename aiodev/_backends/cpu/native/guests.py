@@ -42,8 +42,8 @@ from aiodev._backends.cpu.native.fairness import SLICE, begin_turn, first, take_
 from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, load_fence, now, on_stack, pause, put, store
 from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cpu.native.ranges import ARRIVAL, BACK, PIECE, SERIAL_BELOW, join_range, time_left
-from aiodev._backends.cpu.native.running import finish, next_record, step, turn_is_over
-from aiodev._backends.cpu.native.scheduling import enter_range, outranked, put_back, wake_helper
+from aiodev._backends.cpu.native.running import finish, hand_back, next_record, step, take_up, turn_is_over
+from aiodev._backends.cpu.native.scheduling import enter_range, outranked, wake_helper
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 MOVED = 60_000
@@ -119,12 +119,13 @@ def begin(guest, queue, value):
 def go_on(device, guest, queue, value):
     """Run a queue that is in our hands up to ``value``, as far as a guest may; workers do the rest."""
     begin_turn(device, queue)
+    take_up(queue)
     while get(queue + Q_COMPLETED) < value and not turn_is_over(device, 0, queue):
         if not suits(guest, next_record(queue), time_left(guest, now())):
             break
         if not step(device, 0, guest, queue):
             return
-    put_back(queue)
+    hand_back(queue)
 
 
 @inner

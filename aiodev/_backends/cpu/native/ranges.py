@@ -19,7 +19,6 @@ from aiodev._backends.cpu.layout import (
     E_UNIFORM,
     E_USES,
     Q_AWAITED,
-    Q_BEGUN,
     Q_CURSOR,
     Q_DEVICE,
     Q_EXPECTED,
@@ -32,6 +31,7 @@ from aiodev._backends.cpu.layout import (
     Q_RANGE_LINKED,
     Q_RANGE_MEMBERS,
     Q_RANGE_STATUS,
+    Q_SETTLED,
     Q_SHARES,
     R_A,
     R_ARGUMENTS,
@@ -135,7 +135,7 @@ def run_kernel(device, worker, guest, queue, record):
         spend(queue, elapsed)
         return True
     settle(device, worker, queue)
-    put(queue + Q_BEGUN, 0)  # from here on its members count
+    put(queue + Q_SETTLED, 0)  # from here on its members count
     open_range(queue, worker, start, size, most)
     return join_range(device, worker, guest, queue)
 

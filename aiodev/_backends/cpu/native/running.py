@@ -33,8 +33,10 @@ from aiodev._backends.cpu.layout import (
     Q_PRIORITY,
     Q_RANGE_EXCINFO,
     Q_RANGE_STATUS,
+    Q_SETTLED,
     Q_SPARE,
     Q_SPENT,
+    Q_WITHDRAWN,
     R_A,
     R_B,
     R_BYTES,
@@ -65,12 +67,14 @@ from aiodev._backends.cpu.native.intrinsics import (
     load_fence,
     now,
     put,
+    store,
     store_fence,
 )
 from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cpu.native.ranges import join_range, run_kernel
 from aiodev._backends.cpu.native.scheduling import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.native.waiting import arm_node, complete, ring
+from aiodev._backends.cpu.native.withdrawal import fail_withdrawn
 
 
 @inner
@@ -86,11 +90,14 @@ def finish(device, worker, queue, record, value):
         excinfo = get(queue + Q_RANGE_EXCINFO)
         open_fault(queue, value, KIND_KERNEL, excinfo, get(record + R_C), get(record + R_A), status)
     put(queue + Q_CURSOR, record + get(record + R_BYTES))
-    bell = complete(queue, value, worker)
     owed = get(queue + Q_OWED) + 1
     put(queue + Q_OWED, owed)
     spend(queue, OPERATION)
-    if owed < get(queue + Q_KNOWN):
+    more = owed < get(queue + Q_KNOWN)
+    if more:
+        store(queue + Q_BEGUN, value + 1)  # the counter's fence, which comes next, is this one's, too (invariant 8)
+    bell = complete(queue, value, worker)
+    if more:
         ring(bell)
         return True
     settle(device, worker, queue)
@@ -101,6 +108,7 @@ def finish(device, worker, queue, record, value):
             put(worker + W_IDLE, 0)
     if known > owed:
         put(queue + Q_KNOWN, known)
+        store_fence(queue + Q_BEGUN, value + 1)
         ring(bell)
         return True
     put(queue + Q_OWED, 0)
@@ -113,7 +121,21 @@ def finish(device, worker, queue, record, value):
         return False
     ring(bell)
     put(queue + Q_KNOWN, left)
+    store_fence(queue + Q_BEGUN, value + 1)
     return True
+
+
+@inner
+def take_up(queue):
+    """Say that the queue, which has come into our hands, is about to begin its next operation (invariant 8)."""
+    store_fence(queue + Q_BEGUN, get(queue + Q_COMPLETED) + 1)
+
+
+@inner
+def hand_back(queue):
+    """Have a queue that is in our hands wait for a worker again; its next operation has not begun."""
+    store(queue + Q_BEGUN, get(queue + Q_COMPLETED))
+    put_back(queue)
 
 
 @inner
@@ -149,9 +171,13 @@ def pass_wait(device, worker, queue, record, value, failed):
     if load(other + Q_COMPLETED) < target:
         settle(device, worker, queue)
         priority = get(queue + Q_PRIORITY)
+        store(queue + Q_BEGUN, value - 1)
         if arm_node(other, get(record + R_C), target):
             depart(device, priority)
             return False
+        store_fence(queue + Q_BEGUN, value)
+        if failed == 0:
+            failed = fail_withdrawn(queue, value)
     first = covering_fault(other, target)
     if first != 0 and failed == 0:
         open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
@@ -163,15 +189,19 @@ def pass_gate(device, worker, queue, record, value):
     """Pass a gate; False when we are held (and the queue is no longer ours)."""
     gate = get(record + R_A)
     state = load(gate + G_STATE)
+    withdrawn = 0
     if state == 0:
         settle(device, worker, queue)
         priority = get(queue + Q_PRIORITY)
+        store(queue + Q_BEGUN, value - 1)
         store_fence(gate + G_WAITER, queue)
         state = load_fence(gate + G_STATE)
         if state == 0 or exchange(gate + G_WAITER, 0) == 0:
             depart(device, priority)
             return False
-    if state == 2:
+        store_fence(queue + Q_BEGUN, value)
+        withdrawn = fail_withdrawn(queue, value)
+    if state == 2 and withdrawn == 0:
         open_fault(queue, value, KIND_GATE, 0, 0, 0, 0)
     release_gate(gate)
     return True
@@ -187,6 +217,8 @@ def step(device, worker, guest, queue):
     if failed != 0 and value > load(queue + Q_FORGIVEN):
         put(queue + Q_FAILED, 0)
         failed = 0
+    if failed == 0 and value >= load_fence(queue + Q_WITHDRAWN):
+        failed = fail_withdrawn(queue, value)
     if operation == OP_WAIT:
         if not pass_wait(device, worker, queue, record, value, failed):
             return False
@@ -214,7 +246,7 @@ def turn_is_over(device, worker, queue):
     settle(device, worker, queue)
     if is_ahead(device, queue, SLICE):
         return True
-    if get(queue + Q_BEGUN) == 0:
+    if get(queue + Q_SETTLED) == 0:
         begin_turn(device, queue)
     return False
 
@@ -223,10 +255,11 @@ def turn_is_over(device, worker, queue):
 def drain(device, worker, queue):
     """Run a queue's operations until it is idle, held, shared with helpers, or it is the turn of others."""
     begin_turn(device, queue)
+    take_up(queue)
     while not turn_is_over(device, worker, queue):
         if not step(device, worker, 0, queue):
             return
-    put_back(queue)
+    hand_back(queue)
 
 
 @exported(types.void(int64, int64), nogil=True)
@@ -244,7 +277,7 @@ def work(device, worker):
             if not finish(device, worker, queue, get(queue + Q_CURSOR), get(queue + Q_COMPLETED) + 1):
                 continue
             if get(queue + Q_DEVICE) != device:
-                put_back(queue)
+                hand_back(queue)
                 continue
         drain(device, worker, queue)
     fetch_add(device + D_LEFT, 1)

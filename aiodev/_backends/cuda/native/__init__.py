@@ -23,7 +23,8 @@ hands operations to the driver as early as they may go, usually in the call that
     ``D_SLEEP``; the thread stores ``D_SLEEP``, then loads counters and targets.
 6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get
     the queue's lock, lets go of it first, and takes it again when it holds no lock.
-7.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
+7.  Operations are withdrawn under the queue's lock, if they were not handed on and the staging thread does not carry them out.
+8.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
 """
 
 from aiodev._backends.cpu.native import create_gate, forgive, next_fired, rearm_waker
@@ -41,6 +42,7 @@ from aiodev._backends.cuda.native.submission import (
     stamp,
     wait,
     wait_event,
+    withdraw,
 )
 from aiodev._backends.cuda.native.watching import announce, arm, spin, stamp_now, stop, watch
 
@@ -68,4 +70,5 @@ __all__ = [
     "wait",
     "wait_event",
     "watch",
+    "withdraw",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from numba import types
 
 from aiodev._backends.cpu.native.intrinsics import exchange, pause
-from aiodev._backends.cpu.native.scheduling import lock
+from aiodev._backends.cpu.native.locking import lock
 from aiodev._backends.cuda.native.compile import inner
 
 _save = types.ExternalFunction("PyEval_SaveThread", types.int64())

@@ -8,6 +8,7 @@ from aiodev._backends.cpu.layout import (
     Q_FAILED,
     Q_FORGIVEN,
     Q_TARGET,
+    Q_WITHDRAWN,
 )
 from aiodev._backends.cpu.native.faults import covering_fault, open_fault
 from aiodev._backends.cpu.native.intrinsics import (
@@ -21,6 +22,7 @@ from aiodev._backends.cpu.native.intrinsics import (
     store_fence,
 )
 from aiodev._backends.cpu.native.running import release_gate
+from aiodev._backends.cpu.native.withdrawal import fail_withdrawn
 from aiodev._backends.cuda.layout import (
     CAPTURED,
     D_INDEX,
@@ -279,6 +281,10 @@ def issue(queue, window, operation, a, b, c, arguments, nbytes):
             return hold(queue, HELD_DEVICE)
         forgiven(queue, device)
         failed = 0
+    if failed == 0 and value >= get(queue + Q_WITHDRAWN):
+        if completed < value - 1:  # what is ahead may fail, or be lost, still, and then this is behind that
+            return hold(queue, HELD_DEVICE)
+        failed = fail_withdrawn(queue, value)
     if suspect and operation != OP_LAUNCH and operation != OP_WAIT and operation != OP_EVENT:
         return hold(queue, HELD_DEVICE)
     if operation == OP_WAIT:

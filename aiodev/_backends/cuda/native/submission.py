@@ -14,6 +14,8 @@ from aiodev._backends.cpu.layout import (
     Q_FORGIVEN,
     Q_SUBMITTED,
     Q_TARGET,
+    Q_WITHDRAWN,
+    WITHDRAWAL_BYTES,
 )
 from aiodev._backends.cpu.native.intrinsics import (
     bytes_address,
@@ -32,6 +34,7 @@ from aiodev._backends.cpu.native.intrinsics import (
 )
 from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cpu.native.running import release_gate
+from aiodev._backends.cpu.native.withdrawal import enter_withdrawal, forget_withdrawals, lowest_withdrawn
 from aiodev._backends.cuda.layout import (
     BUSY_COPYING,
     D_FOLLOW_EVENT,
@@ -293,6 +296,26 @@ def foreign_wait(stream, queue, value):
     return status == 0
 
 
+@exported(int64(int64, int64, int64, types.boolean))
+def withdraw(queue, first, last, partly):
+    """Withdraw what was not handed on, as :meth:`Backend.withdraw` says; returns the first of it, or 0."""
+    node = malloc(WITHDRAWAL_BYTES)
+    if node == 0:
+        raise MemoryError("no memory for another withdrawal")
+    saved = lock_or_let_go(queue + Q_LOCK, False)
+    begun = get(queue + Q_ISSUED) + (1 if get(queue + Q_BUSY) != 0 else 0)
+    start = max(first, begun + 1)
+    if start > last or (start > first and not partly):
+        start = 0
+        free(node)
+    else:
+        enter_withdrawal(queue, start, last, node)
+        store(queue + Q_WITHDRAWN, lowest_withdrawn(queue))
+    unlock(queue + Q_LOCK)
+    take_again(saved)
+    return start
+
+
 @exported(types.void(int64), nogil=True)
 def recycle(queue):
     """Make an idle queue as good as new."""
@@ -301,6 +324,7 @@ def recycle(queue):
     before = enter(device)
     forgiven(queue, device)
     leave(device, before)
+    forget_withdrawals(queue)
     for word in (Q_ISSUED, Q_LAST_SHADOW, Q_SHADOW_FROM, Q_LAST_FALLIBLE, Q_SHADOW, Q_FAULTS, Q_FAILED, Q_HELD):
         put(queue + word, 0)
     put(queue + Q_FORGIVEN, NEVER)
