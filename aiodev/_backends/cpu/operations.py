@@ -53,7 +53,7 @@ Function = Callable[[bytes, int, int], object]
 #: Indices below which sharing a range costs more than it saves.
 GRAIN = 1 << 14
 #: A chunk that takes longer than this (ns) is followed by shorter ones.
-CHUNK = 500_000
+CHUNK = 100_000
 
 
 class Operation(Protocol):

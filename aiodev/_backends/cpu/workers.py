@@ -30,7 +30,7 @@ from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fa
 __all__ = ["Device", "PortableQueue", "Waker", "Worker"]
 
 #: How far (ns) a queue gets ahead of another one that is ready before that has its turn.
-SLICE = 1_000_000
+SLICE = 250_000
 #: What an operation takes besides its work (ns).
 OVERHEAD = 1_000
 #: Failures remembered for each queue.
@@ -328,6 +328,6 @@ class Worker:
             queue.pending.popleft()
             device.charge(queue, OVERHEAD)
             queue.complete(failure)
-            if device.gives_way(queue):
+            if queue.pending and device.gives_way(queue):  # one that wants no more is not active
                 break
         device.put_back(queue)

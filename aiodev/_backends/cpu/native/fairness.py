@@ -57,8 +57,9 @@ from aiodev._backends.cpu.native.compile import exported, inner, int64
 from aiodev._backends.cpu.native.intrinsics import copy_memory, fetch_add, get, load, now, put, store, thread_time
 from aiodev._backends.cpu.native.locking import lock, unlock
 
-#: How far (ns) a queue gets ahead of another one that waits before that has its turn: switching costs what is in the caches.
-SLICE = 1_000_000
+#: How far (ns) a queue gets ahead of another one that waits before that has its turn: switching costs what is in the caches,
+#: and a request that takes few turns has luck or not.
+SLICE = 250_000
 #: What operations are thought to have taken (ns) when it is time to look at what they have, and to count it.
 LOOK = 20_000
 #: What an operation is thought to take at least: of short ones it is time at every 32nd.
