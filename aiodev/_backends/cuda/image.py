@@ -102,9 +102,11 @@ def made_by() -> str:
 
 
 def _homes() -> list[str]:
-    """Toolkits that are no wheels, and when their NVVM and linker were built."""
+    """Toolkits that are no wheels: the version that each says it is, and when its NVVM and linker were built."""
     found = []
     for home in dict.fromkeys([*filter(None, map(os.environ.get, _HOMES)), _USUAL_HOME]):
+        with contextlib.suppress(OSError):
+            found.append(f"{home} {hashlib.sha256(Path(home, 'version.json').read_bytes()).hexdigest()}")
         for pattern in ("nvvm/lib64/libnvvm.so", "lib64/libnvJitLink.so"):
             with contextlib.suppress(OSError):
                 library = Path(home, pattern).resolve(strict=True)
