@@ -56,7 +56,7 @@ TABLE: dict[type, Promise] = {
     aiodev.Backend: Promise(lambda: aiodev.get_backend("cpu")),
     aiodev.BoundLaunch: Promise(lambda: increment.bind(3, an_array())),
     aiodev.Capabilities: a_value(lambda: aiodev.get_backend("cpu").capabilities, "Capabilities"),
-    aiodev.Completion: Promise(lambda: increment[3](an_array()), repr="<", weak=False),
+    aiodev.Completion: Promise(lambda: increment[3](an_array()), repr="<"),
     aiodev.Device: Promise(lambda: aiodev.Device("cpu"), repr="aiodev.Device(", copied=SAME, pickled=SAME),
     aiodev.DeviceProperties: a_value(lambda: aiodev.get_device_properties("cpu"), "DeviceProperties"),
     aiodev.Event: Promise(lambda: aiodev.default_stream("cpu").record_event()),

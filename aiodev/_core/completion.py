@@ -12,7 +12,7 @@ from aiodev._core.blocking import wait_blocking
 from aiodev._core.callbacks import DoneCallback
 from aiodev._core.fairness import budget
 from aiodev._core.outcome import Outcome
-from aiodev._core.reactor import at_hand, current_reactor, others_first, wait, wait_any
+from aiodev._core.reactor import at_hand, let_others_run, others_first, wait, wait_any
 from aiodev._core.timeline import Timeline
 
 __all__ = ["Completion", "as_completed"]
@@ -195,14 +195,14 @@ class Completion(Generic[T]):
         timeline, outcome = self._timeline, self._outcome
         counters = timeline.counters
         if counters[COMPLETED] >= self._value:  # as `at_hand`, whose call takes a quarter of such an await
+            if timeline.needed:
+                timeline.let_go()
             try:
                 budget.tick()
             except StopIteration:
                 if outcome is None and not counters[FAULTS]:
-                    return cast("Generator[Any, Any, T]", current_reactor().pause())
+                    return cast("Generator[Any, Any, T]", let_others_run())
             else:
-                if timeline.needed:
-                    timeline.let_go()
                 if not counters[FAULTS]:
                     return DONE if outcome is None else _given(outcome)
         elif at_hand(timeline, self._value) and not timeline.counters[FAULTS]:

@@ -367,6 +367,15 @@ def current_reactor() -> Reactor:
     return reactor
 
 
+def let_others_run() -> Wait:
+    """Let other tasks run. A coroutine that a fork took along into the child goes on there with no loop, and with no others."""
+    try:
+        reactor = current_reactor()
+    except RuntimeError:
+        return
+    yield from reactor.pause()
+
+
 def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False) -> Wait:
     """Wait in a coroutine until ``timeline`` reaches ``value``; then, with ``check``, raise if that failed.
 
@@ -392,7 +401,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
         if not reactor.ready.admits():
             yield from reactor.come_back()
     elif budget.over():
-        yield from current_reactor().pause()
+        yield from let_others_run()
     if timeline.needed:
         timeline.let_go()
     if check and timeline.counters[FAULTS]:
@@ -443,7 +452,7 @@ class _OthersFirst:
 
     def __await__(self) -> Wait:
         if budget.over():
-            yield from current_reactor().pause()
+            yield from let_others_run()
 
 
 others_first = _OthersFirst()

@@ -286,8 +286,8 @@ def test_pickles_wait_for_the_work(x: aiodev.Array) -> None:
 
 def test_pickles_from_another_device() -> None:
     """An array comes back to the device of the same name; where there is none, to the current one."""
-    aiodev.register_backend("elsewhere", SimulatedBackend)
-    x = aiodev.arange(5, device="elsewhere")
+    aiodev.register_backend("sim_operators", SimulatedBackend)
+    x = aiodev.arange(5, device="sim_operators")
     data = pickle.dumps(x)
     assert pickle.loads(data).device is x.device
     program = (
@@ -296,7 +296,7 @@ def test_pickles_from_another_device() -> None:
         "print(x.device, x.numpy_blocking().tolist())\n"
     )
     done = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=120)
-    assert done.stdout.decode().strip().endswith("[0, 1, 2, 3, 4]") and b"elsewhere" not in done.stdout, done.stderr
+    assert done.stdout.decode().strip().endswith("[0, 1, 2, 3, 4]") and b"sim_operators" not in done.stdout, done.stderr
 
 
 # Other libraries

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from interpreted import DEVICE, HEAP, WORKER, World
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
-from world import DEVICE, HEAP, WORKER, World
 
 from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.arena import words_at

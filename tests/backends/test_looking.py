@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from world import DEVICE, QUEUE, WORKER, World
+from interpreted import DEVICE, QUEUE, WORKER, World
 
 from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.native import guests, scheduling

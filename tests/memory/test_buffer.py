@@ -16,6 +16,7 @@ class Line:
     """Stands for a timeline, whose operations a test completes."""
 
     lost = None
+    withdrew = False
 
     def __init__(self) -> None:
         self.counters = [0] * COUNTER_WORDS
