@@ -1,8 +1,8 @@
 """The native code's disk cache: one file for each executor, keyed by content and by the processor.
 
-What is found is right, in every process and after every upgrade: a file's name has a hash of everything that the code is made
-from (:mod:`aiodev._core.sources`) and of the processor. And it is whole: a file begins with a digest of the rest, is written under
-another name, forced to the disk and renamed. One that does not hold is deleted, and made again.
+What is found is right, in every process and after every upgrade: a file's name has a hash of everything that the code is
+made from (:mod:`aiodev._core.sources`) and of the processor. And it is whole: a file begins with a digest of the rest, is
+written under another name, forced to the disk and renamed. One that does not hold is deleted, and made again.
 
 Of processes that start first at once, one makes the file and the others wait for it: whoever makes one has the folder's lock,
 which the system takes back from a process that ends. The cache saves time and nothing else: where it cannot be written to, or

@@ -1,7 +1,7 @@
 """Native code in this process: found in the cache or made, linked, and called.
 
-It is made in the thread that asks for it: nearly all of that is LLVM's, which works without the GIL. So there is no other process
-to be started, to be told where to import from, and to be ended when the start is interrupted.
+It is made in the thread that asks for it: nearly all of that is LLVM's, which works without the GIL. So there is no other
+process to be started, to be told where to import from, and to be ended when the start is interrupted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class NativeCode:
         _kept.append(self)
 
     def function(self, function: Any) -> Callable[..., Any]:
-        """An exported function, for Python: a plain C function, which costs what a call costs, and takes arguments by position."""
+        """An exported function, for Python: a plain C function that takes its arguments by position."""
         if function not in self._functions:
             name, text = function.py_func.__name__, function.py_func.__doc__ or ""
             method = _Method(name.encode(), self.address(function), _FASTCALL, text.encode())

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from aiodev._backends.cpu import layout as cpu, nativecode
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cuda import layout, native
+from aiodev._backends.cuda.codecache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.memory import DeviceMemory
-from aiodev._backends.cuda.codecache import native_key
 from aiodev._core.backend import COUNTER_WORDS, SUBMITTED, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 

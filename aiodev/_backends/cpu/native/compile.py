@@ -1,7 +1,7 @@
 """How native functions are declared: in Python, one type, compiled by :mod:`aiodev._backends.cpu.native.translate`.
 
-Every value is a word, a signed integer of 64 bits that wraps; truth is 0 or 1. A declared function is a plain function of Python
-that is never called as one: other native functions call it, and what is exported is called by Python or by its address.
+Every value is a word, a signed integer of 64 bits that wraps; truth is 0 or 1. A declared function is a plain function of
+Python that is never called as one: other native functions call it, and what is exported Python calls, or others by its address.
 
 The kinds of words matter only where code of somebody else is met: in the signatures of what is exported and of C functions.
 """

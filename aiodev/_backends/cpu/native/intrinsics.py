@@ -109,8 +109,8 @@ def pause(builder):
 def call_entry(builder, code, scratch, *arguments):
     """Call a kernel entry by its address; returns its status.
 
-    An entry is ``int32 f(int64 *result, void **excinfo, int64 arguments, int64 lo, int64 hi)``, as numba makes them. ``scratch``
-    is the address of two words: the result, and on failure numba's excinfo.
+    An entry is ``int32 f(int64 *result, void **excinfo, int64 arguments, int64 lo, int64 hi)``, as numba makes them.
+    ``scratch`` is the address of two words: the result, and on failure numba's excinfo.
     """
     function_type = ir.FunctionType(ir.IntType(32), [_WORD_POINTER, _WORD_POINTER, *[_WORD] * len(arguments)])
     result = _pointer(builder, scratch)

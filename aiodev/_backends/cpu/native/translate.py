@@ -202,10 +202,7 @@ class _Body:
         raise self.refuse(node, "an exception other than MemoryError with a constant message")
 
     def run_Assign(self, node: ast.Assign) -> None:
-        if isinstance(node.value, ast.Tuple):
-            values = [self.word(item) for item in node.value.elts]
-        else:
-            values = [self.word(node.value)]
+        values = [self.word(item) for item in (node.value.elts if isinstance(node.value, ast.Tuple) else [node.value])]
         for target in node.targets:
             names = target.elts if isinstance(target, ast.Tuple) else [target]
             if len(names) != len(values):

@@ -1,6 +1,6 @@
 """What others call of native functions: Python, workers and C.
 
-Python calls plain C functions that take their arguments as an array (``METH_FASTCALL``): half the cost of an argument tuple. What
+Python calls plain C functions that take their arguments as an array (``METH_FASTCALL``), and so makes no tuple of them. What
 they need of the interpreter's objects is in a table, which whoever loads the code fills in (``OBJECTS``).
 """
 
