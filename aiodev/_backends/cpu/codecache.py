@@ -78,11 +78,15 @@ def _read(path: Path, identity: str) -> bytes | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            data = file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-        except OSError:
-            data = b""
+    data = b""
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read()
+    except OSError:
+        pass  # of a disk that fails
+    finally:
+        os.close(descriptor)
     content = _content(data, identity.encode())
     if content is None:
         with contextlib.suppress(OSError):
