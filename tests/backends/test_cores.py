@@ -8,43 +8,61 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from numba import njit
 
 from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.layout import WORD
 from aiodev._backends.cpu.native import cores
-from aiodev._backends.cpu.native.intrinsics import sched_getcpu
+from aiodev._backends.cpu.native.compile import boolean, exported, int64, void
+from aiodev._backends.cpu.native.cores import has_moved, in_the_way, may_move, note_core, send_away, step_aside
+from aiodev._backends.cpu.native.emit import emit
+from aiodev._backends.cpu.native.intrinsics import put, sched_getcpu
+from aiodev._backends.cpu.nativecode import NativeCode
 
 pytestmark = pytest.mark.skipif(not cores.MOVES, reason="a thread cannot tell its core here")
 
 
-@njit
-def _step_aside(queue: int, worker: int, here: bool) -> tuple[int, int]:
+@exported(void(int64, int64, boolean, int64))
+def _step_aside(queue, worker, here, seen):
     """Be about to join a range that was opened on this thread's core, or on none; the cores before and after."""
-    before = sched_getcpu()
+    put(seen, sched_getcpu())
     if here:
-        cores.note_core(queue, worker)
-    if cores.in_the_way(queue, worker):
-        cores.step_aside(worker)
-    return before, sched_getcpu()
+        note_core(queue, worker)
+    if in_the_way(queue, worker):
+        step_aside(worker)
+    put(seen + WORD, sched_getcpu())
 
 
-@njit
-def _send_away(queue: int, worker: int) -> tuple[int, bool, int]:
+@exported(boolean(int64, int64, int64))
+def _send_away(queue, worker, seen):
     """Be the worker that woke this thread, on its core, and have it sent away; the cores before and after."""
-    before = sched_getcpu()
-    cores.note_core(queue, worker)
-    sent = cores.send_away(queue)
-    return before, sent, sched_getcpu()
+    put(seen, sched_getcpu())
+    note_core(queue, worker)
+    sent = send_away(queue)
+    put(seen + WORD, sched_getcpu())
+    return sent
 
 
-@njit
-def _may_move(worker: int) -> bool:
-    may = cores.may_move(worker)
+@exported(boolean(int64))
+def _may_move(worker):
+    """Where it may not twice at once: the set that another one read would be what it gets back."""
+    may = may_move(worker)
     if may:
-        if cores.may_move(worker):
-            raise AssertionError("it is being moved: the set that another one read would be what it gets back")
-        cores.has_moved(worker)
+        if may_move(worker):
+            raise MemoryError("it is being moved")
+        has_moved(worker)
     return may
+
+
+@pytest.fixture(scope="module")
+def code() -> NativeCode:
+    """The functions above, compiled."""
+    return NativeCode(emit("test_cores", [_step_aside, _send_away, _may_move]))
+
+
+@pytest.fixture
+def seen() -> np.ndarray:
+    """The cores before and after."""
+    return np.zeros(2, np.int64)
 
 
 @pytest.fixture
@@ -67,31 +85,33 @@ def _addresses(*structures: np.ndarray) -> tuple[int, ...]:
     return tuple(words.ctypes.data for words in structures)
 
 
-def test_a_helper_moves_and_stays_free_to_be_moved(allowed: set[int]) -> None:
+def test_a_helper_moves_and_stays_free_to_be_moved(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
     """It goes to another core of its set, which is as it was; from another core than the range's it does not move."""
     if len(allowed) < 2:
         pytest.skip("one core")
     moved = 0
     for _ in range(10):  # the system may move it back at once
         queue, worker = _structures()
-        before, after = _step_aside(*_addresses(queue, worker), True)
+        code.function(_step_aside)(*_addresses(queue, worker), True, seen.ctypes.data)
+        before, after = seen.tolist()
         moved += before != after
         assert after in allowed
         assert os.sched_getaffinity(0) == allowed
     assert moved >= 5
     queue, worker = _structures()
-    _step_aside(*_addresses(queue, worker), False)
+    code.function(_step_aside)(*_addresses(queue, worker), False, seen.ctypes.data)
     assert worker[layout.W_STAY // 8] == 0
 
 
-def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int]) -> None:
+def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
     """Once; then it has to wake somebody again. Its set stays as it was."""
     if len(allowed) < 2:
         pytest.skip("one core")
     moved = 0
     for _ in range(10):
         queue, worker = _structures()
-        before, sent, after = _send_away(*_addresses(queue, worker))
+        sent = code.function(_send_away)(*_addresses(queue, worker, seen))
+        before, after = seen.tolist()
         moved += before != after
         assert sent or before != after  # the system moved it before we could
         assert not sent or queue[layout.Q_WORKER // 8] == 0
@@ -99,29 +119,32 @@ def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int]) -> No
     assert moved >= 5
 
 
-def test_moves_that_do_not_last_become_seldom() -> None:
+def test_moves_that_do_not_last_become_seldom(code: NativeCode) -> None:
     """Where all cores are taken, moving does not help, and costs."""
     _, worker = _structures()
     (address,) = _addresses(worker)
+    may = code.function(_may_move)
     stay, stayed = layout.W_STAY // 8, layout.W_STAYED // 8
     for k in range(12):
-        assert _may_move(address)
+        assert may(address)
         assert worker[stayed] == min(cores.SHORTEST << k, cores.LONGEST)
-        assert not _may_move(address)
+        assert not may(address)
         worker[stay] -= worker[stayed]  # as if so much time had passed, and no more
-    assert _may_move(address)
+    assert may(address)
     worker[stay] = 1  # long ago: that one lasted
-    assert _may_move(address)
+    assert may(address)
     assert worker[stayed] == cores.SHORTEST
 
 
-def test_with_one_core_a_worker_stays(allowed: set[int]) -> None:
+def test_with_one_core_a_worker_stays(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
     """A set of one core is left alone."""
     only = {min(allowed)}
     os.sched_setaffinity(0, only)
     queue, worker = _structures()
-    before, after = _step_aside(*_addresses(queue, worker), True)
+    code.function(_step_aside)(*_addresses(queue, worker), True, seen.ctypes.data)
+    before, after = seen.tolist()
     assert {before, after} == only
-    before, sent, after = _send_away(*_addresses(*_structures()))
+    sent = code.function(_send_away)(*_addresses(*_structures(), seen))
+    before, after = seen.tolist()
     assert {before, after} == only and not sent
     assert os.sched_getaffinity(0) == only

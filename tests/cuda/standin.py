@@ -13,16 +13,14 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from numba import types
-from numba.core.ccallback import CFunc
 
 from aiodev._backends.cpu import compiler as cpu_compiler
 from aiodev._backends.cpu.arena import arena
 from aiodev._backends.cpu.compiler_source import parse_arguments
-from aiodev._backends.cpu.native.compile import inner
+from aiodev._backends.cpu.native.compile import callback, inner
+from aiodev._backends.cpu.native.emit import emit
 from aiodev._backends.cpu.native.intrinsics import call_entry, compare_exchange, get, load, put
+from aiodev._backends.cpu.nativecode import NativeCode
 from aiodev._backends.cuda.compiler_source import parameters
 from aiodev._backends.cuda.layout import X_HOST
 from aiodev._core.backend import KernelSpec
@@ -115,9 +113,6 @@ class StandInCompiler:
     A status is the address of numba's exception. A body counts as able to fail if it raises, divides or calls.
     """
 
-    def __init__(self) -> None:
-        self._kept: list[Any] = []
-
     def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> _Image:
         """An image that the stand-in takes."""
         kept = tuple(option for option in spec.options if option[0] not in ("block", "grid", "team"))
@@ -127,7 +122,7 @@ class StandInCompiler:
         ctypes.c_int64.from_address(code).value = entry
         order = code + 8
 
-        def kernel(parameters: int, nbytes: int, grid: int) -> None:
+        def kernel(parameters, nbytes, grid):  # type: ignore[no-untyped-def]
             record, value = get(parameters), get(parameters + 8)
             if record != 0 and load(record) != 0:
                 return
@@ -152,12 +147,10 @@ class StandInCompiler:
                         put(host, found)
                 index = (index + step) % size
 
-        word = types.int64
-        function = CFunc(kernel, ((word, word, word), types.void), {}, {"error_model": "numpy"})
-        function.compile()
-        self._kept.append(function)
+        function = callback(kernel)
+        address = NativeCode(emit("standin", [function])).address(function)
         words = parameters(ndim, parse_arguments(ndim, spec.arguments))
-        image = b"STANDIN\0" + struct.pack("<QQ", function.address, 16 + 8 * len(words))
+        image = b"STANDIN\0" + struct.pack("<QQ", address, 16 + 8 * len(words))
         return _Image(image, f"aiodev_{spec.name}", _may_fail(spec))
 
 

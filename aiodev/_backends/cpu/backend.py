@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import warnings
 
-from aiodev._backends.cpu import build
+from aiodev._backends.cpu import codecache, nativecode
 from aiodev._backends.cpu.host import Executor, HostBackend
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable import PortableExecutor
@@ -18,6 +19,7 @@ from aiodev._core.errors import BackendUnavailableError
 
 __all__ = ["CPUBackend"]
 
+_NATIVE = "aiodev._backends.cpu.native"
 #: Where the native executor's code and its assumptions (futex-backed semaphores, eventfd, 64-bit words) hold.
 _NATIVE_MACHINES = frozenset({"x86_64", "AMD64", "aarch64", "arm64"})
 
@@ -58,20 +60,27 @@ class CPUBackend(HostBackend):
 
     def _make_executor(self, threads: int) -> Executor:
         if self.executor_kind == "native":
-            build.ensure_cached()
+            nativecode.prepare(_NATIVE, codecache.native_key)  # LLVM works while numba is imported
             try:
                 with quiet_import():
                     from aiodev._backends.cpu import compiler  # noqa: F401  # which the first kernel would import
                     from aiodev._backends.cpu.executor import NativeExecutor
-            except ImportError as error:
-                if self.settings.executor == "native":
-                    raise BackendUnavailableError(self.name, f"AIODEV_EXECUTOR=native, but {error}") from error
-                self.executor_kind, self.executor_reason = "python", f"native code cannot be imported: {error}"
-            else:
                 spin = self.settings.worker_spin_us * 1000
                 native: Executor = NativeExecutor(self.device_count(), threads, spin)
+            except ImportError as error:
+                self._fall_back(f"native code cannot be imported: {error}", error)
+            except nativecode.NativeCodeError as error:
+                self._fall_back(f"native code cannot be made: {error}", error)
+                warnings.warn(f"aiodev: streams of the CPU run on the portable executor: {error}", RuntimeWarning, stacklevel=2)
+            else:
                 return native
         return PortableExecutor(self.device_count(), threads)
+
+    def _fall_back(self, reason: str, error: Exception) -> None:
+        """Take the portable executor, unless the native one was asked for."""
+        if self.settings.executor == "native":
+            raise BackendUnavailableError(self.name, f"AIODEV_EXECUTOR=native, but {reason}") from error
+        self.executor_kind, self.executor_reason = "python", reason
 
     # Memory
 

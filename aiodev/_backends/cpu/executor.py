@@ -1,7 +1,7 @@
 """The native executor: workers that run streams without the GIL (see :mod:`aiodev._backends.cpu.native`).
 
 This file owns what the native code works on: the memory of its structures, its threads, and the table of entries.
-Importing it imports numba and loads (at the very first time: compiles) the native code, which blocks.
+To make one loads (at the very first time: compiles) the native code, which blocks.
 """
 
 from __future__ import annotations
@@ -15,24 +15,10 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from aiodev._backends.cpu import layout, native
+from aiodev._backends.cpu import codecache, layout, native, nativecode
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._core.backend import COUNTER_WORDS, Fault
-
-
-def _native(function: Any) -> Any:
-    """The compiled function as a plain C callable: half the cost of a call through numba's dispatcher."""
-    (overload,) = function.overloads.values()
-    return overload.entry_point
-
-
-def _code_address(function: Any) -> int:
-    (overload,) = function.overloads.values()
-    address: int = overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name)
-    return address
-
 
 #: Niceness of workers. A worker never waits, so beside it an event loop, which mostly does, would wake up late, by as much as
 #: the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an idle machine it changes nothing.
@@ -62,6 +48,7 @@ class NativeExecutor:
     kind = "native"
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int = 200_000) -> None:
+        code = self._code = nativecode.load(native.__name__, codecache.native_key())
         self.thread_count = threads_per_device
         self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
         self._spin_ns = spin_ns
@@ -70,27 +57,27 @@ class NativeExecutor:
         self._free: dict[int, deque[int]] = defaultdict(deque)
         self._reserved: dict[int, deque[int]] = defaultdict(deque)
         self._stopped = False
-        self.launch = _native(native.launch)
-        self.wait = _native(native.wait)
-        self.stamp = _native(native.stamp)
-        self.spin = _native(native.spin)
-        self.help = _native(native.help)
-        self.arm = _native(native.arm)
-        self.forgive = _native(native.forgive)
-        self.open_gate = _native(native.open_gate)
-        self._make_room = _native(native.make_room)
-        self.withdraw = _native(native.withdraw)
-        self._gate = _native(native.gate)
-        self._create_gate = _native(native.create_gate)
-        self._rearm_waker = _native(native.rearm_waker)
-        self._next_fired = _native(native.next_fired)
-        self._forget_withdrawals = _native(native.forget_withdrawals)
+        self.launch = code.function(native.launch)
+        self.wait = code.function(native.wait)
+        self.stamp = code.function(native.stamp)
+        self.spin = code.function(native.spin)
+        self.help = code.function(native.help)
+        self.arm = code.function(native.arm)
+        self.forgive = code.function(native.forgive)
+        self.open_gate = code.function(native.open_gate)
+        self._make_room = code.function(native.make_room)
+        self.withdraw = code.function(native.withdraw)
+        self._gate = code.function(native.gate)
+        self._create_gate = code.function(native.create_gate)
+        self._rearm_waker = code.function(native.rearm_waker)
+        self._next_fired = code.function(native.next_fired)
+        self._forget_withdrawals = code.function(native.forget_withdrawals)
         self._copy_entry = arena.allocate(layout.ENTRY_BYTES)
         self._fill_entry = arena.allocate(layout.ENTRY_BYTES)
         for entry in (self._copy_entry, self._fill_entry):
             words_at(entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] = True
-        self.set_entry(self._copy_entry, _code_address(native.copy_entry))
-        self.set_entry(self._fill_entry, _code_address(native.fill_entry))
+        self.set_entry(self._copy_entry, code.address(native.copy_entry))
+        self.set_entry(self._fill_entry, code.address(native.fill_entry))
         self._rooms: dict[int, tuple[int, int]] = {}
         self._devices: list[int] = []
         self._all_devices: list[int] = []
@@ -103,7 +90,7 @@ class NativeExecutor:
         for priority in range(layout.PRIORITIES):
             words[layout.D_LEAST // 8 + priority] = layout.NEVER
         self._all_devices.append(device)
-        work = partial(_work, _native(native.work))
+        work = partial(_work, self._code.function(native.work))
         for i in range(threads):
             worker = arena.allocate(layout.WORKER_BYTES)
             words = words_at(worker, layout.WORKER_BYTES // 8)
@@ -117,7 +104,7 @@ class NativeExecutor:
         if self._stopped:
             return
         self._stopped = True
-        stop = _native(native.stop)
+        stop = self._code.function(native.stop)
         for device in self._all_devices:
             stop(device)
         deadline = time.monotonic() + 0.3

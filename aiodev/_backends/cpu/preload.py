@@ -25,7 +25,7 @@ _RTLD_NOW = 2
 @contextmanager
 def quiet_import() -> Iterator[None]:
     """Load LLVM without the GIL, and keep the collector quiet inside the block."""
-    _load_llvm()
+    load_llvm()
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -36,8 +36,8 @@ def quiet_import() -> Iterator[None]:
             gc.enable()
 
 
-def _load_llvm() -> None:
-    """Load LLVM's library; where it cannot be found here, the import finds it in its own way."""
+def load_llvm() -> None:
+    """Load LLVM's library without the GIL; where it cannot be found here, the import finds it in its own way."""
     spec = importlib.util.find_spec("llvmlite")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         library = Path(location) / "binding" / "libllvmlite.so"

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiodev._backends.cpu import build as cpu_build
+from aiodev._backends.cpu import nativecode
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.preload import quiet_import
-from aiodev._backends.cuda import build, layout
+from aiodev._backends.cuda import layout
+from aiodev._backends.cuda.codecache import native_key
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.image import cached_image, load_image, made_by, toolkit_of
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from aiodev._backends.cuda.memory import DeviceMemory
 
 __all__ = ["CUDABackend"]
+
+_NATIVE = "aiodev._backends.cuda.native"
 
 
 class Image(Protocol):
@@ -141,9 +144,10 @@ class CUDABackend(Backend):
 
         ``CUDA_DEVICE_MAX_CONNECTIONS`` is 32 in the environment meanwhile, unless it is set.
         """
-        cpu_build.ensure_cached()
-        build.ensure_cached()
+        nativecode.prepare(_NATIVE, native_key)  # LLVM works while numba is imported
         with quiet_import():
+            import numba  # noqa: F401  # which the first kernel would import
+
             from aiodev._backends.cuda.executor import CUDAExecutor
         made_by()  # reads files for some milliseconds, which the first kernel should not have to wait for
         # Of CUstreams that share a channel, each waits for the others: an operation's number is written behind it. The driver

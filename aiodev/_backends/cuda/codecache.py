@@ -1,4 +1,4 @@
-"""The key of the CUDA executor's host code in numba's disk cache (see :mod:`aiodev._backends.cpu.codecache`)."""
+"""The key of the CUDA executor's host code in the disk cache (see :mod:`aiodev._backends.cpu.codecache`)."""
 
 from __future__ import annotations
 

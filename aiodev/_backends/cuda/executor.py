@@ -1,6 +1,6 @@
 """The CUDA executor: streams, page-locked memory, threads and entries, which its native code works on.
 
-Importing this imports numba and loads (at the very first time: compiles) the native code, which blocks.
+To make one loads (at the very first time: compiles) the native code, which blocks.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from aiodev._backends.cpu import layout as cpu
+from aiodev._backends.cpu import layout as cpu, nativecode
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cuda import layout, native
+from aiodev._backends.cuda.codecache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.memory import DeviceMemory
-from aiodev._backends.cuda.native.compile import entry_point
 from aiodev._core.backend import COUNTER_WORDS, SUBMITTED, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 
@@ -42,7 +42,7 @@ class _Device:
         driver = executor.driver
         doing = f"starting cuda:{index}"
         ordinal = driver.number("cuDeviceGet", index, doing=doing)
-        self.index, self.driver = index, driver
+        self.index, self.driver, self._code = index, driver, executor.code
         self.context = driver.number("cuDevicePrimaryCtxRetain", ordinal, doing=doing)
         total = driver.number("cuDeviceTotalMem", ordinal, doing=doing)
         self.memory = DeviceMemory(driver, index, ordinal, self.context, total)
@@ -73,7 +73,7 @@ class _Device:
             layout.D_CONTEXT: self.context, layout.D_INDEX: index, layout.D_SPIN: executor.spin_ns,
             layout.D_WAIT_BY: executor.wait_by, layout.D_STAGE_BUFFERS: staging,
             layout.D_RING: ring, layout.D_RING_USERS: arena.allocate(16 * layout.RING_SLOTS), layout.D_FOLLOW_EVENT: follow,
-            layout.D_ANNOUNCE: native.announce.address, layout.D_STAMP: native.stamp_now.address,
+            layout.D_ANNOUNCE: executor.code.address(native.announce), layout.D_STAMP: executor.code.address(native.stamp_now),
         }  # fmt: skip
         words |= {layout.D_STAGE_EVENTS + 8 * i: event for i, event in enumerate(events)}
         words |= {layout.D_FUNCTIONS + 8 * i: driver.address(name) for i, name in enumerate(layout.DRIVER)}
@@ -89,7 +89,7 @@ class _Device:
             lives += [("attend", native.attend_for_ever, attendant) for attendant in self._make_attendants()]
         for name, life, address in lives:
             thread = threading.Thread(
-                target=entry_point(life), args=(address,), name=f"aiodev-cuda:{self.index}-{name}", daemon=True
+                target=self._code.function(life), args=(address,), name=f"aiodev-cuda:{self.index}-{name}", daemon=True
             )
             thread.start()
 
@@ -181,29 +181,31 @@ class CUDAExecutor:
     """
 
     def __init__(self, driver: Driver, device_count: int, spin_ns: int, wait_by: int = layout.BY_POLL) -> None:
+        self.code = nativecode.load(native.__name__, native_key())
         self.driver, self.spin_ns, self.wait_by = driver, spin_ns, wait_by
         self.explain: Callable[[int, int, int, int], BaseException] = _unexplained
         self._lock = threading.Lock()
         self._errors: dict[tuple[int, int], BaseException] = {}
         self._pool_of: dict[int, deque[int]] = {}
         self._stopped = False
-        self.launch = entry_point(native.launch)
-        self.copy = entry_point(native.copy)
-        self.wait = entry_point(native.wait)
-        self.stamp = entry_point(native.stamp)
-        self.call_native = entry_point(native.call_native)
-        self.spin = entry_point(native.spin)
-        self.arm = entry_point(native.arm)
-        self.forgive = entry_point(native.forgive)
-        self.open_gate = entry_point(native.open_gate)
-        self.withdraw = entry_point(native.withdraw)
-        self.foreign_wait = entry_point(native.foreign_wait)
-        self._wait_event = entry_point(native.wait_event)
-        self._fill = entry_point(native.fill)
-        self._gate = entry_point(native.gate)
-        self._create_gate = entry_point(native.create_gate)
-        self._rearm_waker = entry_point(native.rearm_waker)
-        self._next_fired = entry_point(native.next_fired)
+        code = self.code
+        self.launch = code.function(native.launch)
+        self.copy = code.function(native.copy)
+        self.wait = code.function(native.wait)
+        self.stamp = code.function(native.stamp)
+        self.call_native = code.function(native.call_native)
+        self.spin = code.function(native.spin)
+        self.arm = code.function(native.arm)
+        self.forgive = code.function(native.forgive)
+        self.open_gate = code.function(native.open_gate)
+        self.withdraw = code.function(native.withdraw)
+        self.foreign_wait = code.function(native.foreign_wait)
+        self._wait_event = code.function(native.wait_event)
+        self._fill = code.function(native.fill)
+        self._gate = code.function(native.gate)
+        self._create_gate = code.function(native.create_gate)
+        self._rearm_waker = code.function(native.rearm_waker)
+        self._next_fired = code.function(native.next_fired)
         self.devices = [_Device(self, index) for index in range(device_count)]
         for device, following in zip(self.devices, self.devices[1:] + self.devices[:1], strict=True):
             device.words[layout.D_NEXT // 8] = following.address
@@ -215,7 +217,7 @@ class CUDAExecutor:
         if self._stopped:
             return
         self._stopped = True
-        stop = entry_point(native.stop)
+        stop = self.code.function(native.stop)
         for device in self.devices:
             stop(device.address)
         deadline = time.monotonic() + 0.3
@@ -305,7 +307,7 @@ class CUDAExecutor:
         if self._pool_of[queue] is self._device(queue).adopted:  # the stream may be gone; whoever has the queue next clears
             words = words_at(queue, layout.QUEUE_BYTES // 8)
             words[layout.Q_STATUS // 8] = words[layout.Q_DIRTY // 8] = 0
-        entry_point(native.recycle)(queue)
+        self.code.function(native.recycle)(queue)
         with self._lock:
             self._pool_of[queue].append(queue)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.layout import WORD
-from aiodev._backends.cpu.native.compile import exported, int64
+from aiodev._backends.cpu.native.compile import entry
 from aiodev._backends.cpu.native.intrinsics import copy_memory, get, put
 
 
-@exported(int64(int64, int64, int64), nogil=True)
+@entry
 def copy_entry(arguments, lo, hi):
     """Copy bytes [lo, hi); arguments: destination, source."""
     copy_memory(get(arguments) + lo, get(arguments + WORD) + lo, hi - lo)
     return 0
 
 
-@exported(int64(int64, int64, int64), nogil=True)
+@entry
 def fill_entry(arguments, lo, hi):
     """Write items [lo, hi) of a pattern; arguments: destination, bytes an item (a divisor of 16), two words of pattern."""
     destination = get(arguments)

@@ -23,8 +23,6 @@ one. What is noted there may be less than what the members have used since, and 
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     D_ARRIVALS,
     D_CAME,
@@ -53,7 +51,7 @@ from aiodev._backends.cpu.layout import (
     W_OFF,
     WORD,
 )
-from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.compile import exported, inner, int64, void
 from aiodev._backends.cpu.native.intrinsics import copy_memory, fetch_add, get, load, now, put, store, thread_time
 from aiodev._backends.cpu.native.locking import lock, unlock
 
@@ -279,7 +277,7 @@ def is_ahead(device, queue, by):
     return other != queue and least < load(queue + Q_TIME) - by
 
 
-@exported(types.void(int64, int64, int64))
+@exported(void(int64, int64, int64))
 def make_room(device, places, count):
     """Have ``count`` queues of each priority find a place at ``places``; those that wait move there."""
     lock(device + D_LOCK)

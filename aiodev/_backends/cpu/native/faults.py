@@ -7,8 +7,6 @@ soon as that may be so both sides take the lock of the queue's withdrawals.
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     F_A,
     F_B,
@@ -34,7 +32,7 @@ from aiodev._backends.cpu.layout import (
     Q_WITHDRAW_LOCK,
     WORD,
 )
-from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.compile import exported, inner, int64, void
 from aiodev._backends.cpu.native.intrinsics import get, load, malloc, put, store, store_fence
 from aiodev._backends.cpu.native.scheduling import lock, unlock
 
@@ -121,7 +119,7 @@ def covering_in_ring(queue, value):
     return 0
 
 
-@exported(types.void(int64))
+@exported(void(int64))
 def forgive(queue):
     """End an open fault with the operation submitted last."""
     count = load(queue + Q_FAULTS)

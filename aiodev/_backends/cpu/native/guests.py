@@ -8,8 +8,6 @@ as long: what an index was seen to cost says nothing about the next one of other
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     D_FIRST,
     D_LEAST,
@@ -36,7 +34,7 @@ from aiodev._backends.cpu.layout import (
     V_UNTIL,
     WORD,
 )
-from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.compile import boolean, exported, inner, int64
 from aiodev._backends.cpu.native.cores import send_away
 from aiodev._backends.cpu.native.fairness import SLICE, begin_turn, first, take_out
 from aiodev._backends.cpu.native.intrinsics import fetch_add, get, load, load_fence, now, on_stack, pause, put, store
@@ -173,7 +171,7 @@ def attend(queue, value, patience, longest, descriptor):
     return ending
 
 
-@exported(types.boolean(int64, int64, int64), nogil=True)
+@exported(boolean(int64, int64, int64), nogil=True)
 def spin(queue, value, duration):
     """Wait for ``value`` for at most ``duration`` ns, without the GIL, or twice that where we help; whether it was reached."""
     if load(queue + Q_COMPLETED) >= value:
@@ -183,7 +181,7 @@ def spin(queue, value, duration):
     return attend(queue, value, duration, 2 * duration, -1) == REACHED
 
 
-@exported(types.boolean(int64, int64, int64, int64), nogil=True)
+@exported(boolean(int64, int64, int64, int64), nogil=True)
 def help(queue, value, duration, descriptor):
     """Help with what ``value`` waits for, as :meth:`Backend.help` says; whether there was anything to help with."""
     return attend(queue, value, PATIENCE, duration, descriptor) != MISSED

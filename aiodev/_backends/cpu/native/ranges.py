@@ -8,8 +8,6 @@ own node.
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     D_LOCK,
     D_STOP,
@@ -297,7 +295,7 @@ def time_left(guest, time):
     if descriptor >= 0 and time - get(guest + V_LOOKED) > LOOK_EVERY:
         put(guest + V_LOOKED, time)
         put(guest + V_POLLED, descriptor | POLLIN << 32)
-        if c_poll(guest + V_POLLED, 1, types.int32(0)) != 0:
+        if c_poll(guest + V_POLLED, 1, 0) != 0:
             put(guest + V_UNTIL, 0)
     return max(0, get(guest + V_UNTIL) - time)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     C_FIRST,
     D_LEFT,
@@ -45,7 +43,7 @@ from aiodev._backends.cpu.layout import (
     W_IDLE,
     W_NEXT,
 )
-from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.compile import exported, inner, int64, void
 from aiodev._backends.cpu.native.fairness import (
     LOOK,
     OPERATION,
@@ -262,7 +260,7 @@ def drain(device, worker, queue):
     hand_back(queue)
 
 
-@exported(types.void(int64, int64), nogil=True)
+@exported(void(int64, int64), nogil=True)
 def work(device, worker):
     """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
     watch_core(worker)
@@ -283,7 +281,7 @@ def work(device, worker):
     fetch_add(device + D_LEFT, 1)
 
 
-@exported(types.void(int64))
+@exported(void(int64))
 def stop(device):
     """Ask the workers to return, and wake all that sleep."""
     lock(device + D_LOCK)

@@ -251,7 +251,7 @@ def learn(worker):
 @inner
 def outranked(device, queue):
     """Whether more urgent work than ``queue`` waits."""
-    for higher in range(get(queue + Q_PRIORITY)):  # noqa: SIM110  (nopython code has no generators)
+    for higher in range(get(queue + Q_PRIORITY)):  # noqa: SIM110  (native code has no generators)
         if load(device + D_PENDING_BY_PRIORITY + WORD * higher) != 0:
             return True
     return False

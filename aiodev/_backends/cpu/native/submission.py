@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     C_BYTES,
     C_FIRST,
@@ -31,12 +29,11 @@ from aiodev._backends.cpu.layout import (
     R_OPERATION,
     RECORD_ALIGNMENT,
 )
-from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.compile import boolean, bytes_type, exported, inner, int64, void
 from aiodev._backends.cpu.native.intrinsics import (
     aligned_alloc,
     bytes_address,
     bytes_length,
-    bytes_type,
     copy_memory,
     exchange,
     fetch_add,
@@ -141,7 +138,7 @@ def create_gate():
     return address
 
 
-@exported(types.void(int64, types.boolean))
+@exported(void(int64, boolean))
 def open_gate(address, failed):
     """Open a gate, once."""
     store_fence(address + G_STATE, 2 if failed else 1)

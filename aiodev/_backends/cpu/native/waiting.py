@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     K_DESCRIPTOR,
     K_FIRED,
@@ -22,7 +20,7 @@ from aiodev._backends.cpu.layout import (
     Q_WAITERS,
     WORD,
 )
-from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.compile import boolean, exported, inner, int64, void
 from aiodev._backends.cpu.native.cores import note_core
 from aiodev._backends.cpu.native.intrinsics import (
     c_write,
@@ -116,7 +114,7 @@ def notify(waker, node):
 def ring(waker):
     """Write the descriptor of a waker, if it is not 0. That wakes a thread, which may take this thread's core at once."""
     if waker != 0:
-        c_write(types.int32(get(waker + K_DESCRIPTOR)), waker + K_ONE, WORD)
+        c_write(get(waker + K_DESCRIPTOR), waker + K_ONE, WORD)
 
 
 @inner
@@ -126,13 +124,13 @@ def complete(queue, value, worker):
     return fire(queue, value, worker) if load_fence(queue + Q_TARGET) <= value else 0
 
 
-@exported(types.boolean(int64, int64, int64))
+@exported(boolean(int64, int64, int64))
 def arm(queue, value, waker):
     """Have ``waker`` fire when ``queue`` reaches ``value``; False when it has already."""
     return arm_node(queue, find_node(queue, waker + 1), value)
 
 
-@exported(types.void(int64))
+@exported(void(int64))
 def rearm_waker(waker):
     """Allow the waker to write its descriptor again."""
     exchange(waker + K_PENDING, 0)

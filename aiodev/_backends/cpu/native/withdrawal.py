@@ -6,8 +6,6 @@ compares the number of each operation with ``Q_WITHDRAWN``, a word on the line o
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     I_FIRST,
     I_LAST,
@@ -21,7 +19,7 @@ from aiodev._backends.cpu.layout import (
     Q_WITHDRAWN,
     WITHDRAWAL_BYTES,
 )
-from aiodev._backends.cpu.native.compile import exported, inner, int64
+from aiodev._backends.cpu.native.compile import boolean, exported, inner, int64, void
 from aiodev._backends.cpu.native.faults import record_fault
 from aiodev._backends.cpu.native.intrinsics import free, get, load_fence, malloc, put, store, store_fence
 from aiodev._backends.cpu.native.locking import lock, unlock
@@ -81,7 +79,7 @@ def fail_withdrawn(queue, value):
     return value
 
 
-@exported(int64(int64, int64, int64, types.boolean))
+@exported(int64(int64, int64, int64, boolean))
 def withdraw(queue, first, last, partly):
     """Withdraw what has not begun, as :meth:`Backend.withdraw` says; returns the first of it, or 0."""
     node = malloc(WITHDRAWAL_BYTES)
@@ -100,7 +98,7 @@ def withdraw(queue, first, last, partly):
     return start
 
 
-@exported(types.void(int64))
+@exported(void(int64))
 def forget_withdrawals(queue):
     """Make an idle queue as good as new: withdrawn operations behind another failure are passed without a look at the list."""
     node = get(queue + Q_WITHDRAWALS)

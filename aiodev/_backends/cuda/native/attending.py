@@ -7,8 +7,7 @@ looks. While all of them are busy the watching thread polls. A wait in the drive
 
 from __future__ import annotations
 
-from numba import types
-
+from aiodev._backends.cpu.native.compile import exported, inner, int64, void
 from aiodev._backends.cpu.native.intrinsics import compare_exchange, get, load, put, sem_post, sem_wait, store_fence
 from aiodev._backends.cuda.layout import (
     ATTENDANTS,
@@ -27,7 +26,6 @@ from aiodev._backends.cuda.layout import (
     T_QUEUE,
     T_SEMAPHORE,
 )
-from aiodev._backends.cuda.native.compile import exported, inner, int64
 from aiodev._backends.cuda.native.driver import allow_captures, call
 from aiodev._backends.cuda.native.state import is_sticky, wake
 
@@ -49,7 +47,7 @@ def attend(queue, device):
     return False
 
 
-@exported(types.void(int64), nogil=True)
+@exported(void(int64), nogil=True)
 def attend_for_ever(attendant):
     """The thread's life, until the device's stop."""
     device = get(attendant + T_DEVICE)

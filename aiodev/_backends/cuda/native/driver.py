@@ -1,46 +1,29 @@
-"""Calls of the driver from nopython code: by address, with the right context current."""
+"""Calls of the driver from native code: by address, with the right context current."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from aiodev._backends.cpu.native.compile import inner, intrinsic
 from aiodev._backends.cpu.native.intrinsics import get, put
 from aiodev._backends.cuda.layout import D_CONTEXT, F_CAPTURE_MODE, F_CTX_GET, F_CTX_SET, RELAXED
-from aiodev._backends.cuda.native.compile import inner
 
 _WORD = ir.IntType(64)
 
 
 @intrinsic
-def call(typing_context, function, *arguments):
+def call(builder, function, *arguments):
     """Call ``CUresult function(arguments…)`` by its address; each argument goes as a word, as C's ABI allows."""
-    given = tuple(arguments[0].types) if isinstance(arguments[0], types.BaseTuple) else arguments
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words = [
-            context.cast(builder, builder.extract_value(args[1], position), kind, types.int64)
-            for position, kind in enumerate(given)
-        ]
-        prototype = ir.FunctionType(ir.IntType(32), [_WORD] * len(words))
-        return builder.zext(builder.call(builder.inttoptr(args[0], prototype.as_pointer()), words), _WORD)
-
-    return types.int64(types.int64, types.StarArgTuple(given)), generate
+    prototype = ir.FunctionType(ir.IntType(32), [_WORD] * len(arguments))
+    return builder.zext(builder.call(builder.inttoptr(function, prototype.as_pointer()), arguments), _WORD)
 
 
 @intrinsic
-def word_here(typing_context):
+def word_here(builder):
     """Address of a word on the stack of the calling function."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        with builder.goto_entry_block():
-            place = builder.alloca(_WORD)
-        return builder.ptrtoint(place, _WORD)
-
-    return types.int64(), generate
+    with builder.goto_entry_block():
+        place = builder.alloca(_WORD)
+    return builder.ptrtoint(place, _WORD)
 
 
 @inner

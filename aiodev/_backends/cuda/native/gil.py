@@ -8,14 +8,12 @@ itself waits for a host function that another library wrote in Python. So a subm
 
 from __future__ import annotations
 
-from numba import types
-
+from aiodev._backends.cpu.native.compile import External, inner, int64, void
 from aiodev._backends.cpu.native.intrinsics import exchange, pause
 from aiodev._backends.cpu.native.locking import lock
-from aiodev._backends.cuda.native.compile import inner
 
-_save = types.ExternalFunction("PyEval_SaveThread", types.int64())
-_restore = types.ExternalFunction("PyEval_RestoreThread", types.void(types.int64))
+_save = External("PyEval_SaveThread", int64())
+_restore = External("PyEval_RestoreThread", void(int64))
 #: How often a thread that has the GIL tries a lock before it lets go: whoever has the lock may be blocked in the driver.
 _TRIES = 200
 

@@ -10,6 +10,7 @@ from aiodev._backends.cpu.layout import (
     Q_TARGET,
     Q_WITHDRAWN,
 )
+from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.faults import covering_fault, open_fault
 from aiodev._backends.cpu.native.intrinsics import (
     copy_memory,
@@ -74,7 +75,6 @@ from aiodev._backends.cuda.layout import (
     WINDOW,
 )
 from aiodev._backends.cuda.native.calling import call_functions
-from aiodev._backends.cuda.native.compile import inner
 from aiodev._backends.cuda.native.driver import call
 from aiodev._backends.cuda.native.moving import copy, fill
 from aiodev._backends.cuda.native.state import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.layout import Q_COMPLETED, Q_SUBMITTED
+from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.intrinsics import copy_memory, get, load, put
 from aiodev._backends.cpu.native.scheduling import lock, unlock
 from aiodev._backends.cuda.layout import (
@@ -26,7 +27,6 @@ from aiodev._backends.cuda.layout import (
     RING_BYTES,
     RING_SLOTS,
 )
-from aiodev._backends.cuda.native.compile import inner
 from aiodev._backends.cuda.native.driver import call, word_here
 from aiodev._backends.cuda.native.staging import stage
 from aiodev._backends.cuda.native.state import driver_failed, pass_on, write_completion

@@ -10,8 +10,7 @@ round.
 
 from __future__ import annotations
 
-from numba import types
-
+from aiodev._backends.cpu.native.compile import exported, inner, int64, void
 from aiodev._backends.cpu.native.intrinsics import (
     copy_memory,
     fetch_add,
@@ -55,7 +54,6 @@ from aiodev._backends.cuda.layout import (
     STAGE_SLOTS,
     STAGE_TURN,
 )
-from aiodev._backends.cuda.native.compile import exported, inner, int64
 from aiodev._backends.cuda.native.driver import allow_captures, call
 from aiodev._backends.cuda.native.state import complete, driver_failed, tell_followers, wake
 
@@ -134,7 +132,7 @@ def copy_through(queue, device, nbytes):
     return 0
 
 
-@exported(types.void(int64), nogil=True)
+@exported(void(int64), nogil=True)
 def carry(device):
     """The staging thread's life, until the device's stop."""
     call(get(device + F_CTX_SET), get(device + D_CONTEXT))

@@ -13,6 +13,7 @@ from aiodev._backends.cpu.layout import (
     Q_TARGET,
     Q_WAITERS,
 )
+from aiodev._backends.cpu.native.compile import inner
 from aiodev._backends.cpu.native.faults import open_fault
 from aiodev._backends.cpu.native.intrinsics import (
     compare_exchange,
@@ -52,7 +53,6 @@ from aiodev._backends.cuda.layout import (
     Q_STREAM,
     WINDOW,
 )
-from aiodev._backends.cuda.native.compile import inner
 from aiodev._backends.cuda.native.driver import call, word_here
 
 

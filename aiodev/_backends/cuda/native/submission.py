@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import (
     G_STATE,
     G_WAITER,
@@ -17,10 +15,10 @@ from aiodev._backends.cpu.layout import (
     Q_WITHDRAWN,
     WITHDRAWAL_BYTES,
 )
+from aiodev._backends.cpu.native.compile import boolean, bytes_type, exported, inner, int64, void
 from aiodev._backends.cpu.native.intrinsics import (
     bytes_address,
     bytes_length,
-    bytes_type,
     copy_memory,
     exchange,
     free,
@@ -77,7 +75,6 @@ from aiodev._backends.cuda.layout import (
     SLEEP_DEEP,
     SURELY_ROOM,
 )
-from aiodev._backends.cuda.native.compile import exported, inner, int64
 from aiodev._backends.cuda.native.driver import call, enter, leave
 from aiodev._backends.cuda.native.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.native.issuing import forgiven, is_settled, issue
@@ -232,7 +229,7 @@ def gate(queue, address):
     return submit(queue, OP_GATE, address, 0, 0, 0, 0)
 
 
-@exported(types.void(int64, types.boolean))
+@exported(void(int64, boolean))
 def open_gate(address, failed):
     """Open a gate, once, and hand on what it held."""
     queue = get(address + G_WAITER)
@@ -269,7 +266,7 @@ def wait_event(queue, event):
     return submit(queue, OP_EVENT, event, 0, 0, 0, 0)
 
 
-@exported(types.boolean(int64, int64, int64), nogil=True)
+@exported(boolean(int64, int64, int64), nogil=True)
 def foreign_wait(stream, queue, value):
     """Have another library's stream wait for ``value``; False where that could keep the device from getting there.
 
@@ -296,7 +293,7 @@ def foreign_wait(stream, queue, value):
     return status == 0
 
 
-@exported(int64(int64, int64, int64, types.boolean))
+@exported(int64(int64, int64, int64, boolean))
 def withdraw(queue, first, last, partly):
     """Withdraw what was not handed on, as :meth:`Backend.withdraw` says; returns the first of it, or 0."""
     node = malloc(WITHDRAWAL_BYTES)
@@ -316,7 +313,7 @@ def withdraw(queue, first, last, partly):
     return start
 
 
-@exported(types.void(int64), nogil=True)
+@exported(void(int64), nogil=True)
 def recycle(queue):
     """Make an idle queue as good as new."""
     device = get(queue + Q_DEVICE)

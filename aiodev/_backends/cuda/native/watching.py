@@ -8,9 +8,8 @@ for a reason that passes by itself.
 
 from __future__ import annotations
 
-from numba import types
-
 from aiodev._backends.cpu.layout import NEVER, Q_COMPLETED, Q_SUBMITTED, Q_TARGET
+from aiodev._backends.cpu.native.compile import External, boolean, callback, exported, inner, int32, int64, void
 from aiodev._backends.cpu.native.intrinsics import (
     compare_exchange,
     exchange,
@@ -64,14 +63,13 @@ from aiodev._backends.cuda.layout import (
     SLEEP_SHORT,
 )
 from aiodev._backends.cuda.native.attending import attend, dismiss
-from aiodev._backends.cuda.native.compile import callback, exported, inner, int64
 from aiodev._backends.cuda.native.driver import allow_captures, call, enter, leave
 from aiodev._backends.cuda.native.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.native.state import fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.native.submission import drain
 
-sem_clockwait = types.ExternalFunction("sem_clockwait", types.int32(types.int64, types.int32, types.int64))
-prctl = types.ExternalFunction("prctl", types.int32(types.int32, types.int64, types.int64, types.int64, types.int64))
+sem_clockwait = External("sem_clockwait", int32(int64, int32, int64))
+prctl = External("prctl", int32(int32, int64, int64, int64, int64))
 _MONOTONIC = 1
 _TIMER_SLACK = 29  #: PR_SET_TIMERSLACK
 WATCHDOG = 20_000_000  #: ns between two looks at whether the device lives
@@ -165,7 +163,7 @@ def rest(device, duration, depth, expected):
     return HAPPENED if woken else found
 
 
-@exported(types.void(int64), nogil=True)
+@exported(void(int64), nogil=True)
 def watch(device):
     """The watching thread's life, until the device's stop. Runs without the GIL throughout."""
     call(get(device + F_CTX_SET), get(device + D_CONTEXT))
@@ -210,7 +208,7 @@ def help_on(queue, device):
         tell_followers(queue)
 
 
-@exported(types.boolean(int64, int64, int64), nogil=True)
+@exported(boolean(int64, int64, int64), nogil=True)
 def spin(queue, value, duration):
     """Wait for ``value`` for at most ``duration`` ns, without the GIL; whether it was reached."""
     device = get(queue + Q_DEVICE)
@@ -225,7 +223,7 @@ def spin(queue, value, duration):
             return load(queue + Q_COMPLETED) >= value
 
 
-@exported(types.boolean(int64, int64, int64))
+@exported(boolean(int64, int64, int64))
 def arm(queue, value, waker):
     """Have ``waker`` fire when ``queue`` reaches ``value``; False when it has already."""
     if not arm_node(queue, find_node(queue, waker + 1), value):
@@ -243,7 +241,7 @@ def arm(queue, value, waker):
     return True
 
 
-@exported(types.void(int64))
+@exported(void(int64))
 def stop(device):
     """Ask the device's threads to return, and wake them."""
     store(device + D_STOP, 1)
