@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aiodev._core.config import settings
+from aiodev._core.cachedir import cache, make_folder
 from aiodev._core.sources import compiled_by
 
 #: What the native executor's code comes from.
@@ -24,27 +24,41 @@ def native_key() -> str:
 
 
 def native_directory() -> str:
-    """Where the native executor's code is cached."""
-    return str(Path(settings.cache_dir) / "native")
+    """Where the native executor's code is cached; "" when nothing is."""
+    directory = cache.directory()
+    return str(Path(directory) / "native") if directory else ""
 
 
 def native_is_cached() -> bool:
     """Whether the native executor's code has been compiled on this machine."""
-    return _marker().exists()
+    return is_complete(native_key())
 
 
 def mark_native_cached() -> None:
     """Say that all of it has."""
-    _marker().touch()
+    mark_complete(native_key())
 
 
-def _marker() -> Path:
-    return Path(native_directory()) / f"{native_key()}.complete"
+def is_complete(key: str) -> bool:
+    """Whether all code of a key has been cached."""
+    directory = native_directory()
+    return bool(directory) and Path(directory, f"{key}.complete").exists()
+
+
+def mark_complete(key: str) -> None:
+    """Say that it has."""
+    directory = native_directory()
+    if directory:
+        Path(directory, f"{key}.complete").touch()
 
 
 def function_cache(function: Callable[..., Any], key: str, directory: str) -> Any:
     """A cache for a numba dispatcher's ``_cache``: entries under ``directory`` that are valid for ``key``."""
-    from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+    from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
+
+    if not directory:
+        return NullCache()
+    make_folder(directory)
 
     class Locator(_CacheLocator):
         def get_cache_path(self) -> str:
@@ -60,6 +74,14 @@ def function_cache(function: Callable[..., Any], key: str, directory: str) -> An
         def from_function(cls, py_func: Any, py_file: str) -> Any:
             return cls()
 
-    implementation = type("Implementation", (CompileResultCacheImpl,), {"_locator_classes": [Locator]})
-    cache = type("ContentCache", (FunctionCache,), {"_impl_class": implementation})
-    return cache(function)
+    class ContentCache(FunctionCache):
+        _impl_class = type("Implementation", (CompileResultCacheImpl,), {"_locator_classes": [Locator]})
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            """Keep what was compiled, or say that it cannot be kept."""
+            try:
+                super().save_overload(sig, data)
+            except OSError as error:
+                cache.report(error)
+
+    return ContentCache(function)

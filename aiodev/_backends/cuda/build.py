@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from aiodev._backends.cpu import codecache
 from aiodev._backends.cpu.build import run_elsewhere
 from aiodev._backends.cuda.codecache import native_key
@@ -13,7 +11,7 @@ __all__ = ["ensure_cached", "main"]
 
 def ensure_cached() -> None:
     """Fill the cache from another process, unless it is full. Blocks for some seconds, without the GIL."""
-    if not _marker().exists():
+    if not codecache.is_complete(native_key()):
         run_elsewhere("aiodev._backends.cuda.build")
 
 
@@ -22,8 +20,4 @@ def main() -> None:
     from aiodev._backends.cuda import native
 
     assert native.watch.signatures
-    _marker().touch()
-
-
-def _marker() -> Path:
-    return Path(codecache.native_directory()) / f"{native_key()}.complete"
+    codecache.mark_complete(native_key())
