@@ -5,12 +5,16 @@ Compiling holds the GIL for tenths of a second at a time, so at the very first s
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
+import logging
 
 from aiodev._backends.cpu import codecache
+from aiodev._core.cachedir import cache
+from aiodev._core.child import command
+
+logger = logging.getLogger("aiodev")
+
+#: So many characters of what a process said that failed are told: the last ones, where a traceback has its error.
+_TOLD = 2000
 
 
 def ensure_cached() -> None:
@@ -23,13 +27,28 @@ def ensure_cached() -> None:
 
 
 def run_elsewhere(module: str) -> None:
-    """Call ``main`` of a module in a process that finds what this one does, and wait; nothing where none can be started."""
-    if not sys.executable:
+    """Call ``main`` of a module in a process that finds what this one does, and wait; a failure is logged.
+
+    Nothing is done where nothing can be kept: what the process makes would be lost.
+    """
+    import subprocess  # costly to import, and not needed once the cache is full
+
+    directory = cache.directory()
+    if not directory:
         return
-    command = [sys.executable, "-c", f"import {module} as build; build.main()"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with contextlib.suppress(OSError):
-        subprocess.run(command, check=False, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
+    code = f"from aiodev._core.cachedir import cache; cache.adopt(sys.argv[1]); import {module} as build; build.main()"
+    try:
+        done = subprocess.run(
+            command(code, directory), check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    except OSError as error:
+        logger.warning("no process can be started that compiles (%s): this one does it", error)
+        return
+    said = done.stdout.decode(errors="replace").strip()[-_TOLD:]
+    if done.returncode:
+        logger.warning("the process that compiles failed (exit status %d): this one does it. %s", done.returncode, said)
+    elif said:
+        logger.debug("the process that compiles said: %s", said)
 
 
 def main() -> None:
