@@ -11,11 +11,12 @@ as this user. And a program must also start where nothing can be written.
     alone.
 2.  Otherwise a private temporary directory takes its place, which the process that made it removes when it exits. Where a
     directory holds all of (1) but cannot be written to, the private one has links to the files that lie there: they are found.
-3.  Where that cannot be made or written to either, the answer is "": code is compiled in memory, by each process for itself.
+3.  Where that cannot be made or written to either, a directory that holds all of (1) is only read from; without one the answer
+    is "". Code is compiled in memory then, by each process for itself.
 4.  A process warns once, and says what the matter is. A process that this one starts is told the answer, and says nothing.
-5.  The answer holds while the directory is the one that was looked at. A cleaner of temporary files may take it away, and then
-    anybody may make another; so every user asks again each time, and keeps no path. A forked child makes a private
-    directory of its own.
+5.  The answer holds while the directory is the one that was looked at, and the process is of the same user. A cleaner of
+    temporary files may take the directory away, and then anybody may make another; so all ask again each time, and keep no
+    path. A forked child makes a private directory of its own.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class Cache:
 
     Args:
         wanted: the directory that is used if it may be.
+
+    Attributes:
+        writable: the directory that was last returned could be written to.
+        incomplete: something could not be kept.
     """
 
     def __init__(self, wanted: str) -> None:
@@ -54,6 +59,8 @@ class Cache:
         self._identity: tuple[int, ...] | None = None
         self._private: dict[str, int] = {}  # and the process that removes it
         self._warned = False
+        self.writable = False
+        self.incomplete = False
         atexit.register(self._remove)  # when this is imported, so after the workers have been ended, which begin later
 
     def directory(self) -> str:
@@ -67,11 +74,12 @@ class Cache:
     def adopt(self, directory: str) -> None:
         """Use what the process that started this one has decided, and warned of."""
         with self._lock:
-            self._warned = True
+            self._warned = self.writable = True
             self._directory, self._identity = directory, _identity(directory)
 
     def report(self, error: OSError) -> None:
         """Warn that something could not be kept."""
+        self.incomplete = True
         self._warn(
             f"compiled code cannot be kept in {self._directory or self.wanted}: {_reason(error)}. What is missing there is "
             "compiled by each process for itself; AIODEV_CACHE_DIR names another directory"
@@ -95,17 +103,20 @@ class Cache:
                 _probe(self.wanted)
         except OSError as error:
             obstacle = _reason(error)
+        kept = os.path.realpath(self.wanted) if readable else ""
         if obstacle is None:
-            return os.path.realpath(self.wanted)
-        found = self._make_private()
-        if found and readable:
-            _link_files(os.path.realpath(self.wanted), found)
-        instead = f"kept in {found} until this process ends" if found else "kept in memory"
+            self.writable = True
+            return kept
+        private = self._make_private()
+        self.writable = bool(private)
+        if private and kept:
+            _link_files(kept, private)
+        instead = f"in {private} until this process ends" if private else "in memory"
         self._warn(
             f"compiled code is not kept in {self.wanted}, but {instead}: {obstacle}. What is missing is compiled by each "
             "process for itself; AIODEV_CACHE_DIR names a directory that is this user's alone and can be written to"
         )
-        return found
+        return private or kept
 
     def _make_private(self) -> str:
         import tempfile  # costly to import, and hardly ever needed
@@ -140,6 +151,8 @@ def make_folder(folder: str) -> None:
     try:
         os.mkdir(folder, 0o700)
     except FileNotFoundError:
+        if os.path.dirname(folder) == folder:  # a drive that is not there
+            raise
         make_folder(os.path.dirname(folder))
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
@@ -148,19 +161,20 @@ def make_folder(folder: str) -> None:
 
 
 def _identity(directory: str) -> tuple[int, ...] | None:
-    """What tells a directory from another in its place; None when there is none."""
+    """What tells a directory from another in its place, and this user from another; None when there is none."""
+    user = os.geteuid() if hasattr(os, "geteuid") else 0
     if not directory:
-        return ()
+        return (user,)
     try:
         found = os.lstat(directory)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_uid, found.st_mode
+    return user, found.st_dev, found.st_ino, found.st_uid, found.st_mode
 
 
 def _deepest(path: str) -> str:
     """The last directory that there is on the way to a path."""
-    while not os.path.lexists(path):
+    while not os.path.lexists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     return path
 
@@ -214,12 +228,14 @@ def _probe(directory: str) -> None:
     """Write a file and remove it.
 
     Raises:
-        OSError: the directory cannot be written to, or has no room.
+        OSError: the directory cannot be written to, or has no room. It names no file: this one is nobody's concern.
     """
     name = os.path.join(directory, f".probe-{os.getpid()}-{secrets.token_hex(8)}")
     try:
         with open(name, "xb") as file:
             file.write(bytes(_PROBE))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror) from None
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)

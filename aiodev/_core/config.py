@@ -59,6 +59,13 @@ def _at_least(least: int) -> Callable[[str], int]:
     return parse
 
 
+def _directory(text: str) -> str:
+    try:
+        return str(Path(text).expanduser().absolute())
+    except RuntimeError:
+        raise ValueError("a directory; whose home ~ means is not known here") from None
+
+
 def _fraction(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
@@ -123,7 +130,7 @@ class Settings:
     cache_dir: str = _setting(
         "AIODEV_CACHE_DIR",
         _cache_directory,
-        lambda text: str(Path(text).expanduser().absolute()),
+        _directory,
         "Where compiled code is kept: a directory of this user's alone; a temporary one takes the place of any other.",
     )
 

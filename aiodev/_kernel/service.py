@@ -153,7 +153,7 @@ class Service:
             totals.kernels_loaded += 1
             loading.finish(None)
             return
-        if not directory:  # through which a worker would hand it over
+        if not (directory and cache.writable):  # through which a worker would hand it over
             totals.kernels_compiled += 1
             self._finish(loading)
             return

@@ -180,7 +180,7 @@ def test_a_full_disk(
     caplog: pytest.LogCaptureFixture,
     full: str,
 ) -> None:
-    """What was kept is found by links in a private directory (2); where there is no room either, nothing is kept (3)."""
+    """What was kept is found by links in a private directory (2); where there is no room either, it is only read (3)."""
     wanted = tmp_path / "cache"
     (wanted / "cpu").mkdir(parents=True, mode=0o700)
     (wanted / "cpu" / "kernel.bin").write_text("code")
@@ -192,12 +192,28 @@ def test_a_full_disk(
         probe(directory)
 
     monkeypatch.setattr(cachedir, "_probe", probe)
-    found = make(wanted).directory()
-    if "temporary files" in full:
-        assert found == ""
-    else:
-        assert Path(found, "cpu", "kernel.bin").read_text() == "code"
+    cache = make(wanted)
+    found = cache.directory()
+    assert Path(found, "cpu", "kernel.bin").read_text() == "code"
+    assert cache.writable is (found != os.path.realpath(wanted)) is ("temporary files" not in full)
     assert "No space left on device" in warning(caplog) and "AIODEV_CACHE_DIR" in warning(caplog)
+
+
+@needs_posix
+def test_no_room_for_what_others_could_write_to(
+    make: Callable[[Path], Cache], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Code is compiled in memory then (3)."""
+
+    def probe(directory: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cachedir, "_probe", probe)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    cache = make(tmp_path / "shared")
+    assert cache.directory() == "" and not cache.writable
+    assert "not kept in" in warning(caplog) and "in memory" in warning(caplog)
 
 
 @needs_posix

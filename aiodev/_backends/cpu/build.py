@@ -34,7 +34,7 @@ def run_elsewhere(module: str) -> None:
     import subprocess  # costly to import, and not needed once the cache is full
 
     directory = cache.directory()
-    if not directory:
+    if not (directory and cache.writable):
         return
     code = f"from aiodev._core.cachedir import cache; cache.adopt(sys.argv[1]); import {module} as build; build.main()"
     try:

@@ -46,9 +46,9 @@ def is_complete(key: str) -> bool:
 
 
 def mark_complete(key: str) -> None:
-    """Say that it has."""
+    """Say that it has, unless something could not be kept."""
     directory = native_directory()
-    if directory:
+    if directory and not cache.incomplete:
         Path(directory, f"{key}.complete").touch()
 
 
@@ -58,7 +58,6 @@ def function_cache(function: Callable[..., Any], key: str, directory: str) -> An
 
     if not directory:
         return NullCache()
-    make_folder(directory)
 
     class Locator(_CacheLocator):
         def get_cache_path(self) -> str:
@@ -80,6 +79,7 @@ def function_cache(function: Callable[..., Any], key: str, directory: str) -> An
         def save_overload(self, sig: Any, data: Any) -> None:
             """Keep what was compiled, or say that it cannot be kept."""
             try:
+                make_folder(directory)  # numba's own would be as open as the process's mask allows
                 super().save_overload(sig, data)
             except OSError as error:
                 cache.report(error)
