@@ -295,6 +295,31 @@ assert cache.directory() != mine and os.path.isdir(cache.directory())
     assert not list((tmp_path / "temporary").iterdir())
 
 
+@needs_root
+@pytest.mark.parametrize("permissions", [0o755, 0o777])
+def test_a_directory_of_root_is_read_by_others(temporary: Path, permissions: int) -> None:
+    """As of an image that root has filled, if nobody else could have (1, 2)."""
+    (temporary / "cache" / "cpu").mkdir(parents=True)
+    (temporary / "cache" / "cpu" / "kernel.bin").write_text("code")
+    (temporary / "cache" / "cpu" / "kernel.bin").chmod(0o644)
+    for place, mode_of_it in ((temporary / "cache" / "cpu", 0o755), (temporary / "cache", permissions)):
+        place.chmod(mode_of_it)
+    program = f"""
+import os
+from aiodev._core import cachedir
+import tempfile, random, grp, pwd, shutil
+tempfile.gettempdir()
+os.seteuid({OTHER})
+cache = cachedir.Cache({str(temporary / "cache")!r})
+found = cache.directory()
+print(cache.writable and found != cache.wanted, os.path.exists(found + "/cpu/kernel.bin"))
+"""
+    done = run(program, {"PYTHONPATH": ROOT, "TMPDIR": str(temporary)})
+    assert done.stdout.split() == ["True", str(permissions == 0o755)], done.stderr
+    assert done.stderr.count("AIODEV_CACHE_DIR") == 1
+    assert os.listdir(temporary) == ["cache"]
+
+
 def run(program: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a program."""
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)

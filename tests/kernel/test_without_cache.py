@@ -20,8 +20,12 @@ PROGRAM = """
 import aiodev
 from aiodev import profiler
 
+TEXT = "negative " * 1000  # so that the code takes more than a page
+
 @aiodev.kernel
 def raised(i, x):
+    if x[i] < 0:
+        raise ValueError(TEXT)
     x[i] = x[i] ** 2 + 1
 
 x = aiodev.full(1, 3.0, device="cpu")
@@ -39,6 +43,13 @@ def without_files() -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def with_small_files() -> None:
+    """Let this process write no more than a page to a file: the disk has as good as no room."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
 def without_privilege() -> None:
@@ -97,6 +108,14 @@ def test_a_full_disk_with_code_on_it(cache_without_kernels: Path) -> None:
     printed, said = run(cache_without_kernels, without_files)
     assert printed == ["10.0", kind(), "1", "0"]
     assert said.count("AIODEV_CACHE_DIR") == said.count("\n") == 1 and "File too large" in said
+
+
+def test_a_disk_that_fills_up(cache_without_kernels: Path) -> None:
+    """Neither a worker nor this process can keep a kernel; it runs, and there is one warning."""
+    printed, said = run(cache_without_kernels, with_small_files)
+    assert printed == ["10.0", kind(), "1", "0"]
+    assert said.count("AIODEV_CACHE_DIR") == said.count("\n") == 1 and "cannot be kept" in said
+    assert not list(cache_without_kernels.rglob("*.bin")) and not list(cache_without_kernels.rglob(".*"))
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
