@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from aiodev._core.cachedir import cache
+
 
 def run_cli(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own."""
@@ -35,6 +37,7 @@ def test_info_says_what_there_is(executor: str) -> None:
     assert sum(line.strip().startswith("cpu:") for line in lines) == 2
     (setting,) = [line for line in lines if "AIODEV_EXECUTOR" in line and "backend" not in line]
     assert executor in setting and "from the environment" in setting
+    assert lines[-1] == f"compiled code is kept in {cache.directory()}"
 
 
 def test_info_says_why_a_backend_cannot_start() -> None:

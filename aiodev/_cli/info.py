@@ -9,6 +9,7 @@ from dataclasses import fields
 from importlib import metadata
 
 import aiodev
+from aiodev._core.cachedir import cache
 from aiodev._core.config import settings
 from aiodev._core.registry import registry
 
@@ -70,3 +71,4 @@ def _settings() -> Iterator[str]:
         name = setting.metadata["name"]
         origin = "from the environment" if name in os.environ else "default"
         yield f"    {name:21} {getattr(settings, setting.name)!s:24} {origin}"
+    yield f"compiled code is kept in {cache.directory() or 'memory only'}"

@@ -27,12 +27,13 @@ def _cache_directory() -> str:
     except RuntimeError:  # a container's user without a name or a HOME
         from tempfile import gettempdir  # costly to import, and hardly ever needed
 
-        return str(Path(gettempdir()) / f"aiodev-{os.getuid() if hasattr(os, 'getuid') else 'cache'}")
+        return str(Path(gettempdir()) / f"aiodev-{os.geteuid() if hasattr(os, 'geteuid') else 'cache'}")
     if sys.platform == "darwin":
         return str(home / "Library" / "Caches" / "aiodev")
     if sys.platform == "win32":
         return str(Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "aiodev" / "Cache")
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "aiodev")
+    stated = Path(os.environ.get("XDG_CACHE_HOME", ""))  # which counts where it is absolute, as its specification has it
+    return str((stated if stated.is_absolute() else home / ".cache") / "aiodev")
 
 
 def _spin(microseconds: int) -> Callable[[], int]:
@@ -56,6 +57,13 @@ def _at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def _directory(text: str) -> str:
+    try:
+        return str(Path(text).expanduser().absolute())
+    except RuntimeError:
+        raise ValueError("a directory; whose home ~ means is not known here") from None
 
 
 def _fraction(text: str) -> float:
@@ -122,8 +130,8 @@ class Settings:
     cache_dir: str = _setting(
         "AIODEV_CACHE_DIR",
         _cache_directory,
-        lambda text: str(Path(text).expanduser().absolute()),
-        "Where compiled kernels are kept.",
+        _directory,
+        "Where compiled code is kept: a directory of this user's alone; a temporary one takes the place of any other.",
     )
 
     memory_gc_threshold: float = _setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiodev._core import blocking, callbacks, current, hostcalls, reactor
+from aiodev._core.cachedir import cache
 from aiodev._core.errors import BadForkError
 from aiodev._core.registry import registry
 from aiodev._core.watcher import watcher
@@ -24,3 +25,4 @@ def _forget() -> None:
     hostcalls.host_threads.forget_after_fork()
     blocking.forget_places_after_fork()
     reactor.forget_reactors_after_fork()
+    cache.forget_after_fork()

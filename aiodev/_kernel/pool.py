@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import queue
 import select
-import sys
 import threading
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
 
+from aiodev._core.child import command
 from aiodev._core.config import available_cores
 from aiodev._core.errors import CompileError
 from aiodev._kernel.wire import receive, send
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerPool"]
 
-#: Starts a worker; what follows is the path to import from. Python alone would begin with the current directory, and what lies
-#: there is none of its business.
-COMMAND = [sys.executable, "-c", "import sys; sys.path[:] = sys.argv[1:]; from aiodev._kernel.worker import main; main()"]
+#: What a worker runs.
+CODE = "from aiodev._kernel.worker import main; main()"
 #: A worker that found nothing to do for this long (seconds) ends; it holds a compiler in memory.
 IDLE = 20.0
 #: One that takes longer than this over one kernel hangs.
@@ -123,8 +121,7 @@ class WorkerPool:
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess  # costly to import, and not needed where all kernels are in the cache
 
-        path = [entry or os.getcwd() for entry in sys.path]
-        process = subprocess.Popen([*COMMAND, *path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(command(CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.processes.add(process)
         return process
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from aiodev._core import trace
 from aiodev._core.backend import KernelSpec
-from aiodev._core.config import settings
+from aiodev._core.cachedir import cache
 from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
 from aiodev._core.registry import BackendEntry
 from aiodev._kernel.cache import cache_key
@@ -139,7 +139,7 @@ class Service:
 
     def _prepare(self, loading: Loading) -> None:
         """Load what is in the cache; send what is not to a worker, or compile here what cannot be sent."""
-        spec, backend, directory = loading.spec, loading.backend, settings.cache_dir
+        spec, backend, directory = loading.spec, loading.backend, cache.directory()
         try:
             key = cache_key(spec, loading.snapshot)
             data = loading.snapshot.to_bytes()
@@ -152,6 +152,10 @@ class Service:
         if backend.backend.load_cached(loading.entry, spec, directory):
             totals.kernels_loaded += 1
             loading.finish(None)
+            return
+        if not (directory and cache.writable):  # through which a worker would hand it over
+            totals.kernels_compiled += 1
+            self._finish(loading)
             return
         waiting = self._compiling.setdefault((backend.name, key), [])
         waiting.append(loading)
@@ -176,7 +180,7 @@ class Service:
             self._finish(loading)
 
     def _finish(self, loading: Loading) -> None:
-        loading.backend.backend.load_into(loading.entry, loading.spec, settings.cache_dir)
+        loading.backend.backend.load_into(loading.entry, loading.spec, cache.directory())
         loading.finish(None)
 
 

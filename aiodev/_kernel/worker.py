@@ -13,6 +13,7 @@ import traceback
 from typing import Any
 
 from aiodev._core.backend import KernelSpec
+from aiodev._core.cachedir import cache
 from aiodev._core.errors import AiodevError, CompileError
 from aiodev._core.registry import registry
 from aiodev._kernel.snapshot import Snapshot
@@ -27,6 +28,7 @@ Job = tuple[str, KernelSpec, bytes, str]
 def main() -> None:
     """Serve jobs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends this process when it ends
+    cache.adopt("")  # each job says where, and who gave it warns if that cannot be written to
     _yield_to_others()
     jobs = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")

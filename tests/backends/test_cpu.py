@@ -51,6 +51,39 @@ def test_native_executor_only_where_it_runs(
         _cpu(AIODEV_EXECUTOR="native")
 
 
+@pytest.mark.parametrize("broken", ["the cache", "the compiler", "its threads"])
+def test_auto_takes_plain_threads_where_native_code_fails_to_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    """Whatever fails; one warning tells why. Who asked for the native executor gets the error."""
+    if _cpu().executor_kind != "native":
+        pytest.skip("native code does not run here")
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(f"{broken} failed")
+
+    if broken == "the cache":
+        monkeypatch.setattr(cpu_backend.nativecode, "prepare", fail)
+    elif broken == "the compiler":
+        monkeypatch.setattr(cpu_backend, "quiet_import", fail)
+    else:
+        from aiodev._backends.cpu.executor import NativeExecutor
+
+        monkeypatch.setattr(NativeExecutor, "_start_device", fail)
+    with pytest.raises(BackendUnavailableError, match=f"AIODEV_EXECUTOR=native, but OSError: {broken} failed"):
+        _cpu(AIODEV_EXECUTOR="native").start()
+    assert not caplog.records
+    backend = _cpu()
+    backend.start()
+    try:
+        assert backend.executor.kind == backend.executor_kind == "python"
+        assert f"{broken} failed" in backend.executor_reason
+        (record,) = caplog.records
+        assert f"{broken} failed" in record.getMessage() and "AIODEV_EXECUTOR=python" in record.getMessage()
+    finally:
+        backend.stop()
+
+
 def test_use_before_start_says_what_to_do() -> None:
     """A backend that was not started raises and says so."""
     backend = _cpu(AIODEV_EXECUTOR="python")

@@ -279,6 +279,77 @@ def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiler
+def test_files_of_kernels_hold_no_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one whose code wants Python objects back, here for an exception that it computes."""
+
+    def refuse(*data: Any) -> Any:
+        raise AssertionError("a pickle was loaded")
+
+    def checked(i: int, x: Any) -> None:
+        if x[i] > 1:
+            raise ValueError("bad", x[i])
+
+    spec = spec_of(checked, 1, (np.ones(4),), key="cd" * 32)
+    compiler.compile_kernel(spec, str(tmp_path))
+    monkeypatch.setattr(compiler, "compile_result", None)
+    monkeypatch.setattr(compiler_disk.pickle, "loads", refuse)
+    (file,) = tmp_path.rglob("*.bin")
+    parts = compiler_disk.read(file)
+    assert parts is not None and len(parts) > 2, "it has an environment"
+    assert compiler.load_kernel(spec, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "value", [[], [1, -2.5, "text", b"bytes", None, True, (1j, {"a": [1]})], {3: (("builtins", "ValueError"), ("x",), None)}]
+)
+def test_values_are_kept_as_literals(value: Any) -> None:
+    """Those that have one, which says all that they are."""
+    data = compiler_disk.pack(value)
+    assert data == b"=" + repr(value).encode()
+    assert repr(compiler_disk.unpack(data)) == repr(value)
+
+
+@needs_compiler
+@pytest.mark.parametrize("value", [[np.float32(1)], [float("nan")], [np.dtype("f4")]])
+def test_values_without_a_literal_are_pickled(value: Any) -> None:
+    """They come back as they were."""
+    data = compiler_disk.pack(value)
+    assert data[:1] == b"!"
+    found = compiler_disk.unpack(data)
+    assert repr(found) == repr(value) and type(found[0]) is type(value[0])
+
+
+@pytest.mark.parametrize("parts", [[], [b""], [b"one", b"", b"three" * 1000]])
+def test_a_file_gives_back_what_was_written(tmp_path: Path, parts: list[bytes]) -> None:
+    """And nothing once a byte of it is another, or one is missing or too many."""
+    file = tmp_path / "folder" / "file.bin"
+    compiler_disk.write(file, parts)
+    assert compiler_disk.read(file) == parts
+    assert file.stat().st_mode & 0o077 == file.parent.stat().st_mode & 0o077 == 0 or sys.platform == "win32"
+    whole = file.read_bytes()
+    for position in range(0, len(whole), max(1, len(whole) // 50)):
+        file.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert compiler_disk.read(file) is None
+        file.write_bytes(whole[:position])
+        assert compiler_disk.read(file) is None
+    file.write_bytes(whole + b"x")
+    assert compiler_disk.read(file) is None
+
+
+@needs_compiler
+def test_constants_that_cannot_be_unpickled_count_as_absent(tmp_path: Path) -> None:
+    """Another version of a package has written them; the kernel is compiled again."""
+    x = np.ones(4, "f4")
+    spec = spec_of(saxpy, 1, (np.float32(2), x, x, x), key="ef" * 32)
+    compiler.compile_kernel(spec, str(tmp_path))
+    (file,) = tmp_path.rglob("*.bin")
+    parts = compiler_disk.read(file)
+    assert parts is not None
+    compiler_disk.write(file, [*parts, b"environment", b"!no pickle"])
+    assert compiler.cached_kernel(spec, str(tmp_path)) is None
+
+
+@needs_compiler
 def test_interpreted_entry_agrees() -> None:
     """Where numba may not compile, the interpreter runs the same block the same way."""
     x, y = np.arange(12.0).reshape(3, 4), np.arange(24.0).reshape(4, 6)[:, ::-2].T

@@ -101,7 +101,7 @@ def test_a_job_that_kills_its_workers_fails(
     workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a second worker died of it, its waiters are told; the next job has a new worker."""
-    monkeypatch.setattr(pool, "COMMAND", [pool.COMMAND[0], "-c", "import os; os._exit(7)"])
+    monkeypatch.setattr(pool, "CODE", "import os; os._exit(7)")
     fails_once(workers, tmp_path, monkeypatch, "exit status 7")
 
 
@@ -150,7 +150,7 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_job_that_never_ends_fails(workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers are killed after the longest time that a kernel may take; the next job has a new one."""
-    monkeypatch.setattr(pool, "COMMAND", [pool.COMMAND[0], "-c", "import sys; sys.stdin.read()"])
+    monkeypatch.setattr(pool, "CODE", "import sys; sys.stdin.read()")
     monkeypatch.setattr(pool, "PATIENCE", 0.01)
     outcomes: Outcomes = queue.SimpleQueue()
     workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)

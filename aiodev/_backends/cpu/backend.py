@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import sys
-import warnings
 
 from aiodev._backends.cpu import codecache, nativecode
 from aiodev._backends.cpu.host import Executor, HostBackend
@@ -18,6 +18,8 @@ from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
 
 __all__ = ["CPUBackend"]
+
+logger = logging.getLogger("aiodev")
 
 _NATIVE = "aiodev._backends.cpu.native"
 #: Where the native executor's code and its assumptions (futex-backed semaphores, eventfd, 64-bit words) hold.
@@ -54,33 +56,39 @@ class CPUBackend(HostBackend):
         return cpu_properties(index, self.device_count())
 
     def start(self) -> None:
-        """Start the chosen executor; for the native one this imports numba and, the first time ever, compiles."""
+        """Start the chosen executor; for the native one this imports numba and, the first time ever, compiles.
+
+        Where the native one fails to start, the portable one is taken, with a warning.
+
+        Raises:
+            BackendUnavailableError: the native one was asked for, and fails to start.
+        """
         threads = (self.settings.cpu_threads or len(usable_cores())) // self.device_count()
         self.adopt(self._make_executor(max(1, threads)))
 
     def _make_executor(self, threads: int) -> Executor:
         if self.executor_kind == "native":
-            nativecode.prepare(_NATIVE, codecache.native_key)  # LLVM works while numba is imported
             try:
-                with quiet_import():
-                    from aiodev._backends.cpu import compiler  # noqa: F401  # which the first kernel would import
-                    from aiodev._backends.cpu.executor import NativeExecutor
-                spin = self.settings.worker_spin_us * 1000
-                native: Executor = NativeExecutor(self.device_count(), threads, spin)
-            except ImportError as error:
-                self._fall_back(f"native code cannot be imported: {error}", error)
-            except nativecode.NativeCodeError as error:
-                self._fall_back(f"native code cannot be made: {error}", error)
-                warnings.warn(f"aiodev: streams of the CPU run on the portable executor: {error}", RuntimeWarning, stacklevel=2)
-            else:
-                return native
+                return self._make_native(threads)
+            except Exception as error:  # of numba, of LLVM, of the system: whatever it is, Python runs
+                reason = f"{type(error).__name__}: {error}"
+                if self.settings.executor == "native":
+                    raise BackendUnavailableError(self.name, f"AIODEV_EXECUTOR=native, but {reason}") from error
+                self.executor_kind, self.executor_reason = "python", f"native code cannot be had: {reason}"
+                logger.warning(
+                    "the native executor cannot be had (%s): Python threads run the CPU's work, slower and with the GIL. "
+                    "AIODEV_EXECUTOR=python chooses them without this warning",
+                    reason,
+                )
         return PortableExecutor(self.device_count(), threads)
 
-    def _fall_back(self, reason: str, error: Exception) -> None:
-        """Take the portable executor, unless the native one was asked for."""
-        if self.settings.executor == "native":
-            raise BackendUnavailableError(self.name, f"AIODEV_EXECUTOR=native, but {reason}") from error
-        self.executor_kind, self.executor_reason = "python", reason
+    def _make_native(self, threads: int) -> Executor:
+        nativecode.prepare(_NATIVE, codecache.native_key)  # LLVM works while numba is imported
+        with quiet_import():
+            from aiodev._backends.cpu import compiler  # noqa: F401  # which the first kernel would import
+            from aiodev._backends.cpu.executor import NativeExecutor
+        executor: Executor = NativeExecutor(self.device_count(), threads, self.settings.worker_spin_us * 1000)
+        return executor
 
     # Memory
 

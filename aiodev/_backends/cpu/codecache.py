@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from aiodev._core.config import settings
+from aiodev._core.cachedir import cache, make_folder
 from aiodev._core.sources import compiled_by
 
 try:
@@ -48,8 +48,9 @@ def native_key() -> str:
 
 
 def native_directory() -> str:
-    """Where native code is cached."""
-    return str(Path(settings.cache_dir) / "native")
+    """Where the native executor's code is cached; "" when nothing is."""
+    directory = cache.directory()
+    return str(Path(directory) / "native") if directory else ""
 
 
 def stored(name: str, identity: str, make: Callable[[], bytes]) -> bytes:
@@ -59,8 +60,11 @@ def stored(name: str, identity: str, make: Callable[[], bytes]) -> bytes:
         name: for the file's name.
         identity: all that decides what the content is.
     """
+    directory = native_directory()
+    if not directory:
+        return make()
     digest = hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
-    folder = Path(native_directory())
+    folder = Path(directory)
     path = folder / f"{name}-{digest}.o"
     content = _read(path, identity)
     if content is None:
@@ -113,8 +117,8 @@ def _write(path: Path, identity: str, content: bytes, alone: bool) -> None:
     name = identity.encode()
     rest = struct.pack("<QQ", len(name), len(content)) + name + content
     data = _MAGIC + hashlib.blake2b(rest, digest_size=32).digest() + rest
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        make_folder(str(path.parent))
         for left in path.parent.glob(_PREFIX + "*") if alone else ():  # of processes that were killed
             left.unlink()
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_PREFIX)
@@ -128,13 +132,15 @@ def _write(path: Path, identity: str, content: bytes, alone: bool) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+    except OSError as error:
+        cache.report(error)
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     """Have a folder's lock, if it is to be had; whether it is."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(str(folder))
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         yield False

@@ -99,8 +99,14 @@ def cached_kernel(spec: KernelSpec, directory: str) -> Code | None:
         found = _loaded.get(spec.key) if spec.key else None
     if found is not None:
         return found
-    data = disk.read(_path(spec, directory))
-    return None if data is None else _link(spec, CompiledEntry(*data))
+    parts = disk.read(_path(spec, directory))
+    if parts is None:
+        return None
+    try:
+        entry = CompiledEntry.from_parts(parts)
+    except Exception:  # of whatever class in the pickle is not what it was
+        return None
+    return _link(spec, entry)
 
 
 def _link(spec: KernelSpec, entry: CompiledEntry) -> int:
@@ -117,7 +123,7 @@ def _compile(spec: KernelSpec, path: Path | None) -> CompiledEntry:
         result = compile_result(spec)
         entry = emit(result, _staging(spec))
     if not result.library.has_dynamic_globals:  # addresses of this process
-        disk.write(path, tuple(entry))
+        disk.write(path, entry.to_parts())
     return entry
 
 

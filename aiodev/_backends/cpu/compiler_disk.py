@@ -1,23 +1,37 @@
 """The disk cache's files: one compiled kernel each, named by the hash of all that determines it.
 
-A file is a digest and a pickle. It is written under another name and renamed, so readers see all of it or nothing; one that
-is damaged, or made by a numba that pickles otherwise, counts as absent and is written anew. Like numba's own, the
-cache must only be writable by its owner: loading runs what it holds.
+A file is a header and byte strings, in a form that says nothing but where each begins; to read it runs nothing. What it holds
+is machine code, so the directory must be one that nobody else can write to (:mod:`aiodev._core.cachedir`). It is written
+under another name and renamed, so readers see all of it or nothing; one that is damaged, or has another form, counts as
+absent and is written anew.
+
+Values that go with code are kept as Python literals (:func:`pack`). Those that have none, such as an object of a class of
+numba's that its generated code wants back as it was, are pickled.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import os
 import pickle
+import struct
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["path_of", "read", "write"]
+from aiodev._core.cachedir import cache, make_folder
 
+__all__ = ["pack", "path_of", "read", "unpack", "write"]
+
+_MAGIC = b"aiodev 1"
 _DIGEST_BYTES = 16
+#: How many byte strings there are; the length of each follows.
+_COUNT = struct.Struct("<Q")
+#: Before a value that is a literal, and before one that is a pickle.
+_LITERAL, _PICKLE = b"=", b"!"
 
 
 def path_of(directory: str, name: str, key: str, target: str) -> Path:
@@ -27,7 +41,7 @@ def path_of(directory: str, name: str, key: str, target: str) -> Path:
     return Path(directory, "cpu", digest[:2], f"{readable}-{digest[2:34]}.bin")
 
 
-def read(path: Path | None) -> Any:
+def read(path: Path | None) -> list[bytes] | None:
     """What was written at ``path``; None when nothing is, or nothing that can be used."""
     if path is None:
         return None
@@ -35,34 +49,71 @@ def read(path: Path | None) -> Any:
         data = path.read_bytes()
     except OSError:
         return None
-    digest, payload = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if digest != _digest(payload):
+    begin = len(_MAGIC) + _DIGEST_BYTES
+    payload = data[begin:]
+    if data[:begin] != _MAGIC + _digest(payload):
         return None
-    try:
-        return pickle.loads(payload)
-    except (pickle.UnpicklingError, AttributeError, ImportError, EOFError, IndexError, TypeError, ValueError):
-        return None
+    (count,) = _COUNT.unpack_from(payload)
+    lengths = struct.unpack_from(f"<{count}Q", payload, _COUNT.size)
+    parts, position = [], _COUNT.size + 8 * count
+    for length in lengths:
+        parts.append(payload[position : position + length])
+        position += length
+    return parts
 
 
-def write(path: Path | None, content: Any) -> None:
-    """Keep ``content`` at ``path``. A cache that cannot be written to is no error: the next process compiles again."""
+def write(path: Path | None, parts: Sequence[bytes]) -> None:
+    """Keep ``parts`` at ``path``. A cache that cannot be written to is no error: the next process compiles again."""
     if path is None:
         return
-    from numba.core.serialize import dumps  # knows how to pickle what numba made
-
-    payload = dumps(content)
+    lengths = struct.pack(f"<{len(parts)}Q", *map(len, parts))
+    payload = b"".join((_COUNT.pack(len(parts)), lengths, *parts))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(str(path.parent))
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-    except OSError:
+    except OSError as error:
+        cache.report(error)
         return
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(_digest(payload) + payload)
+            file.write(_MAGIC + _digest(payload) + payload)
         os.replace(temporary, path)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        cache.report(error)
+
+
+def pack(value: Any) -> bytes:
+    """A value as bytes: its literal if that says all, else a pickle."""
+    text = repr(value)
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        if _same(ast.literal_eval(text), value):
+            return _LITERAL + text.encode()
+    from numba.core.serialize import dumps  # knows how to pickle what numba made
+
+    pickled: bytes = dumps(value)
+    return _PICKLE + pickled
+
+
+def unpack(data: bytes) -> Any:
+    """The value of what :func:`pack` returned.
+
+    Raises:
+        Exception: it was pickled by other versions than these.
+    """
+    return ast.literal_eval(data[1:].decode()) if data[:1] == _LITERAL else pickle.loads(data[1:])
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are equal and of the same types, all the way down."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict):
+        return len(one) == len(other) and all(map(_same, one.items(), other.items()))
+    return isinstance(one, bool | int | float | complex | str | bytes | None) and repr(one) == repr(other)
 
 
 def _digest(payload: bytes) -> bytes:

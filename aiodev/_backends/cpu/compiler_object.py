@@ -12,18 +12,17 @@ which is filled in when the code is loaded.
 from __future__ import annotations
 
 import ctypes
-import pickle
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import binding as llvm
 from numba.core import config
 from numba.core.environment import Environment, lookup_environment
 from numba.core.registry import cpu_target
-from numba.core.serialize import dumps
 
+from aiodev._backends.cpu.compiler_disk import pack, unpack
 from aiodev._backends.cpu.compiler_variants import inline_variants
 
 __all__ = ["CompiledEntry", "emit", "link"]
@@ -38,17 +37,35 @@ _environments: list[Any] = []
 
 
 class CompiledEntry(NamedTuple):
-    """The object file of a kernel's entry; plain data, for the disk cache.
+    """The object file of a kernel's entry.
 
     Attributes:
         symbol: the entry's.
-        environments: for each environment that the code needs, the symbol of its pointer, and its constants, pickled.
+        environments: for each environment that the code needs, the symbol of its pointer, and its constants.
         code: the file's content.
     """
 
     symbol: str
-    environments: tuple[tuple[str, bytes], ...]
+    environments: tuple[tuple[str, list[Any]], ...]
     code: bytes
+
+    def to_parts(self) -> list[bytes]:
+        """What the disk cache keeps."""
+        parts = [self.symbol.encode(), self.code]
+        for symbol, constants in self.environments:
+            parts += symbol.encode(), pack(constants)
+        return parts
+
+    @classmethod
+    def from_parts(cls, parts: Sequence[bytes]) -> CompiledEntry:
+        """The entry of what was kept.
+
+        Raises:
+            Exception: its constants were pickled by other versions than these.
+        """
+        symbol, code, *environments = parts
+        pairs = zip(environments[::2], environments[1::2], strict=True)
+        return cls(symbol.decode(), tuple((name.decode(), unpack(constants)) for name, constants in pairs), code)
 
 
 def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> CompiledEntry:
@@ -74,13 +91,13 @@ def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> Compi
         if not variable.is_declaration and variable.linkage.name not in ("internal", "private"):
             variable.linkage = "internal"
     _finish(module)
-    environments: list[tuple[str, bytes]] = []
+    environments: list[tuple[str, list[Any]]] = []
     for variable in module.global_variables:
         if variable.name.startswith(_ENVIRONMENT):
             environment = lookup_environment(variable.name)
             variable.name = f"aiodev_environment_{len(environments)}_{unique}"
             variable.linkage = "external"
-            environments.append((variable.name, dumps([] if environment is None else environment.consts)))
+            environments.append((variable.name, [] if environment is None else list(environment.consts)))
     code = cpu_target.target_context.codegen()._tm.emit_object(module)
     return CompiledEntry(symbol, tuple(environments), code)
 
@@ -109,7 +126,7 @@ def link(entry: CompiledEntry) -> int:
         _engine.finalize_object()
         for symbol, constants in entry.environments:
             environment = Environment({})
-            environment.consts.extend(pickle.loads(constants))
+            environment.consts.extend(constants)
             _environments.append(environment)
             pointer = ctypes.c_void_p.from_address(_engine.get_global_value_address(symbol))
             pointer.value = id(environment)

@@ -81,7 +81,11 @@ class NativeExecutor:
         self._rooms: dict[int, tuple[int, int]] = {}
         self._devices: list[int] = []
         self._all_devices: list[int] = []
-        self._devices = [self._start_device(f"cpu:{i}", threads_per_device) for i in range(device_count)]
+        try:
+            self._devices = [self._start_device(f"cpu:{i}", threads_per_device) for i in range(device_count)]
+        except BaseException:  # the workers that did start would wait for ever
+            self.stop()
+            raise
 
     def _start_device(self, name: str, threads: int) -> int:
         device = arena.allocate(layout.DEVICE_BYTES)

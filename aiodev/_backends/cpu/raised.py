@@ -10,7 +10,7 @@ import importlib
 import operator
 from typing import Any
 
-__all__ = ["ByName", "kept", "raised"]
+__all__ = ["ByName", "kept", "named_class", "raised"]
 
 
 class ByName(Exception):
@@ -23,12 +23,17 @@ def kept(kind: Any, arguments: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, 
     return (kind, arguments) if name is None else (ByName, (name, *(arguments or ())))
 
 
+def named_class(module: str, name: str) -> Any:
+    """The class of a name in a module, which is imported."""
+    return operator.attrgetter(name)(importlib.import_module(module))
+
+
 def raised(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
     """The exception, from what was kept; where it cannot be made, why not."""
     try:
         if kind is ByName:
             (module, name), *arguments_of_it = arguments
-            kind, arguments = operator.attrgetter(name)(importlib.import_module(module)), tuple(arguments_of_it)
+            kind, arguments = named_class(module, name), tuple(arguments_of_it)
         return kind(*arguments)
     except Exception as error:  # the class is the user's; its failure is what there is to tell
         return error

@@ -7,13 +7,14 @@ import functools
 import hashlib
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aiodev._backends.cpu import compiler_disk as disk
 from aiodev._backends.cpu.preload import quiet_import
-from aiodev._backends.cpu.raised import raised
+from aiodev._backends.cpu.raised import named_class, raised
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev._core.sources import NUMBA, compiled_by
@@ -47,7 +48,29 @@ class Image:
 
     cubin: bytes
     symbol: str
-    exceptions: dict[int, tuple[type[BaseException], Any, Any]] = field(default_factory=dict)
+    exceptions: dict[int, tuple[type[BaseException] | None, Any, Any]] = field(default_factory=dict)
+
+    def to_parts(self) -> list[bytes]:
+        """What the disk cache keeps; of classes, the names."""
+        named = {
+            status: (None if kind is None else (kind.__module__, kind.__qualname__), arguments, where)
+            for status, (kind, arguments, where) in self.exceptions.items()
+        }
+        return [self.cubin, self.symbol.encode(), disk.pack(named)]
+
+    @classmethod
+    def from_parts(cls, parts: Sequence[bytes]) -> Image:
+        """The kernel of what was kept.
+
+        Raises:
+            Exception: a class is not where it was, or an argument was pickled by other versions than these.
+        """
+        cubin, symbol, named = parts
+        exceptions = {
+            status: (None if name is None else named_class(*name), arguments, where)
+            for status, (name, arguments, where) in disk.unpack(named).items()
+        }
+        return cls(cubin, symbol.decode(), exceptions)
 
     def explain(self, kernel: str, status: int) -> KernelError:
         """The error for a launch that left ``status``; its cause is what the body raised."""
@@ -85,14 +108,19 @@ def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], 
             from aiodev._backends.cuda import compiler
 
     image = compiler.compile_image(spec, architecture)
-    disk.write(_path(spec, directory, architecture, driver), (image.cubin, image.symbol, image.exceptions))
+    disk.write(_path(spec, directory, architecture, driver), image.to_parts())
     return image
 
 
 def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Image | None:
     """The compiled kernel, if the disk cache has it. Blocks."""
-    found = disk.read(_path(spec, directory, architecture, driver))
-    return Image(*found) if isinstance(found, tuple) and len(found) == 3 else None
+    parts = disk.read(_path(spec, directory, architecture, driver))
+    if parts is None:
+        return None
+    try:
+        return Image.from_parts(parts)
+    except Exception:  # of whatever class is not where it was
+        return None
 
 
 @functools.cache

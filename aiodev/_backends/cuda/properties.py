@@ -16,11 +16,11 @@ import subprocess
 import sys
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from aiodev._backends.cuda.driver import LIBRARY, MINIMUM_VERSION, Driver, needs
 from aiodev._core.backend import DeviceProperties
+from aiodev._core.child import command
 from aiodev._core.errors import BackendUnavailableError
 
 __all__ = ["Findings", "count_devices", "find_devices", "read_devices"]
@@ -137,13 +137,9 @@ def _find(library: str, visible: str | None, order: str | None) -> Findings:
         ctypes.CDLL(library)
     except OSError as error:
         return Findings(f"no NVIDIA driver: {error}")
-    root = str(Path(__file__).parents[3])
     code = "from aiodev._backends.cuda import properties; properties.main()"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, *filter(None, sys.path)])}
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", code, library], capture_output=True, text=True, timeout=_TIMEOUT, env=environment
-        )
+        done = subprocess.run(command(code, library), capture_output=True, text=True, timeout=_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _NotAskedError(str(error)) from error
     if done.returncode != 0:
