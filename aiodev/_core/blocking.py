@@ -31,12 +31,24 @@ class _ParkingPlace:
         self.poll = select.poll()
         self.poll.register(self.waits.descriptor.read_end, select.POLLIN)
 
+    def park(self, deadline: float, timeline: Timeline, value: int) -> bool:
+        """Sleep until ``timeline`` reaches ``value``; whether that was before ``deadline``."""
+        waits = self.waits
+        while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
+            left = deadline - time.monotonic()
+            if left > 0:
+                self.poll.poll(None if left > _LONGEST else left * 1000)
+            waits.discard(timeline, value, "blocked")
+            if left <= 0:
+                return False
+            waits.collect()
+        return True
+
 
 class _Thread(threading.local):
-    """Where this thread waits."""
+    """Where this thread waits, while it does not."""
 
-    def __init__(self) -> None:
-        self.parking: _ParkingPlace | None = None
+    parking: _ParkingPlace | None = None
 
 
 _thread = _Thread()
@@ -94,19 +106,19 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
         if timeline.reached(value):
             learn(timeline)
             return
-    if _thread.parking is None:
-        _thread.parking = _ParkingPlace()
-    waits, poll = _thread.parking.waits, _thread.parking.poll
-    while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            waits.discard(timeline, value, "blocked")
-            raise _Late
-        try:
-            poll.poll(None if left > _LONGEST else left * 1000)
-        finally:
-            waits.discard(timeline, value, "blocked")
-        waits.collect()
+    # An exception may arrive at any instruction, and a signal's handler may wait, too. So the place is taken, and put back only
+    # when it is whole: whoever waits meanwhile, or after an interrupt, has another.
+    place, _thread.parking = _thread.parking, None
+    if place is None:
+        place = _ParkingPlace()
+    try:
+        in_time = place.park(deadline, timeline, value)
+    except BaseException:
+        place.waits.recycle()  # the next owner of the descriptor looks at everything anew
+        raise
+    _thread.parking = place
+    if not in_time:
+        raise _Late
     learn(timeline)
 
 
