@@ -6,7 +6,7 @@ import math
 import select
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aiodev._core.spinning import learn, may_wait_awake, spin
@@ -46,12 +46,19 @@ class _ParkingPlace:
 
 
 class _Thread(threading.local):
-    """Where this thread waits, while it does not."""
+    """Where this thread waits, while it does not; and whom it tells that it does."""
 
     parking: _ParkingPlace | None = None
+    leave: Callable[[], object] | None = None
+    come_back: Callable[[], object] | None = None
 
 
 _thread = _Thread()
+
+
+def when_blocked(leave: Callable[[], object], come_back: Callable[[], object]) -> None:
+    """Have ``leave`` called whenever this thread is about to sleep here, and ``come_back`` afterwards."""
+    _thread.leave, _thread.come_back = leave, come_back
 
 
 def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None:
@@ -111,11 +118,16 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
     place, _thread.parking = _thread.parking, None
     if place is None:
         place = _ParkingPlace()
+    if _thread.leave is not None:
+        _thread.leave()
     try:
         in_time = place.park(deadline, timeline, value)
     except BaseException:
         place.waits.recycle()  # the next owner of the descriptor looks at everything anew
         raise
+    finally:
+        if _thread.come_back is not None:
+            _thread.come_back()
     _thread.parking = place
     if not in_time:
         raise _Late

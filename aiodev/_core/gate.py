@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aiodev._core.withdrawal import Withdrawals
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "opened_on_error"]
 
 
 class Gate:
@@ -64,3 +65,13 @@ class Gate:
         self.open()
         if callback is not None:
             callback()
+
+
+@contextmanager
+def opened_on_error(gate: Gate) -> Iterator[None]:
+    """Open ``gate`` if the block raises, which is to have somebody open it: else its stream would hang."""
+    try:
+        yield
+    except BaseException:  # Ctrl-C, too
+        gate.open()
+        raise

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from aiodev._core.gate import opened_on_error
 from aiodev._core.order import merged
 from aiodev._core.watcher import watcher
 
@@ -41,8 +42,9 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
         if not countdown.acquire(blocking=False):
             gate.open()
 
-    for other, value in left:
-        watcher.watch(other, value, reached)
+    with opened_on_error(gate):
+        for other, value in left:
+            watcher.watch(other, value, reached)
     return gate.value
 
 
@@ -54,4 +56,5 @@ def hold_behind(timeline: Timeline, other: Timeline, value: int) -> None:
     """
     gate = timeline.gate()
     timeline.advance(gate.value, merged(timeline.frontier[1], {}, timeline) | {other: value})
-    watcher.watch(other, value, gate.open)
+    with opened_on_error(gate):
+        watcher.watch(other, value, gate.open)

@@ -38,7 +38,7 @@ from aiodev._core.deferred import Deferred, DeferredGate, Lost
 from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.finalizing import until_exit
-from aiodev._core.gate import Gate
+from aiodev._core.gate import Gate, opened_on_error
 from aiodev._core.order import NO_CLOCK, Clock, merged, totals
 from aiodev._core.watcher import watcher
 
@@ -334,7 +334,16 @@ class Timeline:
             return number
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
-        watcher.watch(other, value, lambda: gate.open(other.error_of(value)))
+
+        def carry() -> None:
+            try:
+                error = other.error_of(value)
+            except BaseException as failure:  # what it was cannot be learnt: this timeline fails rather than hangs
+                error = failure
+            gate.open(error)
+
+        with opened_on_error(gate):
+            watcher.watch(other, value, carry)
         return gate.value
 
     def distrust(self, first: int, last: int) -> None:
