@@ -11,6 +11,7 @@
     timeline ``t`` in ``clock``. The pair is replaced, never changed, so a reader sees one or the other. A wait that the
     frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock). A wait that is behind a failure, or
     was withdrawn, keeps its time, but does not see whether what it waits for failed: once that is over, it counts for nothing.
+    A clock is bounded (``PartialClock``): what it leaves out may be waited for once more, never too little.
 3.  Whatever an operation needs and nobody else holds is in ``needed`` until the operation is done, and timelines that it waits
     for in ``_kept``. Who learns that operations are done, by waiting or asking, lets go of what they needed; where nobody does,
     and it may be much (``TENDED_BYTES``), the watcher, some time later.
@@ -39,7 +40,7 @@ from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.finalizing import until_exit
 from aiodev._core.gate import Gate, opened_on_error
-from aiodev._core.order import NO_CLOCK, Clock, merged, totals
+from aiodev._core.order import NO_CLOCK, Clock, PartialClock, merged, totals
 from aiodev._core.watcher import watcher
 
 if TYPE_CHECKING:
@@ -302,8 +303,10 @@ class Timeline:
         if number % _RELEASE_EVERY == 0:
             self.release()
         self._kept.append((number, other))
-        if clock or (known and not (len(known) == 1 and other in known)):
-            known = merged(known, clock, self) | {other: value}
+        if type(known) is PartialClock and self.counters[COMPLETED] >= self.frontier[0]:
+            known = NO_CLOCK  # all is done, what it leaves out, too
+        if clock or (known and not (len(known) == 1 and other in known)) or type(known) is PartialClock:
+            known = merged(known, clock, self, other, value)
         else:
             known = {other: value}
         self.advance(number, known)
@@ -311,7 +314,7 @@ class Timeline:
 
     def follow(self, number: int, other: Timeline, value: int) -> None:
         """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
-        self.advance(number, merged(self.frontier[1], other.clock_at(value), self) | {other: value})
+        self.advance(number, merged(self.frontier[1], other.clock_at(value), self, other, value))
 
     def advance(self, number: int, clock: Clock) -> None:
         """Note that operation ``number`` and those after it follow ``clock``."""
