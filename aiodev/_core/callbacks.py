@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aiodev")
 
 #: Held while a completion gets the first of its callbacks.
-adding = threading.Lock()
+adding = threading.RLock()
 
 
 class DoneCallback:
@@ -113,4 +113,4 @@ class DoneCallback:
 def forget_adding_after_fork() -> None:
     """In a forked child: another thread of the parent may have held the lock."""
     global adding
-    adding = threading.Lock()
+    adding = threading.RLock()

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aiodev")
 
-_opening = threading.Lock()
+_opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may make a stream while this thread holds it
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
@@ -514,7 +514,7 @@ def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included."""
     global _opening, _reporting
     faults.forget_learning_after_fork()
-    _opening = threading.Lock()  # this is a forked child, and other threads of the parent may have held them
+    _opening = threading.RLock()  # this is a forked child, and other threads of the parent may have held them
     _reporting = threading.RLock()
     lost = living_timelines()
     # All counters before anything that is kept: what ends then looks at those of others, and a driver's memory is not here.

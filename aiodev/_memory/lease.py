@@ -59,7 +59,7 @@ class Admission:
         self.leased = 0
         self._capacity = capacity
         self._waiting: deque[_Waiter] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         """How many wait."""

@@ -1,4 +1,4 @@
-"""Exceptions that arrive at any moment, as Ctrl-C's do, and waits inside signal handlers.
+"""Exceptions that arrive at any moment, as Ctrl-C's do, and what finalizers and signal handlers do at any moment.
 
 The interpreter looks for them where a function begins, after each call and where a loop jumps back: there they are raised here.
 """
@@ -9,9 +9,11 @@ import dis
 import functools
 import itertools
 import os
+import queue
 import select
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import CodeType, FrameType, SimpleNamespace
@@ -19,12 +21,19 @@ from typing import Any
 
 import pytest
 
-from aiodev._core import blocking, waitset
+from aiodev import Stream
+from aiodev._backends.cpu import portable, workers
+from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._core import blocking, deferred as deferred_module, hostcalls, waitset
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS
 from aiodev._core.blocking import wait_all_blocking
+from aiodev._core.deferred import Deferred
+from aiodev._core.entry import BackendEntry
+from aiodev._core.hostcalls import HostThreads
 from aiodev._core.waitset import WaitSet
 
 _poll = select.poll
+WAIT = 30  # seconds that no test takes
 
 
 class Interrupted(BaseException):
@@ -108,7 +117,7 @@ class Poll:
         return found
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def own_places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Descriptors and places of the test's own; threads sleep at once."""
     monkeypatch.setattr(waitset, "_descriptors", [])
@@ -126,12 +135,22 @@ def moments(code: CodeType) -> frozenset[int]:
     return frozenset(behind | {i.offset for i in instructions if i.opname.startswith("JUMP_BACKWARD")})
 
 
+def interrupt() -> None:
+    """The exception arrives."""
+    raise Interrupted
+
+
 def interrupted_everywhere(
-    act: Callable[[], object], *modules: Any, prepare: Callable[[], object] = lambda: None
+    act: Callable[[], object],
+    *modules: Any,
+    prepare: Callable[[], object] = lambda: None,
+    arrive: Callable[[], object] = interrupt,
+    least: int = 20,
 ) -> Iterator[int]:
     """Have ``act`` interrupted at its first moment in these modules, then at its second, until it comes to its end.
 
-    ``prepare`` is called before each time. Gives, after each interrupt, how many there were.
+    ``prepare`` is called before each time, and ``arrive`` is what happens at that moment, of which
+    there are at least ``least``. Gives, after each interrupt, how many there were.
     """
     files = {module.__file__ for module in modules}
     for count in itertools.count(1):
@@ -146,7 +165,7 @@ def interrupted_everywhere(
                 left -= 1
                 if left == 0:
                     arrived = True
-                    raise Interrupted
+                    arrive()
             return trace
 
         prepare()
@@ -158,11 +177,12 @@ def interrupted_everywhere(
         finally:
             sys.settrace(before)
         if not arrived:
-            assert count > 20  # else nothing was traced
+            assert count > least, "nothing was traced"
             return
         yield count
 
 
+@pytest.mark.usefixtures("own_places")
 def test_after_an_interrupt_anywhere_the_next_wait_works() -> None:
     """However a blocking wait was torn, the thread's next wait is woken, and nothing waits on the timelines any more."""
     backend = Promptly()
@@ -176,6 +196,7 @@ def test_after_an_interrupt_anywhere_the_next_wait_works() -> None:
             wait_all_blocking([(waited, waited.counters[COMPLETED] + 1)], None)
 
 
+@pytest.mark.usefixtures("own_places")
 def test_after_an_interrupted_collection_nobody_is_forgotten() -> None:
     """A loop's wait set whose ``collect`` was torn anywhere is readable again, and then names every waiter that is due."""
     backend = Promptly()
@@ -203,6 +224,7 @@ def test_after_an_interrupted_collection_nobody_is_forgotten() -> None:
         assert all(line.parked == 0 for line in lines)
 
 
+@pytest.mark.usefixtures("own_places")
 def test_a_signal_handler_may_wait_while_its_thread_does() -> None:
     """The wait that it interrupts is woken nevertheless."""
     backend = Promptly()
@@ -231,6 +253,7 @@ def test_a_signal_handler_may_wait_while_its_thread_does() -> None:
     assert outer.counters[COMPLETED] == inner.counters[COMPLETED] == 1
 
 
+@pytest.mark.usefixtures("own_places")
 def test_who_is_interrupted_leaves_a_descriptor_that_wakes_its_next_owner() -> None:
     """What had fired for the one who was interrupted would else keep the waker silent."""
     backend = Promptly()
@@ -254,3 +277,177 @@ def test_who_is_interrupted_leaves_a_descriptor_that_wakes_its_next_owner() -> N
         backend.finish(line.queue, value)
         assert select.select([waits.descriptor.read_end], [], [], 0)[0] and waits.collect() == ["next"]
         waits.recycle()
+
+
+def in_time(test: Callable[[], None]) -> None:
+    """Run ``test`` in a thread of its own, which may hang."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            test()
+        except BaseException as error:  # it is the test's
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(WAIT)
+    assert not thread.is_alive(), "it waits for itself"
+    if failures:
+        raise failures[0]
+
+
+def test_the_portable_executor_may_be_called_while_it_is_called() -> None:
+    """A finalizer that opens a gate, and submits, at any moment of a submission."""
+
+    def everywhere() -> None:
+        executor = PortableExecutor(1, 1)
+        ours, theirs = (executor.create_queue(0, 0, False)[0] for _ in range(2))
+        waker = executor.create_waker(os.open(os.devnull, os.O_WRONLY))
+        submitted = {ours: 0, theirs: 0}
+
+        def submit(queue: int) -> None:
+            number, gate = executor.gate(queue)
+            executor.arm(queue, number, waker)
+            executor.open_gate(gate, False)
+            submitted[queue] = max(number, submitted[queue])
+            executor.collect(waker)
+
+        for count in interrupted_everywhere(
+            lambda: submit(ours), portable, workers, arrive=lambda: submit(theirs)
+        ):
+            assert executor.spin(ours, submitted[ours], WAIT * 10**9)
+            assert executor.spin(theirs, submitted[theirs], WAIT * 10**9)
+            assert submitted == {ours: count, theirs: count}
+        executor.stop()
+
+    in_time(everywhere)
+
+
+class Recording:
+    """A backend that counts, and notes in which order it is given operations."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def stamp(self, queue: int, cell: int) -> int:
+        self.given.append(cell)
+        return len(self.given)
+
+
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_what_is_submitted_while_something_is_submitted_has_its_number(handed_on: bool) -> None:
+    """Before a backend has started, and while it is given what was submitted: numbers are the order in which it gets them."""
+
+    def everywhere() -> None:
+        numbers: dict[int, int] = {}
+        deferred: list[Deferred] = []
+        backend = Recording()
+        cells = itertools.count()
+
+        def bind() -> None:
+            assert isinstance(timeline.entry.backend, Recording)
+
+        timeline: Any = SimpleNamespace(
+            entry=SimpleNamespace(backend=backend), queue=1, lost=None, open_queue=bind, bind=bind
+        )
+
+        def submit() -> None:
+            cell = next(cells)
+            numbers[cell] = deferred[0].stamp(1, cell)
+
+        def prepare() -> None:
+            numbers.clear()
+            timeline.entry.backend = Recording()
+            deferred[:] = [Deferred(timeline)]
+            for _ in range(2):
+                submit()
+
+        def act() -> None:
+            if handed_on:
+                deferred[0].started(None)
+            else:
+                submit()
+
+        for _ in interrupted_everywhere(act, deferred_module, prepare=prepare, arrive=submit, least=4):
+            deferred[0].started(None)
+            submit()
+            given = timeline.entry.backend.given
+            assert len(given) == len(numbers)
+            assert {cell: number for number, cell in enumerate(given, 1)} == numbers
+
+    in_time(everywhere)
+
+
+def test_a_stream_may_be_made_while_one_is_made() -> None:
+    """By a finalizer, at any moment; each has a queue of its own."""
+
+    def everywhere() -> None:
+        made: list[Stream] = []
+
+        def make() -> None:
+            made.append(Stream("cpu"))
+            made[-1]._fill(0, 0, bytes(1))
+
+        Stream("cpu").call(int).synchronize_blocking(WAIT)  # which starts the backend
+        names = ("aiodev._core.timeline", "aiodev._backends.cpu.portable", "aiodev._backends.cpu.executor")
+        modules = [sys.modules[name] for name in names if name in sys.modules]  # the native one, where that can run
+        kept: list[Stream] = []
+        for _ in interrupted_everywhere(make, *modules, arrive=make):
+            kept += made
+            assert len({stream.timeline.queue for stream in kept}) == len(kept)
+            while made:
+                made.pop().synchronize_blocking(WAIT)
+
+    in_time(everywhere)
+
+
+def test_calls_may_be_submitted_while_one_is_submitted() -> None:
+    """By a finalizer, at any moment: each is run, and no more threads are made than there may be."""
+
+    def everywhere() -> None:
+        threads = HostThreads(2)
+        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+        def submit() -> None:
+            threads.submit(lambda: done.put(None), pytest.fail)
+
+        for _ in interrupted_everywhere(submit, hostcalls, arrive=submit, least=4):
+            for _ in range(2):
+                done.get(timeout=WAIT)
+            assert 0 <= threads._idle <= threads._count <= 2 and not threads._backlog
+        assert threads._count >= 1
+
+    in_time(everywhere)
+
+
+def test_a_start_during_a_start_joins_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer that needs a backend whose starting thread is just being started."""
+    started: list[str] = []
+    finished = threading.Event()
+
+    class Slow:
+        capabilities = SimpleNamespace(restarts_after_fork=True)
+
+        def unavailable_reason(self) -> None:
+            return None
+
+        def device_count(self) -> int:
+            return 1
+
+        def start(self) -> None:
+            started.append(threading.current_thread().name)
+
+    entry = BackendEntry("slow", Slow)  # type: ignore[arg-type]
+    start, starters = threading.Thread.start, list[str]()
+
+    def start_and_come_back(thread: threading.Thread) -> None:
+        starters.append(thread.name)
+        if len(starters) == 1:
+            entry.start_soon(lambda error: finished.set())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_come_back)
+    entry.start_soon()
+    monkeypatch.undo()
+    assert finished.wait(WAIT) and starters == started == ["aiodev-start-slow"]
