@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,11 +66,17 @@ class Gate:
             callback()
 
 
-@contextmanager
-def opened_on_error(gate: Gate) -> Iterator[None]:
-    """Open ``gate`` if the block raises, which is to have somebody open it: else its stream would hang."""
-    try:
-        yield
-    except BaseException:  # Ctrl-C, too
-        gate.open()
-        raise
+class opened_on_error:
+    """Open ``gate`` if the block raises, which is to have somebody open it: else its stream would hang. Ctrl-C counts, too."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None:
+            self._gate.open()

@@ -24,7 +24,7 @@ import pytest
 from aiodev import Stream
 from aiodev._backends.cpu import portable, workers
 from aiodev._backends.cpu.portable import PortableExecutor
-from aiodev._core import blocking, deferred as deferred_module, hostcalls, waitset
+from aiodev._core import blocking, deferred as deferred_module, hostcalls, sites, waitset
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS
 from aiodev._core.blocking import wait_all_blocking
 from aiodev._core.deferred import Deferred
@@ -417,6 +417,25 @@ def test_calls_may_be_submitted_while_one_is_submitted() -> None:
                 done.get(timeout=WAIT)
             assert 0 <= threads._idle <= threads._count <= 2 and not threads._backlog
         assert threads._count >= 1
+
+    in_time(everywhere)
+
+
+def test_places_have_indices_of_their_own() -> None:
+    """Of code that submits for the first time while other code does."""
+
+    def everywhere() -> None:
+        made: list[CodeType] = []
+
+        def enter() -> None:
+            made.append(compile("0", f"file {next(numbers)}", "exec"))
+            sites._enter(made[-1], False)
+
+        numbers = itertools.count()
+        for _ in interrupted_everywhere(enter, sites, arrive=enter, least=2):
+            for code in made:
+                index = sites.index_of(id(code))
+                assert index is not None and sites._codes[index - 1] is code
 
     in_time(everywhere)
 
