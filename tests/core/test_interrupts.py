@@ -24,11 +24,12 @@ import pytest
 from aiodev import Stream
 from aiodev._backends.cpu import portable, workers
 from aiodev._backends.cpu.portable import PortableExecutor
-from aiodev._core import blocking, deferred as deferred_module, hostcalls, sites, waitset
+from aiodev._core import blocking, deferred as deferred_module, gate as gate_module, hostcalls, sites, waitset
 from aiodev._core.backend import COMPLETED, COUNTER_WORDS
 from aiodev._core.blocking import wait_all_blocking
 from aiodev._core.deferred import Deferred
 from aiodev._core.entry import BackendEntry
+from aiodev._core.gate import Gate
 from aiodev._core.hostcalls import HostThreads
 from aiodev._core.waitset import WaitSet
 
@@ -277,6 +278,34 @@ def test_who_is_interrupted_leaves_a_descriptor_that_wakes_its_next_owner() -> N
         backend.finish(line.queue, value)
         assert select.select([waits.descriptor.read_end], [], [], 0)[0] and waits.collect() == ["next"]
         waits.recycle()
+
+
+def test_a_gate_that_is_being_opened_when_an_interrupt_arrives_is_opened() -> None:
+    """Once, or it can still be opened: else its stream would hang."""
+    opened: list[bool] = []
+    gates: list[Gate] = []
+    failure = ValueError("why")
+
+    def prepare() -> None:
+        opened.clear()
+        gates[:] = [Gate(1, opened.append, lambda *_: None, SimpleNamespace(gates={}))]  # type: ignore[arg-type]
+
+    for _ in interrupted_everywhere(lambda: gates[0].open(failure), gate_module, prepare=prepare, least=4):
+        gates[0].open(failure)
+        assert opened == [True] and not gates[0].shut
+
+
+def test_a_gate_whose_failure_cannot_be_noted_is_opened_as_failed() -> None:
+    """What is behind it does not run, and does not hang."""
+    opened: list[bool] = []
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    gate = Gate(1, opened.append, fail, SimpleNamespace(gates={}))  # type: ignore[arg-type]
+    with pytest.raises(MemoryError):
+        gate.open(ValueError("why"))
+    assert opened == [True]
 
 
 def in_time(test: Callable[[], None]) -> None:
