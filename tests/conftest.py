@@ -27,7 +27,7 @@ import pytest
 from aiodev._backends.cpu import codecache
 
 with contextlib.suppress(ImportError):  # which machines with a GPU may lack, and most tests do not need
-    import hypothesis  # before a backend freezes the collector's objects, of which trio's plugin would warn
+    import hypothesis
 
     #: ``--hypothesis-profile=thorough``: for minutes, where a test does not say how long by itself.
     hypothesis.settings.register_profile("thorough", max_examples=3000, stateful_step_count=60, deadline=None)

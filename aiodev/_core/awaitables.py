@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from aiodev._core.errors import DependencyError
 from aiodev._core.gate import Gate
 from aiodev._core.loops import running_loop
-from aiodev._core.outcome import Outcome
+from aiodev._core.outcome import Outcome, to_await
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,7 +60,7 @@ class Bridge:
         if future.cancelled():
             self._gate.open(_unfinished("was cancelled"))
         elif future.exception() is not None:
-            self._gate.open(future.exception())
+            self._gate.open(to_await(future.exception(), "wait_future"))
         else:
             self._outcome.result = future.result()
             self._gate.open()
@@ -72,7 +72,7 @@ class Bridge:
                 self._outcome.result = await awaitable
                 finished = True
         except Exception as error:  # whatever the awaitable raises is the stream's failure
-            self._gate.open(error)
+            self._gate.open(to_await(error, "wait_future"))
         finally:
             self._gate.open(None if finished else _unfinished("was cancelled"))
 

@@ -6,7 +6,7 @@ import math
 import select
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aiodev._core.spinning import learn, may_wait_awake, spin
@@ -31,15 +31,34 @@ class _ParkingPlace:
         self.poll = select.poll()
         self.poll.register(self.waits.descriptor.read_end, select.POLLIN)
 
+    def park(self, deadline: float, timeline: Timeline, value: int) -> bool:
+        """Sleep until ``timeline`` reaches ``value``; whether that was before ``deadline``."""
+        waits = self.waits
+        while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
+            left = deadline - time.monotonic()
+            if left > 0:
+                self.poll.poll(None if left > _LONGEST else left * 1000)
+            waits.discard(timeline, value, "blocked")
+            if left <= 0:
+                return False
+            waits.collect()
+        return True
+
 
 class _Thread(threading.local):
-    """Where this thread waits."""
+    """Where this thread waits, while it does not; and whom it tells that it does."""
 
-    def __init__(self) -> None:
-        self.parking: _ParkingPlace | None = None
+    parking: _ParkingPlace | None = None
+    leave: Callable[[], object] | None = None
+    come_back: Callable[[], object] | None = None
 
 
 _thread = _Thread()
+
+
+def when_blocked(leave: Callable[[], object], come_back: Callable[[], object]) -> None:
+    """Have ``leave`` called whenever this thread is about to sleep here, and ``come_back`` afterwards."""
+    _thread.leave, _thread.come_back = leave, come_back
 
 
 def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None:
@@ -94,19 +113,24 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
         if timeline.reached(value):
             learn(timeline)
             return
-    if _thread.parking is None:
-        _thread.parking = _ParkingPlace()
-    waits, poll = _thread.parking.waits, _thread.parking.poll
-    while not timeline.reached(value) and waits.add(timeline, value, "blocked"):
-        left = deadline - time.monotonic()
-        if left <= 0:
-            waits.discard(timeline, value, "blocked")
-            raise _Late
-        try:
-            poll.poll(None if left > _LONGEST else left * 1000)
-        finally:
-            waits.discard(timeline, value, "blocked")
-        waits.collect()
+    # An exception may arrive at any instruction, and a signal's handler may wait, too. So the place is taken, and put back only
+    # when it is whole: whoever waits meanwhile, or after an interrupt, has another.
+    place, _thread.parking = _thread.parking, None
+    if place is None:
+        place = _ParkingPlace()
+    if _thread.leave is not None:
+        _thread.leave()
+    try:
+        in_time = place.park(deadline, timeline, value)
+    except BaseException:
+        place.waits.recycle()  # the next owner of the descriptor looks at everything anew
+        raise
+    finally:
+        if _thread.come_back is not None:
+            _thread.come_back()
+    _thread.parking = place
+    if not in_time:
+        raise _Late
     learn(timeline)
 
 

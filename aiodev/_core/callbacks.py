@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aiodev")
 
 #: Held while a completion gets the first of its callbacks.
-adding = threading.Lock()
+adding = threading.RLock()
 
 
 class DoneCallback:
@@ -49,7 +49,7 @@ class DoneCallback:
         timeline, value = self._completion.timeline, self._completion.value
         reactor = self._reactor
         if reactor is None:
-            watcher.watch(timeline, value, lambda: host_threads.submit(self.call_in_context))
+            watcher.watch(timeline, value, lambda: host_threads.submit(self.call_in_context, self._refused))
         elif timeline.deferred:
             timeline.entry.start_soon(lambda error: reactor.call_threadsafe(self.arrange))
         elif timeline.reached(value) or not reactor.waits.add(timeline, value, self):
@@ -100,6 +100,10 @@ class DoneCallback:
         except Exception:
             logger.exception("a callback of %r failed", self._completion)
 
+    def _refused(self, error: BaseException) -> None:
+        logger.error("a callback of %r was not called", self._completion, exc_info=error)
+        self._end()
+
     def _end(self) -> None:
         self._over = True
         with contextlib.suppress(ValueError):
@@ -109,4 +113,4 @@ class DoneCallback:
 def forget_adding_after_fork() -> None:
     """In a forked child: another thread of the parent may have held the lock."""
     global adding
-    adding = threading.Lock()
+    adding = threading.RLock()

@@ -36,6 +36,9 @@ def _cache_directory() -> str:
     return str((stated if stated.is_absolute() else home / ".cache") / "aiodev")
 
 
+_LONGEST_SPIN_US = 1_000_000_000
+
+
 def _spin(microseconds: int) -> Callable[[], int]:
     """A default for spinning, which on a single core only keeps the other side from running."""
     return lambda: microseconds if available_cores() > 1 else 0
@@ -50,11 +53,12 @@ def _choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
-def _at_least(least: int) -> Callable[[str], int]:
+def _integer(least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit()) or int(text) < least:
-            raise ValueError(f"an integer of {least} or more")
-        return int(text)
+        digits = text.lstrip("0") or "0"  # so many of them are no number that anybody means, and int() takes long
+        if not (text.isascii() and text.isdigit()) or len(digits) > len(str(most)) or not least <= int(digits) <= most:
+            raise ValueError(f"an integer from {least} to {most:,}")
+        return int(digits)
 
     return parse
 
@@ -99,26 +103,33 @@ class Settings:
     cpu_devices: int = _setting(
         "AIODEV_CPU_DEVICES",
         lambda: 1,
-        _at_least(1),
+        _integer(1, 1024),
         "Into how many CPU devices the machine is split.",
     )
     cpu_threads: int = _setting(
         "AIODEV_CPU_THREADS",
         lambda: 0,
-        _at_least(0),
+        _integer(0, 1 << 16),
         "Workers of all CPU devices together; 0 for one for each core that the process may run on.",
     )
     spin_us: int = _setting(
         "AIODEV_SPIN_US",
         _spin(50),
-        _at_least(0),
+        _integer(0, _LONGEST_SPIN_US),
         "How long, in µs, a wait may spin, or twice as long where it helps meanwhile, before it parks; 0 never spins or helps.",
     )
     worker_spin_us: int = _setting(
         "AIODEV_WORKER_SPIN_US",
         _spin(200),
-        _at_least(0),
+        _integer(0, _LONGEST_SPIN_US),
         "How long, in µs, an idle worker may look for work before it sleeps; 0 sleeps at once.",
+    )
+    call_threads: int = _setting(
+        "AIODEV_CALL_THREADS",
+        lambda: 1024,
+        _integer(1, 1 << 20),
+        "How many functions of ``Stream.call`` and callbacks run at once, each in a thread; others wait in line. One that "
+        "waits for a stream meanwhile does not count.",
     )
     cuda_wait: str = _setting(
         "AIODEV_CUDA_WAIT",

@@ -18,7 +18,7 @@ from aiodev._core.timeline import Timeline, living_timelines, lose_all
 __all__ = ["current_stream", "default_stream", "set_stream", "stream", "synchronize", "synchronize_blocking"]
 
 _defaults: dict[Device, Stream] = {}
-_making_default = threading.Lock()
+_making_default = threading.RLock()
 
 
 def default_stream(device: DeviceLike | None = None) -> Stream:
@@ -33,8 +33,8 @@ def default_stream(device: DeviceLike | None = None) -> Stream:
     if found is None:
         with _making_default:
             found = _defaults.get(resolved)
-            if found is None:
-                found = _defaults[resolved] = Stream(resolved)
+            if found is None:  # nor has a finalizer made it meanwhile
+                found = _defaults.setdefault(resolved, Stream(resolved))
     return found
 
 
@@ -149,7 +149,7 @@ def lose_streams_after_fork(error: BaseException) -> None:
     """In a forked child: what belongs to the parent raises, and nothing of it hangs."""
     global _making_default
     lose_all(error)
-    _making_default = threading.Lock()  # another thread of the parent may have held it
+    _making_default = threading.RLock()  # another thread of the parent may have held it
     _defaults.clear()
     forget_slots_after_fork()
 

@@ -23,7 +23,7 @@ class DeferredGate:
     """A gate that the backend does not have yet."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._open: Callable[[bool], None] | None = None
         self._opened: bool | None = None  # None: shut; else whether it was opened as failed
 
@@ -47,19 +47,23 @@ class Deferred:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._lock = threading.Lock()
-        self._pending: list[Callable[[Backend, int], int]] = []
+        # Re-entrant: a finalizer, or a signal's handler, may submit while this thread holds it. Numbers are given, and the end
+        # is reached, by statements that call nothing, so that nobody comes between.
+        self._lock = threading.RLock()
+        self._count = 0
+        self._pending: dict[int, Callable[[Backend, int], int]] = {}
         self._withdrawn: list[tuple[int, int]] = []
-        self._done = False
+        self._begun = self._done = False
         self.counters: memoryview[int] = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
 
     def _defer(self, operation: Callable[[Backend, int], int]) -> int:
         """Number ``operation(backend, queue)`` and keep it, or run it when the backend has started meanwhile."""
         with self._lock:
             if not self._done:
-                self._pending.append(operation)
-                self.counters[SUBMITTED] += 1
-                return self.counters[SUBMITTED]
+                number = self._count = self._count + 1
+                self._pending[number] = operation
+                self.counters[SUBMITTED] = self._count
+                return number
         timeline = self._timeline
         if timeline.lost is not None:
             raise fresh(timeline.lost)
@@ -103,7 +107,7 @@ class Deferred:
     def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
         """Nothing has begun yet; the backend is told before it is given the operations."""
         with self._lock:
-            if not self._done:
+            if not self._begun:
                 self._withdrawn.append((first, last))
                 return first
         timeline = self._timeline
@@ -113,19 +117,34 @@ class Deferred:
         """The backend has started: hand on what is pending. It could not: every operation fails with ``error``."""
         timeline = self._timeline
         with self._lock:
-            if self._done:
+            if self._begun:
                 return
-            self._done = True
+            self._begun = True
             if error is not None:
+                self._done = True
                 timeline.lose(error)
-            else:
-                timeline.open_queue()
-                for first, last in self._withdrawn:
-                    timeline.entry.backend.withdraw(timeline.queue, first, last, False)
-                for operation in self._pending:
-                    operation(timeline.entry.backend, timeline.queue)
-                timeline.bind()
-            self._pending.clear()
+                self._pending.clear()
+                return
+            try:
+                self._hand_on(timeline)
+            except BaseException as failure:  # no memory, as a rule: what cannot be handed on must not be waited for
+                self._done = True
+                timeline.lose(failure)
+                self._pending.clear()
+
+    def _hand_on(self, timeline: Timeline) -> None:
+        backend = timeline.entry.backend
+        timeline.open_queue()
+        for first, last in self._withdrawn:
+            backend.withdraw(timeline.queue, first, last, False)
+        number = 0
+        while True:
+            if not self._pending:
+                self._done = True
+                break
+            number += 1
+            self._pending.pop(number)(backend, timeline.queue)
+        timeline.bind()
 
 
 class Lost:

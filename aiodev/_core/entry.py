@@ -184,8 +184,13 @@ class BackendEntry:
             starter = threading.Thread(
                 target=self._run, args=(attempt, self._starter), name=f"aiodev-start-{self.name}", daemon=True
             )
-            starter.start()
-            self._attempt, self._starter = attempt, starter
+            # First, for a finalizer that comes here while the thread is started: it joins this attempt.
+            ahead, self._attempt, self._starter = self._starter, attempt, starter
+            try:
+                starter.start()
+            except BaseException:
+                self._attempt, self._starter = None, ahead
+                raise
         return self._attempt
 
     def _run(self, attempt: Future[None], ahead: threading.Thread | None) -> None:

@@ -16,6 +16,8 @@
     │  ├─ CompileError                                ``.log`` is the compiler's message
     │  ├─ LaunchError                 (TypeError)     ``.argument`` is the argument at fault
     │  └─ DependencyError                             an earlier operation failed; the cause is that failure
+    ├─ CallError                   (RuntimeError)    what a called function raised would end the waiting task
+    ├─ ThreadLimitError            (RuntimeError)    no thread could be started to call a function
     ├─ WithdrawnError                                 the operation was withdrawn before it began
     ├─ StreamFullError                (asyncio.QueueFull)   in aiodev._core.full
     ├─ SyncError                      (RuntimeError)  a thread whose loop runs was about to block
@@ -39,6 +41,7 @@ __all__ = [
     "BackendNotFoundError",
     "BackendUnavailableError",
     "BadForkError",
+    "CallError",
     "CaptureError",
     "ClosedError",
     "CompileError",
@@ -51,6 +54,7 @@ __all__ = [
     "OutOfMemoryError",
     "SyncError",
     "SyncWarning",
+    "ThreadLimitError",
     "WithdrawnError",
 ]
 
@@ -358,6 +362,48 @@ class DependencyError(KernelError):
             return super().__str__()
         first, _, more = str(cause).partition("\n")
         return f"{super().__str__()}: {type(cause).__name__}: {first}{' …' * bool(more)}"
+
+
+class CallError(AiodevError, RuntimeError):
+    """A called function, or a future, raised what would have another meaning in the task that waits; that is the cause.
+
+    Such as ``StopIteration``, which a coroutine cannot raise, and ``CancelledError``, which would cancel the waiting task.
+
+    Attributes:
+        operation: ``"call"`` or ``"wait_future"``.
+
+    Example:
+        >>> async def main():
+        ...     try:
+        ...         await aiodev.Stream("cpu").call(next, iter(()))
+        ...     except aiodev.CallError as error:
+        ...         return error.__cause__
+        >>> asyncio.run(main())
+        StopIteration()
+    """
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        super().__init__(operation)
+
+    def __str__(self) -> str:
+        found = f"{type(self.__cause__).__name__} was raised" if self.__cause__ is not None else "an exception was raised"
+        return f"{self.operation}: {found}, which would end the task that waits, and not for its own sake; see __cause__"
+
+
+class ThreadLimitError(AiodevError, RuntimeError):
+    """No thread could be started to call a function, and none is at work that could call it later.
+
+    Example:
+        >>> issubclass(aiodev.ThreadLimitError, RuntimeError)
+        True
+    """
+
+    def __str__(self) -> str:
+        return (
+            "call: the system refuses another thread, and no thread of aiodev is free to come; raise the limit of processes "
+            "(ulimit -u, pids.max), or lower AIODEV_CALL_THREADS"
+        )
 
 
 class WithdrawnError(AiodevError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aiodev._core.withdrawal import Withdrawals
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "opened_on_error"]
 
 
 class Gate:
@@ -42,16 +42,18 @@ class Gate:
 
     def open(self, error: BaseException | None = None) -> None:
         """Let the stream go on; with an ``error`` the operation fails with it, and so does what is ordered after it."""
-        with self._lock:
-            open_gate, fail = self._open, self._fail
-            self._open = self._fail = None  # which hold the timeline, and the gate's holder may live long
-        self._withdrawals.gates.pop(self.value, None)
-        self.when_withdrawn = None
-        if open_gate is None or fail is None:
-            return
-        if error is not None:
-            fail(self.value, self.guards, error)
-        open_gate(error is not None)
+        open_gate = fail = None
+        try:
+            with self._lock:
+                open_gate, fail = self._open, self._fail
+                self._open = self._fail = None  # which hold the timeline, and the gate's holder may live long
+            self._withdrawals.gates.pop(self.value, None)
+            self.when_withdrawn = None
+            if error is not None and fail is not None:
+                fail(self.value, self.guards, error)
+        finally:  # whatever happened, as Ctrl-C: nobody else will
+            if open_gate is not None:
+                open_gate(error is not None)
 
     @property
     def shut(self) -> bool:
@@ -64,3 +66,19 @@ class Gate:
         self.open()
         if callback is not None:
             callback()
+
+
+class opened_on_error:
+    """Open ``gate`` if the block raises, which is to have somebody open it: else its stream would hang. Ctrl-C counts, too."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None:
+            self._gate.open()

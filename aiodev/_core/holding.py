@@ -9,7 +9,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aiodev._core.order import merged
+from aiodev._core.gate import opened_on_error
+from aiodev._core.order import NO_CLOCK, PartialClock, merged
 from aiodev._core.watcher import watcher
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ __all__ = ["hold_behind", "hold_until", "waits_for_program"]
 
 def waits_for_program(timeline: Timeline) -> bool:
     """Whether what a timeline has to do may wait for the program: a future, a call. Who is held until then may hold that up."""
-    return any(found.held for found in (timeline, *timeline.frontier[1]))
+    since, clock = timeline.frontier
+    if type(clock) is PartialClock and not timeline.reached(since):
+        return True  # it may be held by one of those that are left out
+    return any(found.held for found in (timeline, *clock))
 
 
 def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None:
@@ -41,8 +45,9 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
         if not countdown.acquire(blocking=False):
             gate.open()
 
-    for other, value in left:
-        watcher.watch(other, value, reached)
+    with opened_on_error(gate):
+        for other, value in left:
+            watcher.watch(other, value, reached)
     return gate.value
 
 
@@ -53,5 +58,6 @@ def hold_behind(timeline: Timeline, other: Timeline, value: int) -> None:
     business, and what that follows itself does not enter the clock.
     """
     gate = timeline.gate()
-    timeline.advance(gate.value, merged(timeline.frontier[1], {}, timeline) | {other: value})
-    watcher.watch(other, value, gate.open)
+    timeline.advance(gate.value, merged(timeline.frontier[1], NO_CLOCK, timeline, other, value))
+    with opened_on_error(gate):
+        watcher.watch(other, value, gate.open)

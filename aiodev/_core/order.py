@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aiodev._core.backend import COMPLETED
+from aiodev._core.config import settings
 
 if TYPE_CHECKING:
     from aiodev._core.timeline import Timeline
 
-__all__ = ["NO_CLOCK", "Clock", "follows", "merged", "totals"]
+__all__ = ["NO_CLOCK", "Clock", "PartialClock", "follows", "merged", "totals"]
 
 #: A vector clock: what has run before, as the number of an operation of each timeline.
 Clock = Mapping["Timeline", int]
 NO_CLOCK: Clock = {}
 
 
-def merged(known: Clock, clock: Clock, own: Timeline) -> dict[Timeline, int]:
-    """The later points of both, without those that are reached, and without those of ``own``."""
+#: Timelines in a clock. Fewer: more waits are enqueued that are implied. More: a chain of streams that wait for each other in
+#: turn takes that many times as much memory and time as it has links. For debugging clocks are whole.
+MOST_KNOWN = sys.maxsize if settings.debug else 64
+
+
+class PartialClock(dict["Timeline", int]):
+    """A clock that leaves out points: what it says is true, and there is more.
+
+    Once the operation that it is of is done, so is all that it leaves out.
+    """
+
+    __slots__ = ()
+
+
+def merged(known: Clock, clock: Clock, own: Timeline, other: Timeline, value: int) -> Clock:
+    """The later points of both, without those that are reached, and without those of ``own``; and ``value`` of ``other``.
+
+    Of more than :data:`MOST_KNOWN` the newest, which are more likely to be waited for again.
+    """
     later = {t: v for t, v in known.items() if t.counters[COMPLETED] < v}
     for t, v in clock.items():
         if t is not own and later.get(t, 0) < v and t.counters[COMPLETED] < v:
             later[t] = v
-    return later
+    later.pop(other, None)
+    later[other] = value
+    if len(later) > MOST_KNOWN:
+        return PartialClock(itertools.islice(later.items(), len(later) - MOST_KNOWN, None))
+    return PartialClock(later) if type(known) is PartialClock or type(clock) is PartialClock else later
 
 
 def follows(timeline: Timeline, value: int, other: Timeline, last: int) -> bool:

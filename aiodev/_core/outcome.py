@@ -1,10 +1,13 @@
-"""Where the result of a called function goes, and that of an awaitable."""
+"""Where the result of a called function goes, and that of an awaitable; and how what they raise reaches who waits."""
 
 from __future__ import annotations
 
+import sys
 from typing import Generic, TypeVar, cast
 
-__all__ = ["Outcome"]
+from aiodev._core.errors import CallError
+
+__all__ = ["Outcome", "to_await"]
 
 T = TypeVar("T")
 
@@ -16,3 +19,24 @@ class Outcome(Generic[T]):
 
     def __init__(self) -> None:
         self.result: T = cast("T", None)  # and so it stays where there is a failure instead
+
+
+#: What cancels a task that raises it, by the module of who defines it: none is imported for that.
+_CANCELLATIONS = (("asyncio", "CancelledError"), ("trio", "Cancelled"))
+
+
+def to_await(error: BaseException, operation: str) -> BaseException:
+    """``error`` as a waiter can raise it: itself, or :class:`CallError` with it as the cause.
+
+    In a coroutine ``StopIteration`` and ``GeneratorExit`` say that it ends, and a cancellation that somebody wanted this task
+    to end. What a function of the host raised says nothing of the task that waits for it.
+    """
+    kinds: list[type[BaseException]] = [StopIteration, StopAsyncIteration, GeneratorExit]
+    for module, name in _CANCELLATIONS:
+        if module in sys.modules:
+            kinds.append(getattr(sys.modules[module], name))
+    if not isinstance(error, tuple(kinds)):
+        return error
+    found = CallError(operation)
+    found.__cause__ = error
+    return found

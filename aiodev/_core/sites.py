@@ -28,7 +28,7 @@ _indices: dict[int, int] = {}
 #: The index for a code object's id, or None. At hand for code that does what ``here`` does without the cost of calling it.
 index_of = _indices.get
 _libraries: set[str] = {"aiodev._core"}  # `Stream.launch` and its like
-_lock = threading.Lock()
+_lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may submit while this thread holds it
 
 
 def register_library(package: str) -> None:
@@ -69,7 +69,10 @@ def outside(frame: FrameType | None) -> int:
 def _enter(code: CodeType, is_library: bool) -> int:
     with _lock:
         _codes.append(code)  # a library's, too: its id must stay its own
-        index = _indices[id(code)] = 0 if is_library else len(_codes)
+        index = 0 if is_library else len(_codes)
+        while index and _codes[index - 1] is not code:  # such a one has come after it
+            index -= 1
+        _indices[id(code)] = index
     return index
 
 

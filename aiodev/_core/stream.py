@@ -24,7 +24,7 @@ from aiodev._core.device import Device
 from aiodev._core.errors import ClosedError
 from aiodev._core.event import Event
 from aiodev._core.finalizing import weakly
-from aiodev._core.gate import Gate
+from aiodev._core.gate import Gate, opened_on_error
 from aiodev._core.hostcalls import Call
 from aiodev._core.native import NativeStream, external_handle
 from aiodev._core.outcome import Outcome
@@ -225,6 +225,12 @@ class Stream(NativeStream):
         ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged (at later waiters a copy:
         the stream does not hold the function's variables once somebody was told). Calls of different streams run concurrently.
         ``fn`` may block; it must not wait for its own stream. Arguments are not copied: ``fn`` sees them as they are then.
+        At most ``AIODEV_CALL_THREADS`` functions run at once, and others wait in line. One that waits for streams does not
+        count, so that calls may wait for each other that way; by a lock or a barrier no more than that many may.
+
+        What ``fn`` raises and what would have another meaning in the task that waits, such as ``CancelledError`` and
+        ``StopIteration``, arrives as the cause of a :class:`CallError`. Where no thread can be had, the operation fails with
+        :class:`ThreadLimitError`.
 
         Raises:
             TypeError: ``fn`` is no function, or makes a coroutine, which nobody would run; :meth:`wait_future` has the stream
@@ -256,14 +262,11 @@ class Stream(NativeStream):
         if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
             raise TypeError(f"wait_future: expected a future, a task or a coroutine, got {awaitable!r}")
         gate = self.timeline.gate(by_program=True)
-        if isinstance(awaitable, Completion):
-            self.timeline.follow(gate.value, awaitable.timeline, awaitable.value)
         outcome: Outcome[T] = Outcome()
-        try:
+        with opened_on_error(gate):  # no loop is running, or it is closed
+            if isinstance(awaitable, Completion):
+                self.timeline.follow(gate.value, awaitable.timeline, awaitable.value)
             Bridge(gate, outcome).follow(awaitable)
-        except BaseException:  # no loop is running, or it is closed: nobody would ever open the gate
-            gate.open()
-            raise
         return Completion(self.timeline, gate.value, outcome)
 
     def _gate(self, by_program: bool = False) -> Gate:

@@ -11,6 +11,7 @@
     timeline ``t`` in ``clock``. The pair is replaced, never changed, so a reader sees one or the other. A wait that the
     frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock). A wait that is behind a failure, or
     was withdrawn, keeps its time, but does not see whether what it waits for failed: once that is over, it counts for nothing.
+    A clock is bounded (``PartialClock``): what it leaves out may be waited for once more, never too little.
 3.  Whatever an operation needs and nobody else holds is in ``needed`` until the operation is done, and timelines that it waits
     for in ``_kept``. Who learns that operations are done, by waiting or asking, lets go of what they needed; where nobody does,
     and it may be much (``TENDED_BYTES``), the watcher, some time later.
@@ -38,8 +39,8 @@ from aiodev._core.deferred import Deferred, DeferredGate, Lost
 from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.finalizing import until_exit
-from aiodev._core.gate import Gate
-from aiodev._core.order import NO_CLOCK, Clock, merged, totals
+from aiodev._core.gate import Gate, opened_on_error
+from aiodev._core.order import NO_CLOCK, Clock, PartialClock, merged, totals
 from aiodev._core.watcher import watcher
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aiodev")
 
-_opening = threading.Lock()
+_opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may make a stream while this thread holds it
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
@@ -302,8 +303,10 @@ class Timeline:
         if number % _RELEASE_EVERY == 0:
             self.release()
         self._kept.append((number, other))
-        if clock or (known and not (len(known) == 1 and other in known)):
-            known = merged(known, clock, self) | {other: value}
+        if type(known) is PartialClock and self.counters[COMPLETED] >= self.frontier[0]:
+            known = NO_CLOCK  # all is done, what it leaves out, too
+        if clock or (known and not (len(known) == 1 and other in known)) or type(known) is PartialClock:
+            known = merged(known, clock, self, other, value)
         else:
             known = {other: value}
         self.advance(number, known)
@@ -311,7 +314,7 @@ class Timeline:
 
     def follow(self, number: int, other: Timeline, value: int) -> None:
         """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
-        self.advance(number, merged(self.frontier[1], other.clock_at(value), self) | {other: value})
+        self.advance(number, merged(self.frontier[1], other.clock_at(value), self, other, value))
 
     def advance(self, number: int, clock: Clock) -> None:
         """Note that operation ``number`` and those after it follow ``clock``."""
@@ -334,7 +337,16 @@ class Timeline:
             return number
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
-        watcher.watch(other, value, lambda: gate.open(other.error_of(value)))
+
+        def carry() -> None:
+            try:
+                error = other.error_of(value)
+            except BaseException as failure:  # what it was cannot be learnt: this timeline fails rather than hangs
+                error = failure
+            gate.open(error)
+
+        with opened_on_error(gate):
+            watcher.watch(other, value, carry)
         return gate.value
 
     def distrust(self, first: int, last: int) -> None:
@@ -502,7 +514,7 @@ def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included."""
     global _opening, _reporting
     faults.forget_learning_after_fork()
-    _opening = threading.Lock()  # this is a forked child, and other threads of the parent may have held them
+    _opening = threading.RLock()  # this is a forked child, and other threads of the parent may have held them
     _reporting = threading.RLock()
     lost = living_timelines()
     # All counters before anything that is kept: what ends then looks at those of others, and a driver's memory is not here.

@@ -9,6 +9,9 @@ Invariants:
 1.  On each timeline with waiters, the lowest awaited value is armed, or about to be looked at by ``collect``.
 2.  A descriptor and its wakers are never closed while the process lives, but pooled: native code may be about to write.
     A stale wake-up is harmless, since ``collect`` collects from every waker and looks at the counters.
+3.  A waker that has fired is silent until it is collected. So whoever may have read the descriptor without that makes it
+    readable again: a ``collect`` that an exception ended, as Ctrl-C may; else the next ``add``, or ``recycle``. The next
+    ``collect`` then looks at everything, as what native code had named may be lost.
 """
 
 from __future__ import annotations
@@ -85,10 +88,15 @@ class WaitSet(Generic[_Token]):
     """Waiters of one loop or thread. A waiter is any hashable token."""
 
     def __init__(self) -> None:
-        self.descriptor = _descriptors.pop() if _descriptors else Descriptor()
         self._groups: dict[Backend, dict[int, _Waiters[_Token]]] = {}
         self._due: list[tuple[Backend, int]] = []  # to be looked at by the next `collect`
+        self._done: list[_Token] = []  # collected, and not returned yet
+        self._torn = False  # `collect` has begun, and has not ended
         self._recycled = False
+        try:
+            self.descriptor = _descriptors.pop()
+        except IndexError:  # other threads may take them, too
+            self.descriptor = Descriptor()
 
     def __len__(self) -> int:
         groups = self._groups.values()
@@ -103,6 +111,8 @@ class WaitSet(Generic[_Token]):
             for waiters in list(group.values()):
                 self._drop(group, waiters)
         if self.descriptor.process == os.getpid():  # else the parent uses it
+            if self._torn:
+                self.descriptor.wake()
             _descriptors.append(self.descriptor)
 
     def __del__(self) -> None:
@@ -111,6 +121,8 @@ class WaitSet(Generic[_Token]):
     def add(self, timeline: Timeline, value: int, token: _Token) -> bool:
         """Have ``token`` returned by ``collect`` once ``timeline`` reaches ``value``; False when it has already."""
         backend = timeline.entry.backend
+        if self._torn:
+            self.descriptor.wake()  # invariant 3
         group = self._groups.setdefault(backend, {})
         waiters = group.get(timeline.queue)
         if waiters is None:
@@ -138,14 +150,15 @@ class WaitSet(Generic[_Token]):
         """Forget ``token``."""
         group = self._groups.get(timeline.entry.backend, {})
         waiters = group.get(timeline.queue)
-        tokens = waiters.by_value.get(value) if waiters is not None else None
-        if waiters is None or tokens is None:
+        if waiters is None:
             return
-        tokens.pop(token, None)
-        if not tokens:
-            del waiters.by_value[value]  # its place in the heap goes when it is reached
-            if not waiters.by_value:
-                self._drop(group, waiters)
+        tokens = waiters.by_value.get(value)
+        if tokens is not None:
+            tokens.pop(token, None)
+            if not tokens:
+                del waiters.by_value[value]  # its place in the heap goes when it is reached
+        if not waiters.by_value:
+            self._drop(group, waiters)
 
     def _drop(self, group: dict[int, _Waiters[_Token]], waiters: _Waiters[_Token]) -> None:
         del group[waiters.timeline.queue]
@@ -153,18 +166,25 @@ class WaitSet(Generic[_Token]):
 
     def collect(self) -> list[_Token]:
         """The waiters whose operation is done; to be called when the descriptor is readable."""
-        self.descriptor.clear()
-        done: list[_Token] = []
-        due, self._due = self._due, []
-        # Every waker of the descriptor, whether or not anybody waits here for its backend: one that fired for an earlier owner
-        # of the descriptor would stay silent until it is collected.
-        for backend, waker in self.descriptor.wakers.items():
-            due.extend((backend, queue) for queue in backend.collect(waker))
-        for backend, queue in due:
-            self._settle(backend, self._groups.get(backend, {}), queue, done)
+        torn, self._torn = self._torn, True
+        try:
+            self.descriptor.clear()
+            if torn:
+                self._due = [(backend, queue) for backend, group in self._groups.items() for queue in group]
+            # Every waker of the descriptor, whether or not anybody waits here for its backend: one that fired for an earlier
+            # owner of the descriptor would stay silent until it is collected.
+            for backend, waker in self.descriptor.wakers.items():
+                self._due.extend((backend, queue) for queue in backend.collect(waker))
+            for backend, queue in self._due:
+                self._settle(backend, self._groups.get(backend, {}), queue)
+        except BaseException:
+            self.descriptor.wake()
+            raise
+        self._due = []
+        done, self._done, self._torn = self._done, [], False
         return done
 
-    def _settle(self, backend: Backend, group: dict[int, _Waiters[_Token]], queue: int, done: list[_Token]) -> None:
+    def _settle(self, backend: Backend, group: dict[int, _Waiters[_Token]], queue: int) -> None:
         waiters = group.get(queue)
         if waiters is None:  # all were discarded, or a stale wake-up
             return
@@ -172,7 +192,10 @@ class WaitSet(Generic[_Token]):
         while True:
             completed = waiters.timeline.counters[COMPLETED]
             while heap and heap[0] <= completed:
-                done.extend(waiters.by_value.pop(heapq.heappop(heap), ()))
+                # First into the list: who is woken twice, as after an interrupt, looks again; who is never woken hangs.
+                self._done.extend(waiters.by_value.get(heap[0], ()))
+                waiters.by_value.pop(heap[0], None)
+                heapq.heappop(heap)
             if not heap or not waiters.by_value:
                 self._drop(group, waiters)
                 return
@@ -183,7 +206,7 @@ class WaitSet(Generic[_Token]):
                 # Whoever waits is woken, tries again, and gets the error; those of other timelines must not miss their turn.
                 logger.exception("%r cannot be waited for", waiters.timeline)
                 for tokens in waiters.by_value.values():
-                    done.extend(tokens)
+                    self._done.extend(tokens)
                 self._drop(group, waiters)
                 return
 

@@ -98,8 +98,9 @@ class Watcher:
         if waits is None:
             with self._starting:
                 if self._waits is None:
-                    waits = self._waits = WaitSet()
+                    waits = WaitSet()
                     threading.Thread(target=self._run, args=(waits,), name="aiodev-watcher", daemon=True).start()
+                    self._waits = waits  # last: where no thread could be started, the next who comes tries again
                 waits = self._waits
         return waits
 

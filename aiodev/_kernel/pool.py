@@ -61,9 +61,16 @@ class WorkerPool:
             self._pending += 1
             grow = self._threads < self.size and self._pending > self._threads
             self._threads += grow
-        self._jobs.put((job, done))
         if grow:
-            threading.Thread(target=self._feed, name="aiodev-compile", daemon=True).start()
+            try:
+                threading.Thread(target=self._feed, name="aiodev-compile", daemon=True).start()
+            except RuntimeError:  # the system has no more
+                with self._lock:
+                    self._threads -= 1
+                    if self._threads == 0:  # nobody would take the job
+                        self._pending -= 1
+                        raise
+        self._jobs.put((job, done))
 
     def stop(self) -> None:
         """End every worker process at once."""

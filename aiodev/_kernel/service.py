@@ -64,7 +64,7 @@ class Loading:
         self.snapshot = snapshot
         self.ready = False
         self.error: BaseException | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may launch
         self._callbacks: list[Callable[[BaseException | None], object]] = []
         self.entry: int = backend.backend.reserve_entry()
         trace.entry_names[self.entry] = spec.name
@@ -94,7 +94,7 @@ class Service:
     """One for the process; it owns the loading thread and the workers."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._requests: queue.SimpleQueue[tuple[Loading, Callable[[], None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.workers = WorkerPool()
@@ -113,14 +113,21 @@ class Service:
         if error is not None:
             loading.finish(error)
             return
-        self._request(loading, lambda: self._prepare(loading))
+        try:
+            self._request(loading, lambda: self._prepare(loading))
+        except Exception as failure:  # no thread: launches that are held for this must not hang
+            loading.finish(failure)
 
     def _request(self, loading: Loading, step: Callable[[], None]) -> None:
         """Have the loading thread take a step on behalf of ``loading``."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="aiodev-load", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except BaseException:
+                    self._thread = None  # the next request tries again
+                    raise
         self._requests.put((loading, step))
 
     def _run(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from aiodev._core import sites
 from aiodev._core.completion import Completion, several
 from aiodev._core.errors import CompileError, LaunchError
+from aiodev._core.gate import opened_on_error
 from aiodev._core.stream import Stream
 from aiodev._kernel.service import Loading
 from aiodev._kernel.signature import ARRAYS, FORMATS, READ, Signature
@@ -72,11 +73,8 @@ def submit(variant: Variant, stream: Stream, size: int, block: bytes, args: tupl
 def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, site: int) -> Completion[None]:
     """Submit code that is not there yet: the stream waits for it, and if it does not come the launch fails."""
     gate = stream._gate()
-    try:
+    with opened_on_error(gate):
         value = stream._launch(loading.entry, size, block, site)
-    except BaseException:  # Ctrl-C too: a gate that nobody opens holds the stream for ever
-        gate.open()
-        raise
     gate.guards = value
     first = gate.value if gate.value == value - 1 else value  # else others have submitted in between
 
@@ -86,5 +84,6 @@ def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, sit
             error.submitted_at = sites.describe(site)
         gate.open(error)
 
-    loading.when_done(open_gate)
+    with opened_on_error(gate):
+        loading.when_done(open_gate)
     return several(stream.timeline, first, value)

@@ -93,7 +93,7 @@ class Variants:
         """Start afresh, as a forked child does with its backend: what is compiled is still in the cache."""
         self._known: dict[tuple[Any, ...], Variant] = {}
         self.recent = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may launch
         self._misses, self._patience = 0, 1
 
     def of(self, args: tuple[Any, ...], device: Device) -> Variant:

@@ -7,6 +7,7 @@ served, so that a large one is not starved by small ones.
 
 from __future__ import annotations
 
+import operator
 import sys
 import threading
 from collections import deque
@@ -19,20 +20,24 @@ import anyio
 from aiodev._core.loops import running_loop
 from aiodev._core.reactor import others_first
 from aiodev._core.registry import DeviceLike, registry
-from aiodev._memory.pools import pool_for
+from aiodev._memory.pools import known_pool, pool_for
 
-__all__ = ["Admission", "Lease", "lease"]
+__all__ = ["Admission", "Lease", "lease", "look_again"]
 
 
 class _Waiter:
-    """A task that waits for a lease, in any loop of any thread."""
+    """A task that waits for a lease, in any loop of any thread.
+
+    Attributes:
+        granted: whether it has been; None until that is known. False: the device could never have that much.
+    """
 
     __slots__ = ("event", "granted", "nbytes", "wake")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.event = anyio.Event()
-        self.granted = False
+        self.granted: bool | None = None
         self.wake: Callable[[Callable[[], object]], object]
         loop = running_loop()
         self.wake = loop.call_soon_threadsafe if loop is not None else _trio_waker()
@@ -44,48 +49,74 @@ def _trio_waker() -> Callable[[Callable[[], object]], object]:
 
 
 class Admission:
-    """The leases of one device."""
+    """The leases of one device.
 
-    def __init__(self) -> None:
+    Args:
+        capacity: how many bytes they may sum up to; whenever it changes, :meth:`look_again`.
+    """
+
+    def __init__(self, capacity: Callable[[], int]) -> None:
         self.leased = 0
+        self._capacity = capacity
         self._waiting: deque[_Waiter] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         """How many wait."""
         return len(self._waiting)
 
-    async def acquire(self, nbytes: int, capacity: int) -> None:
-        """Wait until ``nbytes`` are there beside all other leases and every earlier request."""
+    async def acquire(self, nbytes: int) -> bool:
+        """Wait until ``nbytes`` are there beside all other leases and every earlier request; False if they can never be."""
         await others_first
         with self._lock:
+            capacity = self._capacity()
+            if nbytes > capacity:
+                return False
             if not self._waiting and self.leased + nbytes <= capacity:
                 self.leased += nbytes
-                return
+                return True
             waiter = _Waiter(nbytes)
             self._waiting.append(waiter)
         try:
             await waiter.event.wait()
         except BaseException:  # a cancellation, as a rule
             with self._lock:
-                if not waiter.granted:
+                if waiter.granted is None:
                     self._waiting.remove(waiter)
             # Whether it was granted meanwhile or stood before others: those may go on.
-            self.release(nbytes if waiter.granted else 0, capacity)
+            self.release(nbytes if waiter.granted else 0)
             raise
+        return bool(waiter.granted)
 
-    def release(self, nbytes: int, capacity: int) -> None:
+    def release(self, nbytes: int) -> None:
         """Give ``nbytes`` back, and grant what can be granted."""
         with self._lock:
             self.leased -= nbytes
-            while self._waiting and self.leased + self._waiting[0].nbytes <= capacity:
-                waiter = self._waiting.popleft()
-                waiter.granted = True
-                try:
-                    waiter.wake(waiter.event.set)
-                except RuntimeError:  # its loop was closed while it waited
-                    continue
+            self._settle()
+
+    def look_again(self) -> None:
+        """The capacity has changed: grant what can be granted now, and refuse what never can."""
+        with self._lock:
+            self._settle()
+
+    def _settle(self) -> None:
+        capacity = self._capacity()
+        for waiter in [waiter for waiter in self._waiting if waiter.nbytes > capacity]:
+            self._waiting.remove(waiter)
+            self._tell(waiter, granted=False)
+        while self._waiting and self.leased + self._waiting[0].nbytes <= capacity:
+            waiter = self._waiting.popleft()
+            if self._tell(waiter, granted=True):
                 self.leased += waiter.nbytes
+
+    def _tell(self, waiter: _Waiter, granted: bool) -> bool:
+        """Have the task go on; False when its loop was closed while it waited."""
+        waiter.granted = granted
+        try:
+            waiter.wake(waiter.event.set)
+        except RuntimeError:
+            return False
+        return True
 
 
 _admissions: dict[str, Admission] = {}
@@ -106,27 +137,30 @@ class Lease:
     """
 
     def __init__(self, nbytes: int, device: DeviceLike | None = None) -> None:
-        if nbytes < 0:
+        try:
+            self.nbytes = operator.index(nbytes)
+        except TypeError:
+            raise TypeError(f"lease: nbytes={nbytes!r}, expected an integer") from None
+        if self.nbytes < 0:
             raise ValueError(f"a lease of {nbytes} bytes")
-        self.nbytes = nbytes
-        self._pool = pool_for(device)
-        self.device = self._pool.device
-        self._admission = _admissions.setdefault(str(self.device), Admission())
+        self._pool = pool = pool_for(device)
+        self.device = pool.device
+        self._admission = _admissions.setdefault(str(self.device), Admission(lambda: pool.info()[1]))
+        self._entered = 0
 
     async def __aenter__(self) -> Lease:
-        capacity = self._capacity()
-        if self.nbytes > capacity:
+        if not await self._admission.acquire(self.nbytes):
             raise self._pool.out_of_memory(self.nbytes)
-        await self._admission.acquire(self.nbytes, capacity)
+        self._entered += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._admission.release(self.nbytes, self._capacity())
-
-    def _capacity(self) -> int:
-        return self._pool.info()[1]
+        if self._entered == 0:
+            raise RuntimeError(f"{self!r} was left without having been entered; use `async with`")
+        self._entered -= 1
+        self._admission.release(self.nbytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What it asks for; what has been granted to this one is not granted to another."""
@@ -144,7 +178,10 @@ def lease(nbytes: int, device: DeviceLike | None = None) -> Lease:
     Cancellation gives the place back.
 
     Raises:
-        OutOfMemoryError: on entering, when the device could never have that much.
+        OutOfMemoryError: on entering, when the device could never have that much; while waiting, when
+            :func:`set_per_process_memory_fraction` has left less.
+        TypeError: ``nbytes`` is no integer.
+        ValueError: it is negative.
 
     Example:
         >>> import aiodev
@@ -155,3 +192,11 @@ def lease(nbytes: int, device: DeviceLike | None = None) -> Lease:
         1048576
     """
     return Lease(nbytes, device)
+
+
+def look_again(device: DeviceLike | None) -> None:
+    """A device's limit has changed: leases of it that wait may be granted, or refused."""
+    pool = known_pool(device)
+    admission = None if pool is None else _admissions.get(str(pool.device))
+    if admission is not None:
+        admission.look_again()

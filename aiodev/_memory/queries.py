@@ -10,6 +10,7 @@ from aiodev._core.device import Device
 from aiodev._core.registry import DeviceLike, registry
 from aiodev._memory.block import HOLE, LIVE, Block, Segment
 from aiodev._memory.caching import CachingAllocator
+from aiodev._memory.lease import look_again
 from aiodev._memory.pinned import empty_pinned_cache
 from aiodev._memory.pools import known_pool, pool_for
 from aiodev._memory.stats import Totals, summarise
@@ -190,6 +191,8 @@ def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
     """Let this process reserve at most a fraction of a device's memory.
 
+    Leases that wait are granted if there is room for them now; those that no longer fit at all raise OutOfMemoryError.
+
     Raises:
         ValueError: ``fraction`` is not in 0 … 1.
 
@@ -204,6 +207,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
     pool.totals.limit = None
     if fraction < 1:
         pool.totals.limit = int(fraction * pool.info()[1])
+    look_again(device)
 
 
 def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike | None = None) -> Callable[[], None]:
@@ -211,11 +215,15 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
 
     Args:
         hook: called with the device and the bytes that are missing, in the thread that allocates, with the allocator locked: it
-            must not wait for anything. After each hook the allocator looks again.
+            must not wait for anything. It may allocate, but hooks are not called for that. After each hook the allocator
+            looks again.
         device: whose memory; the current device by default.
 
     Returns:
         What takes the hook away again.
+
+    Raises:
+        TypeError: ``hook`` cannot be called.
 
     Example:
         >>> import aiodev
@@ -223,6 +231,8 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
         >>> remove = aiodev.memory.on_out_of_memory(lambda device, nbytes: cache.clear(), "cpu")
         >>> remove()
     """
+    if not callable(hook):
+        raise TypeError(f"on_out_of_memory: expected a function, got {hook!r}")
     hooks = pool_for(device).hooks
     hooks.append(hook)
 

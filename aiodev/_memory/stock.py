@@ -66,6 +66,7 @@ class Stock:
         self._bins: dict[int, Bin] = {}
         # Re-entrant: an allocation in a finalizer that the garbage collector runs while this thread holds it.
         self._lock: threading.RLock = threading.RLock() if common is None else common._lock
+        self._calling = False  # a hook, which may allocate (kept by the device's own allocator)
         self._looking = False  # a thread is at work on segments and extents
         self._apart = False  # free neighbours may be kept apart by work that is done by now
 
@@ -171,7 +172,7 @@ class Stock:
     def _in_need(self, home: Bin, timeline: Timeline, error: MemoryError) -> Block:
         """A block when the backend has no more."""
         self.totals.retries += 1
-        hooks = list(self.hooks)
+        hooks = [] if (self._common or self)._calling else list(self.hooks)  # else a hook that allocates would call itself
         while True:
             self._empty_bins()
             block = self._take_anywhere(home, timeline)
@@ -200,11 +201,12 @@ class Stock:
 
     def _call(self, hook: Callable[[Device, int], object], nbytes: int) -> None:
         """Let a hook drop what it can; it may allocate and free."""
-        self._looking = False
+        common = self._common or self
+        self._looking, common._calling = False, True
         try:
             hook(self.device, nbytes)
         finally:
-            self._looking = True
+            self._looking, common._calling = True, False
 
     def _wait_for(self, home: Bin, timeline: Timeline) -> Block | None:
         """Memory that other timelines' work still uses, with ``timeline`` held until that is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -260,7 +261,9 @@ def test_the_device_starts_with_a_damaged_file(kind: str, tmp_path: Path) -> Non
     assert path.read_bytes() == whole
 
 
-def test_code_that_cannot_be_made_is_a_reason_for_the_portable_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_cannot_be_made_is_a_reason_for_the_portable_executor(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """With one warning; unless the native executor was asked for."""
 
     def refuse(package: str, key: str) -> nativecode.NativeCode:
@@ -268,10 +271,11 @@ def test_code_that_cannot_be_made_is_a_reason_for_the_portable_executor(monkeypa
 
     monkeypatch.setattr(nativecode, "load", refuse)
     backend = CPUBackend(Settings.from_environment({"AIODEV_EXECUTOR": "auto"}))
-    with pytest.warns(RuntimeWarning, match="portable executor: no such processor") as warned:
+    with caplog.at_level(logging.WARNING, "aiodev"):
         backend.start()
     backend.stop()
-    assert len(warned) == 1
+    (record,) = caplog.records
+    assert "no such processor" in record.getMessage()
     assert backend.executor_kind == "python" and "no such processor" in backend.executor_reason
     asked = CPUBackend(Settings.from_environment({"AIODEV_EXECUTOR": "native"}))
     with pytest.raises(BackendUnavailableError, match="no such processor"):

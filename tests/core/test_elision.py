@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aiodev import Stream
-from aiodev._core.order import totals
+from aiodev._core.order import MOST_KNOWN, PartialClock, totals
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
@@ -140,3 +140,60 @@ async def test_waits_that_are_over_hold_few_streams() -> None:
             stream.wait_stream(other)
         await stream.synchronize()
     assert len(stream.timeline._kept) <= 16
+
+
+def chain_behind(first: Stream, length: int) -> list[Stream]:
+    """Streams of which each waits for the one before, with an operation each."""
+    streams = [first]
+    for _ in range(length):
+        streams.append(Stream("cpu"))
+        streams[-1].wait_stream(streams[-2])
+        empty(streams[-1])
+    return streams
+
+
+def empty(stream: Stream) -> int:
+    """Submit an operation that does nothing."""
+    return stream._fill(0, 0, bytes(1))
+
+
+async def test_a_chain_of_streams_knows_of_a_bounded_number() -> None:
+    """Each of the newest; so that clocks of a long chain of pending streams take memory in proportion to its length."""
+    first = Stream("cpu")
+    with Latch(first):
+        streams = chain_behind(first, 3 * MOST_KNOWN)
+        assert max(len(stream.timeline.frontier[1]) for stream in streams) == MOST_KNOWN
+        last, before = streams[-1], streams[-MOST_KNOWN - 1 : -1]
+        assert counted(lambda: [last.wait_stream(stream) for stream in before]) == (0, MOST_KNOWN)
+        assert counted(lambda: last.wait_stream(first)) == (1, 0), "what is not known is waited for once more"
+    await last.synchronize()
+
+
+async def test_what_a_clock_left_out_is_ordered_all_the_same() -> None:
+    """Also behind streams that follow one whose clock leaves out points, and that later follow others."""
+    first, later = Stream("cpu"), Stream("cpu")
+    order = list[int]()
+    with Latch(first):
+        first.call(order.append, 0)
+        last = chain_behind(first, 2 * MOST_KNOWN)[-1]
+        later.wait_stream(last)
+        assert type(later.timeline.frontier[1]) is PartialClock
+        with Latch(other := Stream("cpu")):
+            later.wait_stream(other)
+            assert type(later.timeline.frontier[1]) is PartialClock
+            later.call(order.append, 1)
+    await later.synchronize()
+    assert order == [0, 1]
+
+
+async def test_a_clock_is_whole_again_when_what_it_is_of_is_done() -> None:
+    """All that it had left out is done then, too."""
+    first, other = Stream("cpu"), Stream("cpu")
+    with Latch(first):
+        last = chain_behind(first, 2 * MOST_KNOWN)[-1]
+    await last.synchronize()
+    with Latch(other):
+        last.wait_stream(other)
+        assert last.timeline.frontier[1] == {other.timeline: other.timeline.submitted}
+        assert type(last.timeline.frontier[1]) is dict
+    await last.synchronize()

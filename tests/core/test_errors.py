@@ -23,6 +23,8 @@ _ERRORS = [
     aiodev.WithdrawnError("a stream", 7, withdrawn_at="c.py:9"),
     aiodev.StreamFullError("a stream", 3),
     aiodev.ClosedError("a stream"),
+    aiodev.CallError("call"),
+    aiodev.ThreadLimitError(),
     _KERNEL,
 ]
 

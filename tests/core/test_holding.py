@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiodev import DependencyError, Stream
-from aiodev._core.holding import hold_behind, hold_until
+from aiodev._core.holding import hold_behind, hold_until, waits_for_program
+from aiodev._core.order import MOST_KNOWN
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
@@ -68,3 +69,19 @@ async def test_who_is_held_behind_a_reader_follows_that_and_no_more() -> None:
     for stream in (writer, reader):
         with pytest.raises((OSError, DependencyError)):
             await stream.synchronize()
+
+
+async def test_behind_many_streams_it_is_not_seen_whom_the_program_holds() -> None:
+    """A stream that knows of some of those that it follows may wait for the program, until it no longer waits."""
+    first = Stream("cpu")
+    gate = first._gate(by_program=True)
+    streams = [first]
+    for _ in range(2 * MOST_KNOWN):
+        streams.append(Stream("cpu"))
+        streams[-1].wait_stream(streams[-2])
+        streams[-1]._fill(0, 0, bytes(1))
+    last = streams[-1]
+    assert first.timeline not in last.timeline.frontier[1] and waits_for_program(last.timeline)
+    gate.open()
+    await last.synchronize()
+    assert not waits_for_program(last.timeline)

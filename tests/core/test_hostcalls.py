@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import contextlib
 import contextvars
+import functools
 import gc
 import threading
 import traceback
 import weakref
+from collections.abc import Iterator
 
 import anyio
 import pytest
+import trio
 
 import aiodev
 from aiodev import DependencyError, Stream
+from aiodev._core import callbacks, hostcalls
+from aiodev._core.hostcalls import HostThreads
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
@@ -185,3 +193,157 @@ async def test_threads_are_used_again() -> None:
     stream, before = Stream("cpu"), set(threading.enumerate())
     threads = {await stream.call(threading.current_thread) for _ in range(100)}
     assert len(threads - before) < 10
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> HostThreads:
+    """Two threads, for calls and callbacks of this test."""
+    threads = HostThreads(2)
+    for module in (hostcalls, callbacks):
+        monkeypatch.setattr(module, "host_threads", threads)
+    return threads
+
+
+@contextlib.contextmanager
+def no_more_threads() -> Iterator[None]:
+    """The process is at its limit."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        yield
+
+
+async def test_no_more_functions_run_at_once_than_there_may_be_threads(few: HostThreads) -> None:
+    """Others wait in line."""
+    leave, lock = threading.Event(), threading.Lock()
+    running = most = 0
+
+    def work() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        assert leave.wait(WAIT)
+        with lock:
+            running -= 1
+
+    calls = [Stream("cpu").call(work) for _ in range(8)]
+    assert len(few._backlog) == 6
+    leave.set()
+    for call in calls:
+        await call
+    assert most <= 2
+
+
+def test_functions_wait_in_order_of_their_turns() -> None:
+    """First come, first served."""
+    threads, leave, last = HostThreads(1), threading.Event(), threading.Event()
+    order = list[int]()
+    threads.submit(lambda: leave.wait(WAIT), pytest.fail)  # type: ignore[arg-type]
+    for number in range(10):
+        threads.submit(functools.partial(order.append, number), pytest.fail)
+    threads.submit(last.set, pytest.fail)
+    assert order == []
+    leave.set()
+    assert last.wait(WAIT) and order == list(range(10))
+
+
+async def test_calls_that_wait_for_calls_in_line_come_to_their_end(few: HostThreads) -> None:
+    """A function that waits for a stream leaves its place to others, however deep that goes."""
+
+    def work(depth: int) -> int:
+        return depth and 1 + Stream("cpu").call(work, depth - 1).synchronize_blocking(timeout=WAIT)
+
+    calls = [Stream("cpu").call(work, 5) for _ in range(4)]
+    for call in calls:
+        assert await call == 5
+    assert few._count <= 2 and not few._backlog
+
+
+async def test_a_call_without_a_thread_fails(few: HostThreads) -> None:
+    """Its waiter is told, and the stream goes on."""
+    stream = Stream("cpu")
+    await stream.synchronize()
+    with no_more_threads():
+        failed = stream.call(int, 1)
+        with pytest.raises(aiodev.ThreadLimitError) as caught:
+            await failed
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert await stream.call(int, 2) == 2
+
+
+async def test_a_call_without_a_thread_of_its_own_waits_for_those_at_work(few: HostThreads) -> None:
+    """As if there may be no more of them."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def work() -> bool:
+        entered.set()
+        return leave.wait(WAIT)
+
+    first = Stream("cpu").call(work)
+    assert await anyio.to_thread.run_sync(entered.wait, WAIT)
+    with no_more_threads():
+        second = Stream("cpu").call(int, 2)
+        assert len(few._backlog) == 1
+    leave.set()
+    assert await first and await second == 2
+
+
+async def test_a_call_whose_backend_refuses_the_thread_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong before the function runs is its failure."""
+    stream = Stream("cpu")
+    await stream.synchronize()
+    refusal = OSError("no context for this thread")
+
+    def refuse(index: int) -> None:
+        raise refusal
+
+    monkeypatch.setattr(stream.timeline.entry.backend, "attach_thread", refuse)
+    with pytest.raises(OSError, match="no context"):
+        await stream.call(int, 1)
+    monkeypatch.undo()
+    assert await stream.call(int, 2) == 2
+
+
+async def test_a_call_that_cannot_be_watched_for_is_not_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The submission raises, and the stream goes on."""
+    stream = Stream("cpu")
+    await stream.synchronize()
+    refusal = RuntimeError("can't start new thread")
+
+    def refuse(*_: object) -> None:
+        raise refusal
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hostcalls.watcher, "watch", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            stream.call(int, 1)
+    assert await stream.call(int, 2) == 2
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, trio.Cancelled, StopIteration, StopAsyncIteration, GeneratorExit])
+@pytest.mark.parametrize("source", ["call", "wait_future"])
+async def test_what_would_end_the_waiting_task_arrives_as_a_cause(kind: type[BaseException], source: str) -> None:
+    """Nobody has cancelled the task that waits; at every waiter the same."""
+    error = kind._create() if kind is trio.Cancelled else kind("of the function")
+
+    def fail() -> None:
+        raise error
+
+    stream = Stream("cpu")
+    if source == "call":
+        failed = stream.call(fail)
+    else:
+        future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        failed = stream.wait_future(future)
+        future.set_exception(error)
+    for _ in range(2):
+        with pytest.raises(aiodev.CallError, match=f"{source}: .*{kind.__name__}") as caught:
+            await failed
+        assert isinstance(caught.value.__cause__, kind)
+    with pytest.raises(aiodev.CallError):
+        failed.synchronize_blocking(timeout=WAIT)
+    assert not failed.cancelled()

@@ -177,6 +177,35 @@ def test_hooks_are_called_until_there_is_room() -> None:
     assert calls == [("useless cpu:0", 16 * MIB), ("useful", 16 * MIB)]
 
 
+def test_a_hook_that_needs_more_than_there_is_does_not_call_itself() -> None:
+    """What it allocates fails as if there were no hooks; from a private pool, too."""
+    pool, _ = allocator(total=32 * MIB)
+    private = pool.make_private()
+    timeline = FakeTimeline("A")
+    held = pool.allocate(30 * MIB, timeline)
+    calls = 0
+
+    def greedy(device: aiodev.Device, nbytes: int) -> None:
+        nonlocal calls
+        calls += 1
+        for source in (pool, private):
+            with pytest.raises(aiodev.OutOfMemoryError):
+                source.allocate(nbytes, timeline)
+
+    pool.hooks.append(greedy)
+    for expected in (1, 2):
+        with pytest.raises(aiodev.OutOfMemoryError):
+            pool.allocate(16 * MIB, timeline)
+        assert calls == expected
+    del held
+
+
+def test_a_hook_is_a_function() -> None:
+    """What cannot be called is refused where it is given, and not when memory is short."""
+    with pytest.raises(TypeError, match="on_out_of_memory"):
+        aiodev.memory.on_out_of_memory(None, "cpu")  # type: ignore[arg-type]
+
+
 def test_a_stream_waits_for_memory_that_another_still_uses() -> None:
     """Rather than fail: it is held until the other's work is done; what follows on it is ordered after that."""
     pool, _ = allocator(total=32 * MIB)

@@ -20,7 +20,7 @@ from numba import cloudpickle
 from numba.core import callconv, lowering
 
 from aiodev._backends.cpu.compiler_interpreted import described
-from aiodev._backends.cpu.raised import kept, raised
+from aiodev._backends.cpu.raised import kept, raised, said
 from aiodev._core.errors import KernelError
 
 __all__ = ["LocatedLower", "decode_error", "install_error_model"]
@@ -58,8 +58,7 @@ def decode_error(excinfo: int, kernel: str, location: str | None = None) -> Kern
     cause = raised(kind, arguments or ())
     if where is not None:
         location = f"{where[1]}:{where[2]}"
-    text = str(cause)
-    error = KernelError(kernel, f"{type(cause).__name__}: {text}" if text else type(cause).__name__, location=location)
+    error = KernelError(kernel, said(cause), location=location)
     error.__cause__ = cause
     return error
 

@@ -17,6 +17,7 @@ import numpy
 
 from aiodev._backends.cpu.compiler_refused import check_host_state, returned_value
 from aiodev._backends.cpu.compiler_source import WORD, Argument
+from aiodev._backends.cpu.raised import said
 from aiodev._core.errors import KernelError
 
 __all__ = ["described", "interpreted_entry"]
@@ -59,9 +60,7 @@ def _located(name: str, error: Exception, body: CodeType) -> KernelError:
             line = traceback.tb_lineno
         traceback = traceback.tb_next
     error.args = described(error.args)
-    text = str(error)
-    kind = type(error).__name__
-    return KernelError(name, f"{kind}: {text}" if text else kind, location=f"{body.co_filename}:{line}")
+    return KernelError(name, said(error), location=f"{body.co_filename}:{line}")
 
 
 def described(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -38,6 +38,13 @@ def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
     work(device, worker)
 
 
+class _Room:
+    """Places for the queues of a device: how many are taken, and how many there are."""
+
+    def __init__(self) -> None:
+        self.count = self.size = 0
+
+
 class NativeExecutor:
     """Workers for ``device_count`` devices, ``threads_per_device`` each.
 
@@ -52,7 +59,7 @@ class NativeExecutor:
         self.thread_count = threads_per_device
         self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
         self._spin_ns = spin_ns
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a finalizer may make a stream while this thread holds it
         self._errors: dict[tuple[int, int], BaseException] = {}
         self._free: dict[int, deque[int]] = defaultdict(deque)
         self._reserved: dict[int, deque[int]] = defaultdict(deque)
@@ -78,7 +85,7 @@ class NativeExecutor:
             words_at(entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] = True
         self.set_entry(self._copy_entry, code.address(native.copy_entry))
         self.set_entry(self._fill_entry, code.address(native.fill_entry))
-        self._rooms: dict[int, tuple[int, int]] = {}
+        self._rooms: dict[int, _Room] = defaultdict(_Room)
         self._devices: list[int] = []
         self._all_devices: list[int] = []
         try:
@@ -124,9 +131,12 @@ class NativeExecutor:
         helpers = self._devices[index]
         pool = self._reserved if reserved else self._free
         with self._lock:
-            queue = next((q for q in pool[index] if not words_at(q + layout.Q_PENDING, 1)[0]), 0)
-            if queue:
-                pool[index].remove(queue)
+            try:
+                queue = next((q for q in pool[index] if not words_at(q + layout.Q_PENDING, 1)[0]), 0)
+                if queue:
+                    pool[index].remove(queue)
+            except (RuntimeError, ValueError):  # a finalizer that ran meanwhile has taken one
+                queue = 0
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
         self._forget_withdrawals(queue)
@@ -160,12 +170,14 @@ class NativeExecutor:
     def _admit(self, device: int) -> None:
         """Make sure that one more queue finds a place on ``device``, whatever its priority."""
         with self._lock:
-            count, room = self._rooms.get(device, (0, 0))
-            count += 1
-            if count > room:
-                room = max(_FIRST_ROOM, 2 * room)
-                self._make_room(device, arena.allocate(layout.PRIORITIES * (room + 1) * layout.PLACE_BYTES), room)
-            self._rooms[device] = count, room
+            room = self._rooms[device]
+            room.count += 1
+            while room.count > room.size:  # a finalizer may admit queues, and make room, in the midst of this
+                size = max(_FIRST_ROOM, 2 * room.size)
+                places = arena.allocate(layout.PRIORITIES * (size + 1) * layout.PLACE_BYTES)
+                if size > room.size:
+                    self._make_room(device, places, size)
+                    room.size = size
 
     def destroy_queue(self, queue: int) -> None:
         """Recycle a queue whose operations are done, once no worker holds on to it (invariant 3 of the native code)."""

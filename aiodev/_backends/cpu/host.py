@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.layout import E_UNIFORM, ENTRY_BYTES
 from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.raised import said
 from aiodev._core import sites
 from aiodev._core.backend import Backend, Fault, KernelSpec
 from aiodev._core.errors import AiodevError, KernelError
@@ -140,7 +141,7 @@ class HostBackend(Backend):
         """The error for Python code that raised ``error``: a KernelError with that cause, unless it is one of ours."""
         if isinstance(error, AiodevError):
             return _located(error, site)
-        wrapped = KernelError(self._names.get(entry, "kernel"), f"{type(error).__name__}: {error}")
+        wrapped = KernelError(self._names.get(entry, "kernel"), said(error))
         wrapped.__cause__ = error
         return _located(wrapped, site)
 

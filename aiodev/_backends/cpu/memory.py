@@ -36,7 +36,7 @@ class HostMemory:
     def __init__(self, total: int) -> None:
         self.total = total
         self._allocated = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # re-entrant: a finalizer may allocate while this thread holds it
         self._mappings: dict[int, tuple[mmap.mmap, int]] = {}
 
     def allocate(self, nbytes: int) -> int:

@@ -188,7 +188,7 @@ class Range:
     """One launch's indices, which several workers claim chunk by chunk."""
 
     def __init__(
-        self, queue: PortableQueue, function: Function, arguments: bytes, size: int, chunk: int, lock: threading.Lock
+        self, queue: PortableQueue, function: Function, arguments: bytes, size: int, chunk: int, lock: threading.RLock
     ) -> None:
         self.queue, self.function, self.arguments, self.size, self.chunk = queue, function, arguments, size, chunk
         self.error: BaseException | None = None

@@ -57,7 +57,8 @@ class PortableExecutor:
         self.thread_count = max(2, threads_per_device)
         self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
         self.wrap_error: Callable[[BaseException, int, int], BaseException] = lambda error, entry, site: error
-        self._lock = threading.Lock()
+        # Re-entrant: the collector may find a future that a gate waits for while this thread holds it.
+        self._lock = threading.RLock()
         self._devices = [Device(self._lock, self.thread_count, now) for _ in range(device_count)]
         self._queues: dict[int, PortableQueue] = {}
         self._gates: dict[int, Gate] = {}

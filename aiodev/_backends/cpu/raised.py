@@ -10,7 +10,7 @@ import importlib
 import operator
 from typing import Any
 
-__all__ = ["ByName", "kept", "named_class", "raised"]
+__all__ = ["ByName", "kept", "named_class", "raised", "said"]
 
 
 class ByName(Exception):
@@ -34,6 +34,19 @@ def raised(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseExcepti
         if kind is ByName:
             (module, name), *arguments_of_it = arguments
             kind, arguments = named_class(module, name), tuple(arguments_of_it)
-        return kind(*arguments)
+        made: object = kind(*arguments)
     except Exception as error:  # the class is the user's; its failure is what there is to tell
         return error
+    if isinstance(made, BaseException):
+        return made
+    return TypeError(f"{kind.__module__}.{kind.__qualname__}(…) gave {type(made).__name__}, which is no exception")
+
+
+def said(error: BaseException) -> str:
+    """The exception's type, and its text if it has one, whatever the class makes of that."""
+    kind = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as failure:  # the class is the user's
+        text = f"its text cannot be had: {type(failure).__name__}"
+    return f"{kind}: {text}" if text else kind

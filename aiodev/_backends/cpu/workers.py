@@ -183,7 +183,7 @@ class Device:
         now: what the calling thread has used, in ns.
     """
 
-    def __init__(self, lock: threading.Lock, thread_count: int, now: Callable[[], int]) -> None:
+    def __init__(self, lock: threading.RLock, thread_count: int, now: Callable[[], int]) -> None:
         self.thread_count = thread_count
         self.now = now
         self.arrived = threading.Condition(lock)
@@ -272,7 +272,7 @@ class Owner(Protocol):
 class Worker:
     """One thread: takes what is most urgent on its device, again and again."""
 
-    def __init__(self, name: str, device: Device, lock: threading.Lock, owner: Owner) -> None:
+    def __init__(self, name: str, device: Device, lock: threading.RLock, owner: Owner) -> None:
         self.lock = lock
         self.thread_count = device.thread_count
         self.stopping = False

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiodev._backends.cpu import compiler_disk as disk
 from aiodev._backends.cpu.preload import quiet_import
-from aiodev._backends.cpu.raised import named_class, raised
+from aiodev._backends.cpu.raised import named_class, raised, said
 from aiodev._core.backend import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev._core.sources import NUMBA, compiled_by
@@ -76,10 +76,8 @@ class Image:
         """The error for a launch that left ``status``; its cause is what the body raised."""
         kind, arguments, where = self.exceptions[status]
         cause = raised(kind, arguments or ()) if kind is not None else RuntimeError("failed")
-        text = str(cause)
         location = f"{where[1]}:{where[2]}" if where else None
-        detail = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
-        error = KernelError(kernel, detail, location=location)
+        error = KernelError(kernel, said(cause), location=location)
         error.__cause__ = cause
         return error
 

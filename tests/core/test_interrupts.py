@@ -1,0 +1,501 @@
+"""Exceptions that arrive at any moment, as Ctrl-C's do, and what finalizers and signal handlers do at any moment.
+
+The interpreter looks for them where a function begins, after each call and where a loop jumps back: there they are raised here.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import os
+import queue
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import CodeType, FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aiodev import Stream
+from aiodev._backends.cpu import portable, workers
+from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._core import blocking, deferred as deferred_module, gate as gate_module, hostcalls, sites, waitset
+from aiodev._core.backend import COMPLETED, COUNTER_WORDS
+from aiodev._core.blocking import wait_all_blocking
+from aiodev._core.deferred import Deferred
+from aiodev._core.entry import BackendEntry
+from aiodev._core.gate import Gate
+from aiodev._core.hostcalls import HostThreads
+from aiodev._core.waitset import WaitSet
+
+_poll = select.poll
+WAIT = 30  # seconds that no test takes
+
+
+class Interrupted(BaseException):
+    """What arrives."""
+
+
+class Promptly:
+    """A backend whose work is done as soon as somebody waits for it; it writes a descriptor once between two collections.
+
+    Attributes:
+        prompt: else work is done when ``finish`` is called.
+    """
+
+    def __init__(self) -> None:
+        self.prompt = True
+        self.fired: dict[int, list[int]] = {}
+        self.armed: list[tuple[int, int]] = []
+        self.lines: dict[int, Any] = {}
+        self.events: dict[int, int] = {}
+
+    def line(self) -> Any:
+        """A timeline of which nothing is done."""
+        queue = len(self.lines) + 1
+        operations = SimpleNamespace(spin=lambda *_: False, help=lambda *_: False)
+        line = SimpleNamespace(
+            entry=SimpleNamespace(backend=self),
+            queue=queue,
+            counters=[0] * COUNTER_WORDS,
+            parked=0,
+            parked_at=0,
+            deferred=False,
+            needed=(),
+            spin_ns=0,
+            spin_doubts=0,
+            quick_waits=0,
+            operations=operations,
+        )
+        line.reached = lambda value: line.counters[COMPLETED] >= value
+        self.lines[queue] = line
+        return line
+
+    def create_waker(self, descriptor: int) -> int:
+        self.events[descriptor] = descriptor
+        return descriptor
+
+    def arm(self, queue: int, value: int, waker: int) -> bool:
+        if self.lines[queue].counters[COMPLETED] >= value:
+            return False
+        self.armed.append((queue, waker))
+        if self.prompt:
+            self.finish(queue, value)
+        return True
+
+    def finish(self, queue: int, value: int) -> None:
+        """Complete operations up to ``value``."""
+        self.lines[queue].counters[COMPLETED] = value
+        for armed, waker in self.armed:
+            if armed == queue:
+                fired = self.fired.setdefault(waker, [])
+                if not fired:  # else the descriptor has been written since it was collected last
+                    os.write(waker, (1).to_bytes(8, "little"))
+                fired.append(queue)
+        self.armed = [(armed, waker) for armed, waker in self.armed if armed != queue]
+
+    def collect(self, waker: int) -> list[int]:
+        return self.fired.pop(waker, [])
+
+
+class Poll:
+    """A poll object of which nobody asks in vain: with that backend, whoever has to sleep would sleep for ever."""
+
+    def __init__(self) -> None:
+        self._poll = _poll()
+
+    def register(self, descriptor: int, events: int) -> None:
+        self._poll.register(descriptor, events)
+
+    def poll(self, timeout: float | None) -> list[tuple[int, int]]:
+        found = self._poll.poll(0)
+        assert found, "nothing would wake this thread"
+        return found
+
+
+@pytest.fixture
+def own_places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Descriptors and places of the test's own; threads sleep at once."""
+    monkeypatch.setattr(waitset, "_descriptors", [])
+    monkeypatch.setattr(blocking, "_thread", blocking._Thread())
+    monkeypatch.setattr(blocking, "may_wait_awake", lambda: False)
+    monkeypatch.setattr(select, "poll", Poll)
+    yield
+
+
+@functools.cache
+def moments(code: CodeType) -> frozenset[int]:
+    """The instructions at which an exception may arrive."""
+    instructions = list(dis.get_instructions(code))
+    behind = {i.offset for before, i in itertools.pairwise(instructions) if before.opname.startswith(("CALL", "RESUME"))}
+    return frozenset(behind | {i.offset for i in instructions if i.opname.startswith("JUMP_BACKWARD")})
+
+
+def interrupt() -> None:
+    """The exception arrives."""
+    raise Interrupted
+
+
+def interrupted_everywhere(
+    act: Callable[[], object],
+    *modules: Any,
+    prepare: Callable[[], object] = lambda: None,
+    arrive: Callable[[], object] = interrupt,
+    least: int = 20,
+) -> Iterator[int]:
+    """Have ``act`` interrupted at its first moment in these modules, then at its second, until it comes to its end.
+
+    ``prepare`` is called before each time, and ``arrive`` is what happens at that moment, of which
+    there are at least ``least``. Gives, after each interrupt, how many there were.
+    """
+    files = {module.__file__ for module in modules}
+    for count in itertools.count(1):
+        left, arrived = count, False
+
+        def trace(frame: FrameType, event: str, argument: object) -> Any:
+            nonlocal left, arrived
+            if frame.f_code.co_filename not in files:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" and not arrived and frame.f_lasti in moments(frame.f_code):
+                left -= 1
+                if left == 0:
+                    arrived = True
+                    arrive()
+            return trace
+
+        prepare()
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with suppress(Interrupted):
+                act()
+        finally:
+            sys.settrace(before)
+        if not arrived:
+            assert count > least, "nothing was traced"
+            return
+        yield count
+
+
+@pytest.mark.usefixtures("own_places")
+def test_after_an_interrupt_anywhere_the_next_wait_works() -> None:
+    """However a blocking wait was torn, the thread's next wait is woken, and nothing waits on the timelines any more."""
+    backend = Promptly()
+    line = backend.line()
+
+    def act() -> None:
+        wait_all_blocking([(line, line.counters[COMPLETED] + 1)], None)
+
+    for _ in interrupted_everywhere(act, blocking, waitset):
+        for waited in (line, backend.line()):
+            wait_all_blocking([(waited, waited.counters[COMPLETED] + 1)], None)
+
+
+@pytest.mark.usefixtures("own_places")
+def test_after_an_interrupted_collection_nobody_is_forgotten() -> None:
+    """A loop's wait set whose ``collect`` was torn anywhere is readable again, and then names every waiter that is due."""
+    backend = Promptly()
+    backend.prompt = False
+    waits: WaitSet[tuple[int, int]] = WaitSet()
+    lines = [backend.line() for _ in range(2)]
+    wanted: set[tuple[int, int]] = set()
+
+    def prepare() -> None:
+        wanted.clear()
+        for line in lines:
+            done = line.counters[COMPLETED]
+            for value in (done + 1, done + 2, done + 4):
+                assert waits.add(line, value, (line.queue, value))
+            wanted.update({(line.queue, done + 1), (line.queue, done + 2)})
+            backend.finish(line.queue, done + 2)
+
+    for _ in interrupted_everywhere(waits.collect, waitset, prepare=prepare):
+        assert select.select([waits.descriptor.read_end], [], [], 0)[0]
+        assert wanted <= set(waits.collect())
+        for line in lines:  # the rest is armed
+            backend.finish(line.queue, line.counters[COMPLETED] + 2)
+        rest = {(line.queue, line.counters[COMPLETED]) for line in lines}
+        assert rest <= set(waits.collect()) and len(waits) == 0
+        assert all(line.parked == 0 for line in lines)
+
+
+@pytest.mark.usefixtures("own_places")
+def test_a_signal_handler_may_wait_while_its_thread_does() -> None:
+    """The wait that it interrupts is woken nevertheless."""
+    backend = Promptly()
+    outer, inner = backend.line(), backend.line()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        backend.finish(outer.queue, 1)
+        wait_all_blocking([(inner, 1)], None)
+
+    backend.prompt = False
+    arm = backend.arm
+
+    def arm_and_interrupt(queue: int, value: int, waker: int) -> bool:
+        parked = arm(queue, value, waker)
+        backend.prompt = True
+        if queue == outer.queue and parked:
+            signal.raise_signal(signal.SIGUSR1)
+        return parked
+
+    backend.arm = arm_and_interrupt  # type: ignore[method-assign]
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        wait_all_blocking([(outer, 1)], None)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert outer.counters[COMPLETED] == inner.counters[COMPLETED] == 1
+
+
+@pytest.mark.usefixtures("own_places")
+def test_who_is_interrupted_leaves_a_descriptor_that_wakes_its_next_owner() -> None:
+    """What had fired for the one who was interrupted would else keep the waker silent."""
+    backend = Promptly()
+    backend.prompt = False
+    line = backend.line()
+    torn: list[WaitSet[str]] = []
+
+    def prepare() -> None:
+        torn[:] = [WaitSet()]
+        value = line.counters[COMPLETED] + 1
+        assert torn[0].add(line, value, "torn")
+        backend.finish(line.queue, value)
+
+    for _ in interrupted_everywhere(lambda: torn[0].collect(), waitset, prepare=prepare):
+        torn[0].recycle()
+        waits: WaitSet[str] = WaitSet()
+        assert waits.descriptor is torn[0].descriptor
+        waits.collect()
+        value = line.counters[COMPLETED] + 1
+        assert waits.add(line, value, "next")
+        backend.finish(line.queue, value)
+        assert select.select([waits.descriptor.read_end], [], [], 0)[0] and waits.collect() == ["next"]
+        waits.recycle()
+
+
+def test_a_gate_that_is_being_opened_when_an_interrupt_arrives_is_opened() -> None:
+    """Once, or it can still be opened: else its stream would hang."""
+    opened: list[bool] = []
+    gates: list[Gate] = []
+    failure = ValueError("why")
+
+    def prepare() -> None:
+        opened.clear()
+        gates[:] = [Gate(1, opened.append, lambda *_: None, SimpleNamespace(gates={}))]  # type: ignore[arg-type]
+
+    for _ in interrupted_everywhere(lambda: gates[0].open(failure), gate_module, prepare=prepare, least=4):
+        gates[0].open(failure)
+        assert opened == [True] and not gates[0].shut
+
+
+def test_a_gate_whose_failure_cannot_be_noted_is_opened_as_failed() -> None:
+    """What is behind it does not run, and does not hang."""
+    opened: list[bool] = []
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    gate = Gate(1, opened.append, fail, SimpleNamespace(gates={}))  # type: ignore[arg-type]
+    with pytest.raises(MemoryError):
+        gate.open(ValueError("why"))
+    assert opened == [True]
+
+
+def in_time(test: Callable[[], None]) -> None:
+    """Run ``test`` in a thread of its own, which may hang."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            test()
+        except BaseException as error:  # it is the test's
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(WAIT)
+    assert not thread.is_alive(), "it waits for itself"
+    if failures:
+        raise failures[0]
+
+
+def test_the_portable_executor_may_be_called_while_it_is_called() -> None:
+    """A finalizer that opens a gate, and submits, at any moment of a submission."""
+
+    def everywhere() -> None:
+        executor = PortableExecutor(1, 1)
+        ours, theirs = (executor.create_queue(0, 0, False)[0] for _ in range(2))
+        waker = executor.create_waker(os.open(os.devnull, os.O_WRONLY))
+        submitted = {ours: 0, theirs: 0}
+
+        def submit(queue: int) -> None:
+            number, gate = executor.gate(queue)
+            executor.arm(queue, number, waker)
+            executor.open_gate(gate, False)
+            submitted[queue] = max(number, submitted[queue])
+            executor.collect(waker)
+
+        for count in interrupted_everywhere(
+            lambda: submit(ours), portable, workers, arrive=lambda: submit(theirs)
+        ):
+            assert executor.spin(ours, submitted[ours], WAIT * 10**9)
+            assert executor.spin(theirs, submitted[theirs], WAIT * 10**9)
+            assert submitted == {ours: count, theirs: count}
+        executor.stop()
+
+    in_time(everywhere)
+
+
+class Recording:
+    """A backend that counts, and notes in which order it is given operations."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def stamp(self, queue: int, cell: int) -> int:
+        self.given.append(cell)
+        return len(self.given)
+
+
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_what_is_submitted_while_something_is_submitted_has_its_number(handed_on: bool) -> None:
+    """Before a backend has started, and while it is given what was submitted: numbers are the order in which it gets them."""
+
+    def everywhere() -> None:
+        numbers: dict[int, int] = {}
+        deferred: list[Deferred] = []
+        backend = Recording()
+        cells = itertools.count()
+
+        def bind() -> None:
+            assert isinstance(timeline.entry.backend, Recording)
+
+        timeline: Any = SimpleNamespace(
+            entry=SimpleNamespace(backend=backend), queue=1, lost=None, open_queue=bind, bind=bind
+        )
+
+        def submit() -> None:
+            cell = next(cells)
+            numbers[cell] = deferred[0].stamp(1, cell)
+
+        def prepare() -> None:
+            numbers.clear()
+            timeline.entry.backend = Recording()
+            deferred[:] = [Deferred(timeline)]
+            for _ in range(2):
+                submit()
+
+        def act() -> None:
+            if handed_on:
+                deferred[0].started(None)
+            else:
+                submit()
+
+        for _ in interrupted_everywhere(act, deferred_module, prepare=prepare, arrive=submit, least=4):
+            deferred[0].started(None)
+            submit()
+            given = timeline.entry.backend.given
+            assert len(given) == len(numbers)
+            assert {cell: number for number, cell in enumerate(given, 1)} == numbers
+
+    in_time(everywhere)
+
+
+def test_a_stream_may_be_made_while_one_is_made() -> None:
+    """By a finalizer, at any moment; each has a queue of its own."""
+
+    def everywhere() -> None:
+        made: list[Stream] = []
+
+        def make() -> None:
+            made.append(Stream("cpu"))
+            made[-1]._fill(0, 0, bytes(1))
+
+        Stream("cpu").call(int).synchronize_blocking(WAIT)  # which starts the backend
+        names = ("aiodev._core.timeline", "aiodev._backends.cpu.portable", "aiodev._backends.cpu.executor")
+        modules = [sys.modules[name] for name in names if name in sys.modules]  # the native one, where that can run
+        kept: list[Stream] = []
+        for _ in interrupted_everywhere(make, *modules, arrive=make):
+            kept += made
+            assert len({stream.timeline.queue for stream in kept}) == len(kept)
+            while made:
+                made.pop().synchronize_blocking(WAIT)
+
+    in_time(everywhere)
+
+
+def test_calls_may_be_submitted_while_one_is_submitted() -> None:
+    """By a finalizer, at any moment: each is run, and no more threads are made than there may be."""
+
+    def everywhere() -> None:
+        threads = HostThreads(2)
+        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+        def submit() -> None:
+            threads.submit(lambda: done.put(None), pytest.fail)
+
+        for _ in interrupted_everywhere(submit, hostcalls, arrive=submit, least=4):
+            for _ in range(2):
+                done.get(timeout=WAIT)
+            assert 0 <= threads._idle <= threads._count <= 2 and not threads._backlog
+        assert threads._count >= 1
+
+    in_time(everywhere)
+
+
+def test_places_have_indices_of_their_own() -> None:
+    """Of code that submits for the first time while other code does."""
+
+    def everywhere() -> None:
+        made: list[CodeType] = []
+
+        def enter() -> None:
+            made.append(compile("0", f"file {next(numbers)}", "exec"))
+            sites._enter(made[-1], False)
+
+        numbers = itertools.count()
+        for _ in interrupted_everywhere(enter, sites, arrive=enter, least=2):
+            for code in made:
+                index = sites.index_of(id(code))
+                assert index is not None and sites._codes[index - 1] is code
+
+    in_time(everywhere)
+
+
+def test_a_start_during_a_start_joins_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer that needs a backend whose starting thread is just being started."""
+    started: list[str] = []
+    finished = threading.Event()
+
+    class Slow:
+        capabilities = SimpleNamespace(restarts_after_fork=True)
+
+        def unavailable_reason(self) -> None:
+            return None
+
+        def device_count(self) -> int:
+            return 1
+
+        def start(self) -> None:
+            started.append(threading.current_thread().name)
+
+    entry = BackendEntry("slow", Slow)  # type: ignore[arg-type]
+    start, starters = threading.Thread.start, list[str]()
+
+    def start_and_come_back(thread: threading.Thread) -> None:
+        starters.append(thread.name)
+        if len(starters) == 1:
+            entry.start_soon(lambda error: finished.set())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_come_back)
+    entry.start_soon()
+    monkeypatch.undo()
+    assert finished.wait(WAIT) and starters == started == ["aiodev-start-slow"]
