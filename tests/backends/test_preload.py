@@ -22,7 +22,7 @@ class Node:
 @pytest.fixture(autouse=True)
 def nothing_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a program that never froze its heap; and no library is loaded."""
-    monkeypatch.setattr(preload, "_load_llvm", lambda: None)
+    monkeypatch.setattr(preload, "load_llvm", lambda: None)
     gc.unfreeze()
     yield
     gc.unfreeze()
