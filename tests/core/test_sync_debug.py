@@ -86,7 +86,7 @@ async def test_what_blocks_warns(case: str) -> None:
     block, call, instead = BLOCKING[case]
     work = Work()
     aiodev.set_sync_debug_mode("warn")
-    threading.Timer(0.01, work.latch.release).start()
+    when_parked(work.stream, 1, work.latch.release)
     with pytest.warns(SyncWarning) as caught:
         block(work)
     (warning,) = caught
@@ -101,7 +101,7 @@ async def test_by_default_nothing_is_told(case: str) -> None:
     """The call waits."""
     work = Work()
     assert aiodev.get_sync_debug_mode() == "default"
-    threading.Timer(0.01, work.latch.release).start()
+    when_parked(work.stream, 1, work.latch.release)
     BLOCKING[case][0](work)
     assert work.done.query()
 
@@ -205,7 +205,7 @@ async def test_the_warning_names_the_program_where_a_library_calls(tmp_path: Pat
     aiodev.register_library("my_library")
     work = Work()
     aiodev.set_sync_debug_mode("warn")
-    threading.Timer(0.01, work.latch.release).start()
+    when_parked(work.stream, 1, work.latch.release)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         library["read"](work.array)
