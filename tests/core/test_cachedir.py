@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import aiodev
 from aiodev._core import cachedir
 from aiodev._core.cachedir import Cache
 
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(aiodev.__file__).parents[1])
 #: Users that nobody is.
 SOMEBODY, OTHER = 5001, 5002
 
@@ -48,11 +49,18 @@ def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """A directory for the temporary files of all users; pytest's own are for one."""
-    folder = Path(tempfile.mkdtemp())
+    """A directory for the temporary files of all users; pytest's own, and what TMPDIR names, may be for one."""
+    shared = next((place for place in (tempfile.gettempdir(), "/tmp", "/var/tmp") if _all_may_enter(place)), None)
+    if shared is None:
+        pytest.skip("no directory for temporary files is everybody's")
+    folder = Path(tempfile.mkdtemp(dir=shared))
     folder.chmod(0o1777)
     yield folder
     shutil.rmtree(folder)
+
+
+def _all_may_enter(place: str) -> bool:
+    return all(mode(way) & stat.S_IXOTH for way in (Path(place).resolve(), *Path(place).resolve().parents))
 
 
 def mode(path: str | Path) -> int:

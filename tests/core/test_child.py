@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import aiodev
 from aiodev._core.child import command
 
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(aiodev.__file__).parents[1])
 #: What the standard library and a compiler import.
 NAMES = ("numba", "numpy", "random", "pickle", "subprocess", "aiodev")
 
