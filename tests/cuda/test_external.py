@@ -91,7 +91,8 @@ assert backend.spin(ours, done, 10**9)
 with calls.bound(device.context):
     theirs = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
     calls.call("cuStreamWaitValue64", theirs, ctypes.addressof(word), 1, 0, doing="holding a stream")
-    called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: sys.stdout.write("called\\n") and None)
+    calls_seen = []
+    called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: calls_seen.append(sys.stdout.write("called\\n")))
     calls.call("cuLaunchHostFunc", theirs, called, None, doing="calling Python")
 
 def until(condition):
@@ -143,7 +144,7 @@ assert backend.foreign_wait(theirs, ours, value)
 )
 def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
     """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
-    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\nsys.stdout.write('through\\n')\n")
+    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\nuntil(lambda: calls_seen)\nsys.stdout.write('through\\n')\n")
     assert sorted(said.split()) == ["called", "through"]
 
 
