@@ -144,7 +144,8 @@ assert backend.foreign_wait(theirs, ours, value)
 )
 def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
     """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
-    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\nuntil(lambda: calls_seen)\nsys.stdout.write('through\\n')\n")
+    end = "until(lambda: calls_seen)\nsys.stdout.write('through\\n')\n"
+    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\n{end}")
     assert sorted(said.split()) == ["called", "through"]
 
 
