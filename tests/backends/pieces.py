@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.arena import arena, words_at
@@ -15,6 +16,9 @@ from aiodev.testing.latch import _ENTRY
 #: How long (ns) to wait for what must happen.
 PATIENCE = 10**10
 MS = 10**9  #: in ps, as what an index costs is stated
+
+#: A worker may call an entry for as long as its executor runs, whether or not the test still knows it.
+_entries: WeakKeyDictionary[NativeExecutor, list[Entry]] = WeakKeyDictionary()
 
 
 class Entry:
@@ -29,6 +33,7 @@ class Entry:
         self._words = words_at(self.address, layout.ENTRY_BYTES // 8)
         self._words[layout.E_UNIFORM // 8] = uniform
         self.say_cost(cost)
+        _entries.setdefault(executor, []).append(self)
         executor.set_entry(self.address, ctypes.cast(self._callback, ctypes.c_void_p).value or 0)
 
     def _run(self, _result: int, _excinfo: int, _arguments: int, lo: int, hi: int) -> int:
