@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -91,11 +92,18 @@ def add_backend(empty_registry: Registry) -> AddBackend:
     return add
 
 
+_numbers = itertools.count()
+
+
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedBackend]:
-    """A simulated device ``sim``, not started, next to the others for as long as the test lasts."""
+    """A simulated device, not started, next to the others for as long as the test lasts.
+
+    Its name is its own: what the process keeps for a device, such as cached memory and idle streams, is no use to another.
+    """
     backend = SimulatedBackend()
-    entries = {**registry._entries, "sim": BackendEntry("sim", lambda: backend)}
+    backend.name = f"sim_{next(_numbers)}"
+    entries = {**registry._entries, backend.name: BackendEntry(backend.name, lambda: backend)}
     for name, value in (("_entries", entries), ("_resolved", {}), ("_default", None)):
         monkeypatch.setattr(registry, name, value)
     yield backend

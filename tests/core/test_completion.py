@@ -315,7 +315,7 @@ async def test_what_a_callback_raises_goes_to_the_loops_handler() -> None:
 async def test_a_callback_of_work_whose_backend_has_not_started(simulated: SimulatedBackend) -> None:
     """It is called when the backend has started and done the work."""
     told = anyio.Event()
-    Stream("sim").call(int, 1).add_done_callback(lambda done: told.set())
+    Stream(simulated.name).call(int, 1).add_done_callback(lambda done: told.set())
     await told.wait()
 
 

@@ -314,7 +314,7 @@ def test_who_learns_of_a_failed_start_makes_a_new_attempt(add_backend: AddBacken
 
 async def test_a_stream_made_right_after_a_failed_start_is_well(simulated: SimulatedBackend) -> None:
     """Docs promise a new attempt; the failed one still has callbacks to call when its waiters learn of it."""
-    entry, go_on, start = registry.entry("sim"), threading.Event(), simulated.start
+    entry, go_on, start = registry.entry(simulated.name), threading.Event(), simulated.start
 
     def fail() -> None:
         simulated.start = start  # type: ignore[method-assign]
@@ -322,11 +322,11 @@ async def test_a_stream_made_right_after_a_failed_start_is_well(simulated: Simul
 
     simulated.start = fail  # type: ignore[method-assign]
     with entry._lock:  # which keeps the attempt from ending before all have joined it
-        lost = aiodev.Stream("sim")
+        lost = aiodev.Stream(simulated.name)
         entry.start_soon(lambda error: go_on.wait(30))
         attempt = entry._attempt
     assert attempt is not None and isinstance(await anyio.to_thread.run_sync(attempt.exception, 30), BackendUnavailableError)
-    stream = aiodev.Stream("sim")
+    stream = aiodev.Stream(simulated.name)
     done = stream.call(int, "3")
     go_on.set()
     assert await done == 3

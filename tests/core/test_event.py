@@ -11,7 +11,7 @@ import pytest
 import aiodev
 from aiodev import Event, Stream
 from aiodev._core.order import totals
-from aiodev.testing import Latch
+from aiodev.testing import Latch, SimulatedBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -253,10 +253,10 @@ async def test_streams_of_different_devices_follow_each_other() -> None:
     assert seen == [1, 2, 3]
 
 
-async def test_streams_of_different_kinds_follow_each_other(simulated: object) -> None:
+async def test_streams_of_different_kinds_follow_each_other(simulated: SimulatedBackend) -> None:
     """Order reaches across backends, before and after one has started, and so does failure."""
     for _ in range(2):
-        first, second, seen = Stream("cpu"), Stream("sim"), list[int]()
+        first, second, seen = Stream("cpu"), Stream(simulated.name), list[int]()
         latch = Latch(first)
         first.call(seen.append, 1)
         second.wait_stream(first)

@@ -243,7 +243,7 @@ async def test_a_closed_stream_stays_closed_when_its_backend_starts(simulated: S
     held = threading.Event()
     start = simulated.start
     simulated.start = lambda: held.wait(30) and start()
-    stream = Stream("sim")
+    stream = Stream(simulated.name)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stream.aclose)
         await anyio.wait_all_tasks_blocked()

@@ -156,11 +156,11 @@ async def test_starting_a_backend_is_told(simulated: SimulatedBackend) -> None:
     held, start = threading.Event(), simulated.start
     simulated.start = lambda: held.wait(WAIT) and start()  # type: ignore[method-assign]
     with pytest.raises(SyncError) as caught:
-        aiodev.init_blocking("sim")
+        aiodev.init_blocking(simulated.name)
     assert (caught.value.call, caught.value.instead) == ("aiodev.init_blocking", "await aiodev.init()")
     held.set()
-    await aiodev.init("sim")
-    aiodev.init_blocking("sim")
+    await aiodev.init(simulated.name)
+    aiodev.init_blocking(simulated.name)
 
 
 def test_the_first_use_of_a_device_is_told() -> None:

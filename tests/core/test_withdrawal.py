@@ -24,10 +24,9 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(params=["cpu", "sim"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """A device on the native executor, and one on the portable executor."""
-    if request.param == "sim":
-        request.getfixturevalue("simulated")
-    aiodev.init_blocking(request.param)
-    yield request.param
+    name = request.getfixturevalue("simulated").name if request.param == "sim" else "cpu"
+    aiodev.init_blocking(name)
+    yield name
 
 
 def note(log: list[object], what: object) -> object:
@@ -291,7 +290,7 @@ async def test_a_wait_that_failed_unseen_is_not_relied_on() -> None:
 
 async def test_operations_before_the_backend_starts(simulated: SimulatedBackend) -> None:
     """What was submitted to a backend that has not started can be withdrawn, and never reaches it."""
-    stream, log = aiodev.Stream("sim"), list[object]()
+    stream, log = aiodev.Stream(simulated.name), list[object]()
     assert stream.timeline.deferred
     calls = [stream.call(note, log, n) for n in range(4)]
     assert calls[1].cancel() and calls[3].cancel() and not calls[1].cancel()

@@ -192,8 +192,8 @@ def test_held_programs_agree_with_the_model() -> None:
 
 def test_held_programs_agree_with_the_model_portably(simulated: SimulatedBackend) -> None:
     """The same on the portable executor."""
-    aiodev.init_blocking("sim")
-    machine = type("Portable", (Program,), {"device": "sim"}).TestCase
+    aiodev.init_blocking(simulated.name)
+    machine = type("Portable", (Program,), {"device": simulated.name}).TestCase
     machine.settings = settings(_SETTINGS, max_examples=50)
     machine().runTest()
 
@@ -203,7 +203,7 @@ def test_held_programs_agree_with_the_model_portably(simulated: SimulatedBackend
 def test_running_programs(device: str, seed: int, request: pytest.FixtureRequest) -> None:
     """While all of it runs: what ``cancel`` says is what happened, everything ends, nothing runs twice or half."""
     if device == "sim":
-        request.getfixturevalue("simulated")
+        device = request.getfixturevalue("simulated").name
     aiodev.init_blocking(device)
     choose = random.Random(seed)
     streams = [aiodev.Stream(device, choose.randrange(-1, 2), reserve=n == 3) for n in range(4)]
