@@ -257,9 +257,9 @@ async def lag_working(run: Run) -> Figure:
     await busy[out.size, stream](out)
     compiled_busy(host)
     waits: dict[str, Callable[[aiodev.Stream], Awaitable[None]]] = {
-        "awaiting what is done": lambda own: done,
-        "awaiting launches": lambda own: nothing[1, own](),
-        "awaiting kernels": lambda own: busy[out.size, own](out),
+        "aiodev, what is done": lambda own: done,
+        "aiodev": lambda own: nothing[1, own](),
+        "aiodev, kernels": lambda own: busy[out.size, own](out),
         "kernels in to_thread": lambda own: asyncio.to_thread(compiled_busy, host),
     }
     worst: dict[str, tuple[float, str]] = {}
@@ -297,9 +297,9 @@ async def lag_working(run: Run) -> Figure:
     values["limit"] = 1.0
     note = "beyond the longest stretch; worst: " + ", ".join(f"{name} {which}" for name, (_, which) in worst.items())
     bars = [
-        Bar("limit", at_most=1, case="awaiting what is done"),
-        Bar("limit", at_most=1, case="awaiting launches"),
-        Bar("limit", at_most=2, case="awaiting kernels"),
+        Bar("limit", at_most=1, case="aiodev, what is done"),
+        Bar("limit", at_most=1, case="aiodev"),
+        Bar("limit", at_most=2, case="aiodev, kernels"),
     ]
     return Figure("lag of a 1 ms timer while tasks work and await", "ms", values, bars, note)
 
