@@ -9,17 +9,9 @@ from aiodev._array.array import Array
 from aiodev._array.broadcast import broadcast_to
 from aiodev._array.creation import arange, asarray, empty, empty_like, full, ones, zeros
 from aiodev._array.foreign import from_dlpack
-from aiodev._core import fork as _fork
-from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
-from aiodev._core.completion import Completion, as_completed
-from aiodev._core.current import current_stream, default_stream, set_stream, stream, synchronize, synchronize_blocking
-from aiodev._core.device import Device
-from aiodev._core.errors import *  # noqa: F403  # all errors are public
-from aiodev._core.errors import __all__ as _errors
-from aiodev._core.event import Event
-from aiodev._core.group import StreamGroup
-from aiodev._core.guard import device, device_of, init
-from aiodev._core.queries import (
+from aiodev._core.backend import fork as _fork
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.device_info import (
     available_backends,
     current_device,
     device_count,
@@ -33,10 +25,25 @@ from aiodev._core.queries import (
     register_backend,
     set_device,
 )
-from aiodev._core.registry import DeviceLike
-from aiodev._core.sites import register_library
-from aiodev._core.stream import Stream
-from aiodev._core.sync_debug import get_sync_debug_mode, set_sync_debug_mode
+from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
+from aiodev._core.backend.registry import DeviceLike
+from aiodev._core.callsites import register_library
+from aiodev._core.errors import *  # noqa: F403  # all errors are public
+from aiodev._core.errors import __all__ as _errors
+from aiodev._core.streams.completion import Completion, as_completed
+from aiodev._core.streams.current import (
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+    synchronize,
+    synchronize_blocking,
+)
+from aiodev._core.streams.device_context import device, device_of, init
+from aiodev._core.streams.event import Event
+from aiodev._core.streams.group import StreamGroup
+from aiodev._core.streams.stream import Stream
+from aiodev._core.waiting.sync_debug import get_sync_debug_mode, set_sync_debug_mode
 from aiodev._generator.defaults import (
     default_generator,
     fork_rng,
@@ -52,7 +59,7 @@ from aiodev._kernel.kernel import Kernel, kernel
 from aiodev._kernel.launch_cache import LaunchCache
 
 if _TYPE_CHECKING:
-    from aiodev._core.full import StreamFullError
+    from aiodev._core.streams.capacity import StreamFullError
 
 __version__ = "0.1.0"
 
@@ -134,7 +141,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     if name == "StreamFullError":  # made on first use: it is an asyncio.QueueFull, and importing asyncio takes its time
-        from aiodev._core.full import StreamFullError
+        from aiodev._core.streams.capacity import StreamFullError
 
         globals()[name] = StreamFullError
         return StreamFullError

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from aiodev._core import stream as _stream, trace
-from aiodev._core.device import Device
-from aiodev._core.order import totals
+from aiodev._core.backend.device import Device
+from aiodev._core.streams import stream as _stream, trace
+from aiodev._core.timeline.vector_clock import totals
 from aiodev._kernel.service import totals as kernel_totals
 
 __all__ = ["Activity", "counters", "record"]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aiodev._core.cachedir import cache
+from aiodev._core.cache_directory import cache
 
 
 def run_cli(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

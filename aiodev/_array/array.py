@@ -17,16 +17,16 @@ from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.layout import Index, Layout, Shape
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
-from aiodev._core.current import current_stream
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
+from aiodev._core.streams.current import current_stream
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pools import pool_of
 
 if TYPE_CHECKING:
-    from aiodev._core.completion import Completion
-    from aiodev._core.device import Device
-    from aiodev._core.registry import DeviceLike
-    from aiodev._core.stream import Stream
+    from aiodev._core.backend.device import Device
+    from aiodev._core.backend.registry import DeviceLike
+    from aiodev._core.streams.completion import Completion
+    from aiodev._core.streams.stream import Stream
 
 __all__ = ["Array", "Key", "allocate", "make_array"]
 

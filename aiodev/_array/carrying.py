@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.current import current_stream
-from aiodev._core.stream import Stream
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
 
 if TYPE_CHECKING:
     from aiodev._array.array import Array
-    from aiodev._core.completion import Completion
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.streams.completion import Completion
+    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["carry", "set_repeat_copy"]
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from aiodev._array.array import Array
 from aiodev._array.dtypes import DType
-from aiodev._core import sites
-from aiodev._core.completion import Completion
-from aiodev._core.hostcalls import Call
-from aiodev._core.stream import Stream
+from aiodev._core import callsites
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.host_calls import Call
+from aiodev._core.streams.stream import Stream
 
 __all__ = ["copy_checked"]
 
@@ -39,7 +39,7 @@ def copy_checked(
     before = _checksum(host)
     copy(stream, dst, host)
     timeline = stream.timeline
-    value = Call(timeline, _compare, (host, before, timeline.label, sites.outside(sys._getframe(1)))).submit()
+    value = Call(timeline, _compare, (host, before, timeline.label, callsites.outside(sys._getframe(1)))).submit()
     dst._buffer._stamp(timeline, value)  # nor may a reader of the copy know before
     return Completion(timeline, value)
 
@@ -49,7 +49,7 @@ def _compare(host: HostArray, before: int, stream: str, site: int) -> None:
         logger.error(
             "%s: the host array of shape %s and dtype %s that is copied at %s changed before it was read; wait for the "
             "completion of the copy first, or make the array by aiodev.asarray, which takes the values at once",
-            stream, host.shape, host.dtype, sites.describe(site),
+            stream, host.shape, host.dtype, callsites.describe(site),
         )  # fmt: skip
 
 

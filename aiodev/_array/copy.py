@@ -29,10 +29,10 @@ from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import Unwaited
-from aiodev._core.completion import Completion, point, several
 from aiodev._core.config import settings
-from aiodev._core.stream import Stream
-from aiodev._core.timeline import Timeline
+from aiodev._core.streams.completion import Completion, point, several
+from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
 __all__ = ["PIECES", "copy_arrays", "set_strided_kernel"]

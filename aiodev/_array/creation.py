@@ -15,8 +15,8 @@ from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.layout import parse_shape
 from aiodev._core import context
-from aiodev._core.current import current_stream
-from aiodev._core.registry import DeviceLike
+from aiodev._core.backend.registry import DeviceLike
+from aiodev._core.streams.current import current_stream
 from aiodev._memory.pools import pool_of
 
 __all__ = ["arange", "asarray", "empty", "empty_like", "full", "ones", "set_converter", "zeros"]

@@ -10,14 +10,14 @@ from aiodev._array import dlpack, layout, taking
 from aiodev._array.array import Array, make_array
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.protocols import LEGACY, Unwaited
-from aiodev._core.current import current_stream
-from aiodev._core.device import Device
-from aiodev._core.registry import DeviceLike, registry
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.streams.current import current_stream
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
 if TYPE_CHECKING:
     from aiodev._array.capsules import Imported
-    from aiodev._core.stream import Stream
+    from aiodev._core.streams.stream import Stream
 
 __all__ = ["from_dlpack", "is_elsewhere", "share_elsewhere", "wrap_host"]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from aiodev._array.dtypes import parse_dtype
 from aiodev._array.layout import parse_shape
-from aiodev._core.registry import DeviceLike, registry
-from aiodev._core.stream import Stream
+from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.streams.stream import Stream
 from aiodev._memory.pinned import pinned_cache
 
 __all__ = ["empty_pinned", "pin", "record_stream"]

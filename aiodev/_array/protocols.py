@@ -15,11 +15,11 @@ import numpy as np
 from aiodev._array import dlpack
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
-from aiodev._core.blocking import wait_all_blocking
-from aiodev._core.device import Device
+from aiodev._core.backend.device import Device
 from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
-from aiodev._core.stream import Stream
+from aiodev._core.streams.stream import Stream
+from aiodev._core.waiting.blocking import wait_all_blocking
 
 if TYPE_CHECKING:
     from aiodev._memory.buffer import Buffer

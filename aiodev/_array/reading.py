@@ -32,19 +32,19 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Unwaited
-from aiodev._core.blocking import wait_all_blocking
-from aiodev._core.completion import Completion, Reached
-from aiodev._core.current import current_stream
-from aiodev._core.holding import hold_behind, waits_for_program
-from aiodev._core.registry import registry
-from aiodev._core.stream import Stream
+from aiodev._core.backend.registry import registry
+from aiodev._core.streams.completion import Completion, Reached
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
+from aiodev._core.waiting.block_until import hold_behind, waits_for_program
+from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._memory.buffer import check_writes
 from aiodev._memory.pinned import pinned_cache
 
 if TYPE_CHECKING:
     from aiodev._array.array import Array
-    from aiodev._core.device import Device
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.backend.device import Device
+    from aiodev._core.timeline.timeline import Timeline
     from aiodev._memory.buffer import Buffer
 
     Point = tuple[Timeline, int]

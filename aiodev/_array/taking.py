@@ -20,7 +20,7 @@ from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
 from aiodev._array.protocols import Unwaited
 from aiodev._core.errors import fresh
-from aiodev._core.stream import Stream
+from aiodev._core.streams.stream import Stream
 from aiodev._memory.pinned import pinned_cache
 
 __all__ = ["array_of"]

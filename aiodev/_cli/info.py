@@ -9,9 +9,9 @@ from dataclasses import fields
 from importlib import metadata
 
 import aiodev
-from aiodev._core.cachedir import cache
+from aiodev._core.backend.registry import registry
+from aiodev._core.cache_directory import cache
 from aiodev._core.config import settings
-from aiodev._core.registry import registry
 
 __all__ = ["describe"]
 

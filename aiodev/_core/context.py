@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aiodev._core.device import Device
+    from aiodev._core.backend.device import Device
 
 
 class Frame:

@@ -19,7 +19,7 @@
     ├─ CallError                   (RuntimeError)    what a called function raised would end the waiting task
     ├─ ThreadLimitError            (RuntimeError)    no thread could be started to call a function
     ├─ WithdrawnError                                 the operation was withdrawn before it began
-    ├─ StreamFullError                (asyncio.QueueFull)   in aiodev._core.full
+    ├─ StreamFullError                (asyncio.QueueFull)   in aiodev._core.streams.capacity
     ├─ SyncError                      (RuntimeError)  a thread whose loop runs was about to block
     └─ ClosedError
 
@@ -33,7 +33,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from aiodev._core import sites
+from aiodev._core import callsites
 
 __all__ = [
     "AiodevError",
@@ -281,9 +281,9 @@ class KernelError(AiodevError):
     def __str__(self) -> str:
         text = f"{self.kernel}: {self.detail}"
         if self.location:
-            text += f" (at {sites.show(self.location)})"
+            text += f" (at {callsites.show(self.location)})"
         if self.submitted_at:
-            text += f"; launched at {sites.show(self.submitted_at)}"
+            text += f"; launched at {callsites.show(self.submitted_at)}"
         return text
 
 
@@ -306,8 +306,8 @@ class CompileError(KernelError):
         self.log = log
 
     def __str__(self) -> str:
-        places = [f"at {sites.show(self.location)}"] if self.location else []  # ahead of the log, which is long
-        places += [f"launched at {sites.show(self.submitted_at)}"] if self.submitted_at else []
+        places = [f"at {callsites.show(self.location)}"] if self.location else []  # ahead of the log, which is long
+        places += [f"launched at {callsites.show(self.submitted_at)}"] if self.submitted_at else []
         where = f" ({'; '.join(places)})" if places else ""
         return f"{self.kernel}: does not compile{where}: {self.log.strip()}"
 

@@ -12,11 +12,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core import sites, trace
+from aiodev._core import callsites
+from aiodev._core.streams import trace
 
 if TYPE_CHECKING:
-    from aiodev._core.stream import Stream
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.streams.stream import Stream
+    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["attach", "describe"]
 
@@ -30,8 +31,8 @@ def attach(stream: Stream) -> None:
     """Note what is submitted to ``stream`` from now on."""
     timeline = stream.timeline
     stream._launch = _noted(timeline, stream._launch, _name_of_kernel)
-    stream._copy = _noted(timeline, stream._copy, lambda args: ("a copy", sites.outside(sys._getframe(2))))
-    stream._fill = _noted(timeline, stream._fill, lambda args: ("a fill", sites.outside(sys._getframe(2))))
+    stream._copy = _noted(timeline, stream._copy, lambda args: ("a copy", callsites.outside(sys._getframe(2))))
+    stream._fill = _noted(timeline, stream._fill, lambda args: ("a fill", callsites.outside(sys._getframe(2))))
 
 
 def describe(timeline: Timeline, value: int) -> str | None:
@@ -40,7 +41,7 @@ def describe(timeline: Timeline, value: int) -> str | None:
     if entries is None or value not in entries:
         return None
     name, site = entries[value]
-    return f"{name}, submitted at {sites.describe(site)}"
+    return f"{name}, submitted at {callsites.describe(site)}"
 
 
 def _name_of_kernel(args: tuple[Any, ...]) -> tuple[str, int]:

@@ -15,12 +15,12 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, SupportsIndex
 
-from aiodev._core.registry import DeviceLike, registry
+from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._generator.generator import Generator
 from aiodev._generator.state import State, check_seed, fresh_seed, guard
 
 if TYPE_CHECKING:
-    from aiodev._core.device import Device
+    from aiodev._core.backend.device import Device
 
 __all__ = ["default_generator", "fork_rng", "get_rng_state", "manual_seed", "seed_all", "set_rng_state"]
 

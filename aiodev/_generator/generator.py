@@ -7,8 +7,8 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
+from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.errors import CaptureError
-from aiodev._core.registry import DeviceLike, registry
 from aiodev._generator.philox import child_seed
 from aiodev._generator.state import BLOCK, State, check_offset, check_seed, fresh_seed, guard, parse_state
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aiodev._array.array import Array
-    from aiodev._core.device import Device
+    from aiodev._core.backend.device import Device
     from aiodev._generator.recording import Recording
 
 __all__ = ["DEFAULT_SEED", "Generator", "Reservation", "recordings"]

@@ -15,8 +15,8 @@ import numpy as np
 
 from aiodev._array.array import Array
 from aiodev._array.creation import empty
-from aiodev._core.completion import Completion
-from aiodev._core.stream import Stream
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.stream import Stream
 from aiodev._generator.generator import Generator, Reservation, recordings
 from aiodev._generator.state import BLOCK
 

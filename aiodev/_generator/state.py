@@ -14,7 +14,7 @@ import threading
 from contextlib import AbstractContextManager
 from typing import SupportsIndex
 
-from aiodev._core.registry import registry
+from aiodev._core.backend.registry import registry
 
 __all__ = ["BLOCK", "State", "check_offset", "check_seed", "fresh_seed", "guard", "parse_state"]
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core.completion import Completion
-from aiodev._core.stream import Stream
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.stream import Stream
 from aiodev._kernel.launch import bound_call_maker
 from aiodev._kernel.signature import ARRAYS
 

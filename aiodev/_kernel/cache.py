@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.sources import compiled_by
 from aiodev._kernel.snapshot import Snapshot
 
@@ -12,7 +12,7 @@ __all__ = ["SOURCES", "cache_key"]
 
 #: What a kernel's code comes from before a backend compiles it: what is read from its body, the interface to backends, and the
 #: functions that a snapshot names and does not hold.
-SOURCES = ("_kernel", "_core/backend.py", "lang")
+SOURCES = ("_kernel", "_core/backend/interface.py", "lang")
 
 
 def cache_key(spec: KernelSpec, snapshot: Snapshot) -> str:

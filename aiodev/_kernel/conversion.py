@@ -7,7 +7,7 @@ from typing import Any
 from aiodev._array.array import Array, allocate
 from aiodev._array.creation import set_converter
 from aiodev._array.dtypes import DType
-from aiodev._core.current import current_stream
+from aiodev._core.streams.current import current_stream
 from aiodev._kernel.kernel import kernel
 
 __all__ = ["convert", "convert_to_truth", "converted"]

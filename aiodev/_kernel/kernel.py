@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast, overload
 
 from aiodev._array.array import Array
-from aiodev._core import sites
-from aiodev._core.completion import Completion
-from aiodev._core.current import current_stream
-from aiodev._core.registry import registry
-from aiodev._core.stream import Stream
+from aiodev._core import callsites
+from aiodev._core.backend.registry import registry
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.bounds import check_bounds
 from aiodev._kernel.launch import generate_call
@@ -30,7 +30,7 @@ from aiodev._kernel.variants import Variants
 __all__ = ["Kernel", "kernel"]
 
 _kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
-sites.register_library(__package__)
+callsites.register_library(__package__)
 _at = types.MethodType
 
 
@@ -244,7 +244,7 @@ class Kernel:
         block = pack(self.name, self._names, variant.signature, shape, args)
         if variant.loading.ready:
             self._variants.remember(variant, self._generate)
-        return submit(variant, stream, size, block, args, sites.here())
+        return submit(variant, stream, size, block, args, callsites.here())
 
     def _forget(self) -> None:
         """Start afresh in a forked child."""

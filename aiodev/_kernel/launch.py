@@ -20,9 +20,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aiodev._core import context, sites
-from aiodev._core.completion import Completion
-from aiodev._core.current import current_stream
+from aiodev._core import callsites, context
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.current import current_stream
 from aiodev._kernel.parameters import MISSING
 from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX
 
@@ -40,8 +40,8 @@ _SITE = [
 ]
 SITE_NAMES: dict[str, Any] = {
     "_getframe": sys._getframe,
-    "_index_of": sites.index_of,
-    "_outside": sites.outside,
+    "_index_of": callsites.index_of,
+    "_outside": callsites.outside,
 }
 #: What a branch compares: of a number, of an array.
 _KINDS = ("{0}.__class__", "({0}._key or {0}._find_key())")

@@ -28,11 +28,11 @@ from aiodev._array.array import Array, Key, make_array
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import extent
 from aiodev._core import context
-from aiodev._core.completion import Completion
-from aiodev._core.current import current_stream
-from aiodev._core.registry import registry
-from aiodev._core.stream import Stream
-from aiodev._core.timeline import Timeline
+from aiodev._core.backend.registry import registry
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.timeline import Timeline
 from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.launch import SITE_NAMES, define, stamp
 from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX, FORMATS

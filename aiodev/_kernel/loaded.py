@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from aiodev._core.errors import fresh
-from aiodev._core.reactor import current_reactor
+from aiodev._core.waiting.reactor import current_reactor
 from aiodev._kernel.service import Loading
 
 __all__ = ["Loaded"]

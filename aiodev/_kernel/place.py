@@ -7,7 +7,7 @@ import operator
 from typing import Any
 
 from aiodev._core.errors import LaunchError
-from aiodev._core.stream import Stream
+from aiodev._core.streams.stream import Stream
 
 __all__ = ["LinePlace", "Place", "parse_place"]
 

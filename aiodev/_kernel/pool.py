@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
 
-from aiodev._core.child import command
+from aiodev._core.child_process import command
 from aiodev._core.config import available_cores
 from aiodev._core.errors import CompileError
 from aiodev._kernel.wire import receive, send

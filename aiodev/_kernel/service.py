@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from aiodev._core import trace
-from aiodev._core.backend import KernelSpec
-from aiodev._core.cachedir import cache
+from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.registry import BackendEntry
+from aiodev._core.cache_directory import cache
 from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
-from aiodev._core.registry import BackendEntry
+from aiodev._core.streams import trace
 from aiodev._kernel.cache import cache_key
 from aiodev._kernel.pool import WorkerPool
 from aiodev._kernel.snapshot import Snapshot, Uncapturable

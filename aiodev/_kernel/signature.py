@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from aiodev._core.device import Device
+from aiodev._core.backend.device import Device
 from aiodev._core.errors import LaunchError
 from aiodev._kernel.analysis import BodyUse
 

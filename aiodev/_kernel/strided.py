@@ -16,9 +16,9 @@ import numpy as np
 from aiodev._array.array import Array, make_array
 from aiodev._array.carrying import set_repeat_copy
 from aiodev._array.copy import set_strided_kernel
-from aiodev._core.completion import Completion
-from aiodev._core.current import current_stream
-from aiodev._core.stream import Stream
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
 from aiodev._kernel.kernel import kernel
 from aiodev._kernel.launch_cache import LaunchCache
 from aiodev._memory.buffer import ForeignBuffer

@@ -10,11 +10,11 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from aiodev._core import sites
-from aiodev._core.completion import Completion, several
+from aiodev._core import callsites
 from aiodev._core.errors import CompileError, LaunchError
-from aiodev._core.gate import opened_on_error
-from aiodev._core.stream import Stream
+from aiodev._core.streams.completion import Completion, several
+from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.gate import opened_on_error
 from aiodev._kernel.service import Loading
 from aiodev._kernel.signature import ARRAYS, FORMATS, READ, Signature
 from aiodev._kernel.variants import Variant
@@ -81,7 +81,7 @@ def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, sit
     def open_gate(error: BaseException | None) -> None:
         if isinstance(error, CompileError):  # one for all launches, each of which was made at a place of its own
             error = copy.copy(error)
-            error.submitted_at = sites.describe(site)
+            error.submitted_at = callsites.describe(site)
         gate.open(error)
 
     with opened_on_error(gate):

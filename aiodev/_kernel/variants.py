@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.registry import registry
 from aiodev._core.config import settings
-from aiodev._core.device import Device
-from aiodev._core.registry import registry
 from aiodev._kernel.analysis import BodyUse, analyse
 from aiodev._kernel.bounds import Access, accesses, farthest
 from aiodev._kernel.options import Options

@@ -12,10 +12,10 @@ import signal
 import traceback
 from typing import Any
 
-from aiodev._core.backend import KernelSpec
-from aiodev._core.cachedir import cache
+from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.registry import registry
+from aiodev._core.cache_directory import cache
 from aiodev._core.errors import AiodevError, CompileError
-from aiodev._core.registry import registry
 from aiodev._kernel.snapshot import Snapshot
 from aiodev._kernel.wire import receive, send
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from aiodev._core.backend import COMPLETED
+from aiodev._core.backend.interface import COMPLETED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.timeline.timeline import Timeline
     from aiodev._memory.extents import Extents
 
 __all__ = ["CACHED", "FREE", "HOLE", "LIVE", "Bin", "Block", "Segment"]

@@ -29,14 +29,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiodev._core import faults
-from aiodev._core.backend import COMPLETED, FAULTS
+from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.finalizing import until_exit
-from aiodev._core.timeline import TENDED_BYTES
+from aiodev._core.timeline import faults
+from aiodev._core.timeline.timeline import TENDED_BYTES
 
 if TYPE_CHECKING:
-    from aiodev._core.device import Device
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.backend.device import Device
+    from aiodev._core.timeline.timeline import Timeline
 
     Point = tuple[Timeline, int]
 

@@ -30,9 +30,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-from aiodev._core.backend import COMPLETED
+from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.finalizing import until_exit
-from aiodev._core.holding import hold_until
+from aiodev._core.waiting.block_until import hold_until
 from aiodev._memory.block import CACHED, LIVE, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.extents import SEARCH
@@ -40,8 +40,8 @@ from aiodev._memory.stock import Stock
 from aiodev._memory.supply import GRANULE, SMALL, RawMemory
 
 if TYPE_CHECKING:
-    from aiodev._core.device import Device
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.backend.device import Device
+    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["CachingAllocator", "DeviceBuffer", "size_class"]
 
@@ -110,7 +110,7 @@ class CachingAllocator(Stock):
         device: the device.
         raw: where memory comes from.
         host_accessible: whether the host may touch it.
-        hold: see :func:`~aiodev._core.holding.hold_until`.
+        hold: see :func:`~aiodev._core.waiting.block_until.hold_until`.
         common: for a private pool, the device's own allocator; they share accounts, limit, hooks and lock.
     """
 

@@ -30,18 +30,18 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from aiodev._core import journal, sites
-from aiodev._core.blocking import wait_all_blocking
+from aiodev._core import callsites, journal
 from aiodev._core.finalizing import until_exit, weakly
-from aiodev._core.holding import hold_until
-from aiodev._core.order import follows
+from aiodev._core.timeline.vector_clock import follows
+from aiodev._core.waiting.block_until import hold_until
+from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._memory.block import CACHED, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.caching import CachingAllocator, DeviceBuffer
 
 if TYPE_CHECKING:
-    from aiodev._core.device import Device
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.backend.device import Device
+    from aiodev._core.timeline.timeline import Timeline
     from aiodev._memory.supply import RawMemory
 
 __all__ = ["GUARD", "POISON", "DebugAllocator"]
@@ -104,7 +104,7 @@ class DebugBuffer(DeviceBuffer):
                     "%s: %s is %s on %s at %s, while operation %d of %s may still be using it, and nothing orders one before "
                     "the other; let one stream wait for the other (Stream.wait_stream)",
                     self.source.device, self.source.name_of(self.block), use, timeline.label,
-                    sites.describe(sites.outside(sys._getframe(1))), last, other.label,
+                    callsites.describe(callsites.outside(sys._getframe(1))), last, other.label,
                 )  # fmt: skip
 
     def own_uses(self) -> list[tuple[Timeline, int]]:
@@ -148,7 +148,7 @@ class DebugAllocator(CachingAllocator):
         before = self._requested.get(block)
         if before is not None and not _is_filled(block.address + GUARD, before, POISON):
             logger.error("%s: %s, was written to after it was freed", self.device, self.name_of(block))
-        block.site = sites.outside(sys._getframe(1))
+        block.site = callsites.outside(sys._getframe(1))
         self._requested[block] = nbytes
         buffer.__class__ = DebugBuffer
         assert isinstance(buffer, DebugBuffer)
@@ -225,7 +225,7 @@ class DebugAllocator(CachingAllocator):
 
     def name_of(self, block: Block) -> str:
         """Size, address and origin."""
-        nbytes, site = self._requested[block], sites.describe(block.site)
+        nbytes, site = self._requested[block], callsites.describe(block.site)
         return f"memory of {nbytes:,} bytes at {block.address + GUARD:#x}, allocated at {site}"
 
     def empty_cache(self) -> int:

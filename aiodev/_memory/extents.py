@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from aiodev._memory.block import FREE, LIVE, Bin, Block, Segment
 
 if TYPE_CHECKING:
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["SEARCH", "Extents"]
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from aiodev._core import sites
-from aiodev._core.registry import DeviceLike
+from aiodev._core import callsites
+from aiodev._core.backend.registry import DeviceLike
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.caching import CachingAllocator
 from aiodev._memory.pools import pool_for
 
 if TYPE_CHECKING:
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["RecordingAllocator", "record_memory_history"]
 
 # What these allocate is their callers' doing.
-sites.register_library("aiodev._array")
-sites.register_library("aiodev._memory")
+callsites.register_library("aiodev._array")
+callsites.register_library("aiodev._memory")
 
 
 class RecordingAllocator(CachingAllocator):
@@ -27,7 +27,7 @@ class RecordingAllocator(CachingAllocator):
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """See :class:`CachingAllocator`."""
         buffer = super().allocate(nbytes, timeline)
-        buffer.block.site = sites.outside(sys._getframe(1))
+        buffer.block.site = callsites.outside(sys._getframe(1))
         return buffer
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import anyio
 
-from aiodev._core.loops import running_loop
-from aiodev._core.reactor import others_first
-from aiodev._core.registry import DeviceLike, registry
+from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.waiting.loops import running_loop
+from aiodev._core.waiting.reactor import others_first
 from aiodev._memory.pools import known_pool, pool_for
 
 __all__ = ["Admission", "Lease", "lease", "look_again"]

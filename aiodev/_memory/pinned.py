@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from aiodev._core.backend.registry import BackendEntry, DeviceLike, registry
 from aiodev._core.finalizing import until_exit
-from aiodev._core.registry import BackendEntry, DeviceLike, registry
 
 __all__ = ["PinnedCache", "empty_pinned_cache", "host_memory_stats", "pinned_cache"]
 

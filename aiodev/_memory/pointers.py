@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aiodev._core.current import current_stream
-from aiodev._core.registry import DeviceLike, registry
-from aiodev._core.stream import Stream
+from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.pools import pool_of
 

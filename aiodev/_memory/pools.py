@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.registry import BackendEntry, DeviceLike, registry
 from aiodev._core.config import settings
-from aiodev._core.device import Device
-from aiodev._core.registry import BackendEntry, DeviceLike, registry
 from aiodev._memory.caching import CachingAllocator
 
 if TYPE_CHECKING:
-    from aiodev._core.backend import Backend
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.backend.interface import Backend
+    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["BackendMemory", "Chosen", "known_pool", "pool_for", "pool_of"]
 

@@ -6,7 +6,7 @@ import weakref
 from types import TracebackType
 from typing import NoReturn
 
-from aiodev._core.registry import DeviceLike
+from aiodev._core.backend.registry import DeviceLike
 from aiodev._memory import pools
 from aiodev._memory.caching import CachingAllocator
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aiodev._core import sites
-from aiodev._core.device import Device
-from aiodev._core.registry import DeviceLike, registry
+from aiodev._core import callsites
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._memory.block import HOLE, LIVE, Block, Segment
 from aiodev._memory.caching import CachingAllocator
 from aiodev._memory.lease import look_again
@@ -141,7 +141,7 @@ def _state(block: Block) -> str:
 
 
 def _site(block: Block) -> str | None:
-    return sites.describe(block.site) if block.state == LIVE else None
+    return callsites.describe(block.site) if block.state == LIVE else None
 
 
 def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:

@@ -24,8 +24,8 @@ from aiodev._memory.stats import Totals
 from aiodev._memory.supply import SMALL_SEGMENT, RawMemory, Supply
 
 if TYPE_CHECKING:
-    from aiodev._core.device import Device
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.backend.device import Device
+    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["Stock"]
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
-from aiodev._core.backend import COMPLETED
+from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.config import settings
 from aiodev._memory.block import FREE, HOLE, LIVE, Block, Segment
 from aiodev._memory.extents import Extents
 from aiodev._memory.stats import Totals
 
 if TYPE_CHECKING:
-    from aiodev._core.timeline import Timeline
+    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["GRANULE", "LARGE_SEGMENT", "SMALL", "SMALL_SEGMENT", "RawMemory", "Supply"]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from aiodev._core.backend import Backend
+from aiodev._core.backend.interface import Backend
 from aiodev.testing import (
     failure_rules,
     kernel_rules,

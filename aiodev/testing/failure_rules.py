@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._core.backend import Fault
+from aiodev._core.backend.interface import Fault
 from aiodev.testing.rule import rule
 from aiodev.testing.workbench import Lane, Workbench
 

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from aiodev._core import sites
-from aiodev._core.backend import KernelSpec
+from aiodev._core import callsites
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Cells, Workbench
@@ -114,7 +114,7 @@ def kernels_of_many_queues_run_together(bench: Workbench) -> None:
 def a_kernels_exception_is_its_fault(bench: Workbench) -> None:
     """What a body raises is the cause of a KernelError that names the kernel and the place of its launch."""
     entry = _load(bench, _reject, 1, "i8", "A1i8C")
-    site = sites.here(0)
+    site = callsites.here(0)
     for size in (10, 200_000):
         lane, cells, chain = bench.lane(), bench.cells([0] * size), bench.chain(4, 3)
         failed = bench.backend.launch(lane.number, entry, size, _vector(size - 3, cells), site)
@@ -125,7 +125,7 @@ def a_kernels_exception_is_its_fault(bench: Workbench) -> None:
         error = fault.error
         assert isinstance(error, KernelError), f"the error is {error!r}, not a KernelError"
         assert isinstance(error.__cause__, ValueError) and error.__cause__.args == ("bad row", 3), error.__cause__
-        assert error.kernel == "reject" and error.submitted_at == sites.describe(site), str(error)
+        assert error.kernel == "reject" and error.submitted_at == callsites.describe(site), str(error)
         assert bench.last(chain) == 0, "a copy behind a failed kernel ran"
         lane.forgive()
         lane.reach(lane.copy_chain(chain))

@@ -6,7 +6,7 @@ import ctypes
 import random
 import time
 
-from aiodev._core.backend import DeviceProperties
+from aiodev._core.backend.interface import DeviceProperties
 from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Workbench
 

@@ -19,7 +19,7 @@ from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import HostMemory
 from aiodev._backends.cpu.operations import Copy, Fill, Function, NativeCode
 from aiodev._backends.cpu.portable import PortableExecutor
-from aiodev._core.backend import SUBMITTED, Capabilities, DeviceProperties, KernelSpec
+from aiodev._core.backend.interface import SUBMITTED, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.errors import BackendUnavailableError, DeviceError, DeviceLostError
 
 __all__ = ["SimulatedBackend", "SimulatedMemory"]

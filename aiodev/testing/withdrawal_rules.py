@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from aiodev._core.backend import Fault
+from aiodev._core.backend.interface import Fault
 from aiodev.testing.rule import rule
 from aiodev.testing.workbench import Cells, Lane, Workbench
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
-from aiodev._core.backend import COMPLETED, FAULTS, SUBMITTED, Backend, Fault
+from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED, Backend, Fault
 
 __all__ = ["Cells", "Lane", "Workbench"]
 

@@ -19,7 +19,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import aiodev
-from aiodev._core.completion import Reached
+from aiodev._core.streams.completion import Reached
 from aiodev.testing.latch import Latch
 
 STREAMS, SIZES = 4, (8, 6000)  # the larger arrays are not copied at once

@@ -8,7 +8,7 @@ from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.operations import Wait
 from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._backends.cpu.workers import PortableQueue, Waker
-from aiodev._core.backend import Fault
+from aiodev._core.backend.interface import Fault
 from aiodev.testing import RULES, ConformanceError, NotApplicable, Rule, SimulatedBackend, check_backend, check_rule
 
 

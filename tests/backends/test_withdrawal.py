@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from aiodev._backends.cpu.host import HostBackend
-from aiodev._core.backend import Fault
+from aiodev._core.backend.interface import Fault
 from aiodev.testing import held_workers
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3)

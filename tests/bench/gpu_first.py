@@ -37,7 +37,7 @@ def tools() -> None:
     from cuda import pathfinder
 
     from aiodev._backends.cuda import compiler
-    from aiodev._core.backend import KernelSpec
+    from aiodev._core.backend.interface import KernelSpec
 
     print(compiler.__name__, "imported")
     for name in ("nvvm", "nvrtc", "nvJitLink"):

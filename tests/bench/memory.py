@@ -13,7 +13,7 @@ from harness import Bar, Case, Figure, Run
 from peers import timed
 
 import aiodev
-from aiodev._core.registry import registry
+from aiodev._core.backend.registry import registry
 from aiodev._memory.caching import CachingAllocator
 from aiodev._memory.pools import BackendMemory
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import aiodev
-from aiodev._core import fairness, reactor
-from aiodev._core.backend import Backend, Capabilities, DeviceProperties
-from aiodev._core.entry import BackendEntry
-from aiodev._core.registry import Registry, registry
+from aiodev._core.backend.handle import BackendEntry
+from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties
+from aiodev._core.backend.registry import Registry, registry
+from aiodev._core.waiting import fairness, reactor
 from aiodev.testing import SimulatedBackend
 
 sys.path.insert(0, str(Path(__file__).parent))  # helpers of these tests are imported by name

@@ -10,7 +10,7 @@ import textwrap
 PRELUDE = """
 import os, sys, threading, time
 import aiodev
-from aiodev._core.backend import Capabilities
+from aiodev._core.backend.interface import Capabilities
 from aiodev.testing import SimulatedBackend
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import aiodev
-from aiodev._core import cachedir
-from aiodev._core.cachedir import Cache
+from aiodev._core import cache_directory
+from aiodev._core.cache_directory import Cache
 
 ROOT = str(Path(aiodev.__file__).parents[1])
 #: Users that nobody is.
@@ -35,7 +35,7 @@ def make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[
     temporary = tmp_path / "temporary"
     temporary.mkdir(mode=0o700)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    monkeypatch.setattr(cachedir.atexit, "register", lambda function: function)
+    monkeypatch.setattr(cache_directory.atexit, "register", lambda function: function)
 
     def of(wanted: Path) -> Cache:
         made.append(Cache(str(wanted)))
@@ -194,12 +194,12 @@ def test_a_full_disk(
     (wanted / "cpu" / "kernel.bin").write_text("code")
     (wanted / "cpu" / "kernel.bin").chmod(0o600)
 
-    def probe(directory: str, probe: Callable[[str], None] = cachedir._probe) -> None:
+    def probe(directory: str, probe: Callable[[str], None] = cache_directory._probe) -> None:
         if directory == str(wanted) or "temporary files" in full:
             raise OSError(28, "No space left on device")
         probe(directory)
 
-    monkeypatch.setattr(cachedir, "_probe", probe)
+    monkeypatch.setattr(cache_directory, "_probe", probe)
     cache = make(wanted)
     found = cache.directory()
     assert Path(found, "cpu", "kernel.bin").read_text() == "code"
@@ -216,7 +216,7 @@ def test_no_room_for_what_others_could_write_to(
     def probe(directory: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cachedir, "_probe", probe)
+    monkeypatch.setattr(cache_directory, "_probe", probe)
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
     cache = make(tmp_path / "shared")
@@ -239,12 +239,12 @@ def test_no_links_are_made_to_what_others_could_write(
     (wanted / "open").chmod(0o777)
     (wanted / "link").symlink_to("good")
 
-    def probe(directory: str, probe: Callable[[str], None] = cachedir._probe) -> None:
+    def probe(directory: str, probe: Callable[[str], None] = cache_directory._probe) -> None:
         if directory == str(wanted):
             raise OSError(30, "Read-only file system")
         probe(directory)
 
-    monkeypatch.setattr(cachedir, "_probe", probe)
+    monkeypatch.setattr(cache_directory, "_probe", probe)
     assert os.listdir(make(wanted).directory()) == ["good"]
 
 
@@ -288,7 +288,7 @@ def test_a_forked_child_has_a_private_directory_of_its_own(tmp_path: Path) -> No
     program = """
 import os, sys
 import aiodev
-from aiodev._core.cachedir import cache
+from aiodev._core.cache_directory import cache
 mine = cache.directory()
 if os.fork():
     _, status = os.wait()
@@ -314,7 +314,7 @@ def test_a_directory_of_root_is_read_by_others(temporary: Path, permissions: int
         place.chmod(mode_of_it)
     program = f"""
 import os
-from aiodev._core import cachedir
+from aiodev._core import cache_directory
 import tempfile, random, grp, pwd, shutil
 tempfile.gettempdir()
 os.seteuid({OTHER})
@@ -342,7 +342,8 @@ def test_without_a_home_a_directory_that_somebody_planted_is_not_used(temporary:
     program = f"""
 import os
 from pathlib import Path
-from aiodev._core import cachedir, config
+from aiodev._core import config
+from aiodev._core import cache_directory
 import tempfile, random, grp, pwd, shutil
 def home(): raise RuntimeError
 Path.home = home

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import aiodev
-from aiodev._core.child import command
+from aiodev._core.child_process import command
 
 ROOT = str(Path(aiodev.__file__).parents[1])
 #: What the standard library and a compiler import.
@@ -84,7 +84,7 @@ def test_the_flags_of_the_interpreter_are_handed_on(flags: list[str], told: str)
 import sys
 sys.path.append({ROOT!r})
 import subprocess
-from aiodev._core.child import command
+from aiodev._core.child_process import command
 print(subprocess.run(command("print(bool({told}))"), capture_output=True, text=True).stdout)
 """
     done = subprocess.run([sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=60)

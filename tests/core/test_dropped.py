@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 import aiodev
-from aiodev._core import timeline
-from aiodev._core.watcher import watcher
+from aiodev._core.timeline import timeline
+from aiodev._core.waiting.watcher import watcher
 from aiodev.testing import Latch
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aiodev import Stream
-from aiodev._core.order import MOST_KNOWN, PartialClock, totals
+from aiodev._core.timeline.vector_clock import MOST_KNOWN, PartialClock, totals
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio

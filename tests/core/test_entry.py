@@ -12,8 +12,8 @@ import pytest
 
 import aiodev
 from aiodev import BackendUnavailableError
-from aiodev._core.entry import BackendEntry
-from aiodev._core.registry import registry
+from aiodev._core.backend.handle import BackendEntry
+from aiodev._core.backend.registry import registry
 from aiodev.testing import SimulatedBackend
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 
 import aiodev
 from aiodev import Event, Stream
-from aiodev._core.order import totals
+from aiodev._core.timeline.vector_clock import totals
 from aiodev.testing import Latch, SimulatedBackend
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from turns import WORK, Clock, Turns
 
 import aiodev
-from aiodev._core.fairness import AWAITS, PERIOD_NS, ReadyQueue
+from aiodev._core.waiting.fairness import AWAITS, PERIOD_NS, ReadyQueue
 from aiodev.testing import Latch
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiodev import DependencyError, Stream
-from aiodev._core import faults
-from aiodev._core.completion import Completion
+from aiodev._core.streams.completion import Completion
+from aiodev._core.timeline import faults
 
 
 def last_of(stream: Stream) -> Completion:

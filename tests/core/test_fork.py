@@ -88,7 +88,7 @@ def test_a_fork_waits_for_a_start() -> None:
     """A start in progress comes to its end first, so that the child inherits no half-made state."""
     run(
         """
-        from aiodev._core.registry import registry
+        from aiodev._core.backend.registry import registry
         starting, may_start = threading.Event(), threading.Event()
 
         class Slow(SimulatedBackend):
@@ -147,7 +147,7 @@ def test_queued_calls_survive() -> None:
     """What waits for a start that has not begun happens in both processes."""
     run(
         """
-        from aiodev._core.registry import registry
+        from aiodev._core.backend.registry import registry
         seen = []
         registry.entry("cpu").call_when_started(lambda: seen.append(os.getpid()))
 

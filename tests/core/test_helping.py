@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import aiodev
-from aiodev._core import reactor, spinning
-from aiodev._core.reactor import AsyncioReactor, current_reactor
+from aiodev._core.waiting import reactor, spinning
+from aiodev._core.waiting.reactor import AsyncioReactor, current_reactor
 from aiodev.testing import held_workers
 
 native = pytest.mark.skipif(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiodev import DependencyError, Stream
-from aiodev._core.holding import hold_behind, hold_until, waits_for_program
-from aiodev._core.order import MOST_KNOWN
+from aiodev._core.timeline.vector_clock import MOST_KNOWN
+from aiodev._core.waiting.block_until import hold_behind, hold_until, waits_for_program
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio

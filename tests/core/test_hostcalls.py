@@ -19,8 +19,9 @@ import trio
 
 import aiodev
 from aiodev import DependencyError, Stream
-from aiodev._core import callbacks, hostcalls
-from aiodev._core.hostcalls import HostThreads
+from aiodev._core.streams import host_calls
+from aiodev._core.streams.host_calls import HostThreads
+from aiodev._core.waiting import callbacks
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio
@@ -199,7 +200,7 @@ async def test_threads_are_used_again() -> None:
 def few(monkeypatch: pytest.MonkeyPatch) -> HostThreads:
     """Two threads, for calls and callbacks of this test."""
     threads = HostThreads(2)
-    for module in (hostcalls, callbacks):
+    for module in (host_calls, callbacks):
         monkeypatch.setattr(module, "host_threads", threads)
     return threads
 
@@ -318,7 +319,7 @@ async def test_a_call_that_cannot_be_watched_for_is_not_submitted(monkeypatch: p
         raise refusal
 
     with monkeypatch.context() as patched:
-        patched.setattr(hostcalls.watcher, "watch", refuse)
+        patched.setattr(host_calls.watcher, "watch", refuse)
         with pytest.raises(RuntimeError, match="new thread"):
             stream.call(int, 1)
     assert await stream.call(int, 2) == 2

@@ -24,14 +24,17 @@ import pytest
 from aiodev import Stream
 from aiodev._backends.cpu import portable, workers
 from aiodev._backends.cpu.portable import PortableExecutor
-from aiodev._core import blocking, deferred as deferred_module, gate as gate_module, hostcalls, sites, waitset
-from aiodev._core.backend import COMPLETED, COUNTER_WORDS
-from aiodev._core.blocking import wait_all_blocking
-from aiodev._core.deferred import Deferred
-from aiodev._core.entry import BackendEntry
-from aiodev._core.gate import Gate
-from aiodev._core.hostcalls import HostThreads
-from aiodev._core.waitset import WaitSet
+from aiodev._core import callsites
+from aiodev._core.backend.handle import BackendEntry
+from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS
+from aiodev._core.streams import host_calls
+from aiodev._core.streams.host_calls import HostThreads
+from aiodev._core.timeline import deferred as deferred_module, gate as gate_module
+from aiodev._core.timeline.deferred import Deferred
+from aiodev._core.timeline.gate import Gate
+from aiodev._core.waiting import blocking, waitset
+from aiodev._core.waiting.blocking import wait_all_blocking
+from aiodev._core.waiting.waitset import WaitSet
 
 _poll = select.poll
 WAIT = 30  # seconds that no test takes
@@ -419,7 +422,7 @@ def test_a_stream_may_be_made_while_one_is_made() -> None:
             made[-1]._fill(0, 0, bytes(1))
 
         Stream("cpu").call(int).synchronize_blocking(WAIT)  # which starts the backend
-        names = ("aiodev._core.timeline", "aiodev._backends.cpu.portable", "aiodev._backends.cpu.executor")
+        names = ("aiodev._core.timeline.timeline", "aiodev._backends.cpu.portable", "aiodev._backends.cpu.executor")
         modules = [sys.modules[name] for name in names if name in sys.modules]  # the native one, where that can run
         kept: list[Stream] = []
         for _ in interrupted_everywhere(make, *modules, arrive=make):
@@ -441,7 +444,7 @@ def test_calls_may_be_submitted_while_one_is_submitted() -> None:
         def submit() -> None:
             threads.submit(lambda: done.put(None), pytest.fail)
 
-        for _ in interrupted_everywhere(submit, hostcalls, arrive=submit, least=4):
+        for _ in interrupted_everywhere(submit, host_calls, arrive=submit, least=4):
             for _ in range(2):
                 done.get(timeout=WAIT)
             assert 0 <= threads._idle <= threads._count <= 2 and not threads._backlog
@@ -458,13 +461,13 @@ def test_places_have_indices_of_their_own() -> None:
 
         def enter() -> None:
             made.append(compile("0", f"file {next(numbers)}", "exec"))
-            sites._enter(made[-1], False)
+            callsites._enter(made[-1], False)
 
         numbers = itertools.count()
-        for _ in interrupted_everywhere(enter, sites, arrive=enter, least=2):
+        for _ in interrupted_everywhere(enter, callsites, arrive=enter, least=2):
             for code in made:
-                index = sites.index_of(id(code))
-                assert index is not None and sites._codes[index - 1] is code
+                index = callsites.index_of(id(code))
+                assert index is not None and callsites._codes[index - 1] is code
 
     in_time(everywhere)
 

@@ -11,7 +11,7 @@ import sys
 import textwrap
 
 import aiodev
-from aiodev._core.order import totals
+from aiodev._core.timeline.vector_clock import totals
 
 ROUNDS = 60
 

@@ -12,7 +12,7 @@ import pytest
 
 import aiodev
 from aiodev import BackendNotFoundError, BackendUnavailableError, Device, InvalidDeviceError
-from aiodev._core.registry import Registry, registry
+from aiodev._core.backend.registry import Registry, registry
 
 AddBackend = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiodev._core import sites
+from aiodev._core import callsites
 
 HERE = __file__
 
@@ -23,13 +23,13 @@ def module(name: str, source: str, **values: Any) -> types.ModuleType:
 
 def submit() -> int:
     """Stands for a launch: the site of who calls it."""
-    return sites.here(1)
+    return callsites.here(1)
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """A function of a library's submodule that submits, by way of another module of it."""
-    monkeypatch.setattr(sites, "_libraries", {"shelf.of.kernels"})
+    monkeypatch.setattr(callsites, "_libraries", {"shelf.of.kernels"})
     inner = module("shelf.of.kernels.inner", "def run():\n    return submit()", submit=submit)
     outer = module("shelf.of.kernels", "def run():\n    return inner.run()", inner=inner)
     return outer.run
@@ -38,21 +38,21 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def test_a_site_is_the_callers_line() -> None:
     """It reads as file and line; no site reads as None."""
     line = test_a_site_is_the_callers_line.__code__.co_firstlineno
-    assert sites.describe(submit()) == f"{HERE}:{line + 3}"
-    assert sites.describe(0) is None
+    assert callsites.describe(submit()) == f"{HERE}:{line + 3}"
+    assert callsites.describe(0) is None
 
 
 def test_what_a_library_submits_is_its_callers_doing(library: Callable[..., int]) -> None:
     """The first time, and once its code is known."""
     line = test_what_a_library_submits_is_its_callers_doing.__code__.co_firstlineno
-    assert [sites.describe(library()) for _ in range(2)] == [f"{HERE}:{line + 3}"] * 2
+    assert [callsites.describe(library()) for _ in range(2)] == [f"{HERE}:{line + 3}"] * 2
 
 
 def test_names_are_compared_by_whole_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """``shelves`` is not in ``shelf``."""
-    monkeypatch.setattr(sites, "_libraries", {"shelf"})
+    monkeypatch.setattr(callsites, "_libraries", {"shelf"})
     other = module("shelves.kernels", "def run():\n    return submit()", submit=submit)
-    assert sites.describe(other.run()) == "shelves.kernels.py:2"
+    assert callsites.describe(other.run()) == "shelves.kernels.py:2"
 
 
 def test_what_the_streams_methods_submit_is_their_callers_doing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiodev._core import spinning
+from aiodev._core.waiting import spinning
 
 MOST = 50_000_000
 QUICK, SLOW = MOST, 3 * MOST

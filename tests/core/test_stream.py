@@ -15,7 +15,7 @@ from parking import when_parked
 
 import aiodev
 from aiodev import Stream
-from aiodev._core import blocking
+from aiodev._core.waiting import blocking
 from aiodev.testing import Latch
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ import pytest
 PROGRAM = """
 import asyncio, contextlib, faulthandler, logging, queue, random, sys, threading
 import aiodev
-from aiodev._core import timeline as timelines
-from aiodev._core.reactor import current_reactor
+from aiodev._core.timeline import timeline as timelines
+from aiodev._core.waiting.reactor import current_reactor
 
 goal, seed = int(sys.argv[1]), int(sys.argv[2])
 STALL = 20  # seconds without progress after which every stack is dumped, and the process ends

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 import aiodev
-from aiodev._core.backend import SUBMITTED
-from aiodev._core.reactor import current_reactor
+from aiodev._core.backend.interface import SUBMITTED
+from aiodev._core.waiting.reactor import current_reactor
 from aiodev.testing import Latch
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from aiodev._core import waitset
-from aiodev._core.backend import COMPLETED, COUNTER_WORDS
-from aiodev._core.waitset import WaitSet
+from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS
+from aiodev._core.waiting import waitset
+from aiodev._core.waiting.waitset import WaitSet
 
 
 class Bells:

@@ -15,7 +15,7 @@ import pytest
 PROGRAM = """
 import asyncio, faulthandler, queue, random, sys, threading
 import aiodev
-from aiodev._core.backend import COMPLETED
+from aiodev._core.backend.interface import COMPLETED
 
 goal, loops, kinds = int(sys.argv[1]), 3, sys.argv[2].split(",")
 STALL = 20  # seconds without progress after which every stack is dumped, and the process ends
@@ -77,7 +77,7 @@ async def client(number, seed):
 def run_loop(number, kind):
     async def main():
         await asyncio.gather(*(client(number, 100 * number + n) for n in range(4)))
-        from aiodev._core.reactor import current_reactor
+        from aiodev._core.waiting.reactor import current_reactor
         assert len(current_reactor().waits) == 0, "a waiter was left behind"
 
     if kind == "uvloop":

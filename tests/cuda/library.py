@@ -19,7 +19,7 @@ import numpy as np
 
 import aiodev
 from aiodev import kernels
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._kernel import service
 from aiodev.kernels import reduction_launches, sorting_teams, teams

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiodev._core.device import Device
-from aiodev._core.registry import Registry
-from aiodev._core.stream import Stream
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.registry import Registry
+from aiodev._core.streams.stream import Stream
 
 _resolve = Registry.resolve
 _bind = Stream._bind

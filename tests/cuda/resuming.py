@@ -43,7 +43,7 @@ def _loss() -> str | None:
     if "aiodev._backends.cuda.executor" not in sys.modules:
         return None
     from aiodev._backends.cuda.layout import D_LOST
-    from aiodev._core.registry import registry
+    from aiodev._core.backend.registry import registry
 
     executor = getattr(registry.entry("cuda").backend, "_executor", None)
     for device in executor.devices if executor is not None else ():

@@ -23,7 +23,7 @@ from aiodev._backends.cpu.native.intrinsics import call_entry, compare_exchange,
 from aiodev._backends.cpu.nativecode import NativeCode
 from aiodev._backends.cuda.compiler_source import parameters
 from aiodev._backends.cuda.layout import X_HOST
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 
 __all__ = ["StandIn", "StandInCompiler", "build"]

@@ -10,7 +10,7 @@ import standin
 
 import aiodev
 from aiodev._backends.cuda import CUDABackend
-from aiodev._core.native import pack
+from aiodev._core.streams.native_calls import pack
 
 SECOND = 1_000_000_000
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from aiodev import lang
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")

@@ -11,7 +11,7 @@ import standin
 
 import aiodev
 from aiodev._backends.cuda import CUDABackend
-from aiodev._core.native import external_handle
+from aiodev._core.streams.native_calls import external_handle
 
 SECOND = 1_000_000_000
 LEGACY = 1
@@ -145,7 +145,7 @@ assert backend.foreign_wait(theirs, ours, value)
 def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
     """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
     end = "until(lambda: calls_seen)\nsys.stdout.write('through\\n')\n"
-    said = run(f"from aiodev._core.native import pack\n{PENDING}\n{program}\n{end}")
+    said = run(f"from aiodev._core.streams.native_calls import pack\n{PENDING}\n{program}\n{end}")
     assert sorted(said.split()) == ["called", "through"]
 
 

@@ -12,7 +12,7 @@ import standin
 
 from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.driver import DriverError
-from aiodev._core.backend import FAULTS, KernelSpec
+from aiodev._core.backend.interface import FAULTS, KernelSpec
 
 SECOND = 1_000_000_000
 INVALID_VALUE, LAUNCH_FAILED = 1, 719
@@ -150,7 +150,7 @@ def test_counting_starts_no_driver_here(run: Callable[..., str]) -> None:
 
 LOSING = """
 import os, select, time
-from aiodev._core.backend import COMPLETED
+from aiodev._core.backend.interface import COMPLETED
 backend.start()
 queue, counters = backend.create_queue(0, 0, False)
 held, _ = backend.create_queue(0, 0, False)
@@ -275,7 +275,7 @@ def test_each_architecture_explains_its_own_failures(run: Callable[..., str]) ->
     said = run(
         """
 import dataclasses, struct
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 
 def fail(i, x):
     raise ValueError("no")

@@ -13,7 +13,7 @@ from aiodev._backends.cpu.arena import words_at
 from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.executor import STREAM_SLOTS
 from aiodev._backends.cuda.layout import Q_STREAM, QUEUE_BYTES, STREAM_WINDOW
-from aiodev._core.backend import COMPLETED, SUBMITTED
+from aiodev._core.backend.interface import COMPLETED, SUBMITTED
 
 SECOND = 1_000_000_000
 

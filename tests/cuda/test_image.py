@@ -11,7 +11,7 @@ from aiodev._backends.cpu import compiler_disk
 from aiodev._backends.cpu.raised import ByName
 from aiodev._backends.cuda import image
 from aiodev._backends.cuda.image import Image
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 
 #: As the compiler gives them: by status, a class, arguments, and where.
 EXCEPTIONS: dict[int, Any] = {

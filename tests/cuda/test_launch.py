@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 import aiodev
 from aiodev._backends.cuda import CUDABackend, backend as cuda_backend
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 
 ROOT = Path(__file__).parents[2]
@@ -188,7 +188,7 @@ COMPILED = (
     TEAM
     + """
 from aiodev._backends.cuda.compiler import compile_image
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 types = ("A2f8C", "A1f8C")
 made = compile_image(KernelSpec("row_sum", row_sum, 1, types, (("block", 32), ("team", True))), (9, 0))

@@ -8,7 +8,7 @@ import pytest
 import world
 
 from aiodev._backends.cuda import CUDABackend
-from aiodev._core.backend import Backend
+from aiodev._core.backend.interface import Backend
 from aiodev.testing import SimulatedBackend
 
 

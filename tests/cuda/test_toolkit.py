@@ -13,7 +13,7 @@ import standin
 
 import aiodev
 from aiodev._backends.cuda import CUDABackend, backend as cuda_backend, image
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 
 ROOT = Path(__file__).parents[2]
 

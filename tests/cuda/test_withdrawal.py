@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from aiodev._backends.cuda import CUDABackend, layout
-from aiodev._core.backend import Fault
+from aiodev._core.backend.interface import Fault
 
 SECOND = 1_000_000_000
 

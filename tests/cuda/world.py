@@ -7,7 +7,7 @@ import random
 import struct
 from typing import Any
 
-from aiodev._core.backend import Backend, KernelSpec
+from aiodev._core.backend.interface import Backend, KernelSpec
 
 __all__ = ["World", "compare"]
 

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from kernel_fakes import arrays
 
 from aiodev import Device
-from aiodev._core import context, sites
-from aiodev._core.registry import registry
+from aiodev._core import callsites, context
+from aiodev._core.backend.registry import registry
 from aiodev._kernel.analysis import analyse
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.kernel import Kernel, kernel
@@ -79,7 +79,7 @@ def main() -> None:
         "kernel[8](w, x, y, z)": lambda: saxpy4[8](w, x, y, z),
         "kernel[8](2.0, x, y, z)": lambda: saxpy[8](2.0, x, y, z),
         "bound()": bound,
-        "the site": lambda: sites.here(0),
+        "the site": lambda: callsites.here(0),
     }
     for name, call in rows.items():
         times = timeit.repeat(call, number=20_000, repeat=7)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aiodev._backends.cpu import compiler
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 
 #: For what only compiled code does.

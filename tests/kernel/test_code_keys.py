@@ -19,7 +19,7 @@ import aiodev
 from aiodev._backends.cpu import codecache
 from aiodev._backends.cuda import codecache as cuda_codecache, image
 from aiodev._core import sources
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._kernel import cache
 from aiodev._kernel.snapshot import capture
 
@@ -47,10 +47,10 @@ def cuda_kernel() -> str:
 
 #: Each kind of code: its key, the folders and files that it comes from, and the modules that compile it.
 KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
-    "kernels of the CPU": (cpu_kernel, ("_kernel", "lang", "_backends/cpu"), ("_backends/cpu/compiler.py",)),
+    "kernels of the CPU": (cpu_kernel, ("_kernel", "lang", "_backends/cpu", "_backends/executor"), ("_backends/cpu/compiler.py",)),
     "kernels of CUDA": (
         cuda_kernel,
-        ("_kernel", "lang", "_backends/cpu", "_backends/cuda"),
+        ("_kernel", "lang", "_backends/cpu", "_backends/cuda", "_backends/executor"),
         ("_backends/cuda/compiler.py",),
     ),
     "the CPU's executor": (

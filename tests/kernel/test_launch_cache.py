@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 import aiodev
 from aiodev import ClosedError, KernelError, StreamFullError
 from aiodev._array import array as array_module
-from aiodev._core import sites
+from aiodev._core import callsites
 
 pytestmark = pytest.mark.anyio
 
@@ -204,7 +204,7 @@ async def test_closed_streams_and_freed_arrays() -> None:
 
 async def test_an_error_names_the_place_that_called_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """And without a library in between the function that repeats."""
-    monkeypatch.setattr(sites, "_libraries", sites._libraries | {"shelf"})
+    monkeypatch.setattr(callsites, "_libraries", callsites._libraries | {"shelf"})
     launches, x = aiodev.LaunchCache(0), on_device(np.arange(8.0))
     source = (
         "def check(x):\n"

@@ -10,7 +10,7 @@ import pytest
 
 import aiodev
 from aiodev import KernelError
-from aiodev._core import sites
+from aiodev._core import callsites
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ def refuse(i: int, x: Any) -> None:
 
 async def test_an_error_names_the_place_that_called_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first launch, which waits for the compiler, and of later ones."""
-    monkeypatch.setattr(sites, "_libraries", sites._libraries | {"shelf"})
+    monkeypatch.setattr(callsites, "_libraries", callsites._libraries | {"shelf"})
     namespace: dict[str, Any] = {"__name__": "shelf", "refuse": refuse}
     exec(compile("def check(x):\n    return refuse[x.size](x)\n", "shelf.py", "exec"), namespace)
     for _ in range(3):

@@ -15,7 +15,7 @@ from kernel_entry import needs_compiler
 
 import aiodev
 from aiodev import profiler
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.config import settings
 from aiodev._core.errors import CompileError
 from aiodev._kernel import pool, service as service_module

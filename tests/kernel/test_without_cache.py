@@ -14,7 +14,7 @@ from kernel_entry import needs_compiler
 
 import aiodev
 from aiodev._backends.cpu import codecache
-from aiodev._core.cachedir import cache
+from aiodev._core.cache_directory import cache
 
 PROGRAM = """
 import aiodev

@@ -176,7 +176,7 @@ import sys, warnings
 warnings.simplefilter("ignore")
 from unittest import mock
 from aiodev._backends.cuda import compiler
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev.kernels.random import choices, normals, rejection, words
 
 f4, f8 = "u8 u8 f4 f4 f4 A1f4C", "u8 u8 f8 f8 f8 A1f8C"

@@ -16,7 +16,7 @@ import pytest
 
 import aiodev
 from aiodev import lang
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 
 #: Largest error by function, in units in the last place: float32, float64. Docstrings state these.
 ERRORS = {

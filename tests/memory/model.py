@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiodev._core.backend import COMPLETED, COUNTER_WORDS, SUBMITTED
+from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED
 
 
 class FakeTimeline:

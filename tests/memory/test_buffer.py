@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from aiodev._core import faults
-from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS
+from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS
+from aiodev._core.timeline import faults
 from aiodev._memory.buffer import Buffer, Uses
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import aiodev
 from aiodev._core import journal
-from aiodev._core.registry import registry
-from aiodev._core.timeline import Timeline
+from aiodev._core.backend.registry import registry
+from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.debug import POISON, DebugAllocator
 from aiodev._memory.pools import BackendMemory
 from aiodev.testing.latch import Latch

@@ -13,7 +13,7 @@ from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
-from aiodev._core.backend import Capabilities, DeviceProperties
+from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
 

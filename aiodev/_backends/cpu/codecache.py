@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from aiodev._core.cachedir import cache, make_folder
+from aiodev._core.cache_directory import cache, make_folder
 from aiodev._core.sources import compiled_by
 
 try:

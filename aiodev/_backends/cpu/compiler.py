@@ -34,7 +34,7 @@ from aiodev._backends.cpu.compiler_pipeline import EntryCompiler, entry_flags
 from aiodev._backends.cpu.compiler_refused import check_host_state, returned_value
 from aiodev._backends.cpu.compiler_source import Argument, entry_source, parse_arguments
 from aiodev._backends.cpu.compiler_staging import staged_arguments, staging_module
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._core.sources import compiled_by
 
@@ -57,7 +57,7 @@ rtsys.initialize(cpu_target.target_context)
 
 
 #: What a kernel's code comes from in this backend; the kernel's key has the rest.
-SOURCES = ("_backends/cpu",)
+SOURCES = ("_backends/cpu", "_backends/executor")
 
 
 def _target_name() -> str:

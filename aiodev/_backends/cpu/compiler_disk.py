@@ -1,7 +1,7 @@
 """The disk cache's files: one compiled kernel each, named by the hash of all that determines it.
 
 A file is a header and byte strings, in a form that says nothing but where each begins; to read it runs nothing. What it holds
-is machine code, so the directory must be one that nobody else can write to (:mod:`aiodev._core.cachedir`). It is written
+is machine code, so the directory must be one that nobody else can write to (:mod:`aiodev._core.cache_directory`). It is written
 under another name and renamed, so readers see all of it or nothing; one that is damaged, or has another form, counts as
 absent and is written anew.
 
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aiodev._core.cachedir import cache, make_folder
+from aiodev._core.cache_directory import cache, make_folder
 
 __all__ = ["pack", "path_of", "read", "unpack", "write"]
 

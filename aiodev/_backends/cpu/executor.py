@@ -18,7 +18,7 @@ from functools import partial
 
 from aiodev._backends.cpu import codecache, layout, native, nativecode
 from aiodev._backends.cpu.arena import arena, words_at
-from aiodev._core.backend import COUNTER_WORDS, Fault
+from aiodev._core.backend.interface import COUNTER_WORDS, Fault
 
 #: Niceness of workers. A worker never waits, so beside it an event loop, which mostly does, would wake up late, by as much as
 #: the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an idle machine it changes nothing.

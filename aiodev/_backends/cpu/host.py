@@ -9,8 +9,8 @@ from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.layout import E_UNIFORM, ENTRY_BYTES
 from aiodev._backends.cpu.portable import PortableExecutor
 from aiodev._backends.cpu.raised import said
-from aiodev._core import sites
-from aiodev._core.backend import Backend, Fault, KernelSpec
+from aiodev._core import callsites
+from aiodev._core.backend.interface import Backend, Fault, KernelSpec
 from aiodev._core.errors import AiodevError, KernelError
 
 __all__ = ["Executor", "HostBackend"]
@@ -222,5 +222,5 @@ class HostBackend(Backend):
 
 def _located(error: BaseException, site: int) -> BaseException:
     if isinstance(error, KernelError) and error.submitted_at is None:
-        error.submitted_at = sites.describe(site)
+        error.submitted_at = callsites.describe(site)
     return error

@@ -24,7 +24,7 @@ from aiodev._backends.cpu.operations import (
     Wait,
 )
 from aiodev._backends.cpu.workers import Device, PortableQueue, Waker, Worker
-from aiodev._core.backend import Fault
+from aiodev._core.backend.interface import Fault
 
 __all__ = ["PortableExecutor"]
 
@@ -41,7 +41,7 @@ class PortableExecutor:
 
     ``now`` tells what the calling thread has used, in ns.
 
-    Its methods from ``create_queue`` to ``forgive`` are those of :class:`aiodev._core.backend.Backend`.
+    Its methods from ``create_queue`` to ``forgive`` are those of :class:`aiodev._core.backend.interface.Backend`.
 
     Attributes:
         thread_count: threads of each device.

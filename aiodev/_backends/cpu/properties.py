@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from aiodev._core.backend import DeviceProperties
+from aiodev._core.backend.interface import DeviceProperties
 
 __all__ = ["available_memory", "cache_bytes", "cpu_properties", "cores_of", "total_memory", "usable_cores"]
 

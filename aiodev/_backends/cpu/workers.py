@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from aiodev._backends.cpu.operations import PAUSED, Failure, Function, Operation, Range
-from aiodev._core.backend import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fault
+from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fault
 
 __all__ = ["Device", "PortableQueue", "Waker", "Worker"]
 

@@ -19,8 +19,8 @@ from aiodev._backends.cuda.codecache import native_key
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.image import cached_image, load_image, made_by, toolkit_of
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
-from aiodev._core import sites
-from aiodev._core.backend import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
+from aiodev._core import callsites
+from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
 
@@ -314,7 +314,7 @@ class CUDABackend(Backend):
     def _explain(self, entry: int, status: int, site: int, index: int) -> BaseException:
         name, images = self._images[entry]
         error = images[self._devices[index].capability].explain(name, status)  # each image has statuses of its own
-        error.submitted_at = error.submitted_at or sites.describe(site)
+        error.submitted_at = error.submitted_at or callsites.describe(site)
         return error
 
     # What the executor does

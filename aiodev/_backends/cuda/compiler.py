@@ -39,7 +39,7 @@ from aiodev._backends.cuda.compiler_intrinsics import GRID, advance, array_of, s
 from aiodev._backends.cuda.compiler_source import entry_source, parameters
 from aiodev._backends.cuda.compiler_target import compiling_for, exceptions
 from aiodev._backends.cuda.image import Image
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 
 __all__ = ["compile_image"]

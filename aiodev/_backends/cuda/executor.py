@@ -18,7 +18,7 @@ from aiodev._backends.cuda import layout, native
 from aiodev._backends.cuda.codecache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.memory import DeviceMemory
-from aiodev._core.backend import COUNTER_WORDS, SUBMITTED, Fault
+from aiodev._core.backend.interface import COUNTER_WORDS, SUBMITTED, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 
 __all__ = ["CUDAExecutor"]

@@ -15,14 +15,14 @@ from typing import Any
 from aiodev._backends.cpu import compiler_disk as disk
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cpu.raised import named_class, raised, said
-from aiodev._core.backend import KernelSpec
+from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev._core.sources import NUMBA, compiled_by
 
 __all__ = ["SOURCES", "Image", "cached_image", "load_image", "made_by", "toolkit_of"]
 
 #: What a kernel's code comes from in this backend, which takes much from the CPU's; the kernel's key has the rest.
-SOURCES = ("_backends/cpu", "_backends/cuda")
+SOURCES = ("_backends/cpu", "_backends/cuda", "_backends/executor")
 #: Distributions whose versions decide what a kernel is compiled to: numba's, and the toolkit's parts under all their names.
 _COMPILERS = (
     *NUMBA, "numba-cuda", "cuda-bindings", "cuda-core", "cuda-pathfinder", "cuda-toolkit",

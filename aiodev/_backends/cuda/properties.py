@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiodev._backends.cuda.driver import LIBRARY, MINIMUM_VERSION, Driver, needs
-from aiodev._core.backend import DeviceProperties
-from aiodev._core.child import command
+from aiodev._core.backend.interface import DeviceProperties
+from aiodev._core.child_process import command
 from aiodev._core.errors import BackendUnavailableError
 
 __all__ = ["Findings", "count_devices", "find_devices", "read_devices"]

@@ -14,7 +14,7 @@ from aiodev._backends.cpu.native.locking import lock, unlock
 from aiodev._backends.cuda.layout import KIND_NATIVE, Q_PARAMETERS, Q_STREAM
 from aiodev._backends.cuda.native.driver import call
 
-_CELL, _HANDLE, _ARGUMENTS = 2, 1, 24  # as in aiodev._core.native
+_CELL, _HANDLE, _ARGUMENTS = 2, 1, 24  # as in aiodev._core.streams.native_calls
 
 
 @inner

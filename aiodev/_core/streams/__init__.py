@@ -1,0 +1,1 @@
+"""Streams, events and completions, and what is submitted to them from Python."""

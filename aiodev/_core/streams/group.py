@@ -1,0 +1,157 @@
+"""Structured concurrency for device work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from types import TracebackType
+from typing import NoReturn
+
+import anyio
+
+from aiodev._core import callsites
+from aiodev._core.backend.registry import DeviceLike
+from aiodev._core.streams.completion import Reached
+from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.timeline import Timeline
+
+logger = logging.getLogger("aiodev")
+
+__all__ = ["StreamGroup"]
+
+
+class StreamGroup:
+    """Streams whose work is over when the block is left.
+
+    Leaving waits for everything that was submitted to the group's streams, also when the body raised or was cancelled:
+    what runs on a device cannot be called back, and its memory must not be given up under it. Failures of several
+    streams, and the body's own exception, arrive together as an ``ExceptionGroup``. Where the block is left by a cancellation,
+    that goes on as it is, and failures are logged.
+
+    With ``cancel=True`` nothing is computed for whoever has gone: where the block is left by an exception, a cancellation or a
+    deadline (``asyncio.timeout`` around it), or one of these comes while leaving waits, all that has not begun is withdrawn
+    (:meth:`Stream.cancel`), and leaving waits for what has begun alone.
+
+    Args:
+        device: where its streams run; the current device by default.
+        cancel: withdraw what nobody waits for any more.
+
+    Example:
+        >>> import aiodev
+        >>> async def main():
+        ...     async with aiodev.StreamGroup("cpu") as group:
+        ...         left, right = group.stream(), group.stream()
+        ...         a, b = left.call(sum, [1, 2]), right.call(sum, [3, 4])
+        ...     return await a + await b  # both are done
+        >>> import asyncio; asyncio.run(main())
+        10
+    """
+
+    def __init__(self, device: DeviceLike | None = None, *, cancel: bool = False) -> None:
+        self._device = device
+        self._cancel = cancel
+        self._streams: list[Stream] = []
+        self._entered = False
+
+    def __reduce__(self) -> NoReturn:
+        """A block of this process is not copied and not pickled."""
+        raise TypeError("stream groups are not pickled or copied: they belong to their process; enter one there")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.StreamGroup of {len(self._streams)} streams>"
+
+    def stream(
+        self, priority: int = 0, *, maxsize: int = 0, low_water: int | None = None, reserve: bool = False
+    ) -> Stream:
+        """A new stream of the group.
+
+        Raises:
+            RuntimeError: the group has not been entered, or was left.
+        """
+        if not self._entered:
+            raise RuntimeError("a StreamGroup gives out streams only inside its `async with` block")
+        stream = Stream(self._device, priority, maxsize=maxsize, low_water=low_water, reserve=reserve)
+        self._streams.append(stream)
+        return stream
+
+    async def __aenter__(self) -> StreamGroup:
+        if self._entered:
+            raise RuntimeError("this StreamGroup has already been entered")
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._entered = False
+        ends = [(stream.timeline, stream.timeline.submitted) for stream in self._streams]
+        cancellation: BaseException | None = None
+        if self._cancel:
+            site = callsites.here()
+            if error is None:
+                try:
+                    await _reach(ends)
+                except anyio.get_cancelled_exc_class() as cancelled:
+                    error = cancellation = cancelled
+            if error is not None:
+                ends = [(timeline, _withdraw(timeline, site)) for timeline, _ in ends]
+            cancellation = await _reach_anyhow(ends) or cancellation
+        else:
+            with anyio.CancelScope(shield=True):
+                await _reach(ends)
+        self._streams.clear()
+        failures = _failures(ends)
+        if cancellation is not None:
+            _log(cancellation, failures)
+            raise cancellation
+        if not failures:
+            return
+        if error is not None:
+            if not isinstance(error, Exception):
+                _log(error, failures)
+                return
+            if error not in failures:
+                failures.insert(0, error)
+        raise BaseExceptionGroup(f"{len(failures)} failure(s) in a StreamGroup", failures) from None
+
+
+async def _reach(ends: Iterable[tuple[Timeline, int]]) -> None:
+    for timeline, value in ends:
+        await Reached(timeline, value)
+
+
+async def _reach_anyhow(ends: Iterable[tuple[Timeline, int]]) -> BaseException | None:
+    """Wait, cancelled or not; returns the last cancellation that came meanwhile. A shield keeps out anyio's scopes alone."""
+    cancellation = None
+    with anyio.CancelScope(shield=True):
+        for timeline, value in ends:
+            while not timeline.reached(value):
+                try:
+                    await Reached(timeline, value)
+                except anyio.get_cancelled_exc_class() as cancelled:
+                    cancellation = cancelled
+    return cancellation
+
+
+def _withdraw(timeline: Timeline, site: int) -> int:
+    """Withdraw what has not begun; returns the last operation that had."""
+    end = timeline.submitted
+    start, _ = timeline.withdraw_all(site)
+    return start - 1 if start else end
+
+
+def _failures(ends: Iterable[tuple[Timeline, int]]) -> list[BaseException]:
+    """The failures of operations that nobody was told of yet."""
+    found: list[BaseException] = []
+    for timeline, value in ends:
+        try:
+            timeline.check_all(value)
+        except BaseException as failure:  # what a called function raised may be anything
+            found.append(failure)
+    return found
+
+
+def _log(left_by: BaseException, failures: Iterable[BaseException]) -> None:
+    """Log failures: a cancellation must go on as itself, and whoever asked for it may drop it; they are not lost."""
+    for failure in failures:
+        logger.error("a StreamGroup that was left by %r: a stream failed", left_by, exc_info=failure)

@@ -1,0 +1,476 @@
+"""Streams: queues of device work that asyncio programs feed, order and wait for."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import inspect
+import itertools
+import operator
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+import anyio
+
+from aiodev._core import callsites, context, journal
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
+from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.config import settings
+from aiodev._core.errors import ClosedError
+from aiodev._core.finalizing import weakly
+from aiodev._core.streams import trace
+from aiodev._core.streams.completion import Completion, Reached
+from aiodev._core.streams.event import Event
+from aiodev._core.streams.future_bridge import Bridge
+from aiodev._core.streams.host_calls import Call
+from aiodev._core.streams.native_calls import NativeStream, external_handle
+from aiodev._core.streams.outcome import Outcome
+from aiodev._core.timeline.gate import Gate, opened_on_error
+from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.waiting.blocking import wait_blocking
+from aiodev._core.waiting.reactor import at_hand, current_reactor, others_first, starting
+
+__all__ = ["Stream"]
+
+T = TypeVar("T")
+
+#: Streams of one device and priority share this many executing slots, round robin.
+SLOTS = 32
+_PRIORITY_BITS, _SLOT_BITS = 2, 5
+
+_serials = itertools.count(1)
+_slots: dict[tuple[Device, int], itertools.count[int]] = {}
+_streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
+
+
+class Stream(NativeStream):
+    """A sequence of operations on one device, in order; different streams run concurrently.
+
+    Submitting never blocks, whatever the depth, and returns a :class:`Completion`. Any thread and any task may submit, and
+    any may wait. ``with stream:`` and ``async with stream:`` make it, and its device, current for the running task.
+
+    A stream is a sequence of *dependent* work: when an operation fails, what is ordered after it, here and on streams that
+    wait for it, does not run. Once a waiter was told, work submitted afterwards runs again. A failure that nobody was told of
+    is logged when the stream is closed or collected, or at exit.
+
+    A stream may be dropped with work in flight: the work goes on, and what it needs lives until it is done. After a fork,
+    a stream of the parent raises :class:`BadForkError` in the child.
+
+    Args:
+        device: where it runs; the current device by default. Its backend is started off the loop, on first use.
+        priority: -1 high, 0, 1 low; out of range clamps. At every operation, and between the pieces of a large kernel,
+            workers turn to the most urgent stream that is ready. Those of one priority share the device by the time used.
+        maxsize: how many operations may be pending; 0 means any number. A submission to a full stream raises
+            :class:`StreamFullError`; ``await stream.drain(n)`` waits for room for n.
+        low_water: a ``drain`` that has to wait does so until no more than these are pending, so that a producer is woken for
+            many operations at a time; by default until there is room.
+        reserve: have an executing slot that no other stream shares.
+        external: another library's stream on this device, to submit to: an object with ``__cuda_stream__``, which is kept, or a
+            ``CUstream``'s address, which must stay valid; 1 is the legacy default stream. What waits for the host (futures,
+            gates, copies of ordinary memory) is handed to it when the host is ready; what the other library submits meanwhile
+            goes before it. Starts the backend, if need be, blocking.
+
+    Example:
+        >>> import aiodev
+        >>> async def main():
+        ...     async with aiodev.Stream("cpu") as stream:
+        ...         stream.call(print, "first")
+        ...         stream.call(print, "second")
+        ...         await stream.synchronize()
+        >>> import asyncio; asyncio.run(main())
+        first
+        second
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_copy",
+        "_fill",
+        "_launch",
+        "device",
+        "low_water",
+        "maxsize",
+        "priority",
+        "stream_id",
+        "timeline",
+    )
+
+    #: Set by the array layer: (stream, dst, src) -> Completion.
+    copy_arrays: ClassVar[Callable[[Stream, Any, Any], Completion[None]]]
+
+    _launch: Callable[[int, int, bytes, int], int]
+    _copy: Callable[[int, int, int], int]
+    _fill: Callable[[int, int, bytes], int]
+
+    def __init__(
+        self,
+        device: DeviceLike | None = None,
+        priority: int = 0,
+        *,
+        maxsize: int = 0,
+        low_water: int | None = None,
+        reserve: bool = False,
+        external: Any = None,
+    ) -> None:
+        entry, resolved = registry.resolve(device)
+        handle = None if external is None else external_handle(external)
+        if handle is not None:
+            if priority or reserve:
+                raise ValueError(f"external={external!r}: another library's stream has its priority and slot already")
+            entry.ensure_started()  # the driver runs already
+        self.device = resolved
+        self.priority = max(-1, min(1, operator.index(priority)))
+        self.maxsize = operator.index(maxsize)
+        if self.maxsize < 0:
+            raise ValueError(f"maxsize={maxsize}: a number of operations, or 0 for any number")
+        self.low_water = max(0, self.maxsize - 1) if low_water is None else operator.index(low_water)
+        if not 0 <= self.low_water <= max(0, self.maxsize - 1):
+            raise ValueError(f"low_water={low_water}: a number of operations below maxsize={maxsize}")
+        slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
+        self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
+        self._closed = False
+        self.timeline = Timeline(entry, resolved, self.priority, reserve, repr(self), external=(handle, external))
+        _streams[self.stream_id] = self
+        self._bind()
+        self.timeline.when_bound(weakly(self._bind))
+
+    def _bind(self) -> None:
+        """Have submissions go straight to the backend, or through what this stream asks for."""
+        if self._closed:
+            self._launch = self._copy = self._fill = partial(_refuse, self)
+            return
+        operations, queue = self.timeline.operations, self.timeline.queue
+        self._launch = partial(operations.launch, queue)
+        self._copy = partial(operations.copy, queue)
+        self._fill = partial(operations.fill, queue)
+        if settings.debug:
+            journal.attach(self)
+        if trace.active is not None:
+            trace.active.attach(self)
+        if self.maxsize:
+            self._launch, self._copy, self._fill = (self._bounded(f) for f in (self._launch, self._copy, self._fill))
+
+    def _bounded(self, submit: Callable[..., int]) -> Callable[..., int]:
+        def submit_if_not_full(*args: Any) -> int:
+            self._check_room()
+            return submit(*args)
+
+        return submit_if_not_full
+
+    def _check_room(self) -> None:
+        if self._closed:
+            raise ClosedError(self)
+        if self.maxsize and self.qsize() >= self.maxsize:
+            from aiodev._core.streams.capacity import StreamFullError  # not above: it needs asyncio
+
+            raise StreamFullError(self, self.maxsize)
+
+    @classmethod
+    def from_id(cls, stream_id: int, device: DeviceLike | None = None) -> Stream:
+        """The living stream with that id.
+
+        Raises:
+            LookupError: there is none, or it is on another device.
+        """
+        found = _streams.get(stream_id)
+        if found is None:
+            raise LookupError(f"stream id {stream_id}: no stream with this id is alive in this process")
+        if device is not None and registry.resolve(device)[1] != found.device:
+            raise LookupError(f"stream id {stream_id} is on {found.device}, not on {device}")
+        return found
+
+    @property
+    def device_type(self) -> str:
+        """The device's type, such as ``"cpu"``."""
+        return self.device.type
+
+    @property
+    def device_index(self) -> int:
+        """The device's index."""
+        return self.device.index
+
+    def __repr__(self) -> str:
+        return f"<aiodev.Stream {self.stream_id} on {self.device}>"
+
+    # Submission
+
+    def launch(self, kernel: Any, shape: int | tuple[int, ...], *args: Any) -> Completion[None]:
+        """Launch a kernel over ``shape``; the same as ``kernel[shape, stream](*args)``.
+
+        Raises:
+            LaunchError: an argument does not fit; it is named.
+            StreamFullError: ``maxsize`` operations are pending.
+        """
+        completion: Completion[None] = kernel[shape, self](*args)
+        return completion
+
+    def copy(self, dst: Any, src: Any) -> Completion[None]:
+        """Copy ``src`` to ``dst``: arrays of this or another device, or host arrays (NumPy).
+
+        Never blocks. A host array is read, or written, in stream order, not now: it must not change until the completion is
+        done (with ``AIODEV_DEBUG=1``, a source that did is logged). :func:`asarray` takes the values before it returns.
+
+        Raises:
+            ValueError: the shapes or dtypes differ, or ``dst`` is read-only.
+            StreamFullError: ``maxsize`` operations are pending.
+        """
+        return Stream.copy_arrays(self, dst, src)
+
+    def call(self, fn: Callable[..., T], /, *args: Any) -> Completion[T]:
+        """Run ``fn(*args)`` in stream order, in a thread, with this task's context variables.
+
+        ``await`` of the completion gives what ``fn`` returned, or raises what it raised, unchanged (at later waiters a copy:
+        the stream does not hold the function's variables once somebody was told). Calls of different streams run concurrently.
+        ``fn`` may block; it must not wait for its own stream. Arguments are not copied: ``fn`` sees them as they are then.
+        At most ``AIODEV_CALL_THREADS`` functions run at once, and others wait in line. One that waits for streams does not
+        count, so that calls may wait for each other that way; by a lock or a barrier no more than that many may.
+
+        What ``fn`` raises and what would have another meaning in the task that waits, such as ``CancelledError`` and
+        ``StopIteration``, arrives as the cause of a :class:`CallError`. Where no thread can be had, the operation fails with
+        :class:`ThreadLimitError`.
+
+        Raises:
+            TypeError: ``fn`` is no function, or makes a coroutine, which nobody would run; :meth:`wait_future` has the stream
+                wait for one.
+            StreamFullError: ``maxsize`` operations are pending.
+        """
+        if not callable(fn):
+            raise TypeError(f"call: expected a function, got {fn!r}")
+        if inspect.iscoroutinefunction(fn):
+            raise TypeError(f"call: {fn!r} makes coroutines; stream.wait_future(fn(*args)) waits for one")
+        self._check_room()
+        call = Call(self.timeline, fn, args)
+        return Completion(self.timeline, call.submit(), call.outcome)
+
+    def wait_future(self, awaitable: Awaitable[T] | concurrent.futures.Future[T]) -> Completion[T]:
+        """Hold the stream until a future, a task or a coroutine of the host is done.
+
+        ``await`` of the completion gives its result. If it raises, the operation fails with that exception and what is
+        ordered after it does not run; if it is cancelled, or dropped unfinished, with :class:`DependencyError`.
+        A coroutine is started as a task of the running loop, with this task's context variables; it is cancelled when the
+        operation is withdrawn. Futures and tasks are their owners' to cancel.
+
+        Raises:
+            RuntimeError: a coroutine where no loop is running, or a future of a loop that is closed.
+            TypeError: nothing that can be awaited.
+            StreamFullError: ``maxsize`` operations are pending.
+        """
+        self._check_room()
+        if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
+            raise TypeError(f"wait_future: expected a future, a task or a coroutine, got {awaitable!r}")
+        gate = self.timeline.gate(by_program=True)
+        outcome: Outcome[T] = Outcome()
+        with opened_on_error(gate):  # no loop is running, or it is closed
+            if isinstance(awaitable, Completion):
+                self.timeline.follow(gate.value, awaitable.timeline, awaitable.value)
+            Bridge(gate, outcome).follow(awaitable)
+        return Completion(self.timeline, gate.value, outcome)
+
+    def _gate(self, by_program: bool = False) -> Gate:
+        """Hold the stream until the gate is opened; see :meth:`Timeline.gate`."""
+        return self.timeline.gate(by_program)
+
+    def _keep(self, value: int, needed: object) -> None:
+        """Hold a reference until operation ``value`` is done, and somebody has learnt that; see :meth:`Timeline.keep`."""
+        self.timeline.keep(value, needed)
+
+    # Order
+
+    def wait_event(self, event: Event) -> None:
+        """Order what is submitted from now on after the event's present record. Nothing blocks."""
+        try:
+            record = event._record
+        except AttributeError:
+            raise _mistaken("wait_event", "an Event", event) from None
+        if record is not None:
+            self.timeline.join(record[0], record[1], record[2])
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Order what is submitted from now on after all that ``stream`` has been given so far, and that was not withdrawn."""
+        try:
+            timeline = stream.timeline
+            clock = timeline.frontier[1]  # before the point itself, as in Event.record
+        except AttributeError:
+            raise _mistaken("wait_stream", "a Stream", stream) from None
+        value = timeline.submitted
+        if timeline.withdrew:
+            value, clock = timeline.last_to_run(value, clock)
+        self.timeline.join(timeline, value, clock)
+
+    def wait(self, completion: Completion[Any]) -> None:
+        """Order what is submitted from now on after ``completion``; if that was withdrawn, it fails."""
+        try:
+            timeline, value = completion._timeline, completion._value
+        except AttributeError:
+            raise _mistaken("wait", "a Completion", completion) from None
+        self.timeline.join(timeline, value, timeline.clock_at(value))
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record ``event``, or a new one, at the present end of the stream."""
+        if event is None:
+            event = Event()
+        event.record(self)
+        return event
+
+    # Withdrawal
+
+    def cancel(self) -> int:
+        """Withdraw everything that has been submitted and has not begun; how many operations that are.
+
+        They never run: who waits for them gets :class:`WithdrawnError`, and what was submitted to streams that wait for them
+        fails with :class:`DependencyError`. What is submitted from now on runs, after what has begun. Never blocks.
+        See :meth:`Completion.cancel`.
+        """
+        return self.timeline.withdraw_all(callsites.here())[1]
+
+    # Waiting
+
+    def query(self) -> bool:
+        """Whether everything submitted so far is done. Never blocks, never raises."""
+        timeline = self.timeline
+        if timeline.counters[COMPLETED] < timeline.counters[SUBMITTED]:
+            return False
+        if timeline.needed:
+            timeline.let_go()
+        return True
+
+    async def synchronize(self) -> None:
+        """Wait for what was submitted before this call, no more.
+
+        Raises:
+            BaseException: the first failure that nobody was told of yet; the stream works again afterwards.
+        """
+        timeline = self.timeline
+        submitted = timeline.counters[SUBMITTED]
+        if not at_hand(timeline, submitted):
+            await Reached(timeline, submitted, spun=True)
+        if timeline.counters[FAULTS]:
+            timeline.check_all(submitted)
+
+    def synchronize_blocking(self, timeout: float | None = None) -> None:
+        """Block this thread until what was submitted before this call is done.
+
+        Raises:
+            TimeoutError: ``timeout`` seconds have passed.
+            BaseException: as ``synchronize``.
+        """
+        timeline = self.timeline
+        submitted = timeline.submitted
+        wait_blocking(timeline, submitted, timeout)
+        timeline.check_all(submitted)
+
+    def qsize(self) -> int:
+        """Operations submitted and not done."""
+        counters = self.timeline.counters
+        return max(0, counters[SUBMITTED] - counters[COMPLETED])
+
+    def empty(self) -> bool:
+        """Whether nothing is pending."""
+        return self.qsize() == 0
+
+    def full(self) -> bool:
+        """Whether ``maxsize`` operations are pending; never true of an unbounded stream."""
+        return bool(self.maxsize) and self.qsize() >= self.maxsize
+
+    async def drain(self, n: int = 1) -> None:
+        """Wait until there is room for ``n`` more operations; that is at once while there is, and on an unbounded stream.
+
+        As with asyncio's stream writers, who finds no room waits until the stream is down to ``low_water``. The tasks of a loop
+        that drain have their turns first come, first served, however much room each asks for.
+
+        Nothing is reserved: what is submitted before the next ``await`` finds the room, since no other task of the loop runs
+        meanwhile. Threads and loops that share a stream may take it; give each a stream of its own.
+
+        Raises:
+            ValueError: ``n`` is more than ``maxsize``: there will never be so much room.
+
+        Example:
+            >>> import aiodev
+            >>> async def main():
+            ...     stream, seen = aiodev.Stream("cpu", maxsize=4), []
+            ...     for step in range(10):
+            ...         await stream.drain(3)  # a step is submitted whole, or not yet
+            ...         for part in "abc":
+            ...             stream.call(seen.append, f"{step}{part}")
+            ...     await stream.synchronize()
+            ...     return len(seen)
+            >>> import asyncio; asyncio.run(main())
+            30
+        """
+        if not 0 <= n <= self.maxsize and self.maxsize:
+            raise ValueError(f"drain({n}): {self!r} never has room for more than maxsize={self.maxsize} operations")
+        await others_first
+        if not self.maxsize:
+            return
+        draining = current_reactor().draining
+        line = draining.get(self)
+        if line is None:
+            if self.qsize() + n <= self.maxsize:
+                return
+            line = draining[self] = anyio.Lock()
+        elif not line.locked() and self.qsize() + n <= self.maxsize:
+            return
+        async with line:
+            await self._wait_for_room(n)
+
+    async def _wait_for_room(self, n: int) -> None:
+        timeline, most = self.timeline, self.maxsize - n
+        if self.qsize() > most:
+            most = min(most, self.low_water)
+        while self.qsize() > most:
+            await Reached(timeline, timeline.submitted - most)
+
+    async def aclose(self) -> None:
+        """Wait for what is pending, report failures that nobody was told of, and refuse further work.
+
+        Closing twice does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._bind()
+        await Reached(self.timeline, self.timeline.submitted)
+        self.timeline.report()
+
+    def __reduce__(self) -> NoReturn:
+        """A queue of this process is not copied and not pickled."""
+        raise TypeError("streams are not pickled or copied: they belong to their process; make one there")
+
+    # Guard
+
+    def __enter__(self) -> Stream:
+        context.push(self, self.device, self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        context.pop(self)
+
+    async def __aenter__(self) -> Stream:
+        if self.timeline.deferred:
+            await starting(self.timeline.entry)
+        context.push(self, self.device, self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        context.pop(self)
+
+
+def _mistaken(method: str, expected: str, found: object) -> TypeError:
+    return TypeError(f"{method}: expected {expected}, got {found!r}; there are wait, wait_event, wait_stream and wait_future")
+
+
+def _refuse(stream: Stream, *args: object) -> Any:
+    raise ClosedError(stream)
+
+
+def forget_slots_after_fork() -> None:
+    """In a forked child: nobody has a slot."""
+    _slots.clear()

@@ -1,0 +1,231 @@
+"""What the host knows of failures on a timeline."""
+
+from __future__ import annotations
+
+import bisect
+import operator
+import threading
+from typing import TYPE_CHECKING
+
+from aiodev._core.backend.interface import FAULTS, SUBMITTED, Fault
+from aiodev._core.errors import DependencyError, WithdrawnError
+from aiodev._core.timeline.kept import KeptError
+from aiodev._core.timeline.withdrawal import Withdrawals
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline.timeline import Timeline
+
+__all__ = ["FaultLog", "KnownFault", "dependency_error", "learn", "root_cause", "tell"]
+
+_KEPT = 1024  # whoever waits for an older one finds nothing; each was told or reported
+_learning = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
+
+#: How many faults somebody was told of: while it is what it was, none that was untold has been told.
+tellings = 0
+
+
+class KnownFault:
+    """A fault as the host knows it; ``cause`` is the fault of another timeline that it comes from, ``origin`` the first one.
+
+    ``first`` and ``guarded`` are the operations that failed themselves, mostly one; the others did not run.
+    ``told``: a waiter of this timeline was told, so that it has ended. ``retrieved``: somebody knows of it, if only through
+    a timeline that depends on this one, so that it need not be reported.
+    """
+
+    __slots__ = ("_error", "cause", "first", "guarded", "last", "origin", "retrieved", "told", "withdrawn")
+
+    def __init__(self, fault: Fault, error: KeptError, guarded: int) -> None:
+        self.first = fault.first
+        self.guarded = guarded
+        self.last = fault.last
+        self.cause: KnownFault | None = None
+        self.origin: KnownFault | None = None  # None: itself
+        self._error = error
+        self.withdrawn = fault.withdrawn
+        self.told = False
+        self.retrieved = False
+
+    def explain(self) -> None:
+        """Find the origin, for every fault on the way there."""
+        chain: list[KnownFault] = []
+        fault = self
+        while fault.cause is not None and fault.origin is None:
+            chain.append(fault)
+            fault = fault.cause
+        origin = fault.origin or fault
+        for explained in chain:
+            explained.origin = origin
+
+    def to_raise(self) -> BaseException:
+        """The failure, for a waiter who is told. What a called function raised is raised itself to the first of them."""
+        error = self._error.take()
+        if self.origin is not None:
+            error.__cause__ = self.root()
+        return error
+
+    def root(self) -> BaseException:
+        """The failure at the origin, for a waiter of what did not run because of it."""
+        return root_cause((self.origin or self)._error.take())
+
+    def copy(self) -> BaseException:
+        """The failure, for a timeline that is to fail with it: nobody is told."""
+        error = self._error.copy()
+        if self.origin is not None:
+            error.__cause__ = root_cause(self.origin._error.copy())
+        return error
+
+    def covers(self, value: int) -> bool:
+        """Whether operation ``value`` failed or did not run because of this."""
+        return self.first <= value and (self.last is None or value <= self.last)
+
+
+_first = operator.attrgetter("first")
+
+
+class FaultLog:
+    """The faults of a timeline, oldest first, as far as they have been learnt.
+
+    It does not know its timeline, which would keep the two of them from going as soon as nobody holds the timeline.
+
+    Attributes:
+        known: those that have been learnt.
+        untold: those of them that no waiter of the timeline was told of: what ``synchronize`` looks at.
+        seen: the timeline's counter of faults as it was then.
+        withdrawals: what was withdrawn.
+    """
+
+    __slots__ = ("_gates", "known", "seen", "untold", "withdrawals")
+
+    def __init__(self) -> None:
+        self.known: list[KnownFault] = []
+        self.untold: list[KnownFault] = []
+        self.seen = 0
+        self.withdrawals = Withdrawals()
+        self._gates: dict[int, tuple[int, BaseException]] = {}
+
+    def gate_fails(self, gate: int, guards: int, error: BaseException) -> None:
+        """Note why a gate is about to be opened as failed, and which operation it is a part of."""
+        # Else it is behind a failure, or a withdrawal, and holds nothing: nobody asks why it fails, too.
+        if self.at(gate) is None and self.withdrawals.ahead_of(gate) == gate:
+            self._gates[gate] = guards, error
+
+    def end(self, fault: KnownFault, last: int) -> None:
+        """Note the last operation that did not run because of a fault; why gates among them failed is of no use any more."""
+        fault.last = last
+        for gate in [gate for gate in self._gates if fault.first < gate <= last]:
+            del self._gates[gate]
+
+    def at(self, value: int) -> KnownFault | None:
+        """The known fault that covers a finished operation, or None."""
+        known = self.known
+        place = len(known)
+        if place and value < known[-1].first:  # else it is new, as mostly
+            place = bisect.bisect_right(known, value, key=_first)
+        return known[place - 1] if place and known[place - 1].covers(value) else None
+
+    def take_new(self, timeline: Timeline) -> list[tuple[KnownFault, Timeline | None, int]]:
+        """Take new faults into the list; returns those that come from another timeline, with it and its fault's number."""
+        dependent: list[tuple[KnownFault, Timeline | None, int]] = []
+        newest = self.known[-1].first if self.known else 0
+        for fault in timeline.entry.backend.faults(timeline.queue):
+            if fault.first <= newest:
+                continue
+            guarded, own = self._gates.pop(fault.first, (fault.first, None))
+            if fault.withdrawn:
+                own = self.withdrawals.error(fault.first, timeline.label)
+            what = timeline.label if fault.dependency is None else f"an operation of {timeline.label}"
+            error = own or fault.error or dependency_error(what, None)
+            found = KnownFault(fault, KeptError(error, ours=own is not None), guarded)
+            if fault.withdrawn:  # who withdrew knows, but not who submitted what is behind
+                found.retrieved = True
+                found.told = not self.withdrawals.takes_along(fault.first, fault.last or fault.first)
+            self.known.append(found)
+            if not found.told:
+                self.untold.append(found)
+            if fault.dependency is not None:
+                queue, first = fault.dependency
+                dependent.append((found, timeline.kept_timeline(queue), first))
+        return dependent
+
+
+def learn(timeline: Timeline) -> None:
+    """Learn of new faults, here and on every timeline that they come from, and then what caused each.
+
+    Not by recursion: streams that wait for each other in turn have faults that come from each other in turn, and a chain
+    of dependent streams may be longer than the stack.
+    """
+    with _learning:
+        seen: dict[Timeline, int] = {}
+        dependent: list[tuple[KnownFault, Timeline | None, int]] = []
+        ahead: list[Timeline] = [timeline]
+        while ahead:
+            line = ahead.pop()
+            if line.queue == 0 or line.lost is not None:  # a lost queue is the parent's, or not there any more
+                continue
+            count = line.counters[FAULTS]
+            if count == seen.get(line, line.faults.seen):
+                continue
+            seen[line] = count
+            for known, source, first in line.faults.take_new(line):
+                dependent.append((known, source, first))
+                if source is not None:
+                    ahead.append(source)
+        for known, source, first in dependent:
+            known.cause = source.faults.at(first) if source is not None else None
+            if known.cause is None and source is not None:  # of many withdrawals a backend keeps the last ones
+                error = source.faults.withdrawals.error(first, source.label)
+                known.cause = None if error is None else _forgotten(first, error)
+        for known, _, _ in dependent:
+            known.explain()
+        for line, count in seen.items():
+            del line.faults.known[:-_KEPT]
+            line.faults.seen = count  # last: who finds it up to date relies on the list
+
+
+def _forgotten(first: int, error: WithdrawnError) -> KnownFault:
+    """A withdrawal that its backend does not keep any more."""
+    return KnownFault(Fault(first, first, error, withdrawn=True), KeptError(error, ours=True), first)
+
+
+def tell(timeline: Timeline, fault: KnownFault) -> bool:
+    """Note that a waiter is being told; that ends the fault, and what is submitted from now on runs again.
+
+    Returns whether this waiter is the first one.
+    """
+    global tellings
+    with _learning:
+        if fault.told:
+            return False
+        fault.told = fault.retrieved = True
+        tellings += 1
+        timeline.faults.untold.remove(fault)
+        if fault.last is None:
+            backend, queue = timeline.entry.backend, timeline.queue
+            backend.forgive(queue)
+            # Where it ended, by the backend's word: others may be submitting.
+            ends = (ended.last for ended in backend.faults(queue) if ended.first == fault.first)
+            last = next(ends, None) or timeline.counters[SUBMITTED]
+            timeline.faults.end(fault, last)
+            timeline.distrust(fault.first, last)
+    if fault.cause is not None:
+        fault.cause.retrieved = True
+    return True
+
+
+def forget_learning_after_fork() -> None:
+    """In a forked child: another thread of the parent may have held the lock."""
+    global _learning
+    _learning = threading.RLock()
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The failure at the origin of a chain of dependencies."""
+    while isinstance(error, DependencyError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def dependency_error(operation: str, cause: BaseException | None) -> DependencyError:
+    error = DependencyError(operation)
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,525 @@
+"""The one primitive: a counter of completed operations that native code writes and anyone may read.
+
+**Problem.** Completion, order, elision of waits, timeouts, the lifetime of memory and failure are usually five mechanisms
+(events, stream registries, reference counts, callbacks, error flags). Here all follow from one number per stream.
+
+**Invariants.**
+
+1.  Operations of a timeline are numbered from 1 in order of submission and complete in that order. Operation ``v`` is
+    done exactly when ``counters[COMPLETED] >= v``; that never becomes false again.
+2.  ``frontier`` is a pair (since, clock): every operation numbered ``since`` or later runs after ``clock[t]`` of each
+    timeline ``t`` in ``clock``. The pair is replaced, never changed, so a reader sees one or the other. A wait that the
+    frontier implies is not enqueued (IREE calls this the frontier; it is a vector clock). A wait that is behind a failure, or
+    was withdrawn, keeps its time, but does not see whether what it waits for failed: once that is over, it counts for nothing.
+    A clock is bounded (``PartialClock``): what it leaves out may be waited for once more, never too little.
+3.  Whatever an operation needs and nobody else holds is in ``needed`` until the operation is done, and timelines that it waits
+    for in ``_kept``. Who learns that operations are done, by waiting or asking, lets go of what they needed; where nobody does,
+    and it may be much (``TENDED_BYTES``), the watcher, some time later.
+4.  A fault covers operations ``first`` … ``last``; while ``last`` is open, everything submitted is covered. It is closed by
+    telling a waiter: then what is submitted afterwards runs again. A fault that nobody was told of is reported when the
+    timeline ends.
+5.  A lost timeline (its backend failed to start, its device is gone, or it belongs to the parent of a fork) reads as
+    completed and failed: every query is true, every wait raises, none hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend
+from aiodev._core.config import settings
+from aiodev._core.errors import WithdrawnError, fresh
+from aiodev._core.finalizing import until_exit
+from aiodev._core.timeline import faults
+from aiodev._core.timeline.deferred import Deferred, DeferredGate, Lost
+from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
+from aiodev._core.timeline.gate import Gate, opened_on_error
+from aiodev._core.timeline.vector_clock import NO_CLOCK, Clock, PartialClock, merged, totals
+from aiodev._core.waiting.watcher import watcher
+
+if TYPE_CHECKING:
+    from aiodev._core.backend.device import Device
+    from aiodev._core.backend.registry import BackendEntry
+
+logger = logging.getLogger("aiodev")
+
+_opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may make a stream while this thread holds it
+_reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
+_living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
+_dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
+_RELEASE_EVERY = 16  # waits: what finished ones hold are streams, which can be held a little longer
+#: Host memory that operations of a stream may need, done or not, until the watcher tends it. More: finished streams that nobody
+#: waits for hold more; less: the watcher wakes up, ten times a second, for streams that make do with little.
+TENDED_BYTES = 1 << 20
+
+
+#: Another library's stream: its handle, and what keeps it alive.
+External = tuple[int | None, object]
+OURS: External = (None, None)
+
+
+@until_exit
+class Timeline:
+    """One queue of one backend, and what is known of its operations.
+
+    Until the backend has started, ``backend`` submissions go to a :class:`~aiodev._core.timeline.deferred.Deferred` queue
+    with the same methods, which numbers them the same way and hands them on.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_bound",
+        "_external",
+        "_kept",
+        "_lease",
+        "_native_counters",
+        "_reserved",
+        "_untended",
+        "counters",
+        "deferred",
+        "device",
+        "entry",
+        "faults",
+        "frontier",
+        "held",
+        "label",
+        "lost",
+        "needed",
+        "operations",
+        "parked",
+        "parked_at",
+        "past",
+        "priority",
+        "queue",
+        "quick_waits",
+        "spin_doubts",
+        "spin_ns",
+        "tended",
+        "withdrew",
+    )
+
+    def __init__(
+        self, entry: BackendEntry, device: Device, priority: int, reserved: bool, label: str, external: External = OURS
+    ) -> None:
+        self.entry = entry
+        self.device = device
+        self.priority = priority
+        self.label = label
+        self.lost: BaseException | None = None
+        self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
+        #: For debugging, those of before that operations which are not done have; else None.
+        self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
+        self.spin_ns = settings.spin_us * 1000  # how long the next wait spins
+        self.spin_doubts = 0  # quick waits that it takes before spinning is tried again
+        self.quick_waits = 0  # that there have been, while nobody spun
+        self.parked = 0  # wait sets with waiters of this timeline
+        self.parked_at = 0  # when the first of them parked, by time.monotonic_ns
+        self.withdrew = False  # whether anything was ever withdrawn
+        self.held = 0  # gates that are shut and that only the program opens
+        self._reserved = reserved
+        self._external = external
+        self._kept: deque[tuple[int, Timeline]] = deque()
+        self.needed: deque[tuple[int, object]] = deque()
+        self._untended = 0  # bytes of what is needed
+        self.tended = False  # by the watcher
+        self.faults = FaultLog()
+        self.queue = 0
+        self._bound: Callable[[], None] | None = None
+        self._native_counters: memoryview[int] | None = None
+        self._lease: _Lease | None = None
+        self.operations: Any  # a Backend, a Deferred, or a Lost
+        self.deferred = not entry.started
+        if self.deferred:
+            self.operations = Deferred(self)
+            self.counters: memoryview[int] = self.operations.counters
+            entry.start_soon(self.operations.started)
+        else:
+            self.open_queue()
+            self.bind()
+        _living[id(self)] = self  # when it is whole, since other threads wait for all that live
+
+    def open_queue(self) -> None:
+        """Have a queue of the backend, which has started; nothing happens when there is one."""
+        with _opening:
+            if self.queue == 0:
+                backend, handle = self.entry.backend, self._external[0]
+                if handle is None:
+                    queue, self._native_counters = backend.create_queue(self.device.index, self.priority, self._reserved)
+                else:
+                    queue, self._native_counters = backend.adopt_stream(self.device.index, handle)
+                self.queue = queue
+
+    def bind(self) -> None:
+        """Submit to the backend from now on."""
+        assert self._native_counters is not None
+        self.counters = self._native_counters
+        self.operations = self.entry.backend
+        self.deferred = False
+        if self._bound is not None:
+            self._bound()
+
+    def when_bound(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever ``operations`` is replaced."""
+        self._bound = callback
+
+    def gate(self, by_program: bool = False) -> Gate:
+        """Hold the timeline until the gate that is returned is opened; ``by_program``: when the program sees fit."""
+        value, handle = self.operations.gate(self.queue)
+        self.held += by_program
+        faults = self.faults
+        return Gate(value, partial(self._open_gate, handle, by_program), faults.gate_fails, faults.withdrawals)
+
+    def _open_gate(self, handle: int | DeferredGate, by_program: bool, failed: bool) -> None:
+        self.held -= by_program
+        if self.lost is not None:
+            return  # in a forked child native code must not run: a worker of the parent may have held a lock at the fork
+        if isinstance(handle, DeferredGate):
+            handle.open(failed)
+        else:
+            self.entry.backend.open_gate(handle, failed)
+
+    def __repr__(self) -> str:
+        return f"<timeline of {self.label}: {self.counters[COMPLETED]} of {self.counters[SUBMITTED]} done>"
+
+    # Progress
+
+    @property
+    def submitted(self) -> int:
+        """Number of the operation submitted last; 0 when there was none."""
+        return self.counters[SUBMITTED] if self.lost is None else self.counters[COMPLETED]
+
+    def reached(self, value: int) -> bool:
+        """Whether operation ``value`` is done (failed and skipped ones are, too)."""
+        return self.counters[COMPLETED] >= value
+
+    def keep(self, value: int, needed: object, nbytes: int = 0) -> None:
+        """Hold ``needed``, which is host memory of ``nbytes``, until operation ``value`` is done (invariant 3)."""
+        queue = self.needed
+        if queue and queue[0][0] <= self.counters[COMPLETED]:
+            self.let_go()
+        queue.append((value, needed))
+        self._untended += nbytes
+        if self._untended >= TENDED_BYTES and not self.tended:
+            self.tended = True
+            watcher.tend(self)
+
+    def let_go(self) -> None:
+        """Let go of what finished operations needed. Whoever finds some of them done calls this, if anything is ``needed``."""
+        needed, completed = self.needed, self.counters[COMPLETED]
+        while needed and needed[0][0] <= completed:
+            try:
+                needed.popleft()
+            except IndexError:  # another thread was faster
+                return
+        if not needed:
+            self._untended = 0
+
+    def kept_timeline(self, queue: int) -> Timeline | None:
+        """The timeline of a queue that an unfinished wait, or one whose faults are not learnt yet, is for."""
+        return next((kept for _, kept in self._kept if kept.queue == queue), None)
+
+    def release(self) -> None:
+        """Let go of what finished operations needed, and of the timelines that finished waits were for."""
+        if self.needed:
+            self.let_go()
+        if self.counters[FAULTS] != self.faults.seen:
+            faults.learn(self)  # while the timelines that they may come from are kept
+        kept, completed = self._kept, self.counters[COMPLETED]
+        while kept and kept[0][0] <= completed:
+            try:
+                kept.popleft()
+            except IndexError:  # another thread was faster
+                return
+
+    # Withdrawal
+
+    def withdraw(self, first: int, last: int, site: int, partly: bool = False) -> tuple[int, int]:
+        """Withdraw operations ``first`` … ``last``, unless the first has begun; ``partly``: those that have not begun.
+
+        What else has been submitted behind them does not run either (:mod:`aiodev._core.timeline.withdrawal`). Returns the first that
+        does not run, or 0; and how many were withdrawn by this call.
+        """
+        completed, end = self.counters[COMPLETED], self.submitted
+        if self.lost is not None or completed >= last:
+            return 0, 0
+        self.withdrew = True
+        tell = partial(self.operations.withdraw, self.queue)
+        start, count = self.faults.withdrawals.withdraw((first, last, end), partly, site, completed, tell)
+        if count:
+            self.distrust(start, end)
+        return start, count
+
+    def withdraw_all(self, site: int) -> tuple[int, int]:
+        """Withdraw all that has not begun; the same."""
+        return self.withdraw(self.counters[COMPLETED] + 1, self.submitted, site, partly=True)
+
+    def last_to_run(self, value: int, clock: Clock) -> tuple[int, Clock]:
+        """``value``, if it is to run, else the last operation ahead of it that is; and what that one is known to follow."""
+        found = self.faults.withdrawals.ahead_of(value)
+        return found, clock if found == value else self.clock_at(found)
+
+    # Order between timelines
+
+    def clock_at(self, value: int) -> Clock:
+        """What operation ``value`` is known to follow. Empty when it was submitted before that was known, but for debugging."""
+        since, clock = self.frontier
+        if value >= since:
+            return clock
+        past = () if self.past is None else tuple(self.past)
+        return next((clock for since, clock in reversed(past) if value >= since), NO_CLOCK)
+
+    def clocks_at(self, value: int) -> list[Clock]:
+        """What operation ``value`` is known to follow, and what it follows though no wait relies on that; for debugging."""
+        known = (self.frontier,) if self.past is None else (*self.past, self.frontier)
+        return [clock for since, clock in known if value >= since]
+
+    def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
+        """Order later operations after ``other``'s ``value``; returns the wait's number, None when it was elided.
+
+        ``clock`` is what that point follows itself.
+        """
+        known = self.frontier[1]
+        counters = other.counters
+        if other is self or (
+            (known.get(other, 0) >= value or counters[COMPLETED] >= value)
+            # A point that failed, and of which its own waiters know nothing yet, is waited for again: that fails, too. So does
+            # waiting for one that was withdrawn.
+            and not ((counters[FAULTS] or other.withdrew) and other.failure_untold(value))
+        ):
+            totals.waits_elided += 1
+            return None
+        operations = self.operations
+        if operations is other.operations:
+            number: int = operations.wait(self.queue, other.queue, value)
+        else:
+            number = self._enqueue_wait(other, value)
+        totals.waits_enqueued += 1
+        if number % _RELEASE_EVERY == 0:
+            self.release()
+        self._kept.append((number, other))
+        if type(known) is PartialClock and self.counters[COMPLETED] >= self.frontier[0]:
+            known = NO_CLOCK  # all is done, what it leaves out, too
+        if clock or (known and not (len(known) == 1 and other in known)) or type(known) is PartialClock:
+            known = merged(known, clock, self, other, value)
+        else:
+            known = {other: value}
+        self.advance(number, known)
+        return number
+
+    def follow(self, number: int, other: Timeline, value: int) -> None:
+        """Note that operation ``number``, a gate, is done after ``other``'s ``value``, and fails if that fails."""
+        self.advance(number, merged(self.frontier[1], other.clock_at(value), self, other, value))
+
+    def advance(self, number: int, clock: Clock) -> None:
+        """Note that operation ``number`` and those after it follow ``clock``."""
+        if self.past is not None:
+            self.past.append(self.frontier)
+            while len(self.past) > 1 and self.past[1][0] <= self.counters[COMPLETED]:
+                self.past.popleft()
+        self.frontier = (number, clock)
+
+    def _enqueue_wait(self, other: Timeline, value: int) -> int:
+        if other.lost is not None:
+            raise fresh(other.lost)
+        if self.entry is other.entry:
+            operations = self.operations
+            if isinstance(operations, Deferred):
+                return operations.wait_timeline(other, value)
+            if isinstance(other.operations, Deferred):
+                other.operations.started(None)  # its backend is ours, and ours has
+            number: int = operations.wait(self.queue, other.queue, value)
+            return number
+        # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
+        gate = self.gate()
+
+        def carry() -> None:
+            try:
+                error = other.error_of(value)
+            except BaseException as failure:  # what it was cannot be learnt: this timeline fails rather than hangs
+                error = failure
+            gate.open(error)
+
+        with opened_on_error(gate):
+            watcher.watch(other, value, carry)
+        return gate.value
+
+    def distrust(self, first: int, last: int) -> None:
+        """Rely on no wait among operations that do not run: it kept its time, but did not see if what it was for failed."""
+        if self.frontier[0] >= first:
+            self.advance(last + 1, NO_CLOCK)
+
+    # Failure
+
+    def untold_faults(self) -> Sequence[KnownFault]:
+        """The faults that no waiter of this timeline was told of, oldest first."""
+        if self.counters[FAULTS] != self.faults.seen:
+            faults.learn(self)
+        return tuple(self.faults.untold)  # others may be told meanwhile
+
+    def fault_of(self, value: int) -> KnownFault | None:
+        """The fault that covers a finished operation, or None."""
+        if self.counters[FAULTS] != self.faults.seen:
+            faults.learn(self)
+        return self.faults.at(value)
+
+    def failure_untold(self, value: int) -> bool:
+        """Whether operation ``value`` failed, or did not run, and nobody was told; or does not run since it was withdrawn."""
+        if self.lost is not None or self.faults.withdrawals.ahead_of(value) != value:
+            return True
+        fault = self.fault_of(value)
+        return fault is not None and not fault.told
+
+    def failed(self, value: int) -> bool:
+        """Whether operation ``value``, which is done, failed or did not run."""
+        return self.lost is not None or self.fault_of(value) is not None
+
+    def error_of(self, value: int) -> BaseException | None:
+        """A copy of what went wrong with operation ``value``, without telling."""
+        if self.lost is not None:
+            return self.lost
+        fault = self.fault_of(value)
+        return self.faults.withdrawals.error(value, self.label) if fault is None else fault.copy()
+
+    def check(self, value: int) -> None:
+        """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
+        error = self.failure(value)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # else the traceback, which has this frame, would hold itself
+
+    def failure(self, value: int) -> BaseException | None:
+        """What a waiter of operation ``value`` is to raise, or None; that tells its fault (invariant 4)."""
+        if self.lost is not None:
+            return fresh(self.lost)
+        fault = self.fault_of(value)
+        if self.withdrew and (fault is None or fault.withdrawn or self.faults.withdrawals.withdrawn(value)):
+            error = self._withdrawal(value, fault)
+            if error is not None:
+                return error
+        if fault is None:
+            return None
+        faults.tell(self, fault)
+        if value in (fault.first, fault.guarded):
+            return fault.to_raise()
+        return dependency_error(f"an operation of {self.label}", fault.root())
+
+    def _withdrawal(self, value: int, fault: KnownFault | None) -> BaseException | None:
+        """What a waiter is to raise if operation ``value`` does not run because it, or one ahead of it, was withdrawn."""
+        error = self.faults.withdrawals.error(value, self.label)
+        if error is None:
+            return None
+        if fault is not None and fault.withdrawn:
+            faults.tell(self, fault)
+        return error if self.faults.withdrawals.withdrawn(value) else dependency_error(f"an operation of {self.label}", error)
+
+    def check_all(self, value: int) -> None:
+        """Raise the first failure among the operations up to ``value`` that nobody was told of."""
+        if self.lost is not None:
+            raise fresh(self.lost)
+        for fault in self.untold_faults():
+            if fault.first <= value and faults.tell(self, fault):
+                raise fault.to_raise()
+
+    def lose(self, error: BaseException) -> None:
+        """Make every wait, now and later, raise ``error`` (invariant 5)."""
+        self._lose_counters(error)
+        self._drop_all()
+
+    def _lose_counters(self, error: BaseException) -> None:
+        self.lost = error
+        counters = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
+        counters[COMPLETED] = counters[SUBMITTED] = (1 << 63) - 1
+        counters[FAULTS] = 1
+        self.counters = counters
+        self.operations = Lost(error)
+        self.deferred = False
+        if self._lease is not None:
+            self._lease.queue = 0
+
+    def _drop_all(self) -> None:
+        if self._bound is not None:
+            self._bound()
+        self._kept.clear()
+        self.needed.clear()
+
+    # End
+
+    def report(self) -> None:
+        """Log failures that nobody was told of, as asyncio does for tasks."""
+        if self.lost is not None or not self.counters[FAULTS]:
+            return
+        with _reporting:
+            for fault in self.untold_faults():
+                if fault.retrieved or not faults.tell(self, fault):
+                    continue
+                error = fault.to_raise()
+                if not isinstance(root_cause(error), WithdrawnError):  # else it is as somebody asked for
+                    logger.error("%s: a failure was never retrieved", self.label, exc_info=error)
+
+    def end(self) -> None:
+        """Report. The timeline must be idle; its queue goes back when nobody waits for it any more (see ``_Lease``)."""
+        self.report()
+        _dropped.discard(self)  # not before: at exit, what is reported is looked for there
+        if self.lost is None and self._lease is None:
+            self._lease = _Lease(self.entry.backend, self.queue)
+
+    def __del__(self) -> None:
+        if self.queue == 0 or self.lost is not None:
+            return
+        # The watcher holds the timeline, and all that it keeps, until it is idle, and then ends it. It does so even if it
+        # is idle now: the collector may have called us in the middle of anything, such as a backend that holds its lock.
+        _dropped.add(self)
+        watcher.hand_over(self, self.counters[SUBMITTED], self.end)
+
+
+@until_exit
+class _Lease:
+    """The queue of a timeline that has ended, which goes back when nothing refers to the timeline any more.
+
+    It is made when the timeline ends, not before: the collector would call the finalizers of both at once, and the queue would
+    go back while the watcher still waits for the timeline that the other finalizer handed to it.
+
+    Its streams may be gone and its work done while somebody waits for it still, in ``synchronize`` of the device. A queue
+    that a new timeline got meanwhile would be taken for the old one there. The watcher gives it back, for the same reason
+    that it ends the timeline.
+    """
+
+    __slots__ = ("backend", "queue")
+
+    def __init__(self, backend: Backend, queue: int) -> None:
+        self.backend = backend
+        self.queue = queue
+
+    def __del__(self) -> None:
+        if self.queue:
+            watcher.call(partial(self.backend.destroy_queue, self.queue))
+
+
+def living_timelines() -> set[Timeline]:
+    """Those that somebody holds, and those that were dropped with work in flight."""
+    found = _dropped.copy()
+    found.update(timeline for reference in _living.valuerefs() if (timeline := reference()) is not None)
+    return found
+
+
+def lose_all(error: BaseException) -> None:
+    """In a forked child: lose every timeline, those that were dropped with work in flight included."""
+    global _opening, _reporting
+    faults.forget_learning_after_fork()
+    _opening = threading.RLock()  # this is a forked child, and other threads of the parent may have held them
+    _reporting = threading.RLock()
+    lost = living_timelines()
+    # All counters before anything that is kept: what ends then looks at those of others, and a driver's memory is not here.
+    for timeline in lost:
+        timeline._lose_counters(error)
+    for timeline in lost:
+        timeline._drop_all()
+    _dropped.clear()

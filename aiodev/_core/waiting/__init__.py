@@ -1,0 +1,1 @@
+"""Waiting for timelines: in an event loop, blocking a thread, and awake."""

@@ -1,0 +1,63 @@
+"""Holding a timeline until other timelines' work is done, whether that failed or not.
+
+On the device a wait for what fails fails, too. So the host carries the news: it opens a gate.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aiodev._core.timeline.gate import opened_on_error
+from aiodev._core.timeline.vector_clock import NO_CLOCK, PartialClock, merged
+from aiodev._core.waiting.watcher import watcher
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline.timeline import Timeline
+
+__all__ = ["hold_behind", "hold_until", "waits_for_program"]
+
+
+def waits_for_program(timeline: Timeline) -> bool:
+    """Whether what a timeline has to do may wait for the program: a future, a call. Who is held until then may hold that up."""
+    since, clock = timeline.frontier
+    if type(clock) is PartialClock and not timeline.reached(since):
+        return True  # it may be held by one of those that are left out
+    return any(found.held for found in (timeline, *clock))
+
+
+def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None:
+    """Have what ``timeline`` is given from now on wait for operations of other timelines; their failures are not its business.
+
+    Returns the number of the last operation of ``timeline`` that must be done; or None, and nothing is held, when one of the
+    others waits for the program (a future, a call), since the program may be waiting for ``timeline``.
+    """
+    if any(map(waits_for_program, points)):
+        return None
+    left = [(other, value) for other, value in points.items() if other is not timeline and not other.reached(value)]
+    if not left:
+        return points.get(timeline, 0)
+    gate = timeline.gate()
+    countdown = threading.Semaphore(len(left) - 1)
+
+    def reached() -> None:
+        if not countdown.acquire(blocking=False):
+            gate.open()
+
+    with opened_on_error(gate):
+        for other, value in left:
+            watcher.watch(other, value, reached)
+    return gate.value
+
+
+def hold_behind(timeline: Timeline, other: Timeline, value: int) -> None:
+    """Order what ``timeline`` is given from now on after operation ``value`` of ``other``, which reads, though not its failure.
+
+    Who follows a write by its clock is taken to fail if that fails. So what is written on ``other`` must be nobody else's
+    business, and what that follows itself does not enter the clock.
+    """
+    gate = timeline.gate()
+    timeline.advance(gate.value, merged(timeline.frontier[1], NO_CLOCK, timeline, other, value))
+    with opened_on_error(gate):
+        watcher.watch(other, value, gate.open)

@@ -1,0 +1,116 @@
+"""Functions that are called when an operation is done, as those of an asyncio future are."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiodev._core.streams.host_calls import host_threads
+from aiodev._core.waiting.reactor import current_reactor
+from aiodev._core.waiting.watcher import watcher
+
+if TYPE_CHECKING:
+    from aiodev._core.streams.completion import Completion
+    from aiodev._core.waiting.reactor import Reactor
+
+logger = logging.getLogger("aiodev")
+
+#: Held while a completion gets the first of its callbacks.
+adding = threading.RLock()
+
+
+class DoneCallback:
+    """A function to call when a completion is done.
+
+    In a loop it waits as a task does: in the loop's wait set, and then in its line, so that many functions hold the loop for no
+    longer than many tasks. It is its own waiter, with the methods that the reactors call of theirs.
+    """
+
+    __slots__ = ("_completion", "_over", "_reactor", "context", "function")
+
+    def __init__(
+        self, completion: Completion[Any], function: Callable[[Any], object], context: contextvars.Context
+    ) -> None:
+        self._completion = completion
+        self.function = function
+        self.context = context
+        self._over = False  # it was called, or is not to be
+        try:
+            self._reactor: Reactor | None = current_reactor()
+        except RuntimeError:  # no loop runs here
+            self._reactor = None
+
+    def arrange(self) -> None:
+        """Have it called, soon if the operation is done."""
+        timeline, value = self._completion.timeline, self._completion.value
+        reactor = self._reactor
+        if reactor is None:
+            watcher.watch(timeline, value, lambda: host_threads.submit(self.call_in_context, self._refused))
+        elif timeline.deferred:
+            timeline.entry.start_soon(lambda error: reactor.call_threadsafe(self.arrange))
+        elif timeline.reached(value) or not reactor.waits.add(timeline, value, self):
+            reactor.call_soon(self)
+
+    def cancel(self) -> None:
+        """Do not call it."""
+        self._end()
+        if self._reactor is not None:
+            with contextlib.suppress(RuntimeError):  # no loop runs here: it goes when the operation is done
+                if current_reactor() is self._reactor:
+                    self._reactor.waits.discard(self._completion.timeline, self._completion.value, self)
+
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self._over
+
+    def set_result(self, result: None) -> None:
+        """Its turn may have come."""
+        assert self._reactor is not None
+        self._reactor.call_soon(self, in_turn=True)
+
+    def wake(self) -> None:
+        """The same, on trio, where this turn is as good as the next."""
+        self._take_turn(self.call_in_context)
+
+    def call_in_turn(self) -> None:
+        """Call it, if this turn has had less than its time; else it stands in line again."""
+        self._take_turn(self.call)
+
+    def _take_turn(self, call: Callable[[], None]) -> None:
+        assert self._reactor is not None
+        if self._over or self._reactor.ready.admits():
+            call()
+        else:
+            self._reactor.stand_again(self)
+
+    def call(self) -> None:
+        """Call it."""
+        if not self._over:
+            self._end()
+            self.function(self._completion)
+
+    def call_in_context(self) -> None:
+        """Call it, where nobody else sees to its context, and to what it raises."""
+        try:
+            self.context.run(self.call)
+        except Exception:
+            logger.exception("a callback of %r failed", self._completion)
+
+    def _refused(self, error: BaseException) -> None:
+        logger.error("a callback of %r was not called", self._completion, exc_info=error)
+        self._end()
+
+    def _end(self) -> None:
+        self._over = True
+        with contextlib.suppress(ValueError):
+            self._completion._callbacks.remove(self)
+
+
+def forget_adding_after_fork() -> None:
+    """In a forked child: another thread of the parent may have held the lock."""
+    global adding
+    adding = threading.RLock()

@@ -1,0 +1,136 @@
+"""A thread that waits for timelines on behalf of whoever has no loop to wait in.
+
+It starts on first need and runs callbacks, which must be short: hand a called function to its thread, end a timeline that
+was dropped with work in flight, carry news between different kinds of device.
+
+It also tends timelines that hold on to much memory for work that may be done (``Timeline.needed``), which nobody may ever ask
+for. There is no hurry, so that it looks at them now and then, and copies that are waited for wake up no thread.
+
+``watch`` takes no lock that the thread holds while it works: it may be called by the garbage collector, in that very
+thread, at any allocation.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiodev._core.waiting.waitset import WaitSet
+
+if TYPE_CHECKING:
+    from aiodev._core.timeline.timeline import Timeline
+
+logger = logging.getLogger("aiodev")
+
+#: Milliseconds between two looks at the timelines that are tended.
+_TEND_EVERY = 100
+
+
+class _Job:
+    """A callback with an identity of its own."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback = callback
+
+    def run(self) -> None:
+        try:
+            self.callback()
+        except Exception:  # the thread goes on for everybody else
+            logger.exception("a callback of the watcher failed")
+
+
+class Watcher:
+    """Calls back when a timeline reaches a value."""
+
+    def __init__(self) -> None:
+        self._starting = threading.RLock()
+        self._inbox: deque[tuple[Timeline | None, int, _Job]] = deque()
+        self._tended: deque[weakref.ref[Timeline]] = deque()
+        self._waits: WaitSet[_Job] | None = None
+
+    def watch(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
+        """Call ``callback`` once ``timeline`` reaches ``value``: now, when it has already, else from the watcher's thread."""
+        if timeline.deferred:
+            timeline.entry.start_soon(lambda error: self.watch(timeline, value, callback))
+        elif timeline.reached(value):
+            _Job(callback).run()
+        else:
+            self.hand_over(timeline, value, callback)
+
+    def hand_over(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
+        """As ``watch``, but always from the watcher's thread: for finalizers, which may run under any lock."""
+        self._inbox.append((timeline, value, _Job(callback)))
+        self._started().descriptor.wake()
+
+    def call(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` soon, from the watcher's thread; for finalizers, too."""
+        self._inbox.append((None, 0, _Job(callback)))
+        self._started().descriptor.wake()
+
+    def tend(self, timeline: Timeline) -> None:
+        """Have ``timeline`` let go of what it needs no more, soon after that is so; for finalizers, too."""
+        idle = not self._tended
+        self._tended.append(weakref.ref(timeline))
+        if idle:
+            self._started().descriptor.wake()
+
+    def _tend(self) -> None:
+        for _ in range(len(self._tended)):
+            reference = self._tended.popleft()
+            timeline = reference()
+            if timeline is None:  # what ends it lets go of everything
+                continue
+            timeline.tended = False
+            timeline.let_go()
+            if timeline.needed:
+                timeline.tended = True
+                self._tended.append(reference)
+
+    def _started(self) -> WaitSet[_Job]:
+        waits = self._waits
+        if waits is None:
+            with self._starting:
+                if self._waits is None:
+                    waits = WaitSet()
+                    threading.Thread(target=self._run, args=(waits,), name="aiodev-watcher", daemon=True).start()
+                    self._waits = waits  # last: where no thread could be started, the next who comes tries again
+                waits = self._waits
+        return waits
+
+    def _run(self, waits: WaitSet[_Job]) -> None:
+        poll = select.poll()
+        poll.register(waits.descriptor.read_end, select.POLLIN)
+        while True:
+            poll.poll(_TEND_EVERY if self._tended else None)
+            self._tend()
+            done = waits.collect()
+            while self._inbox:
+                timeline, value, job = self._inbox.popleft()
+                try:
+                    parked = timeline is not None and waits.add(timeline, value, job)
+                except Exception:  # this thread outlives every backend: whoever relies on it must not hang
+                    logger.exception("%r cannot be waited for", timeline)
+                    parked = False
+                if not parked:
+                    done.append(job)
+                del timeline, job
+            done.reverse()
+            while done:  # and keep none of them, nor the timeline that it may hold, until the next wake-up
+                done.pop().run()
+
+    def forget_after_fork(self) -> None:
+        """In a forked child the thread is gone; start afresh."""
+        if self._waits is not None:
+            self._waits.descriptor.close()
+        Watcher.__init__(self)
+
+
+#: The process's watcher.
+watcher = Watcher()
