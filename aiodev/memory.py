@@ -7,11 +7,10 @@ holds them, in use or not.
 from aiodev._array.pinned import empty_pinned, pin, record_stream
 from aiodev._memory.history import record_memory_history
 from aiodev._memory.lease import Lease, lease
-from aiodev._memory.picture import draw_snapshot
 from aiodev._memory.pinned import host_memory_stats
-from aiodev._memory.pointers import allocate, free
-from aiodev._memory.private import MemoryPool
-from aiodev._memory.queries import (
+from aiodev._memory.pool import MemoryPool
+from aiodev._memory.raw import allocate, free
+from aiodev._memory.report import (
     empty_cache,
     max_memory_allocated,
     max_memory_reserved,
@@ -25,6 +24,7 @@ from aiodev._memory.queries import (
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
+from aiodev._memory.snapshot import draw_snapshot
 
 __all__ = [
     "Lease",

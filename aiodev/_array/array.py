@@ -19,8 +19,8 @@ from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.streams.current import current_stream
+from aiodev._memory.allocators import pool_of
 from aiodev._memory.buffer import Buffer
-from aiodev._memory.pools import pool_of
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device

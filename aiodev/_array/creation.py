@@ -17,7 +17,7 @@ from aiodev._array.layout import parse_shape
 from aiodev._core import context
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.streams.current import current_stream
-from aiodev._memory.pools import pool_of
+from aiodev._memory.allocators import pool_of
 
 __all__ = ["arange", "asarray", "empty", "empty_like", "full", "ones", "set_converter", "zeros"]
 

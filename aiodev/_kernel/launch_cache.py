@@ -37,8 +37,8 @@ from aiodev._kernel.kernel import Kernel
 from aiodev._kernel.launch import SITE_NAMES, define, stamp
 from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.variants import Variant
+from aiodev._memory.allocators import pool_of
 from aiodev._memory.buffer import Buffer
-from aiodev._memory.pools import pool_of
 
 __all__ = ["LaunchCache"]
 

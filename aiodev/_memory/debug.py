@@ -35,14 +35,14 @@ from aiodev._core.finalizing import until_exit, weakly
 from aiodev._core.timeline.vector_clock import follows
 from aiodev._core.waiting.block_until import hold_until
 from aiodev._core.waiting.blocking import wait_all_blocking
+from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._memory.block import CACHED, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
-from aiodev._memory.caching import CachingAllocator, DeviceBuffer
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._core.timeline.timeline import Timeline
-    from aiodev._memory.supply import RawMemory
+    from aiodev._memory.segments import RawMemory
 
 __all__ = ["GUARD", "POISON", "DebugAllocator"]
 

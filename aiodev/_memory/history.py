@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from aiodev._core import callsites
 from aiodev._core.backend.registry import DeviceLike
+from aiodev._memory.allocator import CachingAllocator
+from aiodev._memory.allocators import pool_for
 from aiodev._memory.buffer import Buffer
-from aiodev._memory.caching import CachingAllocator
-from aiodev._memory.pools import pool_for
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline

@@ -20,7 +20,7 @@ import anyio
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.waiting.loops import running_loop
 from aiodev._core.waiting.reactor import others_first
-from aiodev._memory.pools import known_pool, pool_for
+from aiodev._memory.allocators import known_pool, pool_for
 
 __all__ = ["Admission", "Lease", "lease", "look_again"]
 

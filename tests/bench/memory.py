@@ -14,8 +14,8 @@ from peers import timed
 
 import aiodev
 from aiodev._core.backend.registry import registry
-from aiodev._memory.caching import CachingAllocator
-from aiodev._memory.pools import BackendMemory
+from aiodev._memory.allocator import CachingAllocator
+from aiodev._memory.allocators import BackendMemory
 
 sys.path.append(str(Path(__file__).parents[1] / "memory"))
 from traces import TRACES, Outcome, replay

@@ -14,10 +14,10 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import aiodev
+from aiodev._memory.allocator import CachingAllocator, size_class
 from aiodev._memory.block import CACHED, FREE, HOLE, LIVE
 from aiodev._memory.buffer import Buffer
-from aiodev._memory.caching import CachingAllocator, size_class
-from aiodev._memory.supply import SMALL, SMALL_SEGMENT
+from aiodev._memory.segments import SMALL, SMALL_SEGMENT
 
 _spec = importlib.util.spec_from_file_location("memory_model", Path(__file__).with_name("model.py"))
 assert _spec is not None and _spec.loader is not None

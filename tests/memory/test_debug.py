@@ -16,8 +16,8 @@ import aiodev
 from aiodev._core import journal
 from aiodev._core.backend.registry import registry
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._memory.allocators import BackendMemory
 from aiodev._memory.debug import POISON, DebugAllocator
-from aiodev._memory.pools import BackendMemory
 from aiodev.testing.latch import Latch
 
 
@@ -157,7 +157,7 @@ def run_in_debug_mode(code: str) -> subprocess.CompletedProcess[str]:
 #: Writes past guards as a library does that is given an address: a kernel of its own checks bounds.
 HEAD = """
 import aiodev, aiodev.kernels, ctypes
-from aiodev._memory.pools import pool_for
+from aiodev._memory.allocators import pool_for
 
 @aiodev.kernel
 def double(i, x):

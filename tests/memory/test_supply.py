@@ -13,9 +13,9 @@ import pytest
 
 import aiodev
 from aiodev._core.config import Settings
-from aiodev._memory import supply
-from aiodev._memory.caching import CachingAllocator
-from aiodev._memory.supply import LARGE_SEGMENT, SMALL_SEGMENT
+from aiodev._memory import segments
+from aiodev._memory.allocator import CachingAllocator
+from aiodev._memory.segments import LARGE_SEGMENT, SMALL_SEGMENT
 from aiodev.testing.latch import Latch
 
 _spec = importlib.util.spec_from_file_location("memory_model", Path(__file__).with_name("model.py"))
@@ -136,7 +136,7 @@ def test_segments_have_the_usual_sizes() -> None:
 
 def test_beyond_the_threshold_what_has_been_free_longest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much of it as is needed; what is in use stays."""
-    monkeypatch.setattr(supply, "settings", Settings(memory_gc_threshold=0.5))
+    monkeypatch.setattr(segments, "settings", Settings(memory_gc_threshold=0.5))
     pool, memory = allocator(total=256 * MIB, granularity=2 * MIB)
     timeline = FakeTimeline("A")
     kept = [pool.allocate(nbytes * MIB, timeline) for nbytes in (40, 2, 40, 2, 20)]

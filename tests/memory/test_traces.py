@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import aiodev
-from aiodev._memory.caching import CachingAllocator
+from aiodev._memory.allocator import CachingAllocator
 
 
 def load(name: str) -> ModuleType:

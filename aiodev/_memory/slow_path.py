@@ -7,7 +7,7 @@ more is reserved than should be, what has been free for long goes back; and when
 that nobody uses, the requesting timeline waits for what others use, and hooks are called.
 
 All of this happens under the lock that guards segments and extents, and none of it in the common case, which is in
-:mod:`aiodev._memory.caching`, with the invariants of both.
+:mod:`aiodev._memory.allocator`, with the invariants of both.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._memory.block import FREE, Bin, Block, Segment
 from aiodev._memory.extents import Extents
+from aiodev._memory.segments import SMALL_SEGMENT, RawMemory, Supply
 from aiodev._memory.stats import Totals
-from aiodev._memory.supply import SMALL_SEGMENT, RawMemory, Supply
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device

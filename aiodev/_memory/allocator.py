@@ -6,7 +6,7 @@ kept and handed out again. It may still be in use by queued work when it is free
 **How.** In two layers. *Bins* hold blocks as they were freed, one bin for each size: a program that asks again for what it had
 before is served there, without a lock. What no bin has comes from the *extents* of free memory, by best fit, and is cut to
 size. Before memory is taken from the backend, bins that hold much are emptied into the extents, where neighbours are joined.
-The first layer is here, the second in :mod:`aiodev._memory.stock`.
+The first layer is here, the second in :mod:`aiodev._memory.slow_path`.
 
 **Invariants.**
 
@@ -21,7 +21,7 @@ The first layer is here, the second in :mod:`aiodev._memory.stock`.
 The common case takes no lock: lists' ``append`` and ``pop`` are atomic, and so is a statement that calls nothing. A lock
 guards segments and extents. A buffer is finalized wherever the garbage collector likes, so that takes none.
 
-Nothing here does input or output but through :class:`~aiodev._memory.supply.RawMemory`, and a timeline is whatever has
+Nothing here does input or output but through :class:`~aiodev._memory.segments.RawMemory`, and a timeline is whatever has
 ``counters`` and a ``frontier``; so the policy is tested against a model.
 """
 
@@ -36,8 +36,8 @@ from aiodev._core.waiting.block_until import hold_until
 from aiodev._memory.block import CACHED, LIVE, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.extents import SEARCH
-from aiodev._memory.stock import Stock
-from aiodev._memory.supply import GRANULE, SMALL, RawMemory
+from aiodev._memory.segments import GRANULE, SMALL, RawMemory
+from aiodev._memory.slow_path import Stock
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._memory.allocators import pool_of
 from aiodev._memory.buffer import Buffer
-from aiodev._memory.pools import pool_of
 
 __all__ = ["allocate", "free"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import BackendEntry, DeviceLike, registry
 from aiodev._core.config import settings
-from aiodev._memory.caching import CachingAllocator
+from aiodev._memory.allocator import CachingAllocator
 
 if TYPE_CHECKING:
     from aiodev._core.backend.interface import Backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aiodev._core.backend.registry import DeviceLike
-from aiodev._memory.queries import memory_snapshot
+from aiodev._memory.report import memory_snapshot
 
 __all__ = ["draw_snapshot"]
 

@@ -8,11 +8,11 @@ from typing import Any
 from aiodev._core import callsites
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._memory.allocator import CachingAllocator
+from aiodev._memory.allocators import known_pool, pool_for
 from aiodev._memory.block import HOLE, LIVE, Block, Segment
-from aiodev._memory.caching import CachingAllocator
 from aiodev._memory.lease import look_again
 from aiodev._memory.pinned import empty_pinned_cache
-from aiodev._memory.pools import known_pool, pool_for
 from aiodev._memory.stats import Totals, summarise
 
 

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import NoReturn
 
 from aiodev._core.backend.registry import DeviceLike
-from aiodev._memory import pools
-from aiodev._memory.caching import CachingAllocator
+from aiodev._memory import allocators
+from aiodev._memory.allocator import CachingAllocator
 
 __all__ = ["MemoryPool"]
 
@@ -34,9 +34,9 @@ class MemoryPool:
     """
 
     def __init__(self, device: DeviceLike | None = None) -> None:
-        self._allocator = pools.pool_for(device).make_private()
+        self._allocator = allocators.pool_for(device).make_private()
         self.device = self._allocator.device
-        pools.private_pools += 1
+        allocators.private_pools += 1
         weakref.finalize(self, _drop, self._allocator).atexit = False
 
     def memory_reserved(self) -> int:
@@ -44,17 +44,17 @@ class MemoryPool:
         return sum(segment.mapped() for segment in self._allocator.supply.segments())
 
     def __enter__(self) -> MemoryPool:
-        outside = pools.chosen.get()
-        pools.chosen.set(pools.Chosen({**outside.allocators, self.device: self._allocator}, outside, self))
+        outside = allocators.chosen.get()
+        allocators.chosen.set(allocators.Chosen({**outside.allocators, self.device: self._allocator}, outside, self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        inside = pools.chosen.get()
+        inside = allocators.chosen.get()
         if inside.owner is not self or inside.outside is None:
             raise RuntimeError(f"{self!r} is left, but it is not what this task entered last")
-        pools.chosen.set(inside.outside)
+        allocators.chosen.set(inside.outside)
 
     async def __aenter__(self) -> MemoryPool:
         return self.__enter__()
@@ -73,6 +73,6 @@ class MemoryPool:
 
 
 def _drop(allocator: CachingAllocator) -> None:
-    pools.private_pools -= 1
+    allocators.private_pools -= 1
     allocator.abandoned = True
     allocator.empty_cache()
