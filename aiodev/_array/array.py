@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from aiodev._array import layout, reading
-from aiodev._array.carrying import carry
+from aiodev._array import layout, readback
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.layout import Index, Layout, Shape
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
+from aiodev._array.transfer import carry
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.streams.current import current_stream
 from aiodev._memory.allocators import pool_of
@@ -268,7 +268,7 @@ class Array(Operators, Protocols):
         Raises:
             KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.
         """
-        return await reading.read(self)
+        return await readback.read(self)
 
     def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
         """The same, blocking this thread.
@@ -276,7 +276,7 @@ class Array(Operators, Protocols):
         Raises:
             TimeoutError: ``timeout`` seconds have passed.
         """
-        return reading.read_blocking(self, timeout)
+        return readback.read_blocking(self, timeout)
 
     def to(self, device: DeviceLike) -> Array:
         """This array on another device, itself if it is there already. Submits a copy; waits for nothing.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aiodev._array import taking
+from aiodev._array import host_values
 from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType, parse_dtype
@@ -133,7 +133,7 @@ def arange(
     length = max(0, math.ceil((stop - start) / step))
     stream = current_stream(device)
     if length * found.itemsize <= _HERE:
-        return taking.array_of(_values(start, stop, step, found)[:length], found, stream, ours=True)
+        return host_values.array_of(_values(start, stop, step, found)[:length], found, stream, ours=True)
     bounds: list[Any] = [start, stop, step, found]
     bounds = [number[()] if isinstance(number, np.ndarray) else number for number in bounds]  # as they are now
     array, values = allocate((length,), found, stream), np.empty(length, found)
@@ -192,7 +192,7 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     # What is an array already is converted when it is taken; of anything else, NumPy makes one.
     host = np.asarray(obj) if isinstance(obj, np.ndarray) else np.asarray(obj, wanted)
     stream = current_stream(device)
-    return taking.array_of(host, wanted or parse_dtype(host.dtype), stream, isinstance(obj, _PLAIN))
+    return host_values.array_of(host, wanted or parse_dtype(host.dtype), stream, isinstance(obj, _PLAIN))
 
 
 def _unconverted(array: Array, dtype: DType) -> Array:

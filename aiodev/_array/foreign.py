@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aiodev._array import dlpack, layout, taking
+from aiodev._array import dlpack, host_values, layout
 from aiodev._array.array import Array, make_array
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.protocols import LEGACY, Unwaited
@@ -56,7 +56,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
     if copy is False:
         raise BufferError(f"copy=False, but the memory is on {shared.device}, not on {home}")
     if not isinstance(x, Array) and shared._buffer.source.host_accessible:
-        return taking.array_of(np.asarray(Unwaited(shared)), shared.dtype, current_stream(home))
+        return host_values.array_of(np.asarray(Unwaited(shared)), shared.dtype, current_stream(home))
     return shared._copied(home)
 
 

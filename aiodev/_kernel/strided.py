@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from aiodev._array.array import Array, make_array
-from aiodev._array.carrying import set_repeat_copy
 from aiodev._array.copy import set_strided_kernel
+from aiodev._array.transfer import set_repeat_copy
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import aiodev
-from aiodev._array.changes import copy_checked
 from aiodev._array.copy import copy_arrays
+from aiodev._array.host_changes import copy_checked
 from aiodev.testing.latch import Latch
 
 
