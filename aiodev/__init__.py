@@ -53,10 +53,10 @@ from aiodev._generator.defaults import (
     set_rng_state,
 )
 from aiodev._generator.generator import Generator
-from aiodev._kernel import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
 from aiodev._kernel.bound import BoundLaunch
+from aiodev._kernel.dispatch import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
+from aiodev._kernel.dispatch.launch_cache import LaunchCache
 from aiodev._kernel.kernel import Kernel, kernel
-from aiodev._kernel.launch_cache import LaunchCache
 
 if _TYPE_CHECKING:
     from aiodev._core.streams.capacity import StreamFullError

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from aiodev._core.backend.device import Device
 from aiodev._core.streams import stream as _stream, trace
 from aiodev._core.timeline.vector_clock import totals
-from aiodev._kernel.service import totals as kernel_totals
+from aiodev._kernel.compile.service import totals as kernel_totals
 
 __all__ = ["Activity", "counters", "record"]
 

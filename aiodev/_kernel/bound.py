@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.stream import Stream
-from aiodev._kernel.launch import bound_call_maker
-from aiodev._kernel.signature import ARRAYS
+from aiodev._kernel.dispatch.launch import bound_call_maker
+from aiodev._kernel.dispatch.signature import ARRAYS
 
 if TYPE_CHECKING:
+    from aiodev._kernel.dispatch.specializations import Variant
     from aiodev._kernel.kernel import Kernel
-    from aiodev._kernel.variants import Variant
 
 __all__ = ["BoundLaunch"]
 

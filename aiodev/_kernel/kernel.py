@@ -15,17 +15,17 @@ from aiodev._core.backend.registry import registry
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._kernel.analysis.bounds import check_bounds
 from aiodev._kernel.bound import BoundLaunch
-from aiodev._kernel.bounds import check_bounds
-from aiodev._kernel.launch import generate_call
-from aiodev._kernel.loaded import Loaded
+from aiodev._kernel.compile.service import service
+from aiodev._kernel.dispatch.launch import generate_call
+from aiodev._kernel.dispatch.parameters import complete, parameters_of
+from aiodev._kernel.dispatch.pending import Loaded
+from aiodev._kernel.dispatch.signature import key_of
+from aiodev._kernel.dispatch.specializations import Variants
+from aiodev._kernel.dispatch.submission import pack, submit
+from aiodev._kernel.launch_config import LinePlace, Place, parse_place
 from aiodev._kernel.options import Options, parse_launch, parse_options
-from aiodev._kernel.parameters import complete, parameters_of
-from aiodev._kernel.place import LinePlace, Place, parse_place
-from aiodev._kernel.service import service
-from aiodev._kernel.signature import key_of
-from aiodev._kernel.submission import pack, submit
-from aiodev._kernel.variants import Variants
 
 __all__ = ["Kernel", "kernel"]
 

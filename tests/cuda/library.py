@@ -21,7 +21,7 @@ import aiodev
 from aiodev import kernels
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
-from aiodev._kernel import service
+from aiodev._kernel.compile import service
 from aiodev.kernels import reduction_launches, sorting_teams, teams
 from aiodev.testing import SimulatedBackend
 

@@ -27,7 +27,7 @@ from aiodev import lang
 from aiodev._backends.cpu.compiler_source import Argument, parse_arguments
 from aiodev._backends.cuda.compiler_source import entry_source, parameters
 from aiodev._core.backend.interface import KernelSpec
-from aiodev._kernel.service import service
+from aiodev._kernel.compile.service import service
 from aiodev.testing import SimulatedBackend
 
 __all__ = ["start"]

@@ -17,11 +17,11 @@ from kernel_fakes import arrays
 from aiodev import Device
 from aiodev._core import callsites, context
 from aiodev._core.backend.registry import registry
-from aiodev._kernel.analysis import analyse
+from aiodev._kernel.analysis.source import analyse
 from aiodev._kernel.bound import BoundLaunch
+from aiodev._kernel.dispatch.signature import describe
+from aiodev._kernel.dispatch.specializations import Variant
 from aiodev._kernel.kernel import Kernel, kernel
-from aiodev._kernel.signature import describe
-from aiodev._kernel.variants import Variant
 
 
 class _Stream:

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from aiodev._kernel import analysis
-from aiodev._kernel.analysis import analyse
+from aiodev._kernel.analysis import source as analysis
+from aiodev._kernel.analysis.source import analyse
 
 
 def test_no_source_no_knowledge() -> None:

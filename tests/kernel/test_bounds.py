@@ -15,7 +15,7 @@ from kernel_entry import needs_compiler
 
 import aiodev
 from aiodev import LaunchError, kernel, lang
-from aiodev._kernel.bounds import accesses, check_bounds, farthest
+from aiodev._kernel.analysis.bounds import accesses, check_bounds, farthest
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

@@ -20,8 +20,8 @@ from aiodev._backends.cpu import codecache
 from aiodev._backends.cuda import codecache as cuda_codecache, image
 from aiodev._core import sources
 from aiodev._core.backend.interface import KernelSpec
-from aiodev._kernel import cache
-from aiodev._kernel.snapshot import capture
+from aiodev._kernel.compile import keys as cache
+from aiodev._kernel.compile.snapshot import capture
 
 PACKAGE = Path(aiodev.__file__).parent
 

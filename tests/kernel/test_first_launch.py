@@ -140,7 +140,7 @@ import numpy as np
 import aiodev
 from aiodev._kernel.kernel import kernel
 from aiodev import profiler
-from aiodev._kernel.service import service
+from aiodev._kernel.compile.service import service
 from kernel_fakes import arrays
 
 SCALE = {scale}
@@ -189,7 +189,7 @@ sys.path.insert(0, {helpers!r})
 import numpy as np
 import aiodev
 from aiodev._kernel.kernel import kernel
-from aiodev._kernel.service import service
+from aiodev._kernel.compile.service import service
 from kernel_fakes import arrays
 
 @kernel

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import aiodev
-from aiodev._kernel import launch_cache
+from aiodev._kernel.dispatch import launch_cache
 
 
 @aiodev.kernel

@@ -12,9 +12,9 @@ from kernel_entry import needs_compiler, run, spec_of
 import aiodev
 from aiodev._backends.cpu import compiler, layout
 from aiodev._backends.cpu.arena import words_at
-from aiodev._kernel.cache import cache_key
+from aiodev._kernel.compile.keys import cache_key
+from aiodev._kernel.compile.snapshot import capture
 from aiodev._kernel.options import FASTMATH_FLAGS, parse_options
-from aiodev._kernel.snapshot import capture
 
 
 def row_sum(i: int, x: Any, out: Any) -> None:

@@ -15,7 +15,7 @@ import aiodev
 PROMPT = """
 import aiodev, numpy as np
 from aiodev import profiler
-from aiodev._kernel.service import service
+from aiodev._kernel.compile.service import service
 OFFSET = 2.0
 @aiodev.kernel
 def shifted(i, n, x, out):

@@ -13,7 +13,7 @@ from kernel_entry import needs_compiler
 from aiodev import lang
 from aiodev._backends.cpu import compiler
 from aiodev._core.backend.interface import KernelSpec
-from aiodev._kernel.analysis import analyse
+from aiodev._kernel.analysis.source import analyse
 
 ARRAYS = ("x", "y", "out")
 unknown: Any = None

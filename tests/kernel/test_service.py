@@ -18,10 +18,10 @@ from aiodev import profiler
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.config import settings
 from aiodev._core.errors import CompileError
-from aiodev._kernel import pool, service as service_module
-from aiodev._kernel.pool import WorkerPool
-from aiodev._kernel.snapshot import capture
-from aiodev._kernel.worker import Job, placeholder
+from aiodev._kernel.compile import pool, service as service_module
+from aiodev._kernel.compile.pool import WorkerPool
+from aiodev._kernel.compile.snapshot import capture
+from aiodev._kernel.compile.worker import Job, placeholder
 
 Outcomes = queue.SimpleQueue[BaseException | None]
 

@@ -10,8 +10,8 @@ import pytest
 from kernel_fakes import FakeArray
 
 from aiodev import Device, LaunchError
-from aiodev._kernel.analysis import analyse
-from aiodev._kernel.signature import Signature, describe
+from aiodev._kernel.analysis.source import analyse
+from aiodev._kernel.dispatch.signature import Signature, describe
 
 CPU = Device("cpu")
 

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import pytest
 
-from aiodev._kernel.snapshot import Snapshot, Uncapturable, capture
+from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable, capture
 
 
 def make(source: str, **values: Any) -> Callable[..., None]:
@@ -68,7 +68,7 @@ def test_code_counts() -> None:
 def test_digest_is_the_same_in_every_process() -> None:
     """Whatever the hash seed, and however often the code has run."""
     code = (
-        "from aiodev._kernel.snapshot import capture\n"
+        "from aiodev._kernel.compile.snapshot import capture\n"
         "import math\n"
         "TABLE = (1, 2.5, 'x', frozenset('abc'))\n"
         "def helper(v): return math.sqrt(v) + TABLE[0] if v in {'p', 'q', 'r'} else 1\n"

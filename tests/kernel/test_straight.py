@@ -14,7 +14,7 @@ from numpy import linspace
 
 import aiodev
 from aiodev import lang
-from aiodev._kernel.straight import is_straight
+from aiodev._kernel.analysis.uniformity import is_straight
 from aiodev.lang import exp, sort
 
 SCALE, PAIR = 3, (1, 2)

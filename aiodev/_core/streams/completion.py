@@ -43,7 +43,7 @@ class Completion(Generic[T]):
         6
     """
 
-    # Launches fill them in themselves (`aiodev._kernel.launch`), which costs less than `__init__`, or a tuple.
+    # Launches fill them in themselves (`aiodev._kernel.dispatch.launch`), which costs less than `__init__`, or a tuple.
     __slots__ = ("__weakref__", "_callbacks", "_first", "_outcome", "_timeline", "_value")
 
     _callbacks: list[DoneCallback]  #: unset until there is one

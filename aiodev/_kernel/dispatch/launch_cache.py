@@ -33,10 +33,10 @@ from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._kernel.dispatch.launch import SITE_NAMES, define, stamp
+from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
+from aiodev._kernel.dispatch.specializations import Variant
 from aiodev._kernel.kernel import Kernel
-from aiodev._kernel.launch import SITE_NAMES, define, stamp
-from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
-from aiodev._kernel.variants import Variant
 from aiodev._memory.allocators import pool_of
 from aiodev._memory.buffer import Buffer
 

@@ -20,9 +20,9 @@ from aiodev._core.backend.registry import BackendEntry
 from aiodev._core.cache_directory import cache
 from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
 from aiodev._core.streams import trace
-from aiodev._kernel.cache import cache_key
-from aiodev._kernel.pool import WorkerPool
-from aiodev._kernel.snapshot import Snapshot, Uncapturable
+from aiodev._kernel.compile.keys import cache_key
+from aiodev._kernel.compile.pool import WorkerPool
+from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable
 
 __all__ = ["Loading", "Totals", "service", "totals"]
 

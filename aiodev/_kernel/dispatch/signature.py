@@ -18,7 +18,7 @@ import numpy
 
 from aiodev._core.backend.device import Device
 from aiodev._core.errors import LaunchError
-from aiodev._kernel.analysis import BodyUse
+from aiodev._kernel.analysis.source import BodyUse
 
 __all__ = ["ARRAY", "ARRAYS", "COMPLEX", "FORMATS", "READ", "SCALAR", "Signature", "describe", "key_of"]
 

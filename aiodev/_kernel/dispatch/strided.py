@@ -19,8 +19,8 @@ from aiodev._array.transfer import set_repeat_copy
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._kernel.dispatch.launch_cache import LaunchCache
 from aiodev._kernel.kernel import kernel
-from aiodev._kernel.launch_cache import LaunchCache
 from aiodev._memory.buffer import ForeignBuffer
 
 __all__ = ["copy_rows", "copy_strided"]

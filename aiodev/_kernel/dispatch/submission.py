@@ -1,6 +1,6 @@
 """Submitting a launch whose types are known: its argument block, its gate, and the notes in the buffers.
 
-This is the way of the first launches; later ones take the shorter one of :mod:`aiodev._kernel.launch`.
+This is the way of the first launches; later ones take the shorter one of :mod:`aiodev._kernel.dispatch.launch`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from aiodev._core.errors import CompileError, LaunchError
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.gate import opened_on_error
-from aiodev._kernel.service import Loading
-from aiodev._kernel.signature import ARRAYS, FORMATS, READ, Signature
-from aiodev._kernel.variants import Variant
+from aiodev._kernel.compile.service import Loading
+from aiodev._kernel.dispatch.signature import ARRAYS, FORMATS, READ, Signature
+from aiodev._kernel.dispatch.specializations import Variant
 
 __all__ = ["pack", "submit"]
 

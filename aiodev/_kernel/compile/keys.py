@@ -6,7 +6,7 @@ import sys
 
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.sources import compiled_by
-from aiodev._kernel.snapshot import Snapshot
+from aiodev._kernel.compile.snapshot import Snapshot
 
 __all__ = ["SOURCES", "cache_key"]
 

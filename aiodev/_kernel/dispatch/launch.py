@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 from aiodev._core import callsites, context
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
-from aiodev._kernel.parameters import MISSING
-from aiodev._kernel.signature import ARRAY, ARRAYS, COMPLEX
+from aiodev._kernel.dispatch.parameters import MISSING
+from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX
 
 if TYPE_CHECKING:
-    from aiodev._kernel.bounds import Access
-    from aiodev._kernel.variants import Variant
+    from aiodev._kernel.analysis.bounds import Access
+    from aiodev._kernel.dispatch.specializations import Variant
 
 __all__ = ["SITE_NAMES", "bound_call_maker", "define", "generate_call", "stamp"]
 

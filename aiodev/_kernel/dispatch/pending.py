@@ -7,7 +7,7 @@ from typing import Any
 
 from aiodev._core.errors import fresh
 from aiodev._core.waiting.reactor import current_reactor
-from aiodev._kernel.service import Loading
+from aiodev._kernel.compile.service import Loading
 
 __all__ = ["Loaded"]
 

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiodev._kernel.digest import Uncapturable, dumps, feed, feed_code
+from aiodev._kernel.compile.digest import Uncapturable, dumps, feed, feed_code
 
 __all__ = ["Snapshot", "Uncapturable", "capture"]
 

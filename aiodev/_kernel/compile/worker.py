@@ -16,8 +16,8 @@ from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.backend.registry import registry
 from aiodev._core.cache_directory import cache
 from aiodev._core.errors import AiodevError, CompileError
-from aiodev._kernel.snapshot import Snapshot
-from aiodev._kernel.wire import receive, send
+from aiodev._kernel.compile.snapshot import Snapshot
+from aiodev._kernel.dispatch.wire import receive, send
 
 __all__ = ["Job", "main"]
 

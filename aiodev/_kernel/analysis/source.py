@@ -1,7 +1,7 @@
 """What a body does with its parameters, read from its source.
 
 Three questions are asked of it. Which arrays does it write (a read-only one is refused there)? Which does it surely not (a
-failure of the kernel leaves those as they are; :mod:`aiodev._kernel.reading` finds out)? And what does it combine a scalar
+failure of the kernel leaves those as they are; :mod:`aiodev._kernel.analysis.read_only` finds out)? And what does it combine a scalar
 with (a weak scalar takes the type of that)? Where there is no source, as at a plain prompt, nothing is known and nothing is
 refused here; the compiler still refuses a write to a read-only array.
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from types import CodeType, ModuleType
 from typing import Any
 
-from aiodev._kernel.reading import only_read
+from aiodev._kernel.analysis.read_only import only_read
 
 __all__ = ["BodyUse", "analyse", "definition"]
 

@@ -10,13 +10,13 @@ from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.backend.registry import registry
 from aiodev._core.config import settings
-from aiodev._kernel.analysis import BodyUse, analyse
-from aiodev._kernel.bounds import Access, accesses, farthest
+from aiodev._kernel.analysis.bounds import Access, accesses, farthest
+from aiodev._kernel.analysis.source import BodyUse, analyse
+from aiodev._kernel.analysis.uniformity import is_straight
+from aiodev._kernel.compile.service import Loading, service
+from aiodev._kernel.compile.snapshot import capture
+from aiodev._kernel.dispatch.signature import ARRAYS, Signature, describe, key_of
 from aiodev._kernel.options import Options
-from aiodev._kernel.service import Loading, service
-from aiodev._kernel.signature import ARRAYS, Signature, describe, key_of
-from aiodev._kernel.snapshot import capture
-from aiodev._kernel.straight import is_straight
 
 __all__ = ["Variant", "Variants"]
 

@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 from aiodev._core.child_process import command
 from aiodev._core.config import available_cores
 from aiodev._core.errors import CompileError
-from aiodev._kernel.wire import receive, send
-from aiodev._kernel.worker import Job, placeholder
+from aiodev._kernel.compile.worker import Job, placeholder
+from aiodev._kernel.dispatch.wire import receive, send
 
 if TYPE_CHECKING:
     import subprocess
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkerPool"]
 
 #: What a worker runs.
-CODE = "from aiodev._kernel.worker import main; main()"
+CODE = "from aiodev._kernel.compile.worker import main; main()"
 #: A worker that found nothing to do for this long (seconds) ends; it holds a compiler in memory.
 IDLE = 20.0
 #: One that takes longer than this over one kernel hangs.

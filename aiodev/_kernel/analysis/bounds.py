@@ -18,7 +18,7 @@ the array: the launch's indices start at 0, so none of them counts from the end.
 
 A launch that is right is never refused, then; one that is wrong may pass, as where the index goes through a helper. Debug mode
 (``AIODEV_DEBUG=1``) finds those. What is found is checked where a kernel is launched for the first time with given types, and
-after that by one comparison for each dimension that is indexed (:mod:`aiodev._kernel.launch`).
+after that by one comparison for each dimension that is indexed (:mod:`aiodev._kernel.dispatch.launch`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import numpy
 
 from aiodev import lang
 from aiodev._core.errors import LaunchError
-from aiodev._kernel.analysis import definition
+from aiodev._kernel.analysis.source import definition
 
 __all__ = ["Access", "accesses", "check_bounds", "farthest"]
 

@@ -1,0 +1,1 @@
+"""What a kernel's source says before it is compiled."""

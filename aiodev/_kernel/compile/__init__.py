@@ -1,0 +1,1 @@
+"""Compiling off the loop: the service, its worker processes, and the keys of the disk cache."""
