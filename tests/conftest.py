@@ -24,7 +24,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aiodev._backends.cpu import codecache
+from aiodev._backends.executor import code_cache
 
 with contextlib.suppress(ImportError):  # which machines with a GPU may lack, and most tests do not need
     import hypothesis
@@ -58,7 +58,7 @@ def cache_without_kernels(tmp_path: Path) -> Path:
 
     It has the native executors' code, as this process has.
     """
-    cache, native = tmp_path / "cache", Path(codecache.native_directory())
+    cache, native = tmp_path / "cache", Path(code_cache.native_directory())
     cache.mkdir()
     if native.exists():
         shutil.copytree(native, cache / native.name)

@@ -14,11 +14,11 @@ import struct
 import threading
 import time
 
-from aiodev._backends.cpu.compiler_source import Argument, parse_arguments
+from aiodev._backends.cpu.compile.entry_source import Argument, parse_arguments
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import HostMemory
-from aiodev._backends.cpu.operations import Copy, Fill, Function, NativeCode
-from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.portable.executor import PortableExecutor
+from aiodev._backends.cpu.portable.operations import Copy, Fill, Function, NativeCode
 from aiodev._core.backend.interface import SUBMITTED, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.errors import BackendUnavailableError, DeviceError, DeviceLostError
 

@@ -7,8 +7,7 @@ from collections import defaultdict
 from types import FunctionType, ModuleType
 from typing import Any
 
-from aiodev._backends.cpu import layout
-from aiodev._backends.cpu.native import scheduling
+from aiodev._backends.cpu.executor import layout, ready_queue
 
 DEVICE, QUEUE, WORKER, STACK, HEAP = 0x10000, 0x20000, 0x30000, 0x40000, 0x50000
 #: What a look at the clock takes (ns).
@@ -31,7 +30,7 @@ class World:
         """The queue has one, with a member, and ``left`` shares that nobody has begun; nothing else waits."""
         self.words |= {DEVICE + layout.D_WORKERS: 3, DEVICE + layout.D_HEAP: HEAP, QUEUE + layout.Q_DEVICE: DEVICE}
         self.words |= {QUEUE + layout.Q_RANGE_LEFT: left, QUEUE + layout.Q_RANGE_MEMBERS: 1}
-        self.run(scheduling, "link_range", DEVICE, QUEUE)
+        self.run(ready_queue, "link_range", DEVICE, QUEUE)
 
     def get(self, address: int) -> int:
         return self.words[address]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aiodev._backends.cpu.host import HostBackend
-from aiodev._backends.cpu.operations import Wait
-from aiodev._backends.cpu.portable import PortableExecutor
-from aiodev._backends.cpu.workers import PortableQueue, Waker
+from aiodev._backends.cpu.portable.executor import PortableExecutor
+from aiodev._backends.cpu.portable.operations import Wait
+from aiodev._backends.cpu.portable.worker import PortableQueue, Waker
 from aiodev._core.backend.interface import Fault
 from aiodev.testing import RULES, ConformanceError, NotApplicable, Rule, SimulatedBackend, check_backend, check_rule
 

@@ -9,16 +9,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from aiodev._backends.cpu import layout
-from aiodev._backends.cpu.layout import WORD
-from aiodev._backends.cpu.native import cores
-from aiodev._backends.cpu.native.compile import boolean, exported, int64, void
-from aiodev._backends.cpu.native.cores import has_moved, in_the_way, may_move, note_core, send_away, step_aside
-from aiodev._backends.cpu.native.emit import emit
-from aiodev._backends.cpu.native.intrinsics import put, sched_getcpu
-from aiodev._backends.cpu.nativecode import NativeCode
+from aiodev._backends.cpu.executor import affinity, layout
+from aiodev._backends.cpu.executor.affinity import has_moved, in_the_way, may_move, note_core, send_away, step_aside
+from aiodev._backends.cpu.executor.layout import WORD
+from aiodev._backends.executor.compile import boolean, exported, int64, void
+from aiodev._backends.executor.emit import emit
+from aiodev._backends.executor.intrinsics import put, sched_getcpu
+from aiodev._backends.executor.native_code import NativeCode
 
-pytestmark = pytest.mark.skipif(not cores.MOVES, reason="a thread cannot tell its core here")
+pytestmark = pytest.mark.skipif(not affinity.MOVES, reason="a thread cannot tell its core here")
 
 
 @exported(void(int64, int64, boolean, int64))
@@ -127,13 +126,13 @@ def test_moves_that_do_not_last_become_seldom(code: NativeCode) -> None:
     stay, stayed = layout.W_STAY // 8, layout.W_STAYED // 8
     for k in range(12):
         assert may(address)
-        assert worker[stayed] == min(cores.SHORTEST << k, cores.LONGEST)
+        assert worker[stayed] == min(affinity.SHORTEST << k, affinity.LONGEST)
         assert not may(address)
         worker[stay] -= worker[stayed]  # as if so much time had passed, and no more
     assert may(address)
     worker[stay] = 1  # long ago: that one lasted
     assert may(address)
-    assert worker[stayed] == cores.SHORTEST
+    assert worker[stayed] == affinity.SHORTEST
 
 
 def test_with_one_core_a_worker_stays(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:

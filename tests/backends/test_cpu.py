@@ -67,7 +67,7 @@ def test_auto_takes_plain_threads_where_native_code_fails_to_start(
     elif broken == "the compiler":
         monkeypatch.setattr(cpu_backend, "quiet_import", fail)
     else:
-        from aiodev._backends.cpu.executor import NativeExecutor
+        from aiodev._backends.cpu.executor.executor import NativeExecutor
 
         monkeypatch.setattr(NativeExecutor, "_start_device", fail)
     with pytest.raises(BackendUnavailableError, match=f"AIODEV_EXECUTOR=native, but OSError: {broken} failed"):

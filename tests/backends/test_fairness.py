@@ -15,13 +15,12 @@ import pytest
 from interpreted import DEVICE, HEAP, WORKER, World
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
-from aiodev._backends.cpu import layout
-from aiodev._backends.cpu.arena import words_at
-from aiodev._backends.cpu.executor import NativeExecutor
+from aiodev._backends.cpu.executor import fairness, layout
+from aiodev._backends.cpu.executor.executor import NativeExecutor
+from aiodev._backends.cpu.executor.fairness import SLICE
 from aiodev._backends.cpu.host import Executor
-from aiodev._backends.cpu.native import fairness
-from aiodev._backends.cpu.native.fairness import SLICE
-from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.portable.executor import PortableExecutor
+from aiodev._backends.executor.arena import words_at
 
 US = 1_000
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from interpreted import DEVICE, QUEUE, WORKER, World
 
-from aiodev._backends.cpu import layout
-from aiodev._backends.cpu.native import guests, scheduling
+from aiodev._backends.cpu.executor import helping, layout, ready_queue
 
 
 def test_a_worker_that_looks_for_work_offers_its_core_after_a_while() -> None:
     """And again that much later, for as long as it looks."""
     world = World()
     world.words[WORKER + layout.W_SPIN] = 100_000
-    assert not world.run(scheduling, "look_around", DEVICE, WORKER, 0, 0)
+    assert not world.run(ready_queue, "look_around", DEVICE, WORKER, 0, 0)
     began = world.words[WORKER + layout.W_IDLE]
     assert world.time == began + 100_000
-    assert world.offered == list(range(began + scheduling.OFFER, world.time, scheduling.OFFER))
+    assert world.offered == list(range(began + ready_queue.OFFER, world.time, ready_queue.OFFER))
     assert world.words[DEVICE + layout.D_SPINNERS] == 0
 
 
@@ -25,18 +24,18 @@ def test_a_worker_that_finds_work_soon_has_offered_nothing() -> None:
     world.words[WORKER + layout.W_SPIN] = 100_000
 
     def watch(device: int, queue: int, owed: int) -> bool:
-        return world.time >= scheduling.OFFER
+        return world.time >= ready_queue.OFFER
 
-    assert world.run(scheduling, "look_around", DEVICE, WORKER, 0, 0, watch=watch)
-    assert world.time >= scheduling.OFFER and world.offered == []
+    assert world.run(ready_queue, "look_around", DEVICE, WORKER, 0, 0, watch=watch)
+    assert world.time >= ready_queue.OFFER and world.offered == []
 
 
 def test_a_loops_thread_that_spins_never_offers_its_core() -> None:
     """It would get it back when others are through with it, and its timers would be as late."""
     world = World()
     replaced = {"send_away": lambda queue: False, "wake_helper": lambda device, queue: None}
-    assert not world.run(guests, "spin", QUEUE, 1, 100 * scheduling.OFFER, **replaced)
-    assert world.time >= 100 * scheduling.OFFER and world.offered == []
+    assert not world.run(helping, "spin", QUEUE, 1, 100 * ready_queue.OFFER, **replaced)
+    assert world.time >= 100 * ready_queue.OFFER and world.offered == []
     assert world.words[QUEUE + layout.Q_GUESTS] == 0
 
 
@@ -52,7 +51,7 @@ def test_a_helper_steps_aside_before_it_joins() -> None:
     def in_the_way(queue: int, worker: int) -> bool:
         return not steps
 
-    found = world.run(scheduling, "find_work", DEVICE, WORKER, in_the_way=in_the_way, step_aside=step_aside)
+    found = world.run(ready_queue, "find_work", DEVICE, WORKER, in_the_way=in_the_way, step_aside=step_aside)
     assert found == QUEUE + 1
     assert steps == [(1, 0)], "it was a member already, or held the lock"
     assert world.words[QUEUE + layout.Q_RANGE_MEMBERS] == 2 and world.words[DEVICE + layout.D_LOCK] == 0
@@ -69,5 +68,5 @@ def test_nobody_steps_aside_for_a_range_that_is_exhausted() -> None:
         return True
 
     replaced = {"in_the_way": lambda queue, worker: not moves, "step_aside": moves.append, "look_around": look_around}
-    assert world.run(scheduling, "find_work", DEVICE, WORKER, **replaced) == 0
+    assert world.run(ready_queue, "find_work", DEVICE, WORKER, **replaced) == 0
     assert moves == [] and world.words[QUEUE + layout.Q_RANGE_LINKED] == 0

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from aiodev._backends.cpu import codecache, nativecode
 from aiodev._backends.cpu.backend import CPUBackend
+from aiodev._backends.executor import code_cache, native_code
 from aiodev._core.config import Settings
 from aiodev._core.errors import BackendUnavailableError
 
@@ -24,7 +24,7 @@ CONTENT = bytes(range(256)) * 8
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this process's native code is cached: nothing is there."""
     place = tmp_path / "native"
-    monkeypatch.setattr(codecache, "native_directory", lambda: str(place))
+    monkeypatch.setattr(code_cache, "native_directory", lambda: str(place))
     return place
 
 
@@ -66,7 +66,7 @@ def replace(make: Callable[[Path], object]) -> Callable[[Path], object]:
 
 def another(path: Path) -> None:
     """Put what was made for another processor there, whole."""
-    codecache.stored("test", "another", lambda: b"other code")
+    code_cache.stored("test", "another", lambda: b"other code")
     (other,) = set(path.parent.glob("*.o")) - {path}
     other.replace(path)
 
@@ -92,22 +92,22 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_file_is_made_again(kind: str, folder: Path) -> None:
     """Nothing of it is used, and it is whole from then on."""
-    assert codecache.stored("test", "identity", lambda: CONTENT) == CONTENT
+    assert code_cache.stored("test", "identity", lambda: CONTENT) == CONTENT
     path = only(folder)
     DAMAGE[kind](path)
-    assert codecache.stored("test", "identity", lambda: b"made again") == b"made again"
+    assert code_cache.stored("test", "identity", lambda: b"made again") == b"made again"
     assert only(folder) == path and not path.is_symlink()
-    assert codecache.stored("test", "identity", never) == b"made again"
+    assert code_cache.stored("test", "identity", never) == b"made again"
 
 
 def test_a_folder_in_the_files_place_costs_time_alone(folder: Path) -> None:
     """The code is made each time."""
-    codecache.stored("test", "identity", lambda: CONTENT)
+    code_cache.stored("test", "identity", lambda: CONTENT)
     path = only(folder)
     path.unlink()
     path.mkdir()
     for _ in range(2):
-        assert codecache.stored("test", "identity", lambda: CONTENT) == CONTENT
+        assert code_cache.stored("test", "identity", lambda: CONTENT) == CONTENT
     assert {each.name for each in folder.iterdir()} == {path.name, "lock"}
 
 
@@ -115,7 +115,7 @@ def test_what_cannot_be_kept_is_made_each_time(folder: Path) -> None:
     """A folder that cannot be is no error."""
     folder.write_text("not a folder")
     for content in (b"one", b"two"):
-        assert codecache.stored("test", "identity", lambda content=content: content) == content
+        assert code_cache.stored("test", "identity", lambda content=content: content) == content
 
 
 def test_a_disk_that_is_full_costs_time_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,24 +126,24 @@ def test_a_disk_that_is_full_costs_time_alone(folder: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        assert codecache.stored("test", "identity", lambda: CONTENT) == CONTENT
+        assert code_cache.stored("test", "identity", lambda: CONTENT) == CONTENT
         assert {each.name for each in folder.iterdir()} == {"lock"}
-    assert codecache.stored("test", "identity", lambda: CONTENT) == CONTENT
+    assert code_cache.stored("test", "identity", lambda: CONTENT) == CONTENT
     assert only(folder)
 
 
 def test_each_identity_has_its_file(folder: Path) -> None:
     """What was made for one is not found for another."""
     for identity in ("one", "two"):
-        assert codecache.stored("test", identity, identity.encode) == identity.encode()
+        assert code_cache.stored("test", identity, identity.encode) == identity.encode()
     for identity in ("one", "two"):
-        assert codecache.stored("test", identity, never) == identity.encode()
+        assert code_cache.stored("test", identity, never) == identity.encode()
     assert len(list(folder.glob("*.o"))) == 2
 
 
 MAKER = """
 import sys
-from aiodev._backends.cpu import codecache
+from aiodev._backends.executor import code_cache
 
 def make():
     print("making", flush=True)
@@ -184,7 +184,7 @@ def test_a_process_that_was_killed_keeps_nobody_waiting(tmp_path: Path) -> None:
     """Its lock is free, and what it has left is cleared away by who makes the code."""
     first = begin(tmp_path)
     assert line(first) == "making"
-    left = tmp_path / "native" / f"{codecache._PREFIX}left"
+    left = tmp_path / "native" / f"{code_cache._PREFIX}left"
     left.write_bytes(b"half of it")
     second = begin(tmp_path)
     first.kill()
@@ -210,10 +210,10 @@ def test_a_fork_while_it_is_made_keeps_nobody_waiting(folder: Path) -> None:
         children.append(child)
         return CONTENT
 
-    codecache.stored("test", "identity", make)
+    code_cache.stored("test", "identity", make)
     only(folder).unlink()
     try:
-        with codecache._locked(folder) as locked:
+        with code_cache._locked(folder) as locked:
             assert locked
     finally:
         os.close(gate[1])
@@ -266,10 +266,10 @@ def test_code_that_cannot_be_made_is_a_reason_for_the_portable_executor(
 ) -> None:
     """With one warning; unless the native executor was asked for."""
 
-    def refuse(package: str, key: str) -> nativecode.NativeCode:
-        raise nativecode.NativeCodeError("no such processor")
+    def refuse(package: str, key: str) -> native_code.NativeCode:
+        raise native_code.NativeCodeError("no such processor")
 
-    monkeypatch.setattr(nativecode, "load", refuse)
+    monkeypatch.setattr(native_code, "load", refuse)
     backend = CPUBackend(Settings.from_environment({"AIODEV_EXECUTOR": "auto"}))
     with caplog.at_level(logging.WARNING, "aiodev"):
         backend.start()

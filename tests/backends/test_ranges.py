@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pieces import MS, PATIENCE, Entry, started
 
-from aiodev._backends.cpu.executor import NativeExecutor
+from aiodev._backends.cpu.executor.executor import NativeExecutor
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -8,11 +8,11 @@ import threading
 import pytest
 
 import aiodev
-from aiodev._backends.cpu import layout
-from aiodev._backends.cpu.arena import words_at
+from aiodev._backends.cpu.executor import layout
 from aiodev._backends.cpu.host import HostBackend
-from aiodev._backends.cpu.operations import GRAIN
-from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.portable.executor import PortableExecutor
+from aiodev._backends.cpu.portable.operations import GRAIN
+from aiodev._backends.executor.arena import words_at
 from aiodev.testing import QueueLatch, held_workers
 
 _PATIENCE = 10**10

@@ -36,7 +36,7 @@ def tools() -> None:
     """Whether numba-cuda can be imported, what it compiles with, and whether it does."""
     from cuda import pathfinder
 
-    from aiodev._backends.cuda import compiler
+    from aiodev._backends.cuda.compile import compiler
     from aiodev._core.backend.interface import KernelSpec
 
     print(compiler.__name__, "imported")

@@ -14,8 +14,8 @@ import numpy as np
 from harness import Bar, Case
 
 import aiodev
-from aiodev._backends.cpu.arena import words_at
-from aiodev._backends.cuda.layout import Q_STREAM, QUEUE_BYTES
+from aiodev._backends.cuda.executor.layout import Q_STREAM, QUEUE_BYTES
+from aiodev._backends.executor.arena import words_at
 
 __all__ = ["DEVICE", "bars", "burst", "cuda_stream", "finish", "join", "peer", "raw_source", "throughput"]
 
@@ -120,7 +120,7 @@ def core_launch(arrays: int, count: int) -> Case:
 
 def numba_launch(arrays: int, count: int) -> Case:
     """A burst of numba-cuda's launch."""
-    importlib.import_module("aiodev._backends.cuda.compiler_arrays")  # without which it needs an older NumPy
+    importlib.import_module("aiodev._backends.cuda.compile.arrays")  # without which it needs an older NumPy
     cuda = peer("numba.cuda")
     names = [f"x{i}" for i in range(arrays)]
     given = ["a", *names] if arrays > 1 else names

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from aiodev import Stream
-from aiodev._backends.cpu import portable, workers
-from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.portable import executor as portable, worker
+from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._core import callsites
 from aiodev._core.backend.handle import BackendEntry
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS
@@ -346,7 +346,7 @@ def test_the_portable_executor_may_be_called_while_it_is_called() -> None:
             executor.collect(waker)
 
         for count in interrupted_everywhere(
-            lambda: submit(ours), portable, workers, arrive=lambda: submit(theirs)
+            lambda: submit(ours), portable, worker, arrive=lambda: submit(theirs)
         ):
             assert executor.spin(ours, submitted[ours], WAIT * 10**9)
             assert executor.spin(theirs, submitted[theirs], WAIT * 10**9)
@@ -422,7 +422,7 @@ def test_a_stream_may_be_made_while_one_is_made() -> None:
             made[-1]._fill(0, 0, bytes(1))
 
         Stream("cpu").call(int).synchronize_blocking(WAIT)  # which starts the backend
-        names = ("aiodev._core.timeline.timeline", "aiodev._backends.cpu.portable", "aiodev._backends.cpu.executor")
+        names = ("aiodev._core.timeline.timeline", "aiodev._backends.cpu.portable.executor", "aiodev._backends.cpu.executor.executor")
         modules = [sys.modules[name] for name in names if name in sys.modules]  # the native one, where that can run
         kept: list[Stream] = []
         for _ in interrupted_everywhere(make, *modules, arrive=make):

@@ -40,9 +40,9 @@ def _loss() -> str | None:
     """Why the device is lost, which every test to come would fail of; None while it is not."""
     if _losses:
         return _losses[0]
-    if "aiodev._backends.cuda.executor" not in sys.modules:
+    if "aiodev._backends.cuda.executor.executor" not in sys.modules:
         return None
-    from aiodev._backends.cuda.layout import D_LOST
+    from aiodev._backends.cuda.executor.layout import D_LOST
     from aiodev._core.backend.registry import registry
 
     executor = getattr(registry.entry("cuda").backend, "_executor", None)

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from aiodev._backends.cpu import compiler as cpu_compiler
-from aiodev._backends.cpu.arena import arena
-from aiodev._backends.cpu.compiler_source import parse_arguments
-from aiodev._backends.cpu.native.compile import callback, inner
-from aiodev._backends.cpu.native.emit import emit
-from aiodev._backends.cpu.native.intrinsics import call_entry, compare_exchange, get, load, put
-from aiodev._backends.cpu.nativecode import NativeCode
-from aiodev._backends.cuda.compiler_source import parameters
-from aiodev._backends.cuda.layout import X_HOST
+from aiodev._backends.cpu.compile import compiler as cpu_compiler
+from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._backends.cuda.compile.entry_source import parameters
+from aiodev._backends.cuda.executor.layout import X_HOST
+from aiodev._backends.executor.arena import arena
+from aiodev._backends.executor.compile import callback, inner
+from aiodev._backends.executor.emit import emit
+from aiodev._backends.executor.intrinsics import call_entry, compare_exchange, get, load, put
+from aiodev._backends.executor.native_code import NativeCode
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 

@@ -24,8 +24,8 @@ from numba.cuda.simulator import kernel as simulator
 
 import aiodev
 from aiodev import lang
-from aiodev._backends.cpu.compiler_source import Argument, parse_arguments
-from aiodev._backends.cuda.compiler_source import entry_source, parameters
+from aiodev._backends.cpu.compile.entry_source import Argument, parse_arguments
+from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._kernel.compile.service import service
 from aiodev.testing import SimulatedBackend

@@ -24,7 +24,7 @@ pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip insta
 from numba.cuda import codegen
 from numba.cuda.cudadrv import nvvm
 
-from aiodev._backends.cuda import compiler, compiler_sorting, compiler_target, image  # they import numba-cuda
+from aiodev._backends.cuda.compile import compiler, image, sort, target  # they import numba-cuda
 
 SM_90 = (9, 0)
 real = nvvm.compile_ir
@@ -199,7 +199,7 @@ def test_numba_cuda_is_left_as_it_was() -> None:
     from numba.cuda.core import callconv
 
     before = dispatcher.get_current_device, callconv.error_models["numpy"]
-    with pytest.raises(RuntimeError, match="inside"), compiler_target.compiling_for(SM_90, True):
+    with pytest.raises(RuntimeError, match="inside"), target.compiling_for(SM_90, True):
         assert dispatcher.get_current_device().compute_capability == SM_90
         raise RuntimeError("inside")
     assert (dispatcher.get_current_device, callconv.error_models["numpy"]) == before
@@ -264,7 +264,7 @@ def test_heap_is_sorted() -> None:
     for size in range(50):
         x = rng.choice(np.array([-np.inf, -1, 0, 1, 2, np.nan]), size)
         expected = np.sort(x)
-        compiler_sorting.sort_heap(x)
+        sort.sort_heap(x)
         np.testing.assert_array_equal(x, expected)
 
 
@@ -327,7 +327,7 @@ def test_numpy_without_what_numba_cuda_names() -> None:
     code = """
 import numba.np.arrayobj, numpy  # numba itself knows
 vars(numpy).pop("row_stack", None)
-from aiodev._backends.cuda import compiler
+from aiodev._backends.cuda.compile import compiler
 print(hasattr(numpy, "row_stack"))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

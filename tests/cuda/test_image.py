@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from aiodev._backends.cpu import compiler_disk
-from aiodev._backends.cpu.raised import ByName
-from aiodev._backends.cuda import image
-from aiodev._backends.cuda.image import Image
+from aiodev._backends.cpu.compile import disk_cache
+from aiodev._backends.cpu.compile.raised import ByName
+from aiodev._backends.cuda.compile import image
+from aiodev._backends.cuda.compile.image import Image
 from aiodev._core.backend.interface import KernelSpec
 
 #: As the compiler gives them: by status, a class, arguments, and where.
@@ -36,10 +36,10 @@ def test_an_image_is_kept_without_a_pickle(tmp_path: Path, monkeypatch: pytest.M
     def refuse(*data: Any) -> Any:
         raise AssertionError("a pickle was loaded")
 
-    monkeypatch.setattr(compiler_disk.pickle, "loads", refuse)
+    monkeypatch.setattr(disk_cache.pickle, "loads", refuse)
     spec, path = kept(tmp_path)
     made = Image(b"\x7fELF cubin", "aiodev_body", EXCEPTIONS)
-    compiler_disk.write(path, made.to_parts())
+    disk_cache.write(path, made.to_parts())
     assert image.cached_image(spec, str(tmp_path), (9, 0), 12) == made
 
 
@@ -56,5 +56,5 @@ def test_an_image_is_kept_without_a_pickle(tmp_path: Path, monkeypatch: pytest.M
 def test_what_cannot_be_understood_counts_as_absent(tmp_path: Path, parts: list[bytes]) -> None:
     """Another version has written it; the kernel is compiled again."""
     spec, path = kept(tmp_path)
-    compiler_disk.write(path, parts)
+    disk_cache.write(path, parts)
     assert image.cached_image(spec, str(tmp_path), (9, 0), 12) is None

@@ -134,8 +134,8 @@ async def test_other_devices_refuse_what_they_do_not_have() -> None:
 TEAM = """
 import numpy as np
 from numba import cuda, float64
-from aiodev._backends.cpu.compiler_source import parse_arguments
-from aiodev._backends.cuda.compiler_source import entry_source, parameters
+from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 
 def row_sum(i, x, out):
     part = cuda.shared.array(32, float64)
@@ -187,7 +187,7 @@ print("done")
 COMPILED = (
     TEAM
     + """
-from aiodev._backends.cuda.compiler import compile_image
+from aiodev._backends.cuda.compile.compiler import compile_image
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 types = ("A2f8C", "A1f8C")

@@ -23,7 +23,7 @@ import logging, sys, warnings
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
 import library
-from aiodev._backends.cuda import compiler
+from aiodev._backends.cuda.compile import compiler
 
 found, refused = library.recorded()
 share, shares = map(int, sys.argv[1:])

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 _PROGRAM = """
 import numpy as np
 from numba import cuda
-from aiodev._backends.cpu.compiler_source import parse_arguments
-from aiodev._backends.cuda.compiler_source import entry_source, parameters
+from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 
 def axpy(i, a, x, y, out):
     out[i] = a * x[i] + y[i]

@@ -12,7 +12,8 @@ import pytest
 import standin
 
 import aiodev
-from aiodev._backends.cuda import CUDABackend, backend as cuda_backend, image
+from aiodev._backends.cuda import CUDABackend, backend as cuda_backend
+from aiodev._backends.cuda.compile import image
 from aiodev._core.backend.interface import KernelSpec
 
 ROOT = Path(__file__).parents[2]

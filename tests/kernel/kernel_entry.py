@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aiodev._backends.cpu import compiler
+from aiodev._backends.cpu.compile import compiler
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 

@@ -16,8 +16,9 @@ import pytest
 from kernel_entry import needs_compiler
 
 import aiodev
-from aiodev._backends.cpu import codecache
-from aiodev._backends.cuda import codecache as cuda_codecache, image
+from aiodev._backends.cuda.compile import image
+from aiodev._backends.cuda.executor import code_cache as cuda_codecache
+from aiodev._backends.executor import code_cache
 from aiodev._core import sources
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._kernel.compile import keys as cache
@@ -35,7 +36,7 @@ def kernel_key() -> str:
 
 
 def cpu_kernel() -> str:
-    from aiodev._backends.cpu import compiler
+    from aiodev._backends.cpu.compile import compiler
 
     return kernel_key() + compiler._target_name()
 
@@ -47,21 +48,21 @@ def cuda_kernel() -> str:
 
 #: Each kind of code: its key, the folders and files that it comes from, and the modules that compile it.
 KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
-    "kernels of the CPU": (cpu_kernel, ("_kernel", "lang", "_backends/cpu", "_backends/executor"), ("_backends/cpu/compiler.py",)),
+    "kernels of the CPU": (cpu_kernel, ("_kernel", "lang", "_backends/cpu", "_backends/executor"), ("_backends/cpu/compile/compiler.py",)),
     "kernels of CUDA": (
         cuda_kernel,
         ("_kernel", "lang", "_backends/cpu", "_backends/cuda", "_backends/executor"),
-        ("_backends/cuda/compiler.py",),
+        ("_backends/cuda/compile/compiler.py",),
     ),
     "the CPU's executor": (
-        codecache.native_key,
-        ("_backends/cpu/layout.py", "_backends/cpu/native"),
-        ("_backends/cpu/native/__init__.py",),
+        code_cache.native_key,
+        ("_backends/executor", "_backends/cpu/executor"),
+        ("_backends/cpu/executor/__init__.py",),
     ),
     "the CUDA executor": (
         cuda_codecache.native_key,
-        ("_backends/cpu/layout.py", "_backends/cpu/native", "_backends/cuda/layout.py", "_backends/cuda/native"),
-        ("_backends/cuda/native/__init__.py",),
+        ("_backends/executor", "_backends/cpu/executor", "_backends/cuda/executor"),
+        ("_backends/cuda/executor/__init__.py",),
     ),
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from kernel_entry import PROTOTYPE, Entry, block, descriptor, needs_compiler, run, spec_of
 
-from aiodev._backends.cpu import compiler, compiler_disk
-from aiodev._backends.cpu.compiler_interpreted import interpreted_entry
-from aiodev._backends.cpu.compiler_source import parse_arguments
+from aiodev._backends.cpu.compile import compiler, disk_cache
+from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._core.errors import CompileError, KernelError
 
 NUMBERS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16"]
@@ -270,12 +270,12 @@ def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of(saxpy, 1, (np.float32(2), x, x, x), key="ab" * 32)
     compiler.compile_kernel(spec, str(tmp_path))
     (file,) = tmp_path.rglob("*.bin")
-    assert compiler_disk.read(file) is not None
+    assert disk_cache.read(file) is not None
     with monkeypatch.context() as patch:
         patch.setattr(compiler, "compile_result", None)
         assert compiler.load_kernel(spec, str(tmp_path))
     file.write_bytes(file.read_bytes()[:-100])
-    assert compiler_disk.read(file) is None
+    assert disk_cache.read(file) is None
 
 
 @needs_compiler
@@ -292,9 +292,9 @@ def test_files_of_kernels_hold_no_pickle(tmp_path: Path, monkeypatch: pytest.Mon
     spec = spec_of(checked, 1, (np.ones(4),), key="cd" * 32)
     compiler.compile_kernel(spec, str(tmp_path))
     monkeypatch.setattr(compiler, "compile_result", None)
-    monkeypatch.setattr(compiler_disk.pickle, "loads", refuse)
+    monkeypatch.setattr(disk_cache.pickle, "loads", refuse)
     (file,) = tmp_path.rglob("*.bin")
-    parts = compiler_disk.read(file)
+    parts = disk_cache.read(file)
     assert parts is not None and len(parts) > 2, "it has an environment"
     assert compiler.load_kernel(spec, str(tmp_path))
 
@@ -304,18 +304,18 @@ def test_files_of_kernels_hold_no_pickle(tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_values_are_kept_as_literals(value: Any) -> None:
     """Those that have one, which says all that they are."""
-    data = compiler_disk.pack(value)
+    data = disk_cache.pack(value)
     assert data == b"=" + repr(value).encode()
-    assert repr(compiler_disk.unpack(data)) == repr(value)
+    assert repr(disk_cache.unpack(data)) == repr(value)
 
 
 @needs_compiler
 @pytest.mark.parametrize("value", [[np.float32(1)], [float("nan")], [np.dtype("f4")]])
 def test_values_without_a_literal_are_pickled(value: Any) -> None:
     """They come back as they were."""
-    data = compiler_disk.pack(value)
+    data = disk_cache.pack(value)
     assert data[:1] == b"!"
-    found = compiler_disk.unpack(data)
+    found = disk_cache.unpack(data)
     assert repr(found) == repr(value) and type(found[0]) is type(value[0])
 
 
@@ -323,17 +323,17 @@ def test_values_without_a_literal_are_pickled(value: Any) -> None:
 def test_a_file_gives_back_what_was_written(tmp_path: Path, parts: list[bytes]) -> None:
     """And nothing once a byte of it is another, or one is missing or too many."""
     file = tmp_path / "folder" / "file.bin"
-    compiler_disk.write(file, parts)
-    assert compiler_disk.read(file) == parts
+    disk_cache.write(file, parts)
+    assert disk_cache.read(file) == parts
     assert file.stat().st_mode & 0o077 == file.parent.stat().st_mode & 0o077 == 0 or sys.platform == "win32"
     whole = file.read_bytes()
     for position in range(0, len(whole), max(1, len(whole) // 50)):
         file.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-        assert compiler_disk.read(file) is None
+        assert disk_cache.read(file) is None
         file.write_bytes(whole[:position])
-        assert compiler_disk.read(file) is None
+        assert disk_cache.read(file) is None
     file.write_bytes(whole + b"x")
-    assert compiler_disk.read(file) is None
+    assert disk_cache.read(file) is None
 
 
 @needs_compiler
@@ -343,9 +343,9 @@ def test_constants_that_cannot_be_unpickled_count_as_absent(tmp_path: Path) -> N
     spec = spec_of(saxpy, 1, (np.float32(2), x, x, x), key="ef" * 32)
     compiler.compile_kernel(spec, str(tmp_path))
     (file,) = tmp_path.rglob("*.bin")
-    parts = compiler_disk.read(file)
+    parts = disk_cache.read(file)
     assert parts is not None
-    compiler_disk.write(file, [*parts, b"environment", b"!no pickle"])
+    disk_cache.write(file, [*parts, b"environment", b"!no pickle"])
     assert compiler.cached_kernel(spec, str(tmp_path)) is None
 
 

@@ -14,7 +14,7 @@ from kernel_entry import needs_compiler, spec_of
 
 import aiodev
 from aiodev import CompileError, LaunchError
-from aiodev._backends.cpu import compiler
+from aiodev._backends.cpu.compile import compiler
 
 INTEGERS = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 FLOATS = ["f2", "f4", "f8"]

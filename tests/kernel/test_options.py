@@ -10,8 +10,9 @@ import pytest
 from kernel_entry import needs_compiler, run, spec_of
 
 import aiodev
-from aiodev._backends.cpu import compiler, layout
-from aiodev._backends.cpu.arena import words_at
+from aiodev._backends.cpu.compile import compiler
+from aiodev._backends.cpu.executor import layout
+from aiodev._backends.executor.arena import words_at
 from aiodev._kernel.compile.keys import cache_key
 from aiodev._kernel.compile.snapshot import capture
 from aiodev._kernel.options import FASTMATH_FLAGS, parse_options

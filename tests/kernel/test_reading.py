@@ -11,7 +11,7 @@ import pytest
 from kernel_entry import needs_compiler
 
 from aiodev import lang
-from aiodev._backends.cpu import compiler
+from aiodev._backends.cpu.compile import compiler
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._kernel.analysis.source import analyse
 

@@ -184,7 +184,7 @@ def test_kernels_of_the_same_content_are_compiled_once() -> None:
 @needs_compiler
 def test_a_file_that_is_damaged_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker compiles the kernel again: to do that in a thread of this process would hold up its loop."""
-    from aiodev._backends.cpu import compiler
+    from aiodev._backends.cpu.compile import compiler
 
     constant = time.time_ns()
     files = Path(settings.cache_dir, "cpu")

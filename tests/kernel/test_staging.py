@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from kernel_entry import Entry, descriptor, needs_compiler, run
 
-from aiodev._backends.cpu import compiler_staging as staging
-from aiodev._backends.cpu.compiler_source import parse_arguments
+from aiodev._backends.cpu.compile import staging
+from aiodev._backends.cpu.compile.entry_source import parse_arguments
 from aiodev._core.errors import KernelError
 
 

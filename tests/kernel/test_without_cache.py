@@ -13,7 +13,7 @@ import pytest
 from kernel_entry import needs_compiler
 
 import aiodev
-from aiodev._backends.cpu import codecache
+from aiodev._backends.executor import code_cache
 from aiodev._core.cache_directory import cache
 
 PROGRAM = """
@@ -144,8 +144,8 @@ def test_native_code_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(folder: str) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(codecache, "make_folder", refuse)
-    monkeypatch.setattr(codecache, "native_directory", lambda: "" if kept == "nowhere" else str(tmp_path))
-    assert codecache.stored("some", "identity", lambda: b"code") == b"code"
+    monkeypatch.setattr(code_cache, "make_folder", refuse)
+    monkeypatch.setattr(code_cache, "native_directory", lambda: "" if kept == "nowhere" else str(tmp_path))
+    assert code_cache.stored("some", "identity", lambda: b"code") == b"code"
     assert cache.incomplete is (kept != "nowhere")
     assert not list(tmp_path.iterdir())

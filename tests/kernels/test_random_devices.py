@@ -175,7 +175,7 @@ FUSED = """
 import sys, warnings
 warnings.simplefilter("ignore")
 from unittest import mock
-from aiodev._backends.cuda import compiler
+from aiodev._backends.cuda.compile import compiler
 from aiodev._core.backend.interface import KernelSpec
 from aiodev.kernels.random import choices, normals, rejection, words
 

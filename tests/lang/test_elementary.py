@@ -276,7 +276,7 @@ def test_plain_functions_are_numpys(name: str) -> None:
 @precisions
 def test_loops_become_vector_code(name: str, dtype: Any) -> None:
     """Sums and products of whole registers, in the argument's precision."""
-    compiler = pytest.importorskip("aiodev._backends.cpu.compiler")
+    compiler = pytest.importorskip("aiodev._backends.cpu.compile.compiler")
     if compiler.config.DISABLE_JIT:
         pytest.skip("NUMBA_DISABLE_JIT is set: nothing is compiled")
     code = np.dtype(dtype).str[1:]

@@ -10,7 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 import aiodev
 from aiodev import lang
-from aiodev._backends.cpu import compiler, compiler_sorting_networks
+from aiodev._backends.cpu.compile import compiler
+from aiodev._backends.cpu.compile.sort import networks as compiler_sorting_networks
 
 #: Shares of a power of two among them: networks of some rows are for these.
 _LONG = [511, 512, 513, 640, 1000, 1024, 1025, 1280, 1281, 1700, 2047, 2500, 3000, 3100, 3500, 5000, 7000, 8192, 12000, 16384]

@@ -7,12 +7,12 @@ import os
 import platform
 import sys
 
-from aiodev._backends.cpu import codecache, nativecode
 from aiodev._backends.cpu.host import Executor, HostBackend
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
-from aiodev._backends.cpu.portable import PortableExecutor
+from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
+from aiodev._backends.executor import code_cache, native_code
 from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
@@ -21,7 +21,7 @@ __all__ = ["CPUBackend"]
 
 logger = logging.getLogger("aiodev")
 
-_NATIVE = "aiodev._backends.cpu.native"
+_NATIVE = "aiodev._backends.cpu.executor"
 #: Where the native executor's code and its assumptions (futex-backed semaphores, eventfd, 64-bit words) hold.
 _NATIVE_MACHINES = frozenset({"x86_64", "AMD64", "aarch64", "arm64"})
 
@@ -83,10 +83,10 @@ class CPUBackend(HostBackend):
         return PortableExecutor(self.device_count(), threads)
 
     def _make_native(self, threads: int) -> Executor:
-        nativecode.prepare(_NATIVE, codecache.native_key)  # LLVM works while numba is imported
+        native_code.prepare(_NATIVE, code_cache.native_key)  # LLVM works while numba is imported
         with quiet_import():
-            from aiodev._backends.cpu import compiler  # noqa: F401  # which the first kernel would import
-            from aiodev._backends.cpu.executor import NativeExecutor
+            from aiodev._backends.cpu.compile import compiler  # noqa: F401  # which the first kernel would import
+            from aiodev._backends.cpu.executor.executor import NativeExecutor
         executor: Executor = NativeExecutor(self.device_count(), threads, self.settings.worker_spin_us * 1000)
         return executor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from aiodev._backends.cpu.arena import arena, words_at
-from aiodev._backends.cpu.layout import E_UNIFORM, ENTRY_BYTES
-from aiodev._backends.cpu.portable import PortableExecutor
-from aiodev._backends.cpu.raised import said
+from aiodev._backends.cpu.compile.raised import said
+from aiodev._backends.cpu.executor.layout import E_UNIFORM, ENTRY_BYTES
+from aiodev._backends.cpu.portable.executor import PortableExecutor
+from aiodev._backends.executor.arena import arena, words_at
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Fault, KernelSpec
 from aiodev._core.errors import AiodevError, KernelError
@@ -102,19 +102,19 @@ class HostBackend(Backend):
 
     def compile(self, spec: KernelSpec, directory: str) -> None:
         """See the ABC."""
-        from aiodev._backends.cpu import compiler  # needs numba
+        from aiodev._backends.cpu.compile import compiler  # needs numba
 
         compiler.compile_kernel(spec, directory)
 
     def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
         """``load`` for an entry that was reserved, and perhaps launched behind a gate, before."""
-        from aiodev._backends.cpu import compiler  # needs numba
+        from aiodev._backends.cpu.compile import compiler  # needs numba
 
         self._fill(entry, spec, compiler.load_kernel(spec, directory))
 
     def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
         """See the ABC."""
-        from aiodev._backends.cpu import compiler  # needs numba
+        from aiodev._backends.cpu.compile import compiler  # needs numba
 
         code = compiler.cached_kernel(spec, directory)
         if code is None:
@@ -133,7 +133,7 @@ class HostBackend(Backend):
 
     def _decode_error(self, excinfo: int, entry: int, site: int) -> BaseException:
         """The error for compiled code that failed."""
-        from aiodev._backends.cpu import compiler  # needs numba, which is there when compiled code is
+        from aiodev._backends.cpu.compile import compiler  # needs numba, which is there when compiled code is
 
         return _located(compiler.decode_error(excinfo, self._names.get(entry, "kernel")), site)
 

@@ -11,30 +11,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiodev._backends.cpu import nativecode
-from aiodev._backends.cpu.arena import arena, words_at
 from aiodev._backends.cpu.preload import quiet_import
-from aiodev._backends.cuda import layout
-from aiodev._backends.cuda.codecache import native_key
+from aiodev._backends.cuda.compile.image import cached_image, load_image, made_by, toolkit_of
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
-from aiodev._backends.cuda.image import cached_image, load_image, made_by, toolkit_of
+from aiodev._backends.cuda.executor import layout
+from aiodev._backends.cuda.executor.code_cache import native_key
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
+from aiodev._backends.executor import native_code
+from aiodev._backends.executor.arena import arena, words_at
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
 
 if TYPE_CHECKING:
-    from aiodev._backends.cuda.executor import CUDAExecutor
+    from aiodev._backends.cuda.executor.executor import CUDAExecutor
     from aiodev._backends.cuda.memory import DeviceMemory
 
 __all__ = ["CUDABackend"]
 
-_NATIVE = "aiodev._backends.cuda.native"
+_NATIVE = "aiodev._backends.cuda.executor"
 
 
 class Image(Protocol):
-    """Compiled code of a kernel for one architecture (:class:`aiodev._backends.cuda.compiler.Image`)."""
+    """Compiled code of a kernel for one architecture (:class:`aiodev._backends.cuda.compile.compiler.Image`)."""
 
     @property
     def cubin(self) -> bytes: ...
@@ -46,7 +46,7 @@ class Image(Protocol):
 
 
 class Compiler(Protocol):
-    """What makes images: :mod:`aiodev._backends.cuda.compiler`, or a test's stand-in."""
+    """What makes images: :mod:`aiodev._backends.cuda.compile.compiler`, or a test's stand-in."""
 
     def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image: ...
 
@@ -144,11 +144,11 @@ class CUDABackend(Backend):
 
         ``CUDA_DEVICE_MAX_CONNECTIONS`` is 32 in the environment meanwhile, unless it is set.
         """
-        nativecode.prepare(_NATIVE, native_key)  # LLVM works while numba is imported
+        native_code.prepare(_NATIVE, native_key)  # LLVM works while numba is imported
         with quiet_import():
             import numba  # noqa: F401  # which the first kernel would import
 
-            from aiodev._backends.cuda.executor import CUDAExecutor
+            from aiodev._backends.cuda.executor.executor import CUDAExecutor
         made_by()  # reads files for some milliseconds, which the first kernel should not have to wait for
         # Of CUstreams that share a channel, each waits for the others: an operation's number is written behind it. The driver
         # has eight channels unless it is told, before it makes the context, to have 32, which is the most.

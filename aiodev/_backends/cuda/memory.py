@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from aiodev._backends.cuda.driver import Driver, DriverError
-from aiodev._backends.cuda.native.state import is_sticky
+from aiodev._backends.cuda.executor.progress import is_sticky
 from aiodev._core.errors import DeviceLostError
 
 __all__ = ["DeviceMemory"]

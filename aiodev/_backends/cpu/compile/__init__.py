@@ -1,0 +1,1 @@
+"""Kernels for the CPU: from a function to an object file."""

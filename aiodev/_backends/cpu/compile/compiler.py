@@ -1,0 +1,233 @@
+"""Kernels for the CPU: numba compiles a range entry, a file keeps its object code, a process loads it by its symbol.
+
+``compile_kernel`` runs in a worker process, ``load_kernel`` in a thread; both block. Importing this module imports numba.
+See :mod:`aiodev._backends.cpu.compile.entry_source` for the argument block and the loops,
+:mod:`aiodev._backends.cpu.compile.errors` for what a failing entry leaves behind.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy
+from numba import config, types
+from numba.core import compiler as numba_compiler, errors as numba_errors
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
+from numba.core.target_extension import target_override
+from numba.np.numpy_support import from_dtype
+
+from aiodev._backends.cpu.compile import disk_cache as disk, half, lang
+from aiodev._backends.cpu.compile.entry_source import Argument, entry_source, parse_arguments
+from aiodev._backends.cpu.compile.errors import decode_error
+from aiodev._backends.cpu.compile.function import jit_function
+from aiodev._backends.cpu.compile.interpreted import interpreted_entry
+from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
+from aiodev._backends.cpu.compile.object_file import CompiledEntry, emit, link
+from aiodev._backends.cpu.compile.pipeline import EntryCompiler, entry_flags
+from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
+from aiodev._backends.cpu.compile.staging import staged_arguments, staging_module
+from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.errors import CompileError
+from aiodev._core.sources import compiled_by
+
+__all__ = ["SOURCES", "TARGET", "cached_kernel", "compile_kernel", "compile_result", "decode_error", "load_kernel"]
+
+#: A kernel's code: an address, or a Python function where numba may not compile.
+Code = int | Callable[[bytes, int, int], None]
+
+#: Options of a kernel that numba is told of; anything else a spec carries is a mistake.
+OPTIONS = frozenset({"boundscheck", "fastmath"})
+
+# Code that was loaded lives as long as the process: a queue may hold its address at any time.
+_loaded: dict[str, int] = {}
+_lock = threading.Lock()
+
+half.install()
+lang.install()
+# Code from the cache may allocate (a computed exception does); nothing else would have set up the allocator.
+rtsys.initialize(cpu_target.target_context)
+
+
+#: What a kernel's code comes from in this backend; the kernel's key has the rest.
+SOURCES = ("_backends/cpu", "_backends/executor")
+
+
+def _target_name() -> str:
+    return repr((cpu_target.target_context.codegen().magic_tuple(), compiled_by(*SOURCES)))
+
+
+#: What code is made for and made by; part of the name of every file in the disk cache. It takes some milliseconds to find out,
+#: which the first kernel should not have to wait for.
+TARGET = _target_name()
+
+
+def compile_kernel(spec: KernelSpec, directory: str) -> None:
+    """Compile ``spec`` into the disk cache, unless it is there.
+
+    Raises:
+        CompileError: numba refused it.
+    """
+    path = _path(spec, directory)
+    if config.DISABLE_JIT or disk.read(path) is not None:
+        return
+    _compile(spec, path)
+
+
+def load_kernel(spec: KernelSpec, directory: str) -> Code:
+    """The entry's code, from the disk cache, else compiled.
+
+    Raises:
+        CompileError: numba refused it.
+    """
+    code = cached_kernel(spec, directory)
+    return _link(spec, _compile(spec, _path(spec, directory))) if code is None else code
+
+
+def cached_kernel(spec: KernelSpec, directory: str) -> Code | None:
+    """The entry's code if nothing has to be compiled for it: it is in this process or in the disk cache, or interpreted."""
+    if config.DISABLE_JIT:
+        return interpreted_entry(spec.name, spec.function, spec.ndim, parse_arguments(spec.ndim, spec.arguments))
+    with _lock:
+        found = _loaded.get(spec.key) if spec.key else None
+    if found is not None:
+        return found
+    parts = disk.read(_path(spec, directory))
+    if parts is None:
+        return None
+    try:
+        entry = CompiledEntry.from_parts(parts)
+    except Exception:  # of whatever class in the pickle is not what it was
+        return None
+    return _link(spec, entry)
+
+
+def _link(spec: KernelSpec, entry: CompiledEntry) -> int:
+    address = link(entry)
+    if not spec.key:
+        return address
+    with _lock:
+        return _loaded.setdefault(spec.key, address)
+
+
+def _compile(spec: KernelSpec, path: Path | None) -> CompiledEntry:
+    """Compile, and keep it at ``path``."""
+    with global_compiler_lock:
+        result = compile_result(spec)
+        entry = emit(result, _staging(spec))
+    if not result.library.has_dynamic_globals:  # addresses of this process
+        disk.write(path, entry.to_parts())
+    return entry
+
+
+def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
+    """What puts an entry around another to stage its results; None where none can be staged."""
+    arguments = parse_arguments(spec.ndim, spec.arguments)
+    staged = staged_arguments(spec.function, spec.ndim, arguments)
+    if not staged:
+        return None
+    return functools.partial(staging_module, ndim=spec.ndim, arguments=arguments, staged=staged)
+
+
+def _path(spec: KernelSpec, directory: str) -> Path | None:
+    if not spec.key or not directory:
+        return None
+    return disk.path_of(directory, spec.name, spec.key, TARGET)
+
+
+def compile_result(spec: KernelSpec) -> Any:
+    """numba's result for the entry of ``spec``: ``library`` holds the code, ``fndesc`` its symbol's name."""
+    unknown = [name for name, _ in spec.options if name not in OPTIONS]
+    if unknown:
+        raise CompileError(spec.name, f"no option is called {unknown[0]!r}", location=_first_line(spec))
+    check_host_state(spec.name, spec.function)
+    arguments = parse_arguments(spec.ndim, spec.arguments)
+    options = {"error_model": "aiodev", **dict(spec.options)}
+    fastmath = options["fastmath"] = _fastmath(options.get("fastmath", False))
+    with _explained(spec), global_compiler_lock, target_override("cpu"):
+        body = jit_function(spec.function, forceinline=True, **options)
+        word = types.int64
+        # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
+        kinds = (*[word] * spec.ndim, *map(numba_type, arguments))
+        body.compile(kinds)
+        returned = body.overloads[kinds].signature.return_type
+        if returned is not types.none:
+            raise returned_value(spec.name, spec.function, str(returned))
+        entry = _entry_function(spec, body, arguments)
+        typing, target = cpu_target.typing_context, cpu_target.target_context
+        typing.refresh()
+        target.refresh()
+        flags = entry_flags(fastmath)
+        return numba_compiler.compile_extra(
+            typing, target, entry, (word, word, word), word, flags, {}, pipeline_class=EntryCompiler
+        )
+
+
+def _fastmath(option: bool | tuple[str, ...]) -> bool | set[str]:
+    """The option as numba takes it."""
+    return option if isinstance(option, bool) else set(option)
+
+
+def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> Any:
+    name = "".join(c if c.isalnum() else "_" for c in spec.name) + "_entry"
+    source = entry_source(name, spec.ndim, arguments)
+    filename = f"<aiodev {spec.name} {spec.key[:16]}>"
+    namespace: dict[str, Any] = {
+        "__name__": __name__,
+        "array_at": array_at,
+        "body": body,
+        "counted": counted,
+        "int64": types.int64,
+        "scalar_at": scalar_at,
+    }
+    namespace.update({f"T{position}": numba_type(argument) for position, argument in enumerate(arguments)})
+    exec(compile(source, filename, "exec"), namespace)
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return namespace[name]
+
+
+def numba_type(argument: Argument) -> Any:
+    """numba's type for an argument."""
+    dtype = from_dtype(numpy.dtype(argument.dtype))
+    if not argument.is_array:
+        return dtype
+    return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)
+
+
+@contextmanager
+def _explained(spec: KernelSpec) -> Iterator[None]:
+    """Turn whatever numba raises into a CompileError."""
+    try:
+        yield
+    except CompileError:
+        raise
+    except Exception as error:  # numba's own errors are of many classes, and a bug of its is no less a refusal
+        raise CompileError(spec.name, _message(error), location=_location(error, spec)) from None
+
+
+def _message(error: Exception) -> str:
+    """What numba says, without the names of its passes."""
+    text = str(error) if isinstance(error, numba_errors.NumbaError) else f"{type(error).__name__}: {error}"
+    noise = ("Failed in nopython mode pipeline", "During: Pass ")
+    return "\n".join(line for line in text.splitlines() if not line.startswith(noise)).strip()
+
+
+def _location(error: BaseException, spec: KernelSpec) -> str:
+    """Where in the kernel the error is, when numba says so; else the kernel's first line."""
+    code = spec.function.__code__
+    location = getattr(error, "loc", None)
+    if location is not None and location.filename == code.co_filename:
+        return f"{location.filename}:{location.line}"
+    return _first_line(spec)
+
+
+def _first_line(spec: KernelSpec) -> str:
+    code = spec.function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"

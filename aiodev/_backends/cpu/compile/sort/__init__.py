@@ -1,0 +1,1 @@
+"""Sorting networks of vectors."""

@@ -1,0 +1,248 @@
+"""Results that are put together in the first-level cache, a block at a time, before they go to memory.
+
+**Problem.** A loop that writes ``out[i]`` has two bad cases. Where ``out`` is an input as well (``x = exp(x)``), LLVM's
+check that arrays do not overlap fails at run time, and the loop runs without vectors. Where ``out`` is larger than the
+caches, each line of it is read before it is overwritten.
+
+**Solution.** In these two cases a block on the stack takes the place of a part of ``out``; what it holds is then copied
+to ``out``, in the second case past the caches (LLVM's non-temporal stores). This is done around the entry that numba compiled:
+the entry is called for as many indices as fill the block, with arguments in which ``out`` lies where its element ``lo`` falls
+on the block's first.
+
+**Invariant.** A result is staged only if each index writes its own element, whichever way it goes through the body, and
+nothing reads it (:func:`staged_arguments`), and if it is contiguous and has the launch's shape, so that the range ``lo`` …
+``hi - 1`` writes exactly its elements ``lo`` … ``hi - 1``. Then the block holds what ``out`` would hold.
+
+Where an input is ``out`` itself, each index still reads its own element before it is written. Inputs that
+overlap ``out`` in any other way are the caller's, as they are without staging.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir as llvm
+from numba.core import cgutils, compiler, ir
+from numba.core.registry import cpu_target
+
+from aiodev._backends.cpu.compile.entry_source import Argument
+from aiodev._backends.cpu.properties import cache_bytes
+
+__all__ = ["staged_arguments", "staging_module"]
+
+#: Bytes of a block; a page, so that it has a place in the cache for every place in a page.
+BLOCK = 4096
+#: Fewer indices than this are not worth it.
+SHORTEST = 64
+_LINE = 64  #: bytes of a cache line, which is what is written past the caches at a time
+_INT, _BYTE, _WORD = llvm.IntType(32), llvm.IntType(8), llvm.IntType(64)
+_POINTER = _BYTE.as_pointer()
+#: ``int32 f(int64 *result, void **excinfo, int64 arguments, int64 lo, int64 hi)``
+_ENTRY = llvm.FunctionType(_INT, [_WORD.as_pointer(), _POINTER.as_pointer(), _WORD, _WORD, _WORD])
+
+
+@functools.cache
+def streaming_bytes() -> int:
+    """The size from which a result goes past the caches: that of the last-level cache, which it would not stay in."""
+    return cache_bytes(3) or 32 << 20
+
+
+def staged_arguments(function: Any, ndim: int, arguments: Sequence[Argument]) -> tuple[int, ...]:
+    """Positions of the arrays that ``function`` only ever writes, at its own index, on every way through it."""
+    code = compiler.run_frontend(function)
+    names = {}  # of the arguments, by position
+    for block in code.blocks.values():
+        for assignment in block.find_insts(ir.Assign):
+            if isinstance(assignment.value, ir.Arg):
+                names[assignment.value.index] = assignment.target.name
+    return tuple(
+        position
+        for position, argument in enumerate(arguments)
+        if argument.ndim == ndim
+        and not argument.readonly
+        and ndim + position in names
+        and _is_only_written(code, names[ndim + position], ndim)
+    )
+
+
+def _is_only_written(code: Any, array: str, ndim: int) -> bool:
+    writing = set()
+    for label, block in code.blocks.items():
+        for statement in block.body:
+            if isinstance(statement, ir.Del):
+                continue
+            if isinstance(statement, ir.SetItem) and statement.target.name == array:
+                if statement.value.name == array or not _is_own_index(code, statement.index, ndim):
+                    return False
+                writing.add(label)
+            elif isinstance(statement, ir.Assign) and isinstance(statement.value, ir.Arg):
+                continue
+            elif any(variable.name == array for variable in statement.list_vars()):
+                return False
+    return not _returns_without(code, writing)
+
+
+def _is_own_index(code: Any, index: Any, ndim: int) -> bool:
+    """Whether ``index`` is the kernel's own, (i, j, …) in this order."""
+    definition = _definition(code, index)
+    if ndim > 1:
+        if not (isinstance(definition, ir.Expr) and definition.op == "build_tuple" and len(definition.items) == ndim):
+            return False
+        parts = [_definition(code, item) for item in definition.items]
+    else:
+        parts = [definition]
+    return all(isinstance(part, ir.Arg) and part.index == position for position, part in enumerate(parts))
+
+
+def _definition(code: Any, variable: Any) -> Any:
+    """What a variable is, or None where that depends on the way."""
+    try:
+        return code.get_definition(variable)
+    except KeyError:
+        return None
+
+
+def _returns_without(code: Any, blocks: set[int]) -> bool:
+    """Whether the function can return without having gone through one of ``blocks``."""
+    pending, seen = [min(code.blocks)], set()
+    while pending:
+        label = pending.pop()
+        if label in seen or label in blocks:
+            continue
+        seen.add(label)
+        terminator = code.blocks[label].terminator
+        if isinstance(terminator, ir.Return):
+            return True
+        pending += terminator.get_targets()
+    return False
+
+
+def staging_module(name: str, inner: str, ndim: int, arguments: Sequence[Argument], staged: Sequence[int]) -> str:
+    """LLVM assembly of the entry ``name``, which calls the entry ``inner`` with the results at ``staged`` in blocks."""
+    module = cpu_target.target_context.codegen()._create_empty_module(name)
+    entry = llvm.Function(module, _ENTRY, name)
+    _Entry(entry, llvm.Function(module, _ENTRY, inner), ndim, arguments, staged).build()
+    return str(module)
+
+
+class _Entry:
+    """Builds one entry."""
+
+    def __init__(
+        self, entry: Any, inner: Any, ndim: int, arguments: Sequence[Argument], staged: Sequence[int]
+    ) -> None:
+        self._inner, self._ndim, self._arguments = inner, ndim, arguments
+        self._staged = [arguments[position] for position in staged]
+        self._others = [a for position, a in enumerate(arguments) if a.ndim > 0 and position not in staged]
+        self._builder = llvm.IRBuilder(entry.append_basic_block())
+        self._results = entry.args[:2]
+        self._block, self._lo, self._hi = entry.args[2:]
+
+    def build(self) -> None:
+        """Write the whole."""
+        builder = self._builder
+        shape = [self._word(self._block, 8 * d) for d in range(self._ndim)]
+        size = functools.reduce(builder.mul, shape)
+        largest = max(argument.itemsize for argument in self._staged)
+        past_caches = builder.icmp_unsigned(">=", size, _constant(streaming_bytes() // largest))
+        bases = [self._word(self._block, argument.offset) for argument in self._staged]
+        staged = past_caches
+        for other in self._others:
+            address = self._word(self._block, other.offset)
+            for base in bases:
+                staged = builder.or_(staged, builder.icmp_unsigned("==", base, address))
+        for argument in self._staged:
+            staged = builder.and_(staged, self._is_contiguous(argument, shape))
+        staged = builder.and_(staged, builder.icmp_signed(">=", builder.sub(self._hi, self._lo), _constant(SHORTEST)))
+        with builder.if_then(builder.not_(staged)):
+            builder.ret(builder.call(self._inner, [*self._results, self._block, self._lo, self._hi]))
+        self._run_blocks(bases, past_caches, BLOCK // largest)
+        with builder.if_then(past_caches):
+            _drain_stores(builder)
+        builder.ret(_INT(0))
+
+    def _run_blocks(self, bases: list[Any], past_caches: Any, step: int) -> None:
+        builder = self._builder
+        nbytes = max(argument.offset + 8 * argument.words for argument in self._arguments)
+        moved = self._on_stack(nbytes)
+        _copy(builder, moved, self._block, _constant(nbytes))
+        blocks = [self._on_stack(BLOCK) for _ in self._staged]
+        with cgutils.for_range_slice(builder, self._lo, self._hi, _constant(step)) as (first, _):
+            left = builder.sub(self._hi, first)
+            count = builder.select(builder.icmp_signed("<", left, _constant(step)), left, _constant(step))
+            for argument, block in zip(self._staged, blocks, strict=True):
+                start = builder.mul(first, _constant(argument.itemsize))
+                builder.store(builder.sub(block, start), self._place(moved, argument.offset))
+            status = builder.call(self._inner, [*self._results, moved, first, builder.add(first, count)])
+            with builder.if_then(builder.icmp_unsigned("!=", status, _INT(0)), likely=False):
+                builder.ret(status)
+            for argument, base, block in zip(self._staged, bases, blocks, strict=True):
+                itemsize = _constant(argument.itemsize)
+                target = builder.add(base, builder.mul(first, itemsize))
+                _copy_out(builder, target, block, builder.mul(count, itemsize), past_caches)
+
+    def _is_contiguous(self, argument: Argument, shape: list[Any]) -> Any:
+        """Whether an array has the launch's shape and C order."""
+        builder = self._builder
+        found, stride = llvm.IntType(1)(1), _constant(argument.itemsize)
+        for d in reversed(range(self._ndim)):
+            length = self._word(self._block, argument.offset + 8 + 8 * d)
+            found = builder.and_(found, builder.icmp_unsigned("==", length, shape[d]))
+            if argument.layout == "A":
+                actual = self._word(self._block, argument.offset + 8 + 8 * (self._ndim + d))
+                found = builder.and_(found, builder.icmp_unsigned("==", actual, stride))
+            stride = builder.mul(stride, shape[d])
+        return found
+
+    def _place(self, block: Any, offset: int) -> Any:
+        return self._builder.inttoptr(self._builder.add(block, _constant(offset)), _WORD.as_pointer())
+
+    def _word(self, block: Any, offset: int) -> Any:
+        return self._builder.load(self._place(block, offset))
+
+    def _on_stack(self, nbytes: int) -> Any:
+        with self._builder.goto_entry_block():
+            place = self._builder.alloca(_BYTE, size=nbytes)
+            place.align = _LINE
+        return self._builder.ptrtoint(place, _WORD)
+
+
+def _constant(value: int) -> Any:
+    return llvm.Constant(_WORD, value)
+
+
+def _copy_out(builder: Any, target: Any, block: Any, nbytes: Any, past_caches: Any) -> None:
+    """Copy a block to memory; past the caches from the first line on that is written whole, if so wished."""
+    line = _constant(_LINE)
+    vector = llvm.VectorType(_INT, _LINE // 4).as_pointer()
+    before = builder.and_(builder.neg(target), _constant(_LINE - 1))
+    direct = builder.or_(builder.not_(past_caches), builder.icmp_unsigned(">=", before, nbytes))
+    before = builder.select(direct, nbytes, before)
+    lines = builder.udiv(builder.sub(nbytes, before), line)
+    _copy(builder, target, block, before)
+    with cgutils.for_range(builder, lines) as loop:
+        offset = builder.add(before, builder.mul(loop.index, line))
+        value = builder.load(builder.inttoptr(builder.add(block, offset), vector))
+        value.align = 1
+        stored = builder.store(value, builder.inttoptr(builder.add(target, offset), vector))
+        stored.align = _LINE
+        stored.set_metadata("nontemporal", builder.module.add_metadata([_INT(1)]))
+    done = builder.add(before, builder.mul(lines, line))
+    with builder.if_then(builder.icmp_unsigned("<", done, nbytes), likely=False):
+        _copy(builder, builder.add(target, done), builder.add(block, done), builder.sub(nbytes, done))
+
+
+def _copy(builder: Any, target: Any, source: Any, nbytes: Any) -> None:
+    cgutils.raw_memcpy(builder, builder.inttoptr(target, _POINTER), builder.inttoptr(source, _POINTER), nbytes, 1)
+
+
+def _drain_stores(builder: Any) -> None:
+    """Let what was written past the caches be seen before anything that is written later."""
+    if platform.machine() in ("x86_64", "AMD64"):
+        fence = llvm.FunctionType(llvm.VoidType(), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, fence, "llvm.x86.sse.sfence"), [])
+    else:
+        builder.fence("seq_cst")

@@ -1,0 +1,62 @@
+"""The native executor's code: submission, scheduling, execution and wake-ups, with no GIL and no Python.
+
+**Problem.** Streams are queues of operations that Python threads feed and a few workers run. Workers must never need the
+GIL, submitters must never wait, an idle machine must sleep, and whoever makes work ready must wake exactly whom it takes.
+
+**Invariants.**
+
+1.  A queue's operations complete in order, one at a time; ``Q_COMPLETED`` is stored after everything that the operation
+    wrote, its fault included.
+2.  A queue is at any time in exactly one place: nowhere (``Q_PENDING`` is 0), waiting for a worker, in a worker's hands, held
+    by one wait node or gate, or open with a range. Moving it from place to place transfers the right to touch it.
+3.  Whoever raises ``Q_PENDING`` from 0 has the queue wait for a worker; the worker that lowers it to 0 never touches
+    the queue again. Hence an idle queue may be recycled.
+4.  Waiters and completers shake hands: a waiter stores its target, then loads the counter; a completer stores the
+    counter, then loads the target. All four are sequentially consistent, so that at least one of the two sees the other, and
+    the node's target is taken back to ``NEVER`` by compare-exchange, so that exactly one acts.
+5.  A worker sleeps only after it found, under the device's lock, no work; work is only added under that lock, and wakes a
+    sleeper unless somebody is already looking. So no work waits while all sleep.
+6.  A range is joined and left under the helpers' lock. The last to leave an exhausted range, and nobody else, completes it,
+    be it a worker or a thread that waits for the queue (``guests.py``).
+7.  Of the queues of one priority that wait, the one that has had the least of the device is served next, and who has had a
+    slice more than one that waits gives way to it, between two operations or two pieces of a range (``fairness.py``). Who has
+    a queue in its hands charges it for its time before the queue leaves them.
+8.  Workers and whoever withdraws operations shake hands: a worker stores ``Q_BEGUN``, then loads ``Q_WITHDRAWN``, before each
+    operation; who withdraws stores ``Q_WITHDRAWN``, then loads ``Q_BEGUN``. So an operation that was withdrawn does not
+    run, and one that runs is not withdrawn. Between two operations in a row the fence between is that of ``Q_COMPLETED``:
+    ``Q_BEGUN`` is stored ahead of it, which costs a plain store and, for some ns, calls begun what is about to. Where a queue
+    changes hands it is fenced itself. What holds a queue, or waits on a list, has not begun.
+
+A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
+"""
+
+from aiodev._backends.cpu.executor.fairness import make_room
+from aiodev._backends.cpu.executor.faults import forgive
+from aiodev._backends.cpu.executor.helping import help, spin
+from aiodev._backends.cpu.executor.memory_operations import copy_entry, fill_entry
+from aiodev._backends.cpu.executor.submission import create_gate, gate, launch, open_gate, stamp, wait
+from aiodev._backends.cpu.executor.waiting import arm, next_fired, rearm_waker
+from aiodev._backends.cpu.executor.withdrawal import forget_withdrawals, withdraw
+from aiodev._backends.cpu.executor.worker import stop, work
+
+__all__ = [
+    "arm",
+    "copy_entry",
+    "create_gate",
+    "fill_entry",
+    "forget_withdrawals",
+    "forgive",
+    "gate",
+    "help",
+    "launch",
+    "make_room",
+    "next_fired",
+    "open_gate",
+    "rearm_waker",
+    "spin",
+    "stamp",
+    "stop",
+    "wait",
+    "withdraw",
+    "work",
+]

@@ -1,0 +1,145 @@
+"""Cores: a worker is not left on the core of the thread that it works for.
+
+Linux wakes a thread on the core of its waker if it sees no other that is idle, and in a virtual machine it may take a core that
+sleeps for one that is taken. There a worker takes turns with the event loop that waits for it: while the loop spins the
+worker cannot run, and once the loop parks, the worker's wake-up draws it to the same core again. Or it takes turns with a
+worker that it is to help. They are left like that for tens of milliseconds, at a half or a quarter of their speed,
+while another core idles.
+
+So a worker that is to help moves away, before it joins: it may have to wait for another core, and who has joined is waited for.
+And a thread that is about to spin for a worker on its own core sends that away first. To which core is the system's choice, and
+a worker stays free to be moved: it is bound to no core, for the sake of other processes that have as many. Where that does not
+last, since the other cores are taken, it is tried ever more seldom.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from aiodev._backends.cpu.executor.layout import Q_CORE, Q_NOTED, Q_WORKER, W_STAY, W_STAYED, W_THREAD, WORD
+from aiodev._backends.executor.compile import inner
+from aiodev._backends.executor.intrinsics import (
+    compare_exchange,
+    get,
+    load,
+    now,
+    on_stack,
+    put,
+    sched_getaffinity,
+    sched_getcpu,
+    sched_setaffinity,
+    store,
+)
+
+#: Where threads can tell their core, and move.
+MOVES = sys.platform == "linux"
+#: Moves of a worker are at least this long apart (ns), and at most this long where they come again and again.
+SHORTEST, LONGEST = 1_000_000, 256_000_000
+#: A move that lasted: this many times as long as moves were apart.
+LASTED = 4
+#: Until when a worker is not to be moved that is being moved.
+MOVING = 1 << 62
+#: How long it counts that a worker was on this core (ns): after a pause it wakes up there sooner than on a core that sleeps.
+RECENT = 500_000
+#: Bytes of a set of cores.
+SET = 128
+
+if MOVES:
+
+    @inner
+    def this_core():
+        """The number of the core that this thread runs on, from 0."""
+        return max(0, sched_getcpu())
+
+    @inner
+    def note_core(queue, worker):
+        """Note which worker has the queue, and where it runs: it is this thread."""
+        put(queue + Q_CORE, sched_getcpu())
+        put(queue + Q_WORKER, worker)
+        put(queue + Q_NOTED, now())
+
+    @inner
+    def in_the_way(queue, worker):
+        """Whether this worker is on the core of the one that has the queue, and is to step aside, as it must then."""
+        return sched_getcpu() == get(queue + Q_CORE) and may_move(worker)
+
+    @inner
+    def step_aside(worker):
+        """Have this worker leave its core."""
+        move(0, sched_getcpu())
+        has_moved(worker)
+
+    @inner
+    def send_away(queue):
+        """Have the worker that has the queue leave this thread's core, if it was there, unless too soon; whether it does."""
+        worker = get(queue + Q_WORKER)
+        if worker == 0:
+            return False
+        core = sched_getcpu()
+        recent = now() - get(queue + Q_NOTED) < RECENT
+        if core != get(queue + Q_CORE) or not recent or not may_move(worker):
+            return False
+        put(queue + Q_WORKER, 0)
+        sent = move(get(worker + W_THREAD), core)
+        has_moved(worker)
+        return sent
+
+    @inner
+    def may_move(worker):
+        """Whether a worker may be moved now. If so, nobody else may before ``has_moved``: its set is another one meanwhile."""
+        time, until, stayed = now(), load(worker + W_STAY), get(worker + W_STAYED)
+        if time < until:
+            return False
+        stays = min(2 * stayed, LONGEST) if time - until < LASTED * stayed else SHORTEST
+        if not compare_exchange(worker + W_STAY, until, MOVING):
+            return False
+        put(worker + W_STAYED, stays)
+        return True
+
+    @inner
+    def has_moved(worker):
+        """Note until when a worker is not to be moved again."""
+        store(worker + W_STAY, now() + get(worker + W_STAYED))
+
+    @inner
+    def move(thread, core):
+        """Have a thread, 0 for this one, leave a core; False if it may use no other."""
+        cores = on_stack(SET)
+        if core < 0 or core >= 8 * SET or sched_getaffinity(thread, SET, cores) != 0:
+            return False
+        others = 0
+        word, bit = cores + WORD * (core >> 6), 1 << (core & 63)
+        put(word, get(word) & ~bit)
+        for place in range(cores, cores + SET, WORD):
+            others |= get(place)
+        if others == 0:
+            return False
+        sched_setaffinity(thread, SET, cores)
+        put(word, get(word) | bit)
+        sched_setaffinity(thread, SET, cores)
+        return True
+
+else:
+
+    @inner
+    def this_core():
+        """0: a thread cannot tell its core."""
+        return 0
+
+    @inner
+    def note_core(queue, worker):
+        """Nothing: a thread cannot tell its core."""
+
+    @inner
+    def in_the_way(queue, worker):
+        """False."""
+        return False
+
+    @inner
+    def step_aside(worker):
+        """Nothing."""
+
+    @inner
+    def send_away(queue):
+        """Nothing."""
+        return False

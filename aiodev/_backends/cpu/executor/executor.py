@@ -1,0 +1,265 @@
+"""The native executor: workers that run streams without the GIL (see :mod:`aiodev._backends.cpu.executor`).
+
+This file owns what the native code works on: the memory of its structures, its threads, and the table of entries.
+To make one loads (at the very first time: compiles) the native code, which blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from functools import partial
+
+from aiodev._backends.cpu import executor as native
+from aiodev._backends.cpu.executor import layout
+from aiodev._backends.executor import code_cache, native_code
+from aiodev._backends.executor.arena import arena, words_at
+from aiodev._core.backend.interface import COUNTER_WORDS, Fault
+
+#: Niceness of workers. A worker never waits, so beside it an event loop, which mostly does, would wake up late, by as much as
+#: the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an idle machine it changes nothing.
+NICE = 5
+
+
+#: Places for queues that wait that a device has to begin with.
+_FIRST_ROOM = 64
+
+
+def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
+    """A worker's thread."""
+    thread = threading.get_native_id()
+    words_at(worker, layout.WORKER_BYTES // 8)[layout.W_THREAD // 8] = thread
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+    work(device, worker)
+
+
+class _Room:
+    """Places for the queues of a device: how many are taken, and how many there are."""
+
+    def __init__(self) -> None:
+        self.count = self.size = 0
+
+
+class NativeExecutor:
+    """Workers for ``device_count`` devices, ``threads_per_device`` each.
+
+    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``help``, ``arm``, ``forgive``, ``open_gate``) and ``withdraw``
+    are the compiled functions themselves.
+    """
+
+    kind = "native"
+
+    def __init__(self, device_count: int, threads_per_device: int, spin_ns: int = 200_000) -> None:
+        code = self._code = native_code.load(native.__name__, code_cache.native_key())
+        self.thread_count = threads_per_device
+        self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
+        self._spin_ns = spin_ns
+        self._lock = threading.RLock()  # re-entrant: a finalizer may make a stream while this thread holds it
+        self._errors: dict[tuple[int, int], BaseException] = {}
+        self._free: dict[int, deque[int]] = defaultdict(deque)
+        self._reserved: dict[int, deque[int]] = defaultdict(deque)
+        self._stopped = False
+        self.launch = code.function(native.launch)
+        self.wait = code.function(native.wait)
+        self.stamp = code.function(native.stamp)
+        self.spin = code.function(native.spin)
+        self.help = code.function(native.help)
+        self.arm = code.function(native.arm)
+        self.forgive = code.function(native.forgive)
+        self.open_gate = code.function(native.open_gate)
+        self._make_room = code.function(native.make_room)
+        self.withdraw = code.function(native.withdraw)
+        self._gate = code.function(native.gate)
+        self._create_gate = code.function(native.create_gate)
+        self._rearm_waker = code.function(native.rearm_waker)
+        self._next_fired = code.function(native.next_fired)
+        self._forget_withdrawals = code.function(native.forget_withdrawals)
+        self._copy_entry = arena.allocate(layout.ENTRY_BYTES)
+        self._fill_entry = arena.allocate(layout.ENTRY_BYTES)
+        for entry in (self._copy_entry, self._fill_entry):
+            words_at(entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] = True
+        self.set_entry(self._copy_entry, code.address(native.copy_entry))
+        self.set_entry(self._fill_entry, code.address(native.fill_entry))
+        self._rooms: dict[int, _Room] = defaultdict(_Room)
+        self._devices: list[int] = []
+        self._all_devices: list[int] = []
+        try:
+            self._devices = [self._start_device(f"cpu:{i}", threads_per_device) for i in range(device_count)]
+        except BaseException:  # the workers that did start would wait for ever
+            self.stop()
+            raise
+
+    def _start_device(self, name: str, threads: int) -> int:
+        device = arena.allocate(layout.DEVICE_BYTES)
+        words = words_at(device, layout.DEVICE_BYTES // 8)
+        words[layout.D_WORKERS // 8] = threads
+        for priority in range(layout.PRIORITIES):
+            words[layout.D_LEAST // 8 + priority] = layout.NEVER
+        self._all_devices.append(device)
+        work = partial(_work, self._code.function(native.work))
+        for i in range(threads):
+            worker = arena.allocate(layout.WORKER_BYTES)
+            words = words_at(worker, layout.WORKER_BYTES // 8)
+            words[layout.W_SPIN // 8] = words[layout.W_SPIN_CAP // 8] = self._spin_ns
+            _libc.sem_init(ctypes.c_void_p(worker + layout.W_SEMAPHORE), 0, 0)
+            threading.Thread(target=work, args=(device, worker), name=f"aiodev-{name}-{i}", daemon=True).start()
+        return device
+
+    def stop(self) -> None:
+        """Let the workers return; waits a moment, since a kernel cannot be interrupted."""
+        if self._stopped:
+            return
+        self._stopped = True
+        stop = self._code.function(native.stop)
+        for device in self._all_devices:
+            stop(device)
+        deadline = time.monotonic() + 0.3
+        for device in self._all_devices:
+            words = words_at(device, layout.DEVICE_BYTES // 8)
+            while words[layout.D_LEFT // 8] < words[layout.D_WORKERS // 8] and time.monotonic() < deadline:
+                time.sleep(0.0005)  # native threads that end tell nobody but this word
+
+    # Queues
+
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
+        helpers = self._devices[index]
+        pool = self._reserved if reserved else self._free
+        with self._lock:
+            try:
+                queue = next((q for q in pool[index] if not words_at(q + layout.Q_PENDING, 1)[0]), 0)
+                if queue:
+                    pool[index].remove(queue)
+            except (RuntimeError, ValueError):  # a finalizer that ran meanwhile has taken one
+                queue = 0
+        if not queue:
+            queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
+        self._forget_withdrawals(queue)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
+            words[word // 8] = 0
+        words[layout.Q_TIME // 8] = words[layout.Q_SPENT // 8] = 0
+        words[layout.Q_EXPECTED // 8] = words[layout.Q_AWAITED // 8] = 0
+        words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
+        words[layout.Q_PRIORITY // 8] = priority + 1
+        return queue, words[:COUNTER_WORDS]
+
+    def _make_queue(self, device: int, helpers: int) -> int:
+        queue = arena.allocate(layout.QUEUE_BYTES)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        chunk = _libc.aligned_alloc(layout.RECORD_ALIGNMENT, layout.CHUNK_BYTES)
+        if not chunk:
+            raise MemoryError("no memory for another stream")
+        for place in {device, helpers}:
+            self._admit(place)
+        words_at(chunk, 1)[0] = layout.CHUNK_BYTES
+        words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
+        words[layout.Q_CHUNK // 8] = words[layout.Q_OPEN_CHUNK // 8] = chunk
+        words[layout.Q_OFFSET // 8] = layout.C_FIRST
+        words[layout.Q_CURSOR // 8] = chunk + layout.C_FIRST
+        words[layout.Q_DEVICE // 8] = device
+        words[layout.Q_HELPERS // 8] = helpers
+        words[layout.Q_SHARES // 8] = arena.allocate(self.thread_count * layout.SHARE_BYTES)
+        return queue
+
+    def _admit(self, device: int) -> None:
+        """Make sure that one more queue finds a place on ``device``, whatever its priority."""
+        with self._lock:
+            room = self._rooms[device]
+            room.count += 1
+            while room.count > room.size:  # a finalizer may admit queues, and make room, in the midst of this
+                size = max(_FIRST_ROOM, 2 * room.size)
+                places = arena.allocate(layout.PRIORITIES * (size + 1) * layout.PLACE_BYTES)
+                if size > room.size:
+                    self._make_room(device, places, size)
+                    room.size = size
+
+    def destroy_queue(self, queue: int) -> None:
+        """Recycle a queue whose operations are done, once no worker holds on to it (invariant 3 of the native code)."""
+        self._forget_errors(queue, before=layout.NEVER)
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        device, helpers = words[layout.Q_DEVICE // 8], words[layout.Q_HELPERS // 8]
+        pool = self._free if device == helpers else self._reserved
+        with self._lock:
+            pool[self._devices.index(helpers)].append(queue)
+
+    # Submission
+
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        """Copy bytes; large copies are shared by the workers like any range."""
+        return self.launch(queue, self._copy_entry, nbytes, struct.pack("qq", dst, src), 0)
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        """Write a pattern ``count`` times."""
+        words = struct.pack("qq", dst, len(pattern)) + pattern * (16 // len(pattern))
+        return self.launch(queue, self._fill_entry, count, words, 0)
+
+    def gate(self, queue: int) -> tuple[int, int]:
+        """Append a shut gate."""
+        gate = self._create_gate()
+        return self._gate(queue, gate), gate
+
+    # Wakers
+
+    def create_waker(self, descriptor: int) -> int:
+        """A waker for a file descriptor; never freed, since a worker may be about to write."""
+        waker = arena.allocate(layout.WAKER_BYTES)
+        words = words_at(waker, layout.WAKER_BYTES // 8)
+        words[layout.K_DESCRIPTOR // 8] = descriptor
+        words[layout.K_ONE // 8] = 1
+        return waker
+
+    def collect(self, waker: int) -> list[int]:
+        """Queues that reached their armed value."""
+        self._rearm_waker(waker)
+        fired = []
+        while queue := self._next_fired(waker):
+            fired.append(queue)
+        return fired
+
+    # Failure
+
+    def faults(self, queue: int) -> list[Fault]:
+        """The last faults of a queue, decoded."""
+        words = words_at(queue, layout.QUEUE_BYTES // 8)
+        count = words[layout.Q_FAULTS // 8]
+        found = []
+        for i in range(max(0, count - layout.FAULT_SLOTS), count):
+            start = (layout.Q_FAULT_RING + i % layout.FAULT_SLOTS * layout.FAULT_BYTES) // 8
+            first, last, kind, a, b, c, _ = words[start : start + 7]
+            error = None
+            if kind == layout.KIND_KERNEL:
+                error = self._errors.get((queue, first))
+                if error is None:  # decoded once: numba's record of a dynamic exception does not survive a second time
+                    error = self._errors[queue, first] = self.decode_error(a, c, b)
+            dependency = (a, b) if kind == layout.KIND_DEPENDENCY else None
+            found.append(Fault(first, last or None, error, dependency, kind == layout.KIND_WITHDRAWN))
+        if len(found) == layout.FAULT_SLOTS:
+            self._forget_errors(queue, before=found[0].first)
+        return found
+
+    def _forget_errors(self, queue: int, before: int) -> None:
+        for key in [key for key in self._errors if key[0] == queue and key[1] < before]:
+            del self._errors[key]
+
+    # Entries
+
+    def set_entry(self, entry: int, code: int) -> None:
+        """Give an entry, ``ENTRY_BYTES`` of the arena, its code: ``int32 f(result*, excinfo**, arguments, lo, hi)``."""
+        words_at(entry, 1)[0] = code
+
+
+def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:
+    return RuntimeError(f"entry {entry:#x} failed, and nobody is here to decode its exception at {excinfo:#x}")
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.aligned_alloc.restype = ctypes.c_void_p
+_libc.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]

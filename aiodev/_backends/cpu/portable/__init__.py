@@ -1,0 +1,1 @@
+"""The portable executor: plain Python threads, where native code cannot run."""

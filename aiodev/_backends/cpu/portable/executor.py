@@ -1,0 +1,224 @@
+"""The portable executor: queues run by plain Python threads, where native code cannot run.
+
+It gives every guarantee of the native executor but speed: its workers need the GIL between operations. One lock guards
+everything, so it is also the easiest place to read what those guarantees are (:mod:`aiodev._backends.cpu.portable.worker`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+from aiodev._backends.cpu.portable.operations import (
+    Copy,
+    Fill,
+    Function,
+    Gate,
+    Launch,
+    NativeCode,
+    NativeFailure,
+    Operation,
+    Stamp,
+    Wait,
+)
+from aiodev._backends.cpu.portable.worker import Device, PortableQueue, Waker, Worker
+from aiodev._core.backend.interface import Fault
+
+__all__ = ["PortableExecutor"]
+
+#: How long ``stop`` waits for the threads, in seconds.
+_STOP_TIMEOUT = 0.25
+
+#: For how long a thread has had a core: what others took is not the queue's. The time where that is coarse, as on Windows.
+_FINE = time.get_clock_info("thread_time").resolution < 1e-4
+_THREAD_TIME = time.thread_time_ns if _FINE else time.perf_counter_ns
+
+
+class PortableExecutor:
+    """Runs the queues of ``device_count`` devices on ``threads_per_device`` threads each, at least two.
+
+    ``now`` tells what the calling thread has used, in ns.
+
+    Its methods from ``create_queue`` to ``forgive`` are those of :class:`aiodev._core.backend.interface.Backend`.
+
+    Attributes:
+        thread_count: threads of each device.
+        decode_error: makes an error of (excinfo address, entry, site) when compiled code failed.
+        wrap_error: makes one of (exception, entry, site) when Python code raised.
+    """
+
+    kind = "python"
+
+    def __init__(
+        self, device_count: int, threads_per_device: int, now: Callable[[], int] = _THREAD_TIME
+    ) -> None:
+        self.thread_count = max(2, threads_per_device)
+        self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
+        self.wrap_error: Callable[[BaseException, int, int], BaseException] = lambda error, entry, site: error
+        # Re-entrant: the collector may find a future that a gate waits for while this thread holds it.
+        self._lock = threading.RLock()
+        self._devices = [Device(self._lock, self.thread_count, now) for _ in range(device_count)]
+        self._queues: dict[int, PortableQueue] = {}
+        self._gates: dict[int, Gate] = {}
+        self._wakers: dict[int, Waker] = {}
+        self._entries: dict[int, Function] = {}
+        self._numbers = itertools.count(1)
+        self._workers = [
+            Worker(f"aiodev-cpu:{index}-{number}", device, self._lock, self)
+            for index, device in enumerate(self._devices)
+            for number in range(device.thread_count)
+        ]
+        for worker in self._workers:
+            worker.thread.start()
+
+    def stop(self) -> None:
+        """Let the threads end; what they are inside of is given a quarter of a second."""
+        with self._lock:
+            for worker in self._workers:
+                worker.stopping = True
+            for device in self._devices:
+                device.arrived.notify_all()
+        deadline = time.monotonic() + _STOP_TIMEOUT
+        for worker in self._workers:
+            if worker.thread is not threading.current_thread():
+                worker.thread.join(max(0.0, deadline - time.monotonic()))
+
+    # Kernel entries
+
+    def set_entry(self, entry: int, code: int | Function) -> None:
+        """Give an entry its code: the address of native code, or a Python function ``(arguments, lo, hi)``."""
+        self._entries[entry] = NativeCode(code) if isinstance(code, int) else code
+
+    def function(self, entry: int) -> Function:
+        """What ``set_entry`` was given."""
+        return self._entries.get(entry, _not_loaded)
+
+    def explain(self, error: BaseException, entry: int, site: int) -> BaseException:
+        """The error to report for what a kernel raised."""
+        if isinstance(error, NativeFailure):
+            return self.decode_error(error.excinfo, entry, site)
+        return self.wrap_error(error, entry, site)
+
+    def before(self, queue: int) -> None:
+        """Called before each copy, fill, stamp and kernel; a simulated device waits or raises here."""
+
+    # Queues
+
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        """See the ABC. Queues own nothing scarce here, so ``reserved`` makes no difference."""
+        queue = PortableQueue(next(self._numbers), self._devices[index], priority)
+        self._queues[queue.number] = queue
+        return queue.number, queue.counters.toreadonly()
+
+    def destroy_queue(self, queue: int) -> None:
+        """See the ABC."""
+        del self._queues[queue]
+
+    # Submission
+
+    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
+        """See the ABC."""
+        return self._submit(queue, Launch(entry, size, bytes(arguments), site))
+
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        """See the ABC."""
+        return self._submit(queue, Copy(dst, src, nbytes))
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        """See the ABC."""
+        return self._submit(queue, Fill(dst, count, pattern))
+
+    def stamp(self, queue: int, cell: int) -> int:
+        """See the ABC."""
+        return self._submit(queue, Stamp(cell))
+
+    def wait(self, queue: int, other: int, value: int) -> int:
+        """See the ABC."""
+        return self._submit(queue, Wait(self._queues[other], value))
+
+    def gate(self, queue: int) -> tuple[int, int]:
+        """See the ABC."""
+        gate, number = Gate(), next(self._numbers)
+        self._gates[number] = gate
+        return self._submit(queue, gate), number
+
+    def open_gate(self, gate: int, failed: bool) -> None:
+        """See the ABC."""
+        opened = self._gates.pop(gate)
+        with self._lock:
+            opened.opened, opened.failed = True, failed
+            if opened.held is not None:
+                opened.held.resume()
+
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        """See the ABC."""
+        with self._lock:
+            return self._queues[queue].withdraw(first, last, partly)
+
+    def _submit(self, queue: int, operation: Operation) -> int:
+        target = self._queues[queue]
+        with self._lock:
+            return target.submit(operation)
+
+    # Waiting
+
+    def spin(self, queue: int, value: int, duration: int) -> bool:
+        """See the ABC. It sleeps rather than spins: a Python thread that spins would keep the GIL from the workers."""
+        target = self._queues[queue]
+        if target.completed >= value or duration <= 0:
+            return target.completed >= value
+        with self._lock:
+            if target.completed >= value:
+                return True
+            reached = target.add_spinner(value)
+        if reached.acquire(timeout=min(duration / 1e9, threading.TIMEOUT_MAX)):
+            return True
+        with self._lock:
+            target.remove_spinner(reached)
+            return target.completed >= value
+
+    def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
+        """See the ABC. A kernel in Python would keep the GIL from the workers."""
+        return False
+
+    def create_waker(self, descriptor: int) -> int:
+        """See the ABC."""
+        waker = next(self._numbers)
+        self._wakers[waker] = Waker(descriptor)
+        return waker
+
+    def collect(self, waker: int) -> list[int]:
+        """See the ABC."""
+        with self._lock:
+            return self._wakers[waker].collect()
+
+    def arm(self, queue: int, value: int, waker: int) -> bool:
+        """See the ABC."""
+        target, firing = self._queues[queue], self._wakers[waker]
+        with self._lock:
+            if target.completed >= value:
+                return False
+            target.armed[firing] = min(value, target.armed.get(firing, value))
+            return True
+
+    # Failure
+
+    def faults(self, queue: int) -> list[Fault]:
+        """See the ABC."""
+        with self._lock:
+            return list(self._queues[queue].faults)
+
+    def forgive(self, queue: int) -> None:
+        """See the ABC."""
+        with self._lock:
+            self._queues[queue].forgive()
+
+
+def _not_loaded(arguments: bytes, lo: int, hi: int) -> None:
+    raise RuntimeError("launched before its code was loaded")
+
+
+def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:
+    return RuntimeError(f"entry {entry} failed, and nobody is here to decode its exception at {excinfo:#x}")

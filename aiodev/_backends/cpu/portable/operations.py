@@ -1,0 +1,311 @@
+"""What the portable executor's queues hold: one small object an operation.
+
+An operation answers two questions, both asked with the executor's lock held. ``holds`` says whether its queue must stop
+here for now; then it has left word with whatever will let go. ``run`` does the work, with the lock released around
+anything long, and returns how it failed, or None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from aiodev._backends.cpu.portable.worker import PortableQueue, Worker
+
+__all__ = [
+    "Copy",
+    "Failure",
+    "Fill",
+    "Function",
+    "Gate",
+    "Launch",
+    "NativeCode",
+    "NativeFailure",
+    "PAUSED",
+    "Operation",
+    "Pause",
+    "Range",
+    "Stamp",
+    "Wait",
+]
+
+#: How an operation failed: what it raised, or the (queue, value) whose failure it shares; neither for a failed gate.
+Failure = tuple[BaseException | None, tuple[int, int] | None]
+
+
+class Pause(enum.Enum):
+    """How an operation ends that is not done yet."""
+
+    PAUSED = enum.auto()
+
+
+#: The operation has given way to another queue's, and goes on when it is run again.
+PAUSED = Pause.PAUSED
+
+#: A kernel's code: ``function(arguments, lo, hi)`` runs the indices ``lo`` … ``hi - 1``.
+Function = Callable[[bytes, int, int], object]
+
+#: Indices below which sharing a range costs more than it saves.
+GRAIN = 1 << 14
+#: A chunk that takes longer than this (ns) is followed by shorter ones.
+CHUNK = 100_000
+
+
+class Operation(Protocol):
+    """What a queue needs of its operations."""
+
+    def holds(self, queue: PortableQueue, skipped: bool) -> bool:
+        """Whether ``queue`` must stop here; ``skipped``: an earlier failure keeps the operation from running."""
+
+    def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+        """Do it, or a part of it; the lock is held on entry and on return."""
+
+
+class Work:
+    """An operation that runs as soon as it is reached, with the lock released."""
+
+    __slots__ = ()
+
+    def holds(self, queue: PortableQueue, skipped: bool) -> bool:
+        """Never."""
+        return False
+
+    def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
+        """Do it."""
+        begun = queue.device.now()
+        worker.lock.release()
+        try:
+            worker.before(queue)
+            self.perform()
+        except BaseException as error:  # whatever it is, it belongs to the waiter, not to this thread
+            return error, None
+        finally:
+            worker.lock.acquire()
+            queue.device.charge(queue, queue.device.now() - begun)
+        return None
+
+    def perform(self) -> None:
+        """The work itself."""
+        raise NotImplementedError
+
+
+class Nothing(Work):
+    """Take the time, or the failure, that a simulated device puts before every operation."""
+
+    __slots__ = ()
+
+    def perform(self) -> None:
+        """Nothing more."""
+
+
+class Copy(Work):
+    """Copy bytes; the regions may overlap."""
+
+    __slots__ = ("dst", "nbytes", "src")
+
+    def __init__(self, dst: int, src: int, nbytes: int) -> None:
+        self.dst, self.src, self.nbytes = dst, src, nbytes
+
+    def perform(self) -> None:
+        """Copy; ctypes releases the GIL meanwhile."""
+        ctypes.memmove(self.dst, self.src, self.nbytes)
+
+
+class Fill(Work):
+    """Repeat a pattern."""
+
+    __slots__ = ("count", "dst", "pattern")
+
+    def __init__(self, dst: int, count: int, pattern: bytes) -> None:
+        self.dst, self.count, self.pattern = dst, count, pattern
+
+    def perform(self) -> None:
+        """Write the pattern once, then double what is written: each step is one copy without the GIL."""
+        if len(self.pattern) == 1:
+            ctypes.memset(self.dst, self.pattern[0], self.count)
+            return
+        total = self.count * len(self.pattern)
+        written = min(total, len(self.pattern))
+        ctypes.memmove(self.dst, self.pattern, written)
+        while written < total:
+            step = min(written, total - written)
+            ctypes.memmove(self.dst + written, self.dst, step)
+            written += step
+
+
+class Stamp(Work):
+    """Store the time."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self, cell: int) -> None:
+        self.cell = cell
+
+    def perform(self) -> None:
+        """Store it."""
+        ctypes.c_int64.from_address(self.cell).value = time.perf_counter_ns()
+
+
+class Launch:
+    """Run a kernel over a range, which idle workers of the device share when it is long."""
+
+    __slots__ = ("_work", "arguments", "entry", "site", "size")
+
+    def __init__(self, entry: int, size: int, arguments: bytes, site: int) -> None:
+        self.entry, self.size, self.arguments, self.site = entry, size, arguments, site
+        self._work: Range | None = None
+
+    def holds(self, queue: PortableQueue, skipped: bool) -> bool:
+        """Never."""
+        return False
+
+    def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+        """Run it, with whatever help there is, until it is done or others have had less."""
+        work = self._work
+        if work is None:
+            refusal = Nothing().run(queue, worker)
+            if refusal is not None:
+                return refusal
+            shares = worker.thread_count if self.size > GRAIN else 1
+            chunk = max(GRAIN, -(-self.size // (4 * shares))) if shares > 1 else self.size
+            work = self._work = Range(queue, worker.function(self.entry), self.arguments, self.size, chunk, worker.lock)
+            worker.invite(queue, work, min(shares, -(-self.size // max(1, chunk))) - 1)
+        work.help()
+        if not work.claimed:
+            return PAUSED
+        work.join()
+        if work.error is None:
+            return None
+        return worker.explain(work.error, self.entry, self.site), None
+
+
+class Range:
+    """One launch's indices, which several workers claim chunk by chunk."""
+
+    def __init__(
+        self, queue: PortableQueue, function: Function, arguments: bytes, size: int, chunk: int, lock: threading.RLock
+    ) -> None:
+        self.queue, self.function, self.arguments, self.size, self.chunk = queue, function, arguments, size, chunk
+        self.error: BaseException | None = None
+        self._lock = lock
+        self._next = 0
+        self._step = 1  # indices to claim next: more and more, until they take long or are a chunk
+        self._members = 0
+        self._left = threading.Condition(lock)
+
+    @property
+    def claimed(self) -> bool:
+        """Whether all indices are run, or being run."""
+        return self._next >= self.size
+
+    def help(self) -> None:
+        """Claim and run chunks until none is left, or others have had less; the lock is held on entry and on return."""
+        device = self.queue.device
+        self._members += 1
+        while not self.claimed:
+            lo, hi = self._next, min(self._next + self._step, self.size)
+            self._next = hi
+            begun = device.now()
+            self._lock.release()
+            try:
+                self.function(self.arguments, lo, hi)
+            except BaseException as error:  # it belongs to the waiter, not to this thread
+                self.fail(error)
+            finally:
+                self._lock.acquire()
+            spent = device.now() - begun
+            self._step = max(1, (hi - lo) // 2) if spent > CHUNK else min(self.chunk, 4 * (hi - lo))
+            device.charge(self.queue, spent)
+            if device.gives_way(self.queue):
+                break
+        self._members -= 1
+        if self._members == 0:
+            self._left.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the first error and hand out no more chunks."""
+        if self.error is None:
+            self.error = error
+        self._next = self.size
+
+    def join(self) -> None:
+        """Wait for the helpers; each is inside a chunk, so this ends."""
+        while self._members:
+            self._left.wait()
+
+
+class Wait:
+    """Hold the queue until another has reached a value; fail if that failed."""
+
+    __slots__ = ("other", "value")
+
+    def __init__(self, other: PortableQueue, value: int) -> None:
+        self.other, self.value = other, value
+
+    def holds(self, queue: PortableQueue, skipped: bool) -> bool:
+        """Until the value is reached, even when skipped.
+
+        What is submitted after ``forgive`` relies on the order that this wait set up, so a wait behind a failure must
+        still take its time; it only no longer looks at how the other queue fared.
+        """
+        if self.other.completed >= self.value:
+            return False
+        self.other.hold(self.value, queue)
+        return True
+
+    def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
+        """Share the other's failure."""
+        first = self.other.failed_at(self.value)
+        return None if first is None else (None, (self.other.number, first))
+
+
+class Gate:
+    """Hold the queue until the host says so; behind a failure it does not hold."""
+
+    __slots__ = ("failed", "held", "opened")
+
+    def __init__(self) -> None:
+        self.opened = self.failed = False
+        self.held: PortableQueue | None = None
+
+    def holds(self, queue: PortableQueue, skipped: bool) -> bool:
+        """Until it is opened."""
+        if self.opened or skipped:
+            return False
+        self.held = queue
+        return True
+
+    def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
+        """Fail if it was opened as failed."""
+        return (None, None) if self.failed else None
+
+
+class NativeFailure(Exception):
+    """Compiled code returned a failure; ``excinfo`` is the address of what numba says about it."""
+
+    def __init__(self, excinfo: int) -> None:
+        self.excinfo = excinfo
+        super().__init__(excinfo)
+
+
+class NativeCode:
+    """Compiled code at an address as a ``Function``; the GIL is released while it runs."""
+
+    # The block's address is an int64 to the code; as void* ctypes takes it from the bytes themselves.
+    _PROTOTYPE = ctypes.CFUNCTYPE(
+        ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+    )
+
+    def __init__(self, address: int) -> None:
+        self._code = self._PROTOTYPE(address)
+
+    def __call__(self, arguments: bytes, lo: int, hi: int) -> None:
+        """Run ``lo`` … ``hi - 1``; raises NativeFailure."""
+        result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
+        if self._code(ctypes.byref(result), ctypes.byref(excinfo), arguments, lo, hi):
+            raise NativeFailure(excinfo.value or 0)

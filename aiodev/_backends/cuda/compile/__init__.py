@@ -1,0 +1,1 @@
+"""Kernels for CUDA: from a function to a cubin."""

@@ -1,0 +1,173 @@
+"""The native code's disk cache: one file for each executor, keyed by content and by the processor.
+
+What is found is right, in every process and after every upgrade: a file's name has a hash of everything that the code is
+made from (:mod:`aiodev._core.sources`) and of the processor. And it is whole: a file begins with a digest of the rest, is
+written under another name, forced to the disk and renamed. One that does not hold is deleted, and made again.
+
+Of processes that start first at once, one makes the file and the others wait for it: whoever makes one has the folder's lock,
+which the system takes back from a process that ends. The cache saves time and nothing else: where it cannot be written to, or
+locked, each process makes its code for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from aiodev._core.cache_directory import cache, make_folder
+from aiodev._core.sources import compiled_by
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["SOURCES", "native_directory", "native_key", "stored"]
+
+#: What the native executor's code comes from.
+SOURCES = ("_backends/executor", "_backends/cpu/executor")
+
+_MAGIC = b"aiodev 1"
+#: Magic; digest of the rest; number of bytes of the identity, which comes next, and of the content behind that.
+_HEADER = struct.Struct("<8s32sQQ")
+#: For how long (s) to wait for another process that makes the file, and how often (s) to look.
+_PATIENCE, _INTERVAL = 60.0, 0.01
+_PREFIX = ".making-"
+
+
+def native_key() -> str:
+    """Hash of what the native executor is compiled from, and by."""
+    return compiled_by(*SOURCES)[:32]
+
+
+def native_directory() -> str:
+    """Where the native executor's code is cached; "" when nothing is."""
+    directory = cache.directory()
+    return str(Path(directory) / "native") if directory else ""
+
+
+def stored(name: str, identity: str, make: Callable[[], bytes]) -> bytes:
+    """What the cache has for an identity; else what ``make`` gives, which it has from then on. Blocks.
+
+    Args:
+        name: for the file's name.
+        identity: all that decides what the content is.
+    """
+    directory = native_directory()
+    if not directory:
+        return make()
+    digest = hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
+    folder = Path(directory)
+    path = folder / f"{name}-{digest}.o"
+    content = _read(path, identity)
+    if content is None:
+        with _locked(folder) as locked:
+            content = _read(path, identity) if locked else None
+            if content is None:
+                content = make()
+                _write(path, identity, content, alone=locked)
+    return content
+
+
+def _read(path: Path, identity: str) -> bytes | None:
+    """The content of a file; None where there is none. One that does not hold is deleted."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    data = b""
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read()
+    except OSError:
+        pass  # of a disk that fails
+    finally:
+        os.close(descriptor)
+    content = _content(data, identity.encode())
+    if content is None:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return content
+
+
+def _content(data: bytes, identity: bytes) -> bytes | None:
+    """The content in a file's bytes, if all of them are as they were written."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, digest, identity_bytes, content_bytes = _HEADER.unpack_from(data)
+    rest = data[8 + len(digest) :]
+    if magic != _MAGIC or hashlib.blake2b(rest, digest_size=32).digest() != digest:
+        return None
+    begin = _HEADER.size + identity_bytes
+    if data[_HEADER.size : begin] != identity or len(data) != begin + content_bytes:
+        return None
+    return data[begin:]
+
+
+def _write(path: Path, identity: str, content: bytes, alone: bool) -> None:
+    """Keep a content. A cache that cannot be written to is no error: the next process makes it again."""
+    name = identity.encode()
+    rest = struct.pack("<QQ", len(name), len(content)) + name + content
+    data = _MAGIC + hashlib.blake2b(rest, digest_size=32).digest() + rest
+    try:
+        make_folder(str(path.parent))
+        for left in path.parent.glob(_PREFIX + "*") if alone else ():  # of processes that were killed
+            left.unlink()
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_PREFIX)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        cache.report(error)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Have a folder's lock, if it is to be had; whether it is."""
+    try:
+        make_folder(str(folder))
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        locked = _lock(descriptor)
+        try:
+            yield locked
+        finally:
+            if locked:  # a process that was forked meanwhile has the descriptor, too
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Wait for a lock; False where there are none, or it takes too long: whoever has it hangs, or was stopped."""
+    until = time.monotonic() + _PATIENCE
+    while fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_INTERVAL)
+        except OSError:
+            return False
+        else:
+            return True
+    return False

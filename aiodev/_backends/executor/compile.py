@@ -1,0 +1,99 @@
+"""How native functions are declared: in Python, one type, compiled by :mod:`aiodev._backends.executor.translate`.
+
+Every value is a word, a signed integer of 64 bits that wraps; truth is 0 or 1. A declared function is a plain function of
+Python that is never called as one: other native functions call it, and what is exported Python calls, or others by its address.
+
+The kinds of words matter only where code of somebody else is met: in the signatures of what is exported and of C functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What Python or C sees of a word."""
+
+    name: str
+
+    def __call__(self, *parameters: Kind) -> Signature:
+        return Signature(self, parameters)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Of a function that returns ``result``."""
+
+    result: Kind
+    parameters: tuple[Kind, ...]
+
+
+int64, int32, boolean, void = Kind("int64"), Kind("int32"), Kind("boolean"), Kind("void")
+#: A ``bytes`` of Python, without a copy; as a word the object's address: see ``bytes_address`` and ``bytes_length``.
+bytes_type = Kind("bytes")
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A native function.
+
+    Attributes:
+        py_func: what it was written as.
+        role: who calls it: other native functions alone (``inner``), Python too (``exported``), workers as they call kernels
+            (``entry``) or C (``callback``).
+        signature: what Python gives and gets, of an exported one.
+        nogil: whether Python's calls let go of the GIL.
+    """
+
+    py_func: Any
+    role: str = "inner"
+    signature: Signature | None = None
+    nogil: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name in this package."""
+        return f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+
+
+@dataclass(frozen=True, eq=False)
+class Intrinsic:
+    """An operation that is no function: its ``emit(builder, *words)`` gives the word, or None for 0."""
+
+    emit: Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class External:
+    """A C function of this process. It gets the low half of a word for an ``int32``, and one it returns is signed."""
+
+    name: str
+    signature: Signature
+
+
+def inner(function: Any) -> Any:
+    """A function that only native code calls."""
+    return Function(function)
+
+
+def exported(signature: Signature, *, nogil: bool = False) -> Any:
+    """A function that Python calls."""
+    return lambda function: Function(function, "exported", signature, nogil)
+
+
+def entry(function: Any) -> Any:
+    """A function that workers call by its address, as they do kernels: see ``call_entry``."""
+    return Function(function, "entry")
+
+
+def callback(function: Any) -> Any:
+    """A function that C calls by its address, with words or pointers; it gives nothing back and needs no GIL."""
+    return Function(function, "callback")
+
+
+def intrinsic(emit: Callable[..., Any]) -> Any:
+    """An operation, by how it is emitted."""
+    return Intrinsic(emit)

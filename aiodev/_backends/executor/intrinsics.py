@@ -1,0 +1,178 @@
+"""Words of shared memory, atomics and calls by address, for native code.
+
+An address is a word; a word in memory is at an address that is a multiple of 8.
+
+Memory order is named for what it is used for here: ``load`` acquires, ``store`` releases, and whatever takes part in a
+store-then-load handshake (``store_fence``, ``exchange``, ``compare_exchange``, ``fetch_add``) is sequentially
+consistent. ``get`` and ``put`` are for words that only one thread at a time can reach.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from llvmlite import ir
+
+from aiodev._backends.executor.compile import External, int32, int64, intrinsic, void
+
+_WORD = ir.IntType(64)
+_WORD_POINTER = _WORD.as_pointer()
+
+
+def _pointer(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return builder.inttoptr(address, _WORD_POINTER)
+
+
+def _declared(builder: ir.IRBuilder, name: str, result: ir.Type, parameters: list[ir.Type]) -> Any:
+    found = builder.module.globals.get(name)
+    return found or ir.Function(builder.module, ir.FunctionType(result, parameters), name)
+
+
+@intrinsic
+def get(builder, address):
+    """The word at ``address``; no order."""
+    return builder.load(_pointer(builder, address))
+
+
+@intrinsic
+def put(builder, address, value):
+    """Write the word at ``address``; no order."""
+    builder.store(value, _pointer(builder, address))
+
+
+@intrinsic
+def on_stack(builder, nbytes):
+    """The address of ``nbytes`` bytes, a constant, that last until the function returns."""
+    with builder.goto_entry_block():
+        room = builder.alloca(ir.ArrayType(_WORD, nbytes.constant // 8))
+    return builder.ptrtoint(room, _WORD)
+
+
+@intrinsic
+def load(builder, address):
+    """The word at ``address``; what its writer wrote before is visible."""
+    return builder.load_atomic(_pointer(builder, address), "acquire", 8)
+
+
+@intrinsic
+def store(builder, address, value):
+    """Write the word at ``address``; who loads it sees all that was written before."""
+    builder.store_atomic(value, _pointer(builder, address), "release", 8)
+
+
+@intrinsic
+def store_fence(builder, address, value):
+    """Write the word at ``address`` before any later load: one half of a store-then-load handshake."""
+    builder.store_atomic(value, _pointer(builder, address), "seq_cst", 8)
+
+
+@intrinsic
+def load_fence(builder, address):
+    """The word at ``address``, after any earlier ``store_fence``: the other half."""
+    return builder.load_atomic(_pointer(builder, address), "seq_cst", 8)
+
+
+@intrinsic
+def exchange(builder, address, value):
+    """Write the word at ``address`` and return what was there."""
+    return builder.atomic_rmw("xchg", _pointer(builder, address), value, "seq_cst")
+
+
+@intrinsic
+def fetch_add(builder, address, value):
+    """Add to the word at ``address`` and return what was there."""
+    return builder.atomic_rmw("add", _pointer(builder, address), value, "seq_cst")
+
+
+@intrinsic
+def fetch_min(builder, address, value):
+    """Lower the word at ``address`` to ``value`` if it is higher, and return what was there."""
+    return builder.atomic_rmw("min", _pointer(builder, address), value, "seq_cst")
+
+
+@intrinsic
+def compare_exchange(builder, address, expected, value):
+    """Write ``value`` at ``address`` if ``expected`` is there; whether it was."""
+    pair = builder.cmpxchg(_pointer(builder, address), expected, value, "seq_cst", "monotonic")
+    return builder.extract_value(pair, 1)
+
+
+@intrinsic
+def pause(builder):
+    """Tell the core that this is a spin loop."""
+    if platform.machine() in ("x86_64", "AMD64"):
+        builder.call(_declared(builder, "llvm.x86.sse2.pause", ir.VoidType(), []), [])
+
+
+@intrinsic
+def call_entry(builder, code, scratch, *arguments):
+    """Call a kernel entry by its address; returns its status.
+
+    An entry is ``int32 f(int64 *result, void **excinfo, int64 arguments, int64 lo, int64 hi)``, as numba makes them.
+    ``scratch`` is the address of two words: the result, and on failure numba's excinfo.
+    """
+    function_type = ir.FunctionType(ir.IntType(32), [_WORD_POINTER, _WORD_POINTER, *[_WORD] * len(arguments)])
+    result = _pointer(builder, scratch)
+    excinfo = _pointer(builder, builder.add(scratch, ir.Constant(_WORD, 8)))
+    function = builder.inttoptr(code, function_type.as_pointer())
+    return builder.zext(builder.call(function, [result, excinfo, *arguments]), _WORD)
+
+
+def _clock(builder: ir.IRBuilder, number: int) -> Any:
+    """A clock of the system, in ns."""
+    with builder.goto_entry_block():
+        timespec = builder.alloca(ir.ArrayType(_WORD, 2))
+    function = _declared(builder, "clock_gettime", ir.IntType(32), [ir.IntType(32), timespec.type])
+    builder.call(function, [ir.Constant(ir.IntType(32), number), timespec])
+    pair = builder.load(timespec)
+    seconds = builder.mul(builder.extract_value(pair, 0), ir.Constant(_WORD, 1_000_000_000))
+    return builder.add(seconds, builder.extract_value(pair, 1))
+
+
+@intrinsic
+def now(builder):
+    """The time in ns of ``CLOCK_MONOTONIC``, which is what ``time.perf_counter_ns`` reads."""
+    return _clock(builder, 1)
+
+
+@intrinsic
+def thread_time(builder):
+    """For how long (ns) this thread has had a core: ``CLOCK_THREAD_CPUTIME_ID``. A call of the system."""
+    return _clock(builder, 3)
+
+
+@intrinsic
+def copy_memory(builder, dst, src, nbytes):
+    """``memcpy`` between two addresses."""
+    pointer = ir.IntType(8).as_pointer()
+    function = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, _WORD])
+    places = [builder.inttoptr(address, pointer) for address in (dst, src)]
+    builder.call(function, [*places, nbytes, ir.Constant(ir.IntType(1), 0)])
+
+
+@intrinsic
+def bytes_address(builder, value):
+    """Address of the first byte of a ``bytes``."""
+    # CPython lays a bytes object out as PyVarObject, hash, data; `bytes.__basicsize__` counts the trailing NUL.
+    return builder.add(value, ir.Constant(_WORD, bytes.__basicsize__ - 1))
+
+
+@intrinsic
+def bytes_length(builder, value):
+    """Number of bytes of a ``bytes``."""
+    return builder.load(_pointer(builder, builder.add(value, ir.Constant(_WORD, 16))))
+
+
+# Symbols of the C library that native code calls.
+sem_wait = External("sem_wait", int32(int64))
+sem_post = External("sem_post", int32(int64))
+sched_yield = External("sched_yield", int32())
+sched_getcpu = External("sched_getcpu", int32())
+sched_getaffinity = External("sched_getaffinity", int32(int32, int64, int64))
+sched_setaffinity = External("sched_setaffinity", int32(int32, int64, int64))
+malloc = External("malloc", int64(int64))
+aligned_alloc = External("aligned_alloc", int64(int64, int64))
+free = External("free", void(int64))
+c_write = External("write", int64(int32, int64, int64))
+c_poll = External("poll", int32(int64, int64, int32))

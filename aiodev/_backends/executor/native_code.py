@@ -1,0 +1,142 @@
+"""Native code in this process: found in the cache or made, linked, and called.
+
+It is made in the thread that asks for it: nearly all of that is LLVM's, which works without the GIL. So there is no other
+process to be started, to be told where to import from, and to be ended when the start is interrupted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aiodev._backends.cpu.preload import load_llvm
+from aiodev._backends.executor import code_cache
+
+__all__ = ["NativeCode", "NativeCodeError", "load", "prepare"]
+
+_FASTCALL = 0x80  # METH_FASTCALL
+_log = logging.getLogger("aiodev")
+
+
+class NativeCodeError(RuntimeError):
+    """Native code can be neither found nor made here."""
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+class NativeCode:
+    """An object file that is linked into this process, for good.
+
+    Args:
+        code: what :func:`aiodev._backends.executor.emit.emit` gave.
+    """
+
+    def __init__(self, code: bytes) -> None:
+        from llvmlite import binding as llvm
+
+        from aiodev._backends.executor.emit import make_machine
+        from aiodev._backends.executor.wrap import OBJECTS, TABLE
+
+        machine = make_machine()
+        module = llvm.parse_assembly("")
+        module.triple = machine.triple
+        self._engine = llvm.create_mcjit_compiler(module, machine)
+        self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        table = (ctypes.c_int64 * len(OBJECTS)).from_address(self._engine.get_global_value_address(TABLE))
+        table[:] = [id(each) for each in OBJECTS]
+        self._functions: dict[Any, tuple[Any, _Method]] = {}
+        _kept.append(self)
+
+    def function(self, function: Any) -> Callable[..., Any]:
+        """An exported function, for Python: a plain C function that takes its arguments by position."""
+        if function not in self._functions:
+            name, text = function.py_func.__name__, function.py_func.__doc__ or ""
+            method = _Method(name.encode(), self.address(function), _FASTCALL, text.encode())
+            self._functions[function] = _new_function(ctypes.byref(method), None, None), method
+        made: Callable[..., Any] = self._functions[function][0]
+        return made
+
+    def address(self, function: Any) -> int:
+        """Where an entry, a callback, or what Python calls of an exported function, is."""
+        from aiodev._backends.executor.wrap import symbol
+
+        address: int = self._engine.get_function_address(symbol(function))
+        if not address:
+            raise NativeCodeError(f"{symbol(function)} is not in the native code")
+        return address
+
+
+def load(package: str, key: str) -> NativeCode:
+    """The native code of a package, its ``__all__``: linked once a process. Blocks, at the very first time for about a second.
+
+    Args:
+        key: hash of what it comes from.
+
+    Raises:
+        NativeCodeError: it can be neither found nor made.
+    """
+    with _lock:
+        if package not in _loaded:
+            try:
+                _loaded[package] = _load(package, key)
+            except ImportError:
+                raise
+            except Exception as error:
+                raise NativeCodeError(f"{package}: {type(error).__name__}: {error}") from error
+        return _loaded[package]
+
+
+def _load(package: str, key: str) -> NativeCode:
+    load_llvm()
+    from llvmlite import binding as llvm
+
+    from aiodev._backends.executor.emit import emit, host_features
+
+    def make() -> bytes:
+        began = time.perf_counter()
+        native = importlib.import_module(package)
+        code = emit(package, [getattr(native, name) for name in native.__all__])
+        _log.info("%s compiled in %.1f s", package, time.perf_counter() - began)
+        return code
+
+    target = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {host_features()}"
+    name = package.removeprefix("aiodev._backends.").replace(".", "-")
+    return NativeCode(code_cache.stored(name, f"{package} {key} {target}", make))
+
+
+def prepare(package: str, key: Callable[[], str]) -> None:
+    """Begin to load, in a thread; who asks for it meanwhile waits. What goes wrong is for who asks."""
+
+    def run() -> None:
+        try:
+            load(package, key())
+        except Exception as error:
+            _log.debug("loading native code: %r", error)
+
+    threading.Thread(target=run, name="aiodev-native-code").start()
+
+
+def _forget_threads() -> None:
+    """After a fork: whoever had the lock is not here."""
+    global _lock
+    _lock = threading.Lock()
+
+
+_lock = threading.Lock()
+_loaded: dict[str, NativeCode] = {}
+_kept: list[NativeCode] = []  # its functions may be anywhere
+os.register_at_fork(after_in_child=_forget_threads)
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.restype = ctypes.py_object
+_new_function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
