@@ -17,8 +17,9 @@ if __name__ != "aiodev.kernels":
 
 import aiodev
 from aiodev.kernels import linalg, random
-from aiodev.kernels.conversion import astype, clip, where
-from aiodev.kernels.elementwise import (
+from aiodev.kernels.elementwise.conversion import astype, clip, where
+from aiodev.kernels.elementwise.fusion import Fused, binary_transform, fused, unary_transform
+from aiodev.kernels.elementwise.table import (
     abs,
     acos,
     acosh,
@@ -89,27 +90,12 @@ from aiodev.kernels.elementwise import (
     tanh,
     trunc,
 )
-from aiodev.kernels.fusion import Fused, binary_transform, fused, unary_transform
-from aiodev.kernels.histograms import histogram
-from aiodev.kernels.indexing import take, take_along_axis
-from aiodev.kernels.indexing_writes import put, scatter_add
-from aiodev.kernels.joins import concat, pad, repeat, roll, stack, tile
-from aiodev.kernels.normalization import layer_norm, log_softmax, rms_norm, softmax
-from aiodev.kernels.product import matmul, matrix_transpose, tensordot, vecdot
-from aiodev.kernels.reductions import all, any, argmax, argmin, max, mean, min, prod, std, sum, var
-from aiodev.kernels.scans import cumulative_prod, cumulative_sum
-from aiodev.kernels.searching import nonzero, searchsorted, select
-from aiodev.kernels.sorting import argsort, sort
-from aiodev.kernels.unique import (
-    UniqueAll,
-    UniqueCounts,
-    UniqueInverse,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
-from aiodev.kernels.views import (
+from aiodev.kernels.indexing.put import put, scatter_add
+from aiodev.kernels.indexing.search import nonzero, searchsorted, select
+from aiodev.kernels.indexing.take import take, take_along_axis
+from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
+from aiodev.kernels.manipulation.joining import concat, pad, repeat, roll, stack, tile
+from aiodev.kernels.manipulation.views import (
     broadcast_arrays,
     broadcast_to,
     expand_dims,
@@ -119,7 +105,21 @@ from aiodev.kernels.views import (
     reshape,
     squeeze,
 )
-from aiodev.kernels.warming import warm_up
+from aiodev.kernels.nn.normalization import layer_norm, log_softmax, rms_norm, softmax
+from aiodev.kernels.reductions import all, any, argmax, argmin, max, mean, min, prod, std, sum, var
+from aiodev.kernels.reductions.histogram import histogram
+from aiodev.kernels.scans import cumulative_prod, cumulative_sum
+from aiodev.kernels.sorting import argsort, sort
+from aiodev.kernels.sorting.unique import (
+    UniqueAll,
+    UniqueCounts,
+    UniqueInverse,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+)
+from aiodev.kernels.warmup import warm_up
 
 aiodev.register_library(__name__)
 

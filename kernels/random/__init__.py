@@ -18,14 +18,14 @@ is full. An array of no elements takes no words.
 
 from __future__ import annotations
 
-from aiodev.kernels.random.bounded import integers
+from aiodev.kernels.random.bounded_integers import integers
 from aiodev.kernels.random.categories import categorical, multinomial
 from aiodev.kernels.random.choices import choice
+from aiodev.kernels.random.gamma_poisson import gamma, poisson
 from aiodev.kernels.random.normals import exponential, normal, standard_normal
 from aiodev.kernels.random.permutations import permutation, shuffle
 from aiodev.kernels.random.philox import block
-from aiodev.kernels.random.rejection import gamma, poisson
-from aiodev.kernels.random.words import bernoulli, random, random_raw, uniform
+from aiodev.kernels.random.uniforms import bernoulli, random, random_raw, uniform
 
 __all__ = [
     "bernoulli",

@@ -10,9 +10,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import whole_numbers
-from aiodev.kernels.random.drawing import Shape, Sourced, prepare
+from aiodev.kernels.arguments import whole_numbers
 from aiodev.kernels.random.philox import block, double_word
+from aiodev.kernels.random.sampling import Shape, Sourced, prepare
 from aiodev.lang import atomic_add
 
 __all__ = ["MOST_ON_HOST", "Weights", "categorical", "draw_categories", "multinomial", "table_of"]

@@ -9,15 +9,15 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import whole_numbers
-from aiodev.kernels.random.bounded import bounded_again_64, integers, multiply_64
+from aiodev.kernels.arguments import whole_numbers
+from aiodev.kernels.random.bounded_integers import bounded_again_64, integers, multiply_64
 from aiodev.kernels.random.categories import MOST_ON_HOST, Weights, draw_categories, table_of
-from aiodev.kernels.random.drawing import Shape, Sourced, prepare
-from aiodev.kernels.random.functions import negative_log_64
 from aiodev.kernels.random.permutations import permute, source, take_rows
 from aiodev.kernels.random.philox import HALF, block, double_word
+from aiodev.kernels.random.reproducible_math import negative_log_64
+from aiodev.kernels.random.sampling import Shape, Sourced, prepare
 from aiodev.kernels.sorting import argsort
-from aiodev.kernels.teams import has_teams
+from aiodev.kernels.thread_block import has_teams
 
 __all__ = ["choice"]
 

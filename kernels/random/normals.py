@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.random.drawing import Fill, Shape, prepare
-from aiodev.kernels.random.functions import cos_sin_32, cos_sin_64, negative_log_32, negative_log_64
 from aiodev.kernels.random.philox import double_word
+from aiodev.kernels.random.reproducible_math import cos_sin_32, cos_sin_64, negative_log_32, negative_log_64
+from aiodev.kernels.random.sampling import Fill, Shape, prepare
 from aiodev.lang import fma
 
 __all__ = ["exponential", "normal", "standard_normal"]

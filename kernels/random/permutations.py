@@ -16,11 +16,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
-from aiodev.kernels.operands import checked_axis
-from aiodev.kernels.random.bounded import bounded_again
-from aiodev.kernels.random.drawing import Sourced, prepare
+from aiodev.kernels.arguments import checked_axis
+from aiodev.kernels.random.bounded_integers import bounded_again
 from aiodev.kernels.random.philox import HALF, LOW, block
-from aiodev.kernels.random.words import random_raw
+from aiodev.kernels.random.sampling import Sourced, prepare
+from aiodev.kernels.random.uniforms import random_raw
 
 __all__ = ["permutation", "permute", "shuffle", "source", "take_rows"]
 

@@ -1,7 +1,7 @@
 """Logarithm, exponential function and logarithm of factorials in double precision, for methods that accept or reject.
 
 A comparison that came out otherwise on another device would change a number altogether, not in its last places. So these, as
-those of :mod:`aiodev.kernels.random.functions`, are made of operations that every device rounds alike; those of
+those of :mod:`aiodev.kernels.random.reproducible_math`, are made of operations that every device rounds alike; those of
 :mod:`aiodev.lang` are each device's own.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aiodev.kernels.random.functions import negative_log_of
+from aiodev.kernels.random.reproducible_math import negative_log_of
 from aiodev.lang import fma
 
 __all__ = ["exp_64", "log_64", "log_factorial"]

@@ -22,7 +22,9 @@ from aiodev import kernels
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._kernel.compile import service
-from aiodev.kernels import reduction_launches, sorting_teams, teams
+from aiodev.kernels import thread_block
+from aiodev.kernels.reductions import launch as reduction_launches
+from aiodev.kernels.sorting import cuda_radix
 from aiodev.testing import SimulatedBackend
 
 __all__ = ["REAL", "functions", "recorded"]
@@ -71,7 +73,7 @@ class _Named(SimulatedBackend):
 def _cut() -> Iterator[None]:
     """Have short rows cut into pieces, as long ones are."""
     slabs = mock.patch.object(reduction_launches, "slabs_of", lambda *sizes: 2)
-    with mock.patch.object(teams, "_PIECE", 1), mock.patch.object(sorting_teams, "TILE", 1), slabs:
+    with mock.patch.object(thread_block, "_PIECE", 1), mock.patch.object(cuda_radix, "TILE", 1), slabs:
         reduction_launches._shares.cache_clear()
         yield
     reduction_launches._shares.cache_clear()

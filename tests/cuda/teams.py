@@ -167,7 +167,7 @@ def start(team_bits: int = 8, piece: int | None = None) -> Any:
     package = types.ModuleType("aiodev.kernels")
     package.__path__ = [str(Path(aiodev.__file__).parent / "kernels")]
     sys.modules["aiodev.kernels"] = package
-    teams: Any = importlib.import_module("aiodev.kernels.teams")
+    teams: Any = importlib.import_module("aiodev.kernels.thread_block")
     teams.TEAM_BITS, teams.TEAM = team_bits, 1 << team_bits
     if piece is not None:
         teams._PIECE, teams._TEAMS = piece, 16

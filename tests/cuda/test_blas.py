@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 _PREAMBLE = """
 import numpy as np
 from aiodev import kernels
-from aiodev.kernels import cublas
+from aiodev.kernels.linalg import cublas
 cublas.find_library = lambda: library
 calls = lambda: driver.count("cublasGemmStridedBatchedEx_64")
 chance = np.random.default_rng(1)
@@ -129,7 +129,7 @@ async def product():
 async def main():
     cublas.find_library = lambda: None
     print(await product() == (x @ x.T).tolist(), calls())
-    from aiodev.kernels import product as module
+    from aiodev.kernels.linalg import products as module
     module._TILED = 1
     for m, n, k in ((4, 4, 1), (5, 9, 3), (17, 6, 2), (8, 4, 0)):
         for dtype in ("i4", "f8"):

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 import aiodev
 import aiodev.kernels as kernels
-from aiodev.kernels import elementwise
+from aiodev.kernels.elementwise import table as elementwise
 
 UNARY, BINARY = elementwise._UNARY, elementwise._BINARY
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import aiodev
 import aiodev.kernels as kernels
-from aiodev.kernels import indexing_bodies as bodies
+from aiodev.kernels.indexing import bodies
 
 DTYPES = st.sampled_from(["f4", "u8", "c8", "?"])
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 5]), min_size=1, max_size=4)

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 import aiodev
 import aiodev.kernels as kernels
-from aiodev.kernels import normalization_bodies as bodies
+from aiodev.kernels.nn import bodies
 
 #: Errors, in units of the last place. Of softmax it is this much and the distance from the row's largest element, since the
 #: difference of the two is rounded before its exponential is taken.

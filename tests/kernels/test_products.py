@@ -17,7 +17,8 @@ from hypothesis.extra import numpy as hnp
 
 import aiodev
 import aiodev.kernels as kernels
-from aiodev.kernels import blas, linalg, product, product_cuts
+from aiodev.kernels import linalg
+from aiodev.kernels.linalg import openblas, products, tiling
 
 FLOATING = ["f4", "f8", "c8", "c16"]
 
@@ -135,11 +136,11 @@ def test_products_with_vectors_do_not_depend_on_the_division() -> None:
 def test_panels_cover_a_product_once() -> None:
     """Whatever the shape and the cores, panels are as many as the launch counts, and not too small."""
     for rows, columns, inner, cores in [(512, 512, 512, 2), (1, 9, 4, 2), (7, 1, 10**6, 64), (5000, 130, 800, 16)]:
-        height, width = product_cuts.panel_of(rows, columns, inner, cores)
+        height, width = tiling.panel_of(rows, columns, inner, cores)
         assert 1 <= height <= rows and 1 <= width <= columns
-    assert product_cuts.panel_of(2048, 2048, 2048, 2)[0] * product_cuts.panel_of(2048, 2048, 2048, 2)[1] * 4 == 2048**2
-    assert product_cuts.panel_of(50_000, 64, 128, 2)[0] <= 4096  # however few the cores: one that comes late finds work
-    assert product_cuts.panel_of(3000, 1, 3000, 2)[0] < 1500 and product_cuts.panel_of(1, 3000, 3000, 2)[1] < 1500
+    assert tiling.panel_of(2048, 2048, 2048, 2)[0] * tiling.panel_of(2048, 2048, 2048, 2)[1] * 4 == 2048**2
+    assert tiling.panel_of(50_000, 64, 128, 2)[0] <= 4096  # however few the cores: one that comes late finds work
+    assert tiling.panel_of(3000, 1, 3000, 2)[0] < 1500 and tiling.panel_of(1, 3000, 3000, 2)[1] < 1500
 
 
 @pytest.mark.parametrize("dtype", ["f4", "c16", "i2"])
@@ -222,9 +223,9 @@ def test_wrong_arguments_name_themselves() -> None:
 @pytest.mark.parametrize("dtype", FLOATING)
 def test_without_blas_loops_compute(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no OpenBLAS is found, the table has zeros, and all works."""
-    monkeypatch.setattr(blas, "_tables", {})
-    monkeypatch.setattr(blas, "_loaded", [blas._table(None)])
-    monkeypatch.setattr(product, "_units", {})
+    monkeypatch.setattr(openblas, "_tables", {})
+    monkeypatch.setattr(openblas, "_loaded", [openblas._table(None)])
+    monkeypatch.setattr(products, "_units", {})
     a, b = numbers((70, 80), dtype), numbers((80, 90), dtype, 1)
     check_product(a, b, on_device(a), on_device(b))
     a, b = numbers((300, 200), dtype), numbers((200, 260), dtype, 1)
@@ -234,14 +235,14 @@ def test_without_blas_loops_compute(dtype: str, monkeypatch: pytest.MonkeyPatch)
 _FRESH = """
 import asyncio, ctypes, threading, numpy as np
 import aiodev, aiodev.kernels as kernels
-from aiodev.kernels import blas
+from aiodev.kernels.linalg import openblas
 
 async def main():
     stream = aiodev.Stream("cpu")
     async with stream:
         x = aiodev.ones((64, 64))
         results = [kernels.matmul(x, x) for _ in range(3)]
-        assert not aiodev.kernels.product._units  # submitted before there was a library
+        assert not aiodev.kernels.linalg.products._units  # submitted before there was a library
         for result in results:
             assert (await result.numpy() == 64).all()
 asyncio.run(main())
@@ -257,7 +258,7 @@ def test_the_library_is_a_copy_with_one_thread() -> None:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", _FRESH], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    if blas.library_name():
+    if openblas.library_name():
         assert done.stdout.split() == ["1", "2"]
 
 

@@ -177,7 +177,8 @@ warnings.simplefilter("ignore")
 from unittest import mock
 from aiodev._backends.cuda.compile import compiler
 from aiodev._core.backend.interface import KernelSpec
-from aiodev.kernels.random import choices, normals, rejection, words
+from aiodev.kernels.random import choices, normals
+from aiodev.kernels.random import gamma_poisson, uniforms
 
 f4, f8 = "u8 u8 f4 f4 f4 A1f4C", "u8 u8 f8 f8 f8 A1f8C"
 bodies = [

@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 import aiodev
 from aiodev._generator.philox import philox
 from aiodev.kernels import random
-from aiodev.kernels.random import drawing
+from aiodev.kernels.random import sampling
 from aiodev.kernels.random.philox import block
 
 LOW = 0xFFFFFFFF
@@ -146,7 +146,7 @@ def test_an_index_may_be_any_number_of_blocks(name: str, monkeypatch: pytest.Mon
     """One, as on devices with a thread for each index, gives the same as a run of them."""
     draw = DRAWS[name]
     runs = draw(1003, generator=generator()).numpy_blocking()
-    monkeypatch.setattr(drawing, "_CPU_BLOCKS", 1)
+    monkeypatch.setattr(sampling, "_CPU_BLOCKS", 1)
     np.testing.assert_array_equal(draw(1003, generator=generator()).numpy_blocking(), runs)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import aiodev
 from aiodev import kernels, profiler
-from aiodev.kernels import warming
+from aiodev.kernels import warmup
 
 pytestmark = pytest.mark.anyio
 
@@ -44,9 +44,9 @@ async def test_what_a_function_refuses_is_left_out() -> None:
 
 async def test_a_function_may_register_its_own_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take the place of those that its parameters suggest."""
-    monkeypatch.setattr(warming, "_samples", {})
+    monkeypatch.setattr(warmup, "_samples", {})
     asked: list[np.dtype] = []
-    warming.register_sample("sqrt", asked.append)
+    warmup.register_sample("sqrt", asked.append)
     await kernels.warm_up(["sqrt"], dtypes=["float32", "int64"])
     assert asked == [np.dtype("float32"), np.dtype("int64")]
 
@@ -59,7 +59,7 @@ async def test_unknown_names_are_refused() -> None:
 
 def test_most_functions_say_what_to_compile() -> None:
     """By the names of their parameters."""
-    silent = {f.__name__ for f in warming._functions(None) if not warming.samples(f)}
+    silent = {f.__name__ for f in warmup._functions(None) if not warmup.samples(f)}
     assert not silent & {"add", "exp", "where", "take", "concat", "matmul", "softmax", "roll"}
 
 

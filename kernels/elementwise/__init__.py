@@ -1,0 +1,1 @@
+"""Elementwise functions, from one table."""

@@ -1,0 +1,152 @@
+"""Choosing, limiting and converting elements."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.arguments import array_of, has_no_gaps
+from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
+
+__all__ = ["astype", "clip", "convert_first", "where"]
+
+
+def _types_of_where(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+    """The common type of what is chosen from; Python numbers are weak."""
+    weak = all(isinstance(kind, type) for kind in kinds[1:])
+    result = np.result_type(*kinds[1:]) if weak else np.add.resolve_dtypes((kinds[1], kinds[2], None))[2]
+    return [np.dtype(bool), result, result], result
+
+
+def _types_of_clip(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+    """The common type of what is limited and its bounds."""
+    result = functools.reduce(lambda one, other: np.maximum.resolve_dtypes((one, other, None))[2], kinds)
+    return [result] * len(kinds), result
+
+
+_where = Elementwise("where", "{x1} if {condition} else {x2}", ("condition", "x1", "x2"), _types_of_where)
+_clip = Elementwise("clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), _types_of_clip)
+_clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), _types_of_clip)
+_clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), _types_of_clip)
+_copy = Elementwise("clip", "{x}", ("x",), _types_of_clip)
+_conversions: dict[DType, Elementwise] = {}
+_SCRATCH = -1
+
+
+def where(condition: aiodev.Array, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
+    """Elements of ``x1`` where ``condition`` is true, else of ``x2``; shapes broadcast, types are promoted.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([-1.0, 2.0], device="cpu")
+        >>> aiodev.kernels.where(aiodev.kernels.less(x, 0), 0.0, x).numpy_blocking()
+        array([0., 2.])
+    """
+    return _where((condition, x1, x2), out)
+
+
+def clip(
+    x: aiodev.Array,
+    /,
+    min: Operand | None = None,
+    max: Operand | None = None,
+    *,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """Elements of ``x``, at least ``min`` and at most ``max``; NaN stays. A bound may be None.
+
+    Types are promoted as NumPy does: bounds of the dtype of ``x``, and Python numbers of its kind, leave it as it is; integers
+    with fractional bounds become floats. Where ``min`` is above ``max``, that is the result.
+
+    Raises:
+        OverflowError: a Python integer is beyond the dtype of ``x``, and all of that is on its wrong side.
+        TypeError: ``out`` is of a lower kind than the result.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([-1.0, 0.5, 2.0], device="cpu")
+        >>> aiodev.kernels.clip(x, 0, 1).numpy_blocking()
+        array([0. , 0.5, 1. ])
+        >>> aiodev.kernels.clip(aiodev.asarray([0, 1, 4], device="cpu"), 0.5, 2.5).numpy_blocking()
+        array([0.5, 1. , 2.5])
+    """
+    try:
+        if min is not None and max is not None:
+            return _clip((x, min, max), out)
+        if min is not None:
+            return _clip_below((x, min), out)
+        if max is not None:
+            return _clip_above((x, max), out)
+    except OverflowError:
+        limits = np.iinfo(x.dtype)
+        if type(min) is int and min < limits.min:
+            return clip(x, None, max, out=out)
+        if type(max) is int and max > limits.max:
+            return clip(x, min, None, out=out)
+        raise
+    array_of("clip", x)
+    return _copy((x,), out)
+
+
+def astype(
+    x: aiodev.Array, dtype: Any, /, *, copy: bool = True, device: aiodev.DeviceLike | None = None
+) -> aiodev.Array:
+    """The elements converted to another dtype; ``copy=False`` gives ``x`` itself where it has that dtype already.
+
+    Floats are cut to integers; of what is not 0, NaN and complex numbers too, ``True`` is made.
+
+    Args:
+        device: where to; elements are converted there.
+
+    Raises:
+        TypeError: complex numbers cannot become real ones; or ``x`` is no array, or no device has the dtype.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([0.0, 2.7], device="cpu")
+        >>> aiodev.kernels.astype(x, "int64").numpy_blocking(), aiodev.kernels.astype(x, bool).numpy_blocking()
+        (array([0, 2]), array([False,  True]))
+    """
+    array_of("astype", x)
+    wanted = np.dtype(dtype)
+    there = x if device is None else x.to(device)
+    if wanted == x.dtype:
+        if there is not x or not copy:
+            return there
+        copied = aiodev.empty_like(x)
+        copied.copy_from(x)
+        return copied
+    if x.dtype.kind == "c" and wanted.kind not in "bc":
+        raise TypeError(f"astype: {x.dtype} cannot become {wanted}; complex numbers have no order and two parts")
+    found = _conversions.get(wanted)
+    if found is None:
+        expression = "{x} != 0" if wanted.kind == "b" else "{x}"
+        found = _conversions[wanted] = Elementwise("astype", expression, ("x",), lambda kinds: (kinds, wanted))
+    return found((there,), None)
+
+
+Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
+
+
+@aiodev.kernel(reads=["x"])
+def convert(i: int, x: Any, out: Any) -> None:
+    """One element; assignment converts."""
+    out[i] = x[i]
+
+
+def convert_first(x: aiodev.Array, operand: int, dtype: DType) -> tuple[aiodev.Array, int, list[Step]]:
+    """An operand of a remembered launch in another dtype: an array, which operand that is, and what has to be launched first.
+
+    An array without gaps is converted to scratch without gaps, so that it can be remembered; any other is at once. Scratch is
+    filled by the launches: what copies it, as a reshaping may, must come before.
+    """
+    if x.dtype == dtype:
+        return x, operand, []
+    if not x.size or not has_no_gaps(x) or dtype.kind == "b" or np.float16 in (x.dtype, dtype):
+        return astype(x, dtype), operand, []
+    made = aiodev.empty(x.shape, dtype, x.device)
+    return made, _SCRATCH, [(convert, x.size, (x.reshape(x.size), made.reshape(x.size)), (operand, _SCRATCH))]

@@ -1,0 +1,163 @@
+"""Elementwise functions of one's own: several operations in one pass over memory."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
+
+__all__ = ["Fused", "binary_transform", "fused", "unary_transform"]
+
+_RESERVED = frozenset({"function", "lang", "math", "np", "out", "rest"})
+
+
+class Fused:
+    """A function of numbers that is applied to the elements of arrays of shapes that broadcast; made by :func:`fused`.
+
+    Attributes:
+        name: the function's name.
+        py_func: the plain function.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> step = aiodev.kernels.fused(lambda x, dx: x + 0.5 * dx)
+        >>> step
+        <aiodev.kernels.Fused fused(x, dx)>
+        >>> x = aiodev.ones(2, device="cpu")
+        >>> step(x, 4.0).numpy_blocking()
+        array([3., 3.])
+    """
+
+    def __init__(self, function: Callable[..., Any], dtype: Any = None) -> None:
+        names = _names(function)
+        given = getattr(function, "__name__", "")
+        self.name = given if given.isidentifier() else "fused"
+        self.py_func = function
+        self.__doc__ = function.__doc__
+        self.__module__ = getattr(function, "__module__", None) or __name__
+        self._dtype = None if dtype is None else np.dtype(dtype)
+        expression = f"function({', '.join(f'{{{name}}}' for name in names)})"
+        self._operation = Elementwise(self.name, expression, names, self._types, function)
+        self._count, self._repeat = len(names), self._operation.repeat
+
+    def __call__(self, *operands: Operand, out: aiodev.Array | None = None) -> aiodev.Array:
+        """Submit it to the current stream of the arrays' device; returns ``out``, or a new array.
+
+        Raises:
+            TypeError: too few or too many operands, or one is neither an array nor a number, or all are numbers.
+            ValueError: the shapes do not broadcast, or ``out`` has another than the result.
+        """
+        if len(operands) != self._count:
+            expected = ", ".join(self._operation.operands)
+            raise TypeError(f"{self.name}: expected the operands ({expected}), got {len(operands)}")
+        found = self._repeat(None, *operands, out)
+        return self._operation.find_out(operands, out) if found is None else found
+
+    def __reduce__(self) -> str:
+        """By reference, as functions are pickled and copied: another process imports the module that defines it."""
+        return self.py_func.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<aiodev.kernels.Fused {self.name}({', '.join(self._operation.operands)})>"
+
+    def _types(self, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+        """What NumPy's promotion gives: the function is tried with ones of these types."""
+        arrays = [kind for kind in kinds if not isinstance(kind, type)]
+        inputs = [np.result_type(*arrays, kind(1)) if isinstance(kind, type) else kind for kind in kinds]
+        if self._dtype is not None:
+            return inputs, self._dtype
+        ones = [kind(1) if isinstance(kind, type) else kind.type(1) for kind in kinds]
+        try:
+            with np.errstate(all="ignore"):
+                found = self.py_func(*ones)
+        except Exception as error:  # the user's function may raise anything
+            raise TypeError(
+                f"{self.name}: cannot tell the result's dtype, since the function fails for ones: "
+                f"{type(error).__name__}: {error}; give fused(function, dtype=…)"
+            ) from error
+        if isinstance(found, np.generic):
+            return inputs, found.dtype
+        if not isinstance(found, bool | int | float | complex):
+            raise TypeError(f"{self.name}: expected a function that returns a number, got {found!r}")
+        return inputs, np.dtype(bool) if isinstance(found, bool) else np.result_type(*arrays, found)
+
+
+def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+    if isinstance(function, np.ufunc):
+        return tuple(f"x{k}" for k in range(1, function.nin + 1))
+    parameters = inspect.signature(function).parameters.values()
+    allowed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not parameters or any(p.kind not in allowed or p.default is not p.empty for p in parameters):
+        raise TypeError(f"fused: expected a function of numbers, got {inspect.signature(function)}")
+    return tuple(p.name + "_" if p.name in _RESERVED or p.name[1:].isdigit() else p.name for p in parameters)
+
+
+@overload
+def fused(function: Callable[..., Any], /, *, dtype: Any = None) -> Fused: ...
+
+
+@overload
+def fused(*, dtype: Any = None) -> Callable[[Callable[..., Any]], Fused]: ...
+
+
+def fused(function: Callable[..., Any] | None = None, /, *, dtype: Any = None) -> Any:
+    """Make an elementwise function of a plain function of numbers: one pass over memory, whatever it computes.
+
+    Operands are arrays and Python or NumPy numbers; shapes broadcast, and types are promoted as NumPy promotes them, which is
+    found out by a call of the function with ones. The function is compiled as a kernel's body is, and may use what that may.
+
+    Args:
+        function: of one or more numbers, to a number; its name and parameters appear in messages.
+        dtype: the result's, in place of the one that NumPy's promotion gives.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> @aiodev.kernels.fused
+        ... def saxpy(a, x, y):
+        ...     return a * x + y
+        >>> x = aiodev.arange(3, dtype="float32", device="cpu")
+        >>> saxpy(2.0, x, x).numpy_blocking()
+        array([0., 3., 6.], dtype=float32)
+    """
+    if function is None:
+        return lambda function: Fused(function, dtype)
+    return Fused(function, dtype)
+
+
+def unary_transform(
+    function: Callable[[Any], Any], x: aiodev.Array, /, *, out: aiodev.Array | None = None
+) -> aiodev.Array:
+    """A plain function of a number, of each element: ``fused(function)(x)``. Another lambda is another function, compiled anew.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.unary_transform(lambda v: v * v + 1, x).numpy_blocking()
+        array([1, 2, 5])
+    """
+    return _remembered(function)(x, out=out)
+
+
+def binary_transform(
+    function: Callable[[Any, Any], Any], x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None
+) -> aiodev.Array:
+    """A plain function of two numbers, of each pair of elements: ``fused(function)(x1, x2)``.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.binary_transform(lambda a, b: a * b + 1, x, x).numpy_blocking()
+        array([1, 2, 5])
+    """
+    return _remembered(function)(x1, x2, out=out)
+
+
+@functools.lru_cache(256)
+def _remembered(function: Callable[..., Any]) -> Fused:
+    return Fused(function)

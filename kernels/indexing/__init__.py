@@ -1,0 +1,1 @@
+"""Elements taken, put and searched for."""

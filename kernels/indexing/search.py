@@ -1,0 +1,222 @@
+"""Selecting and searching.
+
+How much is selected depends on the data, and an array has its shape when it is made. So functions whose results have such a
+shape are awaited: the device counts, the loop goes on, and what is awaited is arrays whose contents are submitted, as those
+of any other function. Nothing else here waits for anything.
+
+All that reads the arguments is submitted by the call itself, into room for as much as there can be; when the count is known,
+that much is copied. So what is submitted after the call, but before the count is there, may write to the arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Coroutine
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.arguments import arrays_of, packed
+from aiodev.kernels.elementwise.conversion import convert_first
+from aiodev.kernels.indexing import search_bodies as bodies
+from aiodev.kernels.indexing.search_bodies import BLOCK
+from aiodev.kernels.indexing.take import take_first
+from aiodev.kernels.warmup import register_sample
+
+__all__ = ["Selection", "flat", "nonzero", "searchsorted", "select"]
+
+
+#: Searches, under the side: of what is searched, for what, and the sorter.
+_launches = aiodev.LaunchCache(3)
+_SCRATCH = -1
+
+
+class Selection:
+    """Which elements of a flat array are selected."""
+
+    def __init__(self, mask: aiodev.Array) -> None:
+        self.mask = mask
+        self.stream = aiodev.current_stream(mask.device)
+        self.blocks = math.ceil(mask.size / BLOCK)
+        self.starts = aiodev.zeros(self.blocks + 1, np.int64, mask.device)
+        if self.blocks:
+            bodies.count_true[self.blocks, self.stream](mask, self.starts)
+            bodies.sum_up[1, self.stream](self.starts)
+
+    async def count(self) -> int:
+        """How many; waits for the device."""
+        return int((await self.starts[-1:].numpy())[0])
+
+    def places(self) -> aiodev.Array:
+        """Where they are, and room for as many as there can be."""
+        room = aiodev.empty(self.mask.size, np.int64, self.mask.device)
+        if self.blocks:
+            bodies.select_places[self.blocks, self.stream](self.mask, self.starts, room)
+        return room
+
+    def values(self, x: aiodev.Array) -> aiodev.Array:
+        """The elements of ``x`` there, and room for as many as there can be."""
+        room = aiodev.empty(self.mask.size, x.dtype, x.device)
+        if self.blocks:
+            bodies.select_values[self.blocks, self.stream](self.mask, x, self.starts, room)
+        return room
+
+    def cut(self, room: aiodev.Array, count: int) -> aiodev.Array:
+        """What is in use of such room, in memory of its own."""
+        out = self.room(count, room.dtype)
+        if count:
+            self.stream.copy(out, room[:count])
+        return out
+
+    def room(self, count: int, dtype: Any) -> aiodev.Array:
+        """Memory on the stream of the call, whichever is current when the count is there."""
+        with self.stream:
+            return aiodev.empty(count, dtype, self.mask.device)
+
+
+def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
+    """The elements of ``x`` where ``condition`` is not 0, in C order: NumPy's ``x[condition]``.
+
+    Waits until the device has counted them, without blocking the loop.
+
+    Raises:
+        ValueError: the shapes differ.
+        KernelError: what computed the condition failed.
+
+    Example:
+        >>> import aiodev, aiodev.kernels as kernels
+        >>> async def main():
+        ...     x = aiodev.asarray([3, -1, 2, -5], device="cpu")
+        ...     return await (await kernels.select(kernels.greater(x, 0), x)).numpy()
+        >>> asyncio.run(main())
+        array([3, 2])
+    """
+    condition, x = arrays_of("select", condition=condition, x=x)
+    if condition.shape != x.shape:
+        raise ValueError(f"select: the condition has the shape {condition.shape}, x {x.shape}")
+    selection = Selection(flat(condition))
+    room = selection.values(flat(x))
+
+    async def found() -> aiodev.Array:
+        return selection.cut(room, await selection.count())
+
+    return found()
+
+
+def nonzero(x: aiodev.Array, /) -> Coroutine[Any, Any, tuple[aiodev.Array, ...]]:
+    """The indices, ``int64``, of the elements that are not 0, in C order: one array for each dimension. NaN is not 0.
+
+    Waits until the device has counted them, without blocking the loop.
+
+    Raises:
+        ValueError: an array of no dimensions has no indices.
+        KernelError: what computed the array failed.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> async def main():
+        ...     x = aiodev.asarray([[0, 1], [2, 0]], device="cpu")
+        ...     return [await index.numpy() for index in await aiodev.kernels.nonzero(x)]
+        >>> asyncio.run(main())
+        [array([0, 1]), array([1, 0])]
+    """
+    (x,) = arrays_of("nonzero", x=x)
+    if x.ndim == 0:
+        raise ValueError("nonzero: an array of no dimensions has no indices")
+    selection = Selection(flat(x))
+    room, shape = selection.places(), x.shape
+
+    async def found() -> tuple[aiodev.Array, ...]:
+        count = await selection.count()
+        places = selection.cut(room, count)
+        return (places,) if len(shape) == 1 else tuple(_part(selection, places, shape, d) for d in range(len(shape)))
+
+    return found()
+
+
+def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d: int) -> aiodev.Array:
+    index = selection.room(places.size, np.int64)
+    if index.size:
+        inner = math.prod(shape[d + 1 :])
+        bodies.part_of_place[index.size, selection.stream](inner, shape[d], places, index)
+    return index
+
+
+def flat(x: aiodev.Array) -> aiodev.Array:
+    """The elements in C order."""
+    return packed(x).reshape(x.size)
+
+
+def searchsorted(
+    x1: aiodev.Array, x2: aiodev.Array, /, *, side: str = "left", sorter: aiodev.Array | None = None
+) -> aiodev.Array:
+    """Where each element of ``x2`` would have to be put into ``x1``, which is sorted, to keep it so; ``int64``.
+
+    The result has the shape of ``x2``. NaN comes after everything else. Submits to the current stream.
+
+    Args:
+        x1: of one dimension, in ascending order; if it is not, the result is not defined.
+        side: ``"left"``: before equal elements. ``"right"``: behind them.
+        sorter: what puts ``x1`` in order, as :func:`argsort` gives it.
+
+    Raises:
+        ValueError: ``x1`` has several dimensions, or ``side`` is something else.
+        TypeError: complex numbers have no order.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x1 = aiodev.asarray([10, 20, 20, 30], device="cpu")
+        >>> x2 = aiodev.asarray([20, 35, 5], device="cpu")
+        >>> aiodev.kernels.searchsorted(x1, x2).numpy_blocking()
+        array([1, 4, 0])
+    """
+    found = _launches.repeat(side, x1, x2, sorter, None)
+    if found is not None:
+        return found
+    x1, x2 = arrays_of("searchsorted", x1=x1, x2=x2)
+    if x1.ndim != 1:
+        raise ValueError(f"searchsorted: x1 has {x1.ndim} dimensions; expected one")
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: side={side!r}; expected 'left' or 'right'")
+    common = np.result_type(x1.dtype, x2.dtype)
+    if common.kind == "c":
+        raise TypeError("searchsorted: complex numbers have no order")
+    if common == np.float16:
+        common = np.dtype(np.float32)
+    operands = x1, x2, sorter
+    ordered, which, steps = convert_first(x1, 0, common)
+    values, wanted, more = convert_first(x2, 1, common)
+    steps += more
+    if sorter is not None:
+        arrays_of("searchsorted", x1=x1, sorter=sorter)
+        if sorter.shape != x1.shape:
+            raise ValueError(f"searchsorted: sorter has the shape {sorter.shape}, x1 {x1.shape}")
+        ordered, step = take_first(ordered, which, sorter, 2)
+        which = _SCRATCH
+        steps += step
+    if not x1.size:
+        return aiodev.zeros(x2.shape, np.int64, x2.device)
+    out = aiodev.empty(x2.shape, np.int64, x2.device)
+    if out.size:
+        kernel = bodies.search_left if side == "left" else bodies.search_right
+        args = x1.size.bit_length(), ordered, flat(values), out.reshape(out.size)
+        steps.append((kernel, -(-out.size // bodies.TOGETHER), args, (None, which, wanted, 3)))
+        _launches.launch_all(side, operands, out, steps, made=True)
+    return out
+
+
+# What warm_up calls: the coroutines' kernels, without waiting for their counts.
+
+
+def _sample_selection(dtype: Any) -> None:
+    x = aiodev.ones(4, dtype=dtype)
+    for mask in (x, aiodev.ones(4, dtype=np.bool_)):
+        selection = Selection(mask)
+        selection.values(x)
+    places = selection.places()
+    bodies.part_of_place[4, selection.stream](1, 4, places, aiodev.empty(4, np.int64))
+
+
+for _name in ("select", "nonzero"):
+    register_sample(_name, _sample_selection)

@@ -1,0 +1,165 @@
+"""The array API's linear algebra that needs no factorisation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.arguments import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, whole
+from aiodev.kernels.elementwise.conversion import convert_first
+from aiodev.kernels.linalg import norms
+from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
+from aiodev.kernels.thread_block import has_teams
+
+__all__ = ["matmul", "matrix_norm", "matrix_transpose", "norm", "tensordot", "vecdot", "vector_norm"]
+
+Axes = int | tuple[int, ...] | None
+#: Norms of vectors, under (axis, keepdims, order).
+_launches = aiodev.LaunchCache(1)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def norm(
+    x: aiodev.Array,
+    /,
+    ord: float | str | None = None,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """NumPy's ``linalg.norm``: of vectors along one axis, of matrices in two, of all elements if neither is said.
+
+    Raises:
+        ValueError: an order that is not known, or the spectral and nuclear norms, which need a factorisation.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[3.0, 4.0], [0.0, 12.0]], device="cpu")
+        >>> aiodev.kernels.linalg.norm(x).numpy_blocking(), aiodev.kernels.linalg.norm(x, axis=1).numpy_blocking()
+        (array(13.), array([ 5., 12.]))
+    """
+    (x,) = arrays_of("norm", x=x)
+    axes = axis if axis is None or isinstance(axis, tuple) else (axis,)
+    if ord is None:
+        return vector_norm(x, axis=axis, keepdims=keepdims, out=out)
+    if axes is None:
+        axes = tuple(range(x.ndim))
+    if len(axes) == 1:
+        if isinstance(ord, str):
+            raise ValueError(f"norm: a vector has no norm called {ord!r}")
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=ord, out=out)
+    if len(axes) == 2:
+        return _matrix_norm(x, axes, ord, keepdims, out)
+    raise ValueError(f"norm: ord={ord!r} is of vectors (one axis) or matrices (two); here are {len(axes)} axes")
+
+
+def vector_norm(
+    x: aiodev.Array,
+    /,
+    *,
+    axis: Axes = None,
+    keepdims: bool = False,
+    ord: float = 2,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The ``ord``-norm of the elements along the axes, of all by default; real, ``float64`` of integers.
+
+    Sums are of blocks of 4096 elements, then of the blocks: the same on every run. Squares, and the sums of blocks, are of
+    ``float64``, other powers of the array's own precision. Nothing is scaled: squares of numbers beyond 10¹⁵⁴ overflow.
+
+    Args:
+        ord: a power, ``inf`` for the largest absolute value, ``-inf`` for the least, 0 for how many are not 0.
+
+    Raises:
+        ValueError: the least of no elements (the largest of none is 0), an axis that is not there, or one that is named twice.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[3.0, 4.0], [0.0, 12.0]], device="cpu")
+        >>> aiodev.kernels.linalg.vector_norm(x, axis=1, ord=1).numpy_blocking()
+        array([ 7., 12.])
+    """
+    key = whole("vector_norm", axis), keepdims, ord, type(ord)
+    known = _launches.repeat(key, x, out)
+    if known is not None:
+        return known
+    array_of("vector_norm", x)
+    given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = sorted(checked_axis("vector_norm", a, x.ndim) for a in given)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"vector_norm: axis {axis} names one axis twice")
+    kept = [a for a in range(x.ndim) if a not in axes]
+    shape = tuple(x.shape[a] for a in kept)
+    rows, length = math.prod(shape), math.prod(x.shape[a] for a in axes)
+    mode = _mode(ord)
+    if not length and rows and mode == norms.MINIMUM:
+        raise ValueError(f"vector_norm: ord={ord} of no elements is not defined")
+    shown = tuple(1 if a in axes else n for a, n in enumerate(x.shape)) if keepdims else shape
+    computed = np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype
+    dtype = np.empty(0, computed).real.dtype
+    result = checked_out("vector_norm", out, shown, dtype, x.device)
+    if rows:
+        blocks, first, second = norms.shares_of(rows, length, x.device)
+        power = dtype.type(ord)
+        flat, which, steps = convert_first(x.transpose(*kept, *axes).reshape(rows, length), 0, computed)
+        found = result.reshape(rows) if has_no_gaps(result) else aiodev.empty(rows, dtype, x.device)
+        if blocks == 1 and not has_teams(x.device):
+            steps.append((norms.norm_short, rows, (mode, power, flat, found), (None, None, which, 1)))
+        else:
+            parts = aiodev.empty((rows, blocks), np.float64, x.device)
+            steps.append((norms.norm_blocks, first, (blocks, mode, power, flat, parts), (None, None, None, which, -1)))
+            steps.append((norms.norm_rows, second, (mode, power, parts, found), (None, None, -1, 1)))
+        _launches.launch_all(key, (x,), result, steps, made=out is None)
+        if not has_no_gaps(result):
+            result.copy_from(found.reshape(shown))
+    return result
+
+
+def matrix_norm(
+    x: aiodev.Array, /, *, keepdims: bool = False, ord: float | str = "fro", out: aiodev.Array | None = None
+) -> aiodev.Array:
+    """The norm of the matrices in the last two dimensions: ``"fro"``; 1 and -1, of columns; ``inf`` and ``-inf``, of rows.
+
+    Raises:
+        ValueError: fewer than two dimensions, or the spectral and nuclear norms (2, -2, ``"nuc"``), which need a factorisation.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[1.0, -2.0], [3.0, 4.0]], device="cpu")
+        >>> aiodev.kernels.linalg.matrix_norm(x, ord=1).numpy_blocking()
+        array(6.)
+    """
+    (x,) = arrays_of("matrix_norm", x=x)
+    if x.ndim < 2:
+        raise ValueError(f"matrix_norm: expected at least 2 dimensions, got the shape {x.shape}")
+    return _matrix_norm(x, (x.ndim - 2, x.ndim - 1), ord, keepdims, out)
+
+
+def _matrix_norm(
+    x: aiodev.Array, axes: tuple[int, ...], ord: float | str, keepdims: bool, out: aiodev.Array | None
+) -> aiodev.Array:
+    row, column = (checked_axis("norm", axis, x.ndim) for axis in axes)
+    if row == column:
+        raise ValueError(f"norm: axes {axes} are the same one")
+    if ord == "fro":
+        return vector_norm(x, axis=(row, column), keepdims=keepdims, out=out)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ValueError(f"norm: no matrix norm ord={ord!r}; 'fro', 1, -1, inf and -inf are there")
+    summed, chosen = (row, column) if ord in (1, -1) else (column, row)
+    sums = vector_norm(x, axis=summed, keepdims=True, ord=1)
+    both = vector_norm(sums, axis=(summed, chosen), keepdims=keepdims, ord=math.copysign(math.inf, float(ord)), out=out)
+    return both
+
+
+def _mode(ord: Any) -> int:
+    known = {1: norms.SUM, 2: norms.SQUARES, 0: norms.COUNT, math.inf: norms.MAXIMUM, -math.inf: norms.MINIMUM}
+    if isinstance(ord, bool) or not isinstance(ord, int | float | np.integer | np.floating):
+        raise ValueError(f"vector_norm: ord={ord!r}: expected a number")
+    return known.get(float(ord), norms.POWER)

@@ -1,0 +1,332 @@
+"""Products of matrices and vectors."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.arguments import array_of, arrays_of, broadcast, checked_axis, checked_out, move_last, whole_numbers
+from aiodev.kernels.elementwise.conversion import astype
+from aiodev.kernels.linalg import cublas, gemv, openblas
+from aiodev.kernels.linalg.dots import dot, repeat_dot
+from aiodev.kernels.linalg.gemm import (
+    multiply_elements,
+    multiply_once,
+    multiply_panels,
+    multiply_plain,
+    multiply_tiles,
+)
+from aiodev.kernels.linalg.tiling import batches_of, cores_of, fitting, is_fit, least_for, panel_of
+from aiodev.kernels.warmup import register_sample
+
+__all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
+
+DType = np.dtype[Any]
+
+#: Rows and columns that an index of a tiled product computes, and elements of the result from which there are enough of them.
+_TILE, _TILED = 4, 1 << 16
+#: Where BLAS has its functions for a type, in the table's order.
+_PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
+#: For each device whose table is filled, and each of those types: what a launch passes first.
+_units: dict[aiodev.Device, dict[DType, tuple[Any, ...]]] = {}
+#: Of products under None, and of tensors under ("tensordot", axes).
+_launches = aiodev.LaunchCache(2)
+#: A launch: a kernel, what it is over, its arguments, and which operands those are.
+_Step = tuple[aiodev.Kernel, int | tuple[int, ...], tuple[Any, ...], tuple[int | None, ...]]
+
+
+class _Call(NamedTuple):
+    """What is asked for, to be repeated."""
+
+    key: Any
+    operands: tuple[aiodev.Array, aiodev.Array]
+    result: aiodev.Array
+    made: bool  #: no result was given
+
+
+def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
+    """The matrix product, with NumPy's rules: vectors, matrices, and batches of matrices of shapes that broadcast.
+
+    On the CPU, ``float32``, ``float64``, ``complex64`` and ``complex128`` go through BLAS, whose calls are spread over the
+    device's cores; but products of large real matrices and vectors do not, which are made as fast as memory is read. On CUDA
+    these and ``float16``, summed in ``float32``, go through cuBLAS where that is installed. Other types are multiplied by
+    loops, and wrap around as they do. Transposed operands and slices of rows or columns are used where they are; what has
+    other strides is first copied on the device.
+
+    Submits to the current stream; writes to ``out`` if given, which must not overlap the operands.
+
+    Raises:
+        ValueError: shapes do not fit, or an argument has no dimensions.
+        TypeError: ``out`` has another dtype than the result.
+
+    Example:
+        >>> import aiodev, numpy, aiodev.kernels
+        >>> x = aiodev.asarray([[1.0, 2.0], [3.0, 4.0]], device="cpu")
+        >>> aiodev.kernels.matmul(x, x.T).numpy_blocking()
+        array([[ 5., 11.],
+               [11., 25.]])
+    """
+    found = _launches.repeat(None, x1, x2, out)
+    if found is None:
+        found = gemv.repeat(x1, x2, out)
+    if found is None:
+        found = _submit_small(x1, x2, out)
+    return _multiply(x1, x2, out) if found is None else found
+
+
+def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
+    """The last two dimensions swapped; a view.
+
+    Raises:
+        ValueError: it has fewer than two.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.empty((5, 2, 3), device="cpu")
+        >>> aiodev.kernels.matrix_transpose(x).shape
+        (5, 3, 2)
+    """
+    array_of("matrix_transpose", x)
+    if x.ndim < 2:
+        raise ValueError(f"matrix_transpose: expected at least 2 dimensions, got the shape {x.shape}")
+    return x.transpose(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+
+
+def vecdot(x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
+    """The dot products of vectors along ``axis``, of ``x1`` conjugated if it is complex; other dimensions broadcast.
+
+    Sums are of blocks of 4096 products, then of the blocks: the same on every run. ``out`` must not overlap the operands.
+
+    Raises:
+        ValueError: the axis is not there, or has different lengths.
+        TypeError: ``out`` has another dtype than the result.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.asarray([[1.0, 2.0], [3.0, 4.0]], device="cpu")
+        >>> aiodev.kernels.vecdot(x, x).numpy_blocking()
+        array([ 5., 25.])
+    """
+    found = repeat_dot(x1, x2, out, conjugate=True, name="vecdot") if axis.__class__ is int and axis == -1 else None
+    if found is not None:
+        return found
+    left, right = (move_last("vecdot", x, axis) for x in arrays_of("vecdot", x1=x1, x2=x2))
+    return dot(left, right, out, conjugate=True, name="vecdot")
+
+
+def tensordot(
+    x1: aiodev.Array, x2: aiodev.Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
+) -> aiodev.Array:
+    """The sum of products over the last ``axes`` dimensions of ``x1`` and the first of ``x2``, or over those that are named.
+
+    Raises:
+        ValueError: those dimensions have different lengths, are not there, or are named twice.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x, y = aiodev.ones((2, 3, 4), device="cpu"), aiodev.ones((4, 3, 5), device="cpu")
+        >>> aiodev.kernels.tensordot(x, y, axes=([1, 2], [1, 0])).numpy_blocking()
+        array([[12., 12., 12., 12., 12.],
+               [12., 12., 12., 12., 12.]])
+    """
+    key = "tensordot", axes if axes.__class__ is int else repr(axes)  # in which 1.0 is not 1
+    repeated = _launches.repeat(key, x1, x2, None)
+    if repeated is not None:
+        return repeated
+    x1, x2 = arrays_of("tensordot", x1=x1, x2=x2)
+    if hasattr(axes, "__index__"):
+        (axes,) = whole_numbers("tensordot: axes", axes)
+        if not 0 <= axes <= min(x1.ndim, x2.ndim):
+            raise ValueError(f"tensordot: axes={axes}: the shapes are {x1.shape} and {x2.shape}")
+        first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
+    else:
+        first, second = (
+            [checked_axis("tensordot", a, x.ndim) for a in whole_numbers("tensordot: axes", own)]
+            for x, own in zip((x1, x2), axes, strict=True)
+        )
+        if len(set(first)) != len(first) or len(set(second)) != len(second):
+            raise ValueError(f"tensordot: axes {axes!r} name one axis twice")
+    if [x1.shape[a] for a in first] != [x2.shape[a] for a in second]:
+        raise ValueError(f"tensordot: axes {axes!r} have different lengths in the shapes {x1.shape} and {x2.shape}")
+    kept = [a for a in range(x1.ndim) if a not in first], [a for a in range(x2.ndim) if a not in second]
+    inner = math.prod(x1.shape[a] for a in first)
+    shape = [x1.shape[a] for a in kept[0]], [x2.shape[a] for a in kept[1]]
+    left = x1.transpose(kept[0] + first).reshape(math.prod(shape[0]), inner)
+    right = x2.transpose(second + kept[1]).reshape(inner, math.prod(shape[1]))
+    dtype = np.result_type(x1.dtype, x2.dtype)
+    if dtype.kind == "b":
+        return matmul(left, right).reshape(*shape[0], *shape[1])
+    result = aiodev.empty((*shape[0], *shape[1]), dtype, x1.device)
+    if result.size:
+        parts = _converted(left, dtype), _converted(right, dtype), result.reshape(left.shape[0], right.shape[1])
+        _fill(*parts, dtype, _Call(key, (x1, x2), result, True))
+    return result
+
+
+# Small products
+
+
+def _submit_small(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
+    """Submit a small product of two matrices, or of one and a vector, which then can be repeated; None if it is not that."""
+    try:
+        dtype, device = x1.dtype, x1.device
+        unit = _units[device].get(dtype)
+        if unit is None or x2.dtype is not dtype or x1.ndim + x2.ndim < 3:
+            return None
+        a = x1 if x1.ndim > 1 else x1.reshape(1, x1.size)
+        b = x2 if x2.ndim > 1 else x2.reshape(x2.size, 1)
+        (rows, inner), columns = a.shape, b.shape[1]
+    except (AttributeError, KeyError, IndexError, ValueError):  # whatever is wrong, or merely larger, is seen to later
+        return None
+    if b.shape != (inner, columns) or not 0 < rows * columns * inner <= least_for(rows, columns):
+        return None
+    shape = (rows, columns) if x1.ndim == x2.ndim else (rows if x1.ndim > 1 else columns,)
+    made = out is None
+    if out is None:
+        out = aiodev.empty(shape, dtype, device)
+    elif not isinstance(out, aiodev.Array) or out.shape != shape or out.dtype is not dtype or not out.writable:
+        return None
+    target = out if len(shape) > 1 else out.reshape(rows, columns)
+    args, takes = (*unit, a, b, target), (None, None, None, None, 0, 1, 2)
+    _launches.launch(None, (x1, x2), out, multiply_once, 1, args, takes, made=made)
+    return out
+
+
+# All others
+
+
+def _multiply(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array:
+    x1, x2 = arrays_of("matmul", x1=x1, x2=x2)
+    if not x1.ndim or not x2.ndim:
+        raise ValueError(f"matmul: expected at least 1 dimension, got the shapes {x1.shape} and {x2.shape}")
+    if x1.ndim == x2.ndim == 1:
+        return dot(x1, x2, out, conjugate=False, name="matmul")
+    a = x1 if x1.ndim > 1 else x1[None, :]
+    b = x2 if x2.ndim > 1 else x2[:, None]
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"matmul: shapes {x1.shape} and {x2.shape} do not fit: {a.shape[-1]} is not {b.shape[-2]}")
+    batch = broadcast("matmul: stacks", a.shape[:-2], b.shape[:-2])
+    rows, columns = a.shape[-2:-1] if x1.ndim > 1 else (), b.shape[-1:] if x2.ndim > 1 else ()
+    dtype = np.result_type(x1.dtype, x2.dtype)
+    result = checked_out("matmul", out, (*batch, *rows, *columns), dtype, x1.device)
+    if dtype.kind == "b":  # as counts that are not zero
+        counts = _multiply(astype(x1, np.int32), astype(x2, np.int32), None)
+        result.copy_from(astype(counts, dtype))
+    elif result.size and not gemv.submit_one(x1, x2, result, made=out is None):
+        shown = result if x1.ndim > 1 else result[..., None, :]
+        shown = shown if x2.ndim > 1 else shown[..., None]
+        _fill(_converted(a, dtype), _converted(b, dtype), shown, dtype, _Call(None, (x1, x2), result, out is None))
+    return result
+
+
+def _converted(x: aiodev.Array, dtype: DType) -> aiodev.Array:
+    return x if x.dtype == dtype else astype(x, dtype)
+
+
+def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType, call: _Call) -> None:
+    """Compute ``a @ b`` into ``out``; all have two dimensions or more, the same dtype, and shapes that fit.
+
+    Where ``out`` is the result, and nothing has to be copied or converted, the launches can be repeated.
+    """
+    stream = aiodev.current_stream(out.device)
+    unit = _unit(out.device, dtype, stream)
+    rows, columns = out.shape[-2:]
+    by_loops = unit is None and out.device.type == "cpu"
+    if not is_fit(out, packed=by_loops or out.ndim > 3):
+        whole = aiodev.empty(out.shape, dtype, out.device)
+        _fill(a, b, whole, dtype, call)
+        out.copy_from(whole)
+        return
+    can_repeat = True
+    if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= least_for(rows, columns):
+        # Of any strides, as a product that is known to be small is, for the same sums.
+        steps: list[_Step] = [(multiply_once, 1, (*unit, a, b, out), (None, None, None, None, 0, 1, 2))]
+    else:
+        a, b = fitting(a, packed=False), fitting(b, packed=by_loops)
+        found = [_submit(stream, unit, *parts) for parts in batches_of(a, b, out)]
+        steps = [step for step in found if step is not None]
+        can_repeat = len(steps) == len(found) > 0  # others have been launched, and are not known here
+    if can_repeat and (unit is None or out.device in _units):  # else only this stream waits for what is loaded
+        _launches.launch_all(call.key, call.operands, call.result, steps, made=call.made)
+    else:
+        for kernel, over, args, _ in steps:
+            kernel[over, stream](*args)
+
+
+def _unit(device: aiodev.Device, dtype: DType, stream: aiodev.Stream) -> tuple[Any, ...] | None:
+    """What launches pass for BLAS to be called for a type, with ``stream`` ordered after its loading; None if it has none."""
+    if device.type != "cpu" or dtype not in _PLACES:
+        return None
+    units = _units.get(device)
+    if units is None:
+        table, done = openblas.functions(device)
+        zero, ones = table[openblas.ZERO :], (table[openblas.ONE :], table[openblas.ONE + 2 :])
+        units = {}
+        for kind, place in _PLACES.items():  # BLAS takes complex factors by address
+            factors = (kind.type(1), kind.type(0)) if kind.kind == "f" else (ones[place - 2], zero)
+            units[kind] = table, openblas.GEMM + place, *factors
+        if done.query():
+            _units[device] = units
+        else:
+            stream.wait(done)
+    return units[dtype]
+
+
+def _submit(
+    stream: aiodev.Stream, unit: tuple[Any, ...] | None, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
+) -> _Step | None:
+    """The launch of a product of three-dimensional arrays; None if others than kernels here compute it, and are launched."""
+    batch, rows, columns = out.shape
+    inner = a.shape[-1]
+    step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
+    if out.device.type != "cpu" and inner:
+        if cublas.multiply(stream, a, b, out):
+            return None
+        if rows >= _TILE and columns >= _TILE and batch * rows * columns >= _TILED:
+            tiles = batch, -(-rows // _TILE), -(-columns // _TILE)
+            return multiply_tiles, tiles, (step_a, step_b, a, b, out), (None, None, 0, 1, 2)
+        return multiply_elements, out.shape, (step_a, step_b, a, b, out), (None, None, 0, 1, 2)
+    if columns == 1 and gemv.submit(stream, a, b[:, :, 0], out[:, :, 0]):
+        return None
+    if rows == 1 and gemv.submit(stream, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
+        return None
+    height, width = panel_of(rows, columns, inner, cores_of(out.device))
+    across = -(-columns // width)
+    panels = across * -(-rows // height)
+    group = max(1, least_for(rows, columns) // max(1, height * width * inner))
+    sizes = group, batch * panels, across, panels, height, width, step_a, step_b
+    count = -(-batch * panels // group)
+    numbers = *(unit or ()), *sizes
+    kernel = multiply_plain if unit is None else multiply_panels
+    return kernel, count, (*numbers, a, b, out), (*(None for _ in numbers), 0, 1, 2)
+
+
+def _sample_product(dtype: Any) -> None:
+    x = aiodev.ones((4, 4), dtype=dtype)
+    matmul(x, x)
+    for shape in ((512, 512), (4, 1 << 16)):  # of which products with vectors are shared
+        x = aiodev.ones(shape, dtype=dtype)
+        matmul(x, x[0])
+        matmul(x[:, 0], x)
+
+
+def _sample_dot(dtype: Any) -> None:
+    for length in (4, 1 << 18):
+        vecdot(*(aiodev.ones(length, dtype=dtype) for _ in range(2)))
+
+
+register_sample("matmul", _sample_product)
+register_sample("vecdot", _sample_dot)
+
+
+def _forget() -> None:
+    """Ask for the table anew in a forked child, where the devices start afresh."""
+    _units.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,225 @@
+"""Elements put elsewhere, by one launch: results that consist of elements of the arguments.
+
+Rows are joined (:func:`lay`) and rolled (:func:`turn`) as they lie in memory. Else the launch goes by a table of where each
+element of the result comes from. NumPy makes it, of the places in the arguments, when the launch is not known yet; so such a
+result is what NumPy's is. A table takes half as much memory as the result, so it is for few elements, for which copies piece by
+piece would cost Python tens of µs; and for devices that reach NumPy's memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.arguments import HostArray, has_no_gaps, shared
+from aiodev.kernels.thread_block import has_teams
+
+__all__ = ["fixed", "join", "lay", "move", "repeat_join", "repeat_move", "turn"]
+
+#: Elements of a result, and arrays that are joined.
+_FEW, _MOST_JOINED = 1 << 12, 4
+#: Elements of a row that one index takes at most, and of one that is short.
+_BLOCK, _SHORT = 1 << 14, 1 << 6
+#: Elements of rows that are copied column by column.
+_SHORTEST = 3
+#: Launches with tables: no more than that many are kept alive.
+_MOST = 256
+#: Of an array and a number to fill with, under what the function was asked for; and of arrays, of which the last stands for
+#: those that are missing.
+_moves, _joins = aiodev.LaunchCache(2, _MOST), aiodev.LaunchCache(_MOST_JOINED, _MOST)
+#: ``repeat_move(key, x, value, out)``
+repeat_move = _moves.repeat
+
+
+@aiodev.kernel(uniform=True)
+def take_or_fill(i: int, value: Any, places: Any, x: Any, out: Any) -> None:
+    """An element from its place, or the value if that is -1."""
+    place = places[i]
+    out[i] = x[place] if place >= 0 else value
+
+
+@aiodev.kernel(uniform=True)
+def take_from_four(i: int, one: int, two: int, three: int, places: Any, a: Any, b: Any, c: Any, d: Any, out: Any) -> None:
+    """An element of four arrays whose places are numbered one after the other; so many are in one, two and three of them."""
+    place = places[i]
+    if place < one:
+        out[i] = a[place]
+    elif place < two:
+        out[i] = b[place - one]
+    elif place < three:
+        out[i] = c[place - two]
+    else:
+        out[i] = d[place - three]
+
+
+@aiodev.kernel(reads=["x"])
+def copy_line(i: int, x: Any, out: Any) -> None:
+    """An element of an array that is laid behind others."""
+    out[i] = x[i]
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def copy_lines(i: int, group: int, width: int, begin: int, step: int, x: Any, out: Any) -> None:
+    """Rows of ``width`` elements that are; rows of the result are ``step`` apart. Flat arrays, whose slices have no gaps."""
+    first, last = i * group, min((i + 1) * group, x.size // width)
+    source, target = np.uint64(first * width), np.uint64(first * step + begin)
+    if width <= _SHORTEST:
+        for k in range(np.uint64(width)):
+            for row in range(np.uint64(last - first)):
+                out[target + row * np.uint64(step) + k] = x[source + row * np.uint64(width) + k]
+        return
+    for _ in range(first, last):
+        for k in range(np.uint64(width)):
+            out[target + k] = x[source + k]
+        source += np.uint64(width)
+        target += np.uint64(step)
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def roll_lines(i: int, group: int, blocks: int, width: int, shift: int, x: Any, out: Any) -> None:
+    """Rows of ``width`` elements, or a block of one, of which the last ``shift`` come first. Flat arrays again."""
+    lo = i % blocks * _BLOCK
+    hi = min(lo + _BLOCK, width) if blocks > 1 else width
+    middle, first = min(max(lo, shift), hi), i // blocks * group
+    for row in range(first, min(first + group, x.size // width)):
+        begin = row * width
+        target, source = out[begin + lo : begin + middle], x[begin + lo + width - shift : begin + middle + width - shift]
+        for k in range(target.size):
+            target[k] = source[k]
+        target, source = out[begin + middle : begin + hi], x[begin + middle - shift : begin + hi - shift]
+        for k in range(target.size):
+            target[k] = source[k]
+
+
+@aiodev.kernel(uniform=True, reads=["x"])
+def roll_short_lines(i: int, group: int, width: int, ahead: int, back: int, x: Any, out: Any) -> None:
+    """The same of short rows: as if all were one, and then what came from others, ``ahead`` first elements or ``back`` last."""
+    first, last = i * group, min((i + 1) * group, x.size // width)
+    lo, hi = first * width, last * width
+    target, source = out[lo + ahead : hi - back], x[lo + back : hi - ahead]
+    for k in range(target.size):
+        target[k] = source[k]
+    moved = np.uint64(ahead + back)
+    begin, there = (lo, lo + width - ahead) if ahead else (lo + width - back, lo)
+    to, fro = np.uint64(begin), np.uint64(there)
+    if moved <= _SHORTEST:
+        for k in range(moved):
+            for row in range(np.uint64(last - first)):
+                out[to + row * np.uint64(width) + k] = x[fro + row * np.uint64(width) + k]
+        return
+    for _ in range(first, last):
+        for k in range(moved):
+            out[to + k] = x[fro + k]
+        to += np.uint64(width)
+        fro += np.uint64(width)
+
+
+def fixed(value: Any) -> Any:
+    """What can be part of a key, and equals that of another integer, or sequence of such, only if they are the same."""
+    if value.__class__ is int or value is None:
+        return value
+    if isinstance(value, np.ndarray):
+        return fixed(value.tolist())
+    return tuple(map(fixed, value)) if isinstance(value, list | tuple) else (value.__class__, value)
+
+
+def _are_few(size: int, *arrays: aiodev.Array) -> bool:
+    """Whether a result of ``size`` elements is made here of arrays, or written to them."""
+    return 0 < size <= _FEW and all(x.dtype != np.float16 and x.ndim > 0 for x in arrays)
+
+
+def move(
+    key: Any, x: aiodev.Array, value: Any, result: aiodev.Array, made: bool, places: Callable[[HostArray], HostArray]
+) -> bool:
+    """Fill the result; ``places`` makes of the places in ``x`` those for the result. False where it cannot be done here."""
+    if not _are_few(result.size, x) or not has_no_gaps(result):
+        return False
+    table = _table(places(np.arange(x.size, dtype=np.int32).reshape(x.shape)), result)
+    if table is None:
+        return False
+    args = x.dtype.type(value), table, x.reshape(x.size), result.reshape(result.size)
+    _moves.launch(key, (x, value), result, take_or_fill, result.size, args, (1, None, 0, 2), made=made)
+    return True
+
+
+def repeat_join(key: Any, arrays: Sequence[aiodev.Array], out: aiodev.Array | None) -> aiodev.Array | None:
+    """What :func:`join` does, where it is known."""
+    if isinstance(arrays, list | tuple) and 0 < len(arrays) <= _MOST_JOINED:
+        return _joins.repeat((key, len(arrays)), *_four(arrays), out)
+    return None
+
+
+def join(
+    key: Any,
+    arrays: Sequence[aiodev.Array],
+    result: aiodev.Array,
+    made: bool,
+    places: Callable[[list[HostArray]], HostArray],
+) -> bool:
+    """The same of several arrays, if they are of one type."""
+    if len(arrays) > _MOST_JOINED or any(x.dtype != result.dtype for x in arrays):
+        return False
+    if not _are_few(result.size, *arrays) or not has_no_gaps(result):
+        return False
+    four, parts, ends = _four(arrays), [], [0]
+    for x in arrays:
+        parts.append(np.arange(ends[-1], ends[-1] + x.size, dtype=np.int32).reshape(x.shape))
+        ends.append(ends[-1] + x.size)
+    counts = (ends[1:] + ends[-1:] * _MOST_JOINED)[: _MOST_JOINED - 1]
+    table = _table(places(parts), result)
+    if table is None:
+        return False
+    args = *counts, table, *(x.reshape(x.size) for x in four), result.reshape(result.size)
+    takes = None, None, None, None, *range(_MOST_JOINED + 1)
+    _joins.launch((key, len(arrays)), four, result, take_from_four, result.size, args, takes, made=made)
+    return True
+
+
+def lay(key: Any, arrays: Sequence[aiodev.Array], result: aiodev.Array, made: bool, axis: int) -> bool:
+    """Fill the result with arrays one after another along an axis, by a launch for each; False if it cannot be done so."""
+    if len(arrays) > _MOST_JOINED or not result.size or has_teams(result.device) or result.dtype == np.float16:
+        return False
+    if any(x.dtype != result.dtype for x in arrays) or not all(map(has_no_gaps, (*arrays, result))):
+        return False
+    outer, begin, out = math.prod(result.shape[:axis]), 0, result.reshape(result.size)
+    steps: list[Any] = []
+    step = result.size // outer
+    for number, x in enumerate(arrays):
+        width, flat = x.size // outer, x.reshape(x.size)
+        if width and outer == 1:
+            steps.append((copy_line, width, (flat, out[begin : begin + width]), (number, _MOST_JOINED)))
+        elif width:
+            group = max(1, _FEW // width)
+            args = group, width, begin, step, flat, out
+            steps.append((copy_lines, -(-outer // group), args, (None, None, None, None, number, _MOST_JOINED)))
+        begin += width
+    _joins.launch_all((key, len(arrays)), _four(arrays), result, steps, made=made)
+    return True
+
+
+def turn(key: Any, x: aiodev.Array, result: aiodev.Array, made: bool, width: int, shift: int) -> bool:
+    """Fill the result with rows of ``width`` elements whose last ``shift`` come first; False if it cannot be done so."""
+    if has_teams(result.device) or result.dtype == np.float16 or not (has_no_gaps(x) and has_no_gaps(result)):
+        return False
+    group, rows = max(1, _FEW // width), x.size // width
+    arrays = x.reshape(x.size), result.reshape(x.size)
+    if width <= _SHORT:
+        ahead = shift if 2 * shift <= width else 0
+        kernel, count, numbers = roll_short_lines, -(-rows // group), (group, width, ahead, 0 if ahead else width - shift)
+    else:
+        blocks = -(-width // _BLOCK)
+        kernel, count, numbers = roll_lines, -(-rows // group) * blocks, (group, blocks, width, shift)
+    _moves.launch(key, (x, 0), result, kernel, count, (*numbers, *arrays), (None, None, None, None, 0, 2), made=made)
+    return True
+
+
+def _four(arrays: Sequence[aiodev.Array]) -> tuple[aiodev.Array, ...]:
+    return *arrays, *(arrays[-1],) * (_MOST_JOINED - len(arrays))
+
+
+def _table(places: HostArray, result: aiodev.Array) -> aiodev.Array | None:
+    return shared(np.ascontiguousarray(places.reshape(-1)), result.device)

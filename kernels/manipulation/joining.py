@@ -1,0 +1,369 @@
+"""Arrays made of others' elements: joined, extended, rotated, repeated."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.arguments import array_of, arrays_of, checked_axis, checked_out, packed, whole_numbers
+from aiodev.kernels.elementwise.conversion import astype
+from aiodev.kernels.indexing.search import searchsorted
+from aiodev.kernels.indexing.take import take
+from aiodev.kernels.manipulation.gather import fixed, join, lay, move, repeat_join, repeat_move, turn
+from aiodev.kernels.manipulation.views import Axes, broadcast_to, expand_dims
+
+__all__ = ["concat", "pad", "repeat", "roll", "stack", "tile"]
+
+HostArray = np.ndarray[Any, Any]
+_MODES = {"constant": 0, "edge": 1, "reflect": 2, "symmetric": 3, "wrap": 4}
+
+
+def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiodev.Array | None = None) -> aiodev.Array:
+    """The arrays one after another along ``axis``, or flattened one after another if that is None; types are promoted.
+
+    Raises:
+        ValueError: no arrays, or their other dimensions differ.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.concat([x, x]).numpy_blocking()
+        array([0, 1, 2, 0, 1, 2])
+    """
+    key = "concat", axis, axis.__class__
+    known = repeat_join(key, arrays, out)
+    if known is not None:
+        return known
+    given = found = _several("concat", arrays)
+    if axis is None:
+        found, axis = [x.reshape(x.size) for x in found], 0
+    first = found[0]
+    at = checked_axis("concat", axis, first.ndim)
+    for number, x in enumerate(found):
+        if x.ndim != first.ndim or any(
+            a != b for d, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if d != at
+        ):
+            raise ValueError(
+                f"concat: array {number} has the shape {x.shape}, the first {first.shape}; only axis {axis} may differ"
+            )
+    shape = (*first.shape[:at], sum(x.shape[at] for x in found), *first.shape[at + 1 :])
+    result = checked_out("concat", out, shape, np.result_type(*(x.dtype for x in found)), first.device)
+    if join(key, given, result, out is None, lambda parts: np.concatenate(parts, key[1])):
+        return result
+    if lay(key, given, result, out is None, at):
+        return result
+    begin = 0
+    for x in found:
+        end = begin + x.shape[at]
+        _write(result[(slice(None),) * at + (slice(begin, end),)], x)
+        begin = end
+    return result
+
+
+def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array | None = None) -> aiodev.Array:
+    """Arrays of one shape along a new dimension at ``axis`` of the result; types are promoted.
+
+    Raises:
+        ValueError: no arrays, or their shapes differ.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.stack([x, x], axis=1).numpy_blocking()
+        array([[0, 0],
+               [1, 1],
+               [2, 2]])
+    """
+    key = "stack", axis, axis.__class__
+    known = repeat_join(key, arrays, out)
+    if known is not None:
+        return known
+    found = _several("stack", arrays)
+    if any(x.shape != found[0].shape for x in found):
+        raise ValueError(f"stack: expected one shape, got {', '.join(str(x.shape) for x in found)}")
+    at = checked_axis("stack", axis, found[0].ndim + 1)
+    views = [expand_dims(x, axis=axis) for x in found]
+    shape = list(views[0].shape)
+    shape[axis] = len(views)
+    result = checked_out("stack", out, tuple(shape), np.result_type(*(x.dtype for x in found)), found[0].device)
+    if join(key, found, result, out is None, lambda parts: np.stack(parts, axis)):
+        return result
+    if lay(key, found, result, out is None, at):
+        return result
+    return concat(views, axis=axis, out=result)
+
+
+def roll(
+    x: aiodev.Array,
+    /,
+    shift: int | Sequence[int],
+    *,
+    axis: Axes | None = None,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The elements moved by ``shift`` along the axes, those that leave at the end coming in at the beginning.
+
+    Without an axis the flattened array is rolled. ``out`` must not overlap ``x``.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.roll(x, 1).numpy_blocking()
+        array([2, 0, 1])
+    """
+    key = "roll", fixed(shift), fixed(axis)
+    known = repeat_move(key, x, 0, out)
+    if known is not None:
+        return known
+    array_of("roll", x)
+    shifts = whole_numbers("roll: shift", shift)
+    axes = None if axis is None else whole_numbers("roll: axis", axis)
+    shape: tuple[int, ...] = x.shape if axes is not None else (x.size,)
+    total = [0] * len(shape)
+    if axes is None:
+        total[0] = sum(shifts)
+    else:
+        shifts = shifts if np.ndim(shift) else shifts * len(axes)
+        if len(shifts) != len(axes):
+            raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
+        for a, s in zip(axes, shifts, strict=True):
+            total[checked_axis("roll", a, x.ndim)] += s
+    result = checked_out("roll", out, x.shape, x.dtype, x.device)
+    every = None if axes is None else tuple(range(x.ndim))
+    if not x.size or move(key, x, 0, result, out is None, lambda places: np.roll(places, total, every)):
+        return result
+    turned = [at for at, s in enumerate(total) if s % shape[at]]
+    if len(turned) == 1:
+        at = turned[0]
+        inner = math.prod(shape[at + 1 :])
+        if turn(key, x, result, out is None, shape[at] * inner, total[at] % shape[at] * inner):
+            return result
+    if axes is None:
+        result.copy_from(roll(x.reshape(x.size), total, axis=0).reshape(x.shape))
+        return result
+    for parts in product(*(_halves(n, s % n) for n, s in zip(shape, total, strict=True))):
+        result[tuple(to for to, _ in parts)].copy_from(x[tuple(fro for _, fro in parts)])
+    return result
+
+
+def _halves(length: int, shift: int) -> list[tuple[slice, slice]]:
+    """Where the two parts of an axis go, and where they come from."""
+    if not shift:
+        return [(slice(None), slice(None))]
+    rest = length - shift
+    return [(slice(shift, None), slice(0, rest)), (slice(0, shift), slice(rest, None))]
+
+
+def repeat(x: aiodev.Array, repeats: int | Sequence[int] | HostArray, /, *, axis: int | None = None) -> aiodev.Array:
+    """Each element ``repeats`` times along ``axis``, or of the flattened array if that is None.
+
+    Args:
+        repeats: how often, or how often for each place along the axis: integers on the host. A result's shape is known when it
+            is made, so counts that are on the device come to the host first: ``repeat(x, await counts.numpy())``.
+
+    Raises:
+        TypeError: ``repeats`` are no integers, or are on the device.
+        ValueError: one is negative, there are not as many as places along the axis, or there is no such axis.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.repeat(x, 2).numpy_blocking()
+        array([0, 0, 1, 1, 2, 2])
+        >>> aiodev.kernels.repeat(x, [3, 0, 1]).numpy_blocking()
+        array([0, 0, 0, 2])
+    """
+    if repeats.__class__ is not int and isinstance(repeats, list | tuple | np.ndarray) and np.ndim(repeats):
+        return _repeat_each(x, np.asarray(repeats), axis)
+    key = "repeat", fixed(repeats), axis, axis.__class__
+    known = repeat_move(key, x, 0, None)
+    if known is not None:
+        return known
+    array_of("repeat", x)
+    if isinstance(repeats, aiodev.Array):
+        raise TypeError(
+            f"repeat: repeats {repeats!r}: the shape of the result would follow from what is on the device; "
+            f"repeat(x, await repeats.numpy()) has it on the host"
+        )
+    try:
+        repeats = operator.index(repeats)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"repeat: repeats {repeats!r}: expected an integer, or one for each place") from None
+    if repeats < 0:
+        raise ValueError(f"repeat: repeats {repeats}: expected 0 or more")
+    seen = x.reshape(x.size) if axis is None else x
+    at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
+    lengths = (*seen.shape[: at + 1], repeats, *seen.shape[at + 1 :])
+    wide = broadcast_to(expand_dims(seen, axis=at + 1), lengths)
+    shape = *seen.shape[:at], seen.shape[at] * repeats, *seen.shape[at + 1 :]
+    return _copied(key, x, wide, shape, lambda places: np.repeat(places, repeats, axis))
+
+
+def _repeat_each(x: aiodev.Array, counts: HostArray, axis: int | None) -> aiodev.Array:
+    """Each place along the axis as often as its count says: where each element of the result comes from is searched for."""
+    array_of("repeat", x)
+    seen = x.reshape(x.size) if axis is None else x
+    at = checked_axis("repeat", 0 if axis is None else axis, seen.ndim)
+    if counts.ndim != 1 or (counts.dtype.kind not in "iub" and counts.size):
+        raise TypeError(f"repeat: repeats {counts!r}: expected an integer, or one for each place")
+    if counts.size == 1:
+        return repeat(x, int(counts[0]), axis=axis)
+    if counts.size != seen.shape[at]:
+        raise ValueError(f"repeat: {counts.size} repeats for {seen.shape[at]} places")
+    if counts.size and counts.min() < 0:
+        raise ValueError(f"repeat: repeats {counts.min()}: expected 0 or more")
+    ends = np.cumsum(counts, dtype=np.int64)
+    total = int(ends[-1]) if ends.size else 0
+    if not total:
+        return aiodev.empty((*seen.shape[:at], 0, *seen.shape[at + 1 :]), x.dtype, x.device)
+    places = aiodev.arange(total, device=x.device)
+    return take(seen, searchsorted(aiodev.asarray(ends, device=x.device), places, side="right"), axis=at)
+
+
+def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
+    """The whole array ``repetitions`` times along each dimension; missing ones are put before the first.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.tile(x, 2).numpy_blocking()
+        array([0, 1, 2, 0, 1, 2])
+    """
+    key = "tile", fixed(repetitions)
+    known = repeat_move(key, x, 0, None)
+    if known is not None:
+        return known
+    array_of("tile", x)
+    times = whole_numbers("tile: repetitions", repetitions)
+    times = (1,) * (x.ndim - len(times)) + times
+    seen = x[(None,) * (len(times) - x.ndim)]
+    lengths = [n for pair in zip(times, seen.shape, strict=True) for n in pair]
+    wide = broadcast_to(seen[tuple(i for _ in times for i in (None, slice(None)))], lengths)
+    shape = tuple(t * n for t, n in zip(times, seen.shape, strict=True))
+    return _copied(key, x, wide, shape, lambda places: np.tile(places, times))
+
+
+def _copied(
+    key: tuple[Any, ...],
+    x: aiodev.Array,
+    wide: aiodev.Array,
+    shape: tuple[int, ...],
+    places: Callable[[HostArray], HostArray],
+) -> aiodev.Array:
+    """The elements of a view of ``x`` in another shape; ``places`` are those of the elements in it."""
+    result = aiodev.empty(shape, x.dtype, x.device)
+    if result.size and not move(key, x, 0, result, True, places):
+        result.reshape(wide.shape).copy_from(wide)
+    return result
+
+
+def _several(name: str, arrays: Sequence[aiodev.Array]) -> list[aiodev.Array]:
+    found = arrays_of(name, **{f"arrays[{number}]": x for number, x in enumerate(arrays)})
+    if not found:
+        raise ValueError(f"{name}: expected at least one array")
+    return list(found)
+
+
+def _write(out: aiodev.Array, x: aiodev.Array) -> None:
+    if x.size:
+        out.copy_from(x if x.dtype == out.dtype else astype(x, out.dtype))
+
+
+# Padding
+
+
+@aiodev.kernel(ndim=3, uniform=True)
+def pad_axis(i: int, j: int, k: int, mode: int, before: int, length: int, value: Any, out: Any) -> None:
+    """One element beside the middle part of an axis, from that part."""
+    place = j if j < before else j + length
+    if mode == 0:
+        out[i, place, k] = value
+    else:
+        out[i, place, k] = out[i, before + source(mode, place - before, length), k]
+
+
+def source(mode: int, place: int, length: int) -> int:
+    """The element, counted from the first of the middle part, that one beside it repeats."""
+    if mode == 1:
+        return min(max(place, 0), length - 1)
+    if mode == 4:
+        return place % length
+    period = 2 * length if mode == 3 else max(1, 2 * (length - 1))
+    place %= period
+    return place if place < length else (period - 1 if mode == 3 else period) - place
+
+
+def pad(
+    x: aiodev.Array,
+    width: int | Sequence[Any],
+    /,
+    mode: str = "constant",
+    *,
+    constant_values: complex = 0,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """The array with elements added before and after it along each axis, as NumPy's ``pad``.
+
+    Args:
+        width: how many: a number for all sides, a pair (before, after) for all axes, or a pair for each.
+        mode: what they are. ``"constant"``: ``constant_values``; ``"edge"``: the outermost element; ``"reflect"`` and
+            ``"symmetric"``: the elements mirrored at the outermost, or with it; ``"wrap"``: those of the other end.
+
+    Raises:
+        ValueError: an unknown mode, widths that do not fit or are negative, or an axis of no elements to repeat.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(3, device="cpu")
+        >>> aiodev.kernels.pad(x, (1, 2), "edge").numpy_blocking()
+        array([0, 0, 1, 2, 2, 2])
+    """
+    key = "pad", fixed(width), mode
+    known = repeat_move(key, x, constant_values, out)
+    if known is not None:
+        return known
+    array_of("pad", x)
+    if mode not in _MODES:
+        raise ValueError(f"pad: mode={mode!r}: expected one of {', '.join(map(repr, _MODES))}")
+    widths = _widths(width, x.ndim)
+    shape = tuple(before + n + after for n, (before, after) in zip(x.shape, widths, strict=True))
+    result = checked_out("pad", out, shape, x.dtype, x.device)
+    if not result.size:
+        return result
+    for axis, (n, pair) in enumerate(zip(x.shape, widths, strict=True)):
+        if not n and any(pair) and mode != "constant":
+            raise ValueError(f"pad: mode={mode!r}: axis {axis} has no elements to repeat")
+    options: dict[str, Any] = {"constant_values": -1} if mode == "constant" else {}
+    extended: Any = functools.partial(np.pad, pad_width=widths, mode=mode, **options)
+    if move(key, x, constant_values, result, out is None, extended):
+        return result
+    target = packed(result)
+    middle = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
+    if x.size:
+        target[middle].copy_from(x)
+    stream, value = aiodev.current_stream(result.device), x.dtype.type(constant_values)
+    for axis, (n, (before, after)) in enumerate(zip(x.shape, widths, strict=True)):
+        if before or after:  # over all of the other axes: what is not yet right there is written when it is their turn
+            outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+            seen = target.reshape(outer, shape[axis], inner)
+            pad_axis[(outer, before + after, inner), stream](_MODES[mode], before, n, value, seen)
+    if target is not result:
+        result.copy_from(target)
+    return result
+
+
+def _widths(width: int | Sequence[Any], ndim: int) -> list[tuple[int, int]]:
+    try:
+        widths = np.broadcast_to(np.asarray(width), (ndim, 2))
+    except ValueError:
+        raise ValueError(f"pad: width {width!r} is no number, no pair, and not {ndim} pairs") from None
+    if widths.dtype.kind not in "iu" or (widths < 0).any():
+        raise ValueError(f"pad: width {width!r}: expected integers of 0 or more")
+    return [(int(before), int(after)) for before, after in widths]

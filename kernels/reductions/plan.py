@@ -1,0 +1,147 @@
+"""How each dtype is reduced: what elements become, what they are combined by, and the kernels that follow from it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from aiodev.kernels.reductions import accumulators as elements, bodies
+from aiodev.kernels.reductions.arg_extreme import Places, make_places
+from aiodev.kernels.reductions.bodies import Kernels
+from aiodev.kernels.reductions.variance import Spread, make_spread
+
+__all__ = [
+    "DType",
+    "Plan",
+    "extreme_plan",
+    "place_plan",
+    "spread_plan",
+    "sum_plan",
+    "truth_plan",
+]
+
+DType = np.dtype[Any]
+
+
+class Plan(NamedTuple):
+    """How to reduce one dtype."""
+
+    load: Any
+    combine: Any
+    kernels: Kernels
+    identity: Any  #: of the type that is combined
+    result: DType
+
+
+class SpreadPlan(NamedTuple):
+    """How to measure the spread of one dtype."""
+
+    kernels: Spread
+    mean: DType  #: of means
+    result: DType
+
+
+class PlacePlan(NamedTuple):
+    """How to find the place of the largest or the least element of one dtype."""
+
+    kernels: Places
+    key: DType  #: of what is compared
+
+
+@functools.cache
+def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
+    """Of a sum, a product or a mean."""
+    if wanted is None:
+        if name == "mean":
+            wanted = np.dtype(np.float64) if dtype.kind in "biu" else dtype
+        else:
+            wanted = {"b": np.dtype(np.int64), "i": np.dtype(np.int64), "u": np.dtype(np.uint64)}.get(dtype.kind, dtype)
+    if wanted.kind not in "biufc":
+        raise TypeError(f"{name}: dtype {wanted}: expected a boolean, integer, floating or complex type")
+    kind = wanted.kind if name != "mean" or dtype.kind in "fc" else "f"
+    load, combined = {
+        "b": (elements.signed, np.int64),
+        "i": (elements.signed, np.int64),
+        "u": (elements.unsigned, np.uint64),
+        "f": (elements.double, np.float64),
+        "c": (elements.double_complex, np.complex128),
+    }[kind]
+    if dtype.kind == "c" and kind != "c":
+        raise TypeError(f"{name}: complex numbers cannot be summed as {wanted}")
+    combine, identity = (elements.multiply, 1) if name == "prod" else (elements.add, 0)
+    finish = elements.mean_of if name == "mean" else elements.total_of
+    sums = combine is elements.add and dtype in (np.float32, np.float64) and kind == "f"
+    four = elements.four_floats if sums and dtype == wanted else None
+    kernels = _kernels(name, load, combine, finish, combined(identity), four, sums)
+    return Plan(load, combine, kernels, combined(identity), wanted)
+
+
+@functools.cache
+def truth_plan(name: str, dtype: DType) -> Plan:
+    """Of ``any`` and ``all``."""
+    combine = elements.either if name == "any" else elements.both
+    identity = np.uint8(name == "all")
+    kernels = _kernels(name, elements.truth, combine, elements.total_of, identity)
+    return Plan(elements.truth, combine, kernels, identity, np.dtype(bool))
+
+
+@functools.cache
+def extreme_plan(name: str, dtype: DType) -> Plan:
+    """Of the largest and the least element.
+
+    Raises:
+        TypeError: complex numbers have no order.
+    """
+    load, _, finish, combined = _order(name, dtype, least=name == "min")
+    identity = combined(np.iinfo(combined).min)
+    kernels = _kernels(name, load, elements.larger, finish, identity)
+    return Plan(load, elements.larger, kernels, identity, dtype)
+
+
+@functools.cache
+def spread_plan(name: str, dtype: DType) -> SpreadPlan:
+    """Of a variance or a standard deviation."""
+    wide, load = (np.complex128, elements.double_complex) if dtype.kind == "c" else (np.float64, elements.double)
+    finish = elements.spread_of if name == "var" else elements.root_of
+    result = np.dtype(np.float64) if dtype.kind in "biu" else np.empty(0, dtype).real.dtype
+    return SpreadPlan(_spread(name, load, finish, wide), np.dtype(wide), result)
+
+
+@functools.cache
+def place_plan(name: str, dtype: DType) -> PlacePlan:
+    """Of the place of the largest or the least element.
+
+    Raises:
+        TypeError: complex numbers have no order.
+    """
+    _, load, _, combined = _order(name, dtype, least=name == "argmin")
+    return PlacePlan(_places(name, load, combined), np.dtype(combined))
+
+
+def _order(name: str, dtype: DType, least: bool) -> tuple[Any, Any, Any, Any]:
+    """What makes integers whose largest is the largest, or the least, element; and equal ones of equal elements.
+
+    Then the way back, and the integers' type.
+    """
+    if dtype.kind == "c":
+        raise TypeError(f"{name}: complex numbers have no order")
+    if dtype.kind == "f":
+        width = 4 if dtype.itemsize <= 4 else 8
+        prefix = "reversed_" if least else ""
+        names = f"{prefix}key_{width}", f"{prefix}place_key_{width}", f"float_of_{prefix}{width}"
+        load, place, finish = (getattr(elements, own) for own in names)
+        return load, place, finish, np.int32 if width == 4 else np.int64
+    combined = np.uint64 if dtype.kind == "u" else np.int64
+    if not least:
+        load = elements.unsigned if dtype.kind == "u" else elements.signed
+        return load, load, elements.total_of, combined
+    load = elements.inverted_unsigned if dtype.kind == "u" else elements.inverted_signed
+    return load, load, elements.inverse_of, combined
+
+
+# Dtypes that are combined alike share kernels.
+_kernels = functools.cache(bodies.make_kernels)
+_spread = functools.cache(make_spread)
+_places = functools.cache(make_places)

@@ -1,0 +1,231 @@
+"""The different elements of an array.
+
+The array is sorted, complex numbers by three keys, and what differs from the element before is selected. How many there are
+depends on the data, so the results are awaited, as those of :mod:`aiodev.kernels.indexing.search` are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.arguments import arrays_of
+from aiodev.kernels.elementwise.table import imag, real
+from aiodev.kernels.indexing import search_bodies as bodies
+from aiodev.kernels.indexing.search import Selection, flat
+from aiodev.kernels.indexing.take import take
+from aiodev.kernels.sorting import argsort, sort
+from aiodev.kernels.sorting.network import LEAST
+from aiodev.kernels.warmup import register_sample
+
+__all__ = [
+    "UniqueAll",
+    "UniqueCounts",
+    "UniqueInverse",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+]
+
+
+class UniqueCounts(NamedTuple):
+    """What :func:`unique_counts` gives.
+
+    Example:
+        >>> from aiodev.kernels import UniqueCounts
+        >>> UniqueCounts._fields
+        ('values', 'counts')
+    """
+
+    values: aiodev.Array
+    counts: aiodev.Array
+
+
+class UniqueInverse(NamedTuple):
+    """What :func:`unique_inverse` gives.
+
+    Example:
+        >>> from aiodev.kernels import UniqueInverse
+        >>> UniqueInverse._fields
+        ('values', 'inverse_indices')
+    """
+
+    values: aiodev.Array
+    inverse_indices: aiodev.Array
+
+
+class UniqueAll(NamedTuple):
+    """What :func:`unique_all` gives.
+
+    Example:
+        >>> from aiodev.kernels import UniqueAll
+        >>> UniqueAll._fields
+        ('values', 'indices', 'inverse_indices', 'counts')
+    """
+
+    values: aiodev.Array
+    indices: aiodev.Array
+    inverse_indices: aiodev.Array
+    counts: aiodev.Array
+
+
+def unique_values(x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
+    """The different elements, in ascending order. Each NaN differs from every other.
+
+    Complex numbers are in NumPy's order: by their real parts, then by their imaginary ones; behind these, what has a NaN as
+    imaginary part, as real part, and as both. Waits until the device has counted them, without blocking the loop.
+
+    Raises:
+        KernelError: what computed the array failed.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> async def main():
+        ...     x = aiodev.asarray([3, 1, 3, 2, 1], device="cpu")
+        ...     return await (await aiodev.kernels.unique_values(x)).numpy()
+        >>> asyncio.run(main())
+        array([1, 2, 3])
+    """
+    (x,) = arrays_of("unique_values", x=x)
+    ordered = _sorted(flat(x))
+    selection = Selection(_firsts(ordered))
+    room = selection.values(ordered)
+
+    async def found() -> aiodev.Array:
+        return selection.cut(room, await selection.count())
+
+    return found()
+
+
+def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
+    """The different elements, and how often each occurs (``int64``); otherwise as :func:`unique_values`.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> async def main():
+        ...     found = await aiodev.kernels.unique_counts(aiodev.asarray([3, 1, 3], device="cpu"))
+        ...     return await found.values.numpy(), await found.counts.numpy()
+        >>> asyncio.run(main())
+        (array([1, 3]), array([1, 2]))
+    """
+    (x,) = arrays_of("unique_counts", x=x)
+    ordered = _sorted(flat(x))
+    selection = Selection(_firsts(ordered))
+    room, starts, n = selection.values(ordered), selection.places(), x.size
+
+    async def found() -> UniqueCounts:
+        count = await selection.count()
+        return UniqueCounts(selection.cut(room, count), _gaps(selection, starts, n, count))
+
+    return found()
+
+
+def unique_inverse(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueInverse]:
+    """The different elements, and for each element of ``x`` its place among them, in the shape of ``x``.
+
+    Otherwise as :func:`unique_values`.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> async def main():
+        ...     found = await aiodev.kernels.unique_inverse(aiodev.asarray([30, 10, 30], device="cpu"))
+        ...     return await found.values.numpy(), await found.inverse_indices.numpy()
+        >>> asyncio.run(main())
+        (array([10, 30]), array([1, 0, 1]))
+    """
+    everything = _unique_all("unique_inverse", x)
+
+    async def found() -> UniqueInverse:
+        values, _, inverse, _ = await everything
+        return UniqueInverse(values, inverse)
+
+    return found()
+
+
+def unique_all(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueAll]:
+    """The different elements; where in the flattened ``x`` each occurs first; the places of all; and how often each occurs.
+
+    Otherwise as :func:`unique_values`.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> async def main():
+        ...     found = await aiodev.kernels.unique_all(aiodev.asarray([30, 10, 30], device="cpu"))
+        ...     return [(await part.numpy()).tolist() for part in found]
+        >>> asyncio.run(main())
+        [[10, 30], [1, 0], [1, 0, 1], [1, 2]]
+    """
+    return _unique_all("unique_all", x)
+
+
+def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll]:
+    (x,) = arrays_of(function, x=x)
+    elements = flat(x)
+    order = _order_of(elements)
+    ordered = take(elements, order)
+    selection = Selection(_firsts(ordered))
+    inverse = aiodev.empty(x.size, np.int64, x.device)
+    if x.size:
+        bodies.number_pieces[selection.blocks, selection.stream](selection.mask, selection.starts, order, inverse)
+    room, first, starts, shape = selection.values(ordered), selection.values(order), selection.places(), x.shape
+
+    async def found() -> UniqueAll:
+        count = await selection.count()
+        parts = selection.cut(room, count), selection.cut(first, count)
+        return UniqueAll(*parts, inverse.reshape(shape), _gaps(selection, starts, math.prod(shape), count))
+
+    return found()
+
+
+def _sorted(x: aiodev.Array) -> aiodev.Array:
+    return take(x, _order_of(x)) if x.dtype.kind == "c" else sort(x)
+
+
+def _order_of(x: aiodev.Array) -> aiodev.Array:
+    """The places of the elements in ascending order; complex numbers by each of their keys, the last one first."""
+    if x.dtype.kind != "c":
+        return argsort(x)
+    order = argsort(imag(x))
+    if not x.size:
+        return order
+    order = take(order, argsort(take(real(x), order)))
+    parts = aiodev.empty(x.size, np.uint8, x.device)
+    bodies.number_nans[x.size](x, order, parts)
+    return take(order, argsort(parts))
+
+
+def _firsts(ordered: aiodev.Array) -> aiodev.Array:
+    mask = aiodev.empty(ordered.size, np.bool_, ordered.device)
+    if mask.size:
+        bodies.mark_first[mask.size, aiodev.current_stream(ordered.device)](ordered, mask)
+    return mask
+
+
+def _gaps(selection: Selection, starts: aiodev.Array, n: int, count: int) -> aiodev.Array:
+    out = selection.room(count, np.int64)
+    if count:
+        bodies.gaps[count, selection.stream](n, starts[:count], out)
+    return out
+
+
+def _sample_unique(dtype: Any) -> None:
+    x = aiodev.ones(4, dtype=dtype)
+    order = _order_of(x)
+    ordered = _sorted(take(x, order))
+    if ordered.dtype.kind != "c":
+        sort(aiodev.ones(LEAST, dtype))
+    selection = Selection(_firsts(ordered))
+    inverse = aiodev.empty(4, np.int64)
+    bodies.number_pieces[1, selection.stream](selection.mask, selection.starts, order, inverse)
+    selection.values(ordered)
+    selection.values(order)
+    _gaps(selection, selection.places(), 4, 4)
+
+
+for _name in ("unique_values", "unique_counts", "unique_inverse", "unique_all"):
+    register_sample(_name, _sample_unique)
