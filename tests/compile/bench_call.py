@@ -1,4 +1,4 @@
-"""What a launch costs in Python alone: ``python tests/kernel/bench_call.py``, with a stream that submits nothing."""
+"""What a launch costs in Python alone: ``python tests/compile/bench_call.py``, with a stream that submits nothing."""
 
 from __future__ import annotations
 
