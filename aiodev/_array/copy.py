@@ -11,9 +11,9 @@ memory in common      by way of a packed copy of the source: no operation reads 
 ====================  =====================================================================================
 
 Host arrays are held until the copy is done, and read or written in stream order: until then a source must not change, which
-debug mode notices (:mod:`aiodev._array.host_changes`). Constructors copy values first (:mod:`aiodev._array.host_values`). Page-locked
-memory goes straight to a device; how ordinary memory does, without the caller or the GIL, is the backend's part (CUDA's: in
-pieces, by way of page-locked memory, in a thread of native code).
+debug mode notices (:mod:`aiodev._array.host_changes`). Constructors copy values first (:mod:`aiodev._array.host_values`).
+Page-locked memory goes straight to a device; how ordinary memory does, without the caller or the GIL, is the backend's part
+(CUDA's: in pieces, by way of page-locked memory, in a thread of native code).
 """
 
 from __future__ import annotations

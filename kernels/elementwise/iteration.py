@@ -78,9 +78,9 @@ def make_kernel(
     """The kernel for a form of loop over ``ndim`` dimensions.
 
     ``expression`` has the operands' names in braces; it may use ``lang``, ``np``, ``math``, the names of
-    :mod:`aiodev.kernels.elementwise.scalars` and, as ``function``, what is given. ``casts`` say what becomes of each operand's element
-    (``{}``) before. The kernel takes the operands, ``out``, and where ``ndim`` is more than 3 the lengths of all dimensions
-    but the first and the last two, by which its first index is taken apart.
+    :mod:`aiodev.kernels.elementwise.scalars` and, as ``function``, what is given. ``casts`` say what becomes of each
+    operand's element (``{}``) before. The kernel takes the operands, ``out``, and where ``ndim`` is more than 3 the lengths
+    of all dimensions but the first and the last two, by which its first index is taken apart.
     """
     elements = [
         operand if form is None else f"{operand}[{', '.join(f'i{d}' for d in form) or '0'}]"

@@ -29,8 +29,9 @@ class Elementwise:
 
     Args:
         name: of the function that users call.
-        expression: over the operands' names in braces, see :func:`aiodev.kernels.elementwise.iteration.make_kernel`; or several, by the kinds
-            of the dtypes that operands are computed in, or of the first one's, and under ``""`` for all others.
+        expression: over the operands' names in braces, see :func:`aiodev.kernels.elementwise.iteration.make_kernel`; or
+            several, by the kinds of the dtypes that operands are computed in, or of the first one's, and under ``""`` for all
+            others.
         operands: their names.
         resolve: from the operands' types (a dtype, or a Python number's class) to what each number among them becomes, and
             to the result's.

@@ -1,8 +1,8 @@
 """Reductions as teams run them on CUDA: the bodies that go with those of :mod:`aiodev.kernels.reductions.bodies`.
 
 Each takes the arguments of the kernel that it belongs to. An index is a team's: of ``rows`` and ``parts`` as many rows as its
-lanes have room for, of ``blocks`` a piece of a row, of columns a strip of a slab (:mod:`aiodev.kernels.thread_block`). Positions are
-unsigned where they index, since a signed one is tested for being negative.
+lanes have room for, of ``blocks`` a piece of a row, of columns a strip of a slab (:mod:`aiodev.kernels.thread_block`).
+Positions are unsigned where they index, since a signed one is tested for being negative.
 """
 
 # The bodies that are made here are numba's to type.

@@ -2,8 +2,8 @@
 
 Numbers are sorted digit by digit (:mod:`aiodev.kernels.sorting.radix`), so the time grows with the bits by which they differ;
 short rows in vectors, where it does not matter where elements come from (:mod:`aiodev.kernels.sorting.network`). Few long rows
-are split into buckets first, which all cores sort (:mod:`aiodev.kernels.sorting.sample_sort`). Those that are not short take the
-memory of the keys twice, and that of the places where those are wanted.
+are split into buckets first, which all cores sort (:mod:`aiodev.kernels.sorting.sample_sort`). Those that are not short take
+the memory of the keys twice, and that of the places where those are wanted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Radix sort of long rows as teams run it on CUDA: kernels of its own.
 
-Rows are cut into blocks of tiles (:mod:`aiodev.kernels.sorting.cuda_tile`), and sorted byte by byte: a team counts the bytes of a
-block; a team for each byte sums up where each block's keys go; and a team moves a block, tile by tile, sorted first, so that
-neighbouring threads write side by side. No two threads exchange anything through the arguments of one launch, which do not
+Rows are cut into blocks of tiles (:mod:`aiodev.kernels.sorting.cuda_tile`), and sorted byte by byte: a team counts the bytes
+of a block; a team for each byte sums up where each block's keys go; and a team moves a block, tile by tile, sorted first, so
+that neighbouring threads write side by side. No two threads exchange anything through the arguments of one launch, which do not
 alias.
 
 See Satish, Harris and Garland, Designing Efficient Sorting Algorithms for Manycore GPUs (2009).

@@ -48,7 +48,11 @@ def cuda_kernel() -> str:
 
 #: Each kind of code: its key, the folders and files that it comes from, and the modules that compile it.
 KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
-    "kernels of the CPU": (cpu_kernel, ("_kernel", "lang", "_backends/cpu", "_backends/executor"), ("_backends/cpu/compile/compiler.py",)),
+    "kernels of the CPU": (
+        cpu_kernel,
+        ("_kernel", "lang", "_backends/cpu", "_backends/executor"),
+        ("_backends/cpu/compile/compiler.py",),
+    ),
     "kernels of CUDA": (
         cuda_kernel,
         ("_kernel", "lang", "_backends/cpu", "_backends/cuda", "_backends/executor"),

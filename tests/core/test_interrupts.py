@@ -422,7 +422,8 @@ def test_a_stream_may_be_made_while_one_is_made() -> None:
             made[-1]._fill(0, 0, bytes(1))
 
         Stream("cpu").call(int).synchronize_blocking(WAIT)  # which starts the backend
-        names = ("aiodev._core.timeline.timeline", "aiodev._backends.cpu.portable.executor", "aiodev._backends.cpu.executor.executor")
+        executors = ("portable.executor", "executor.executor")
+        names = ("aiodev._core.timeline.timeline", *(f"aiodev._backends.cpu.{name}" for name in executors))
         modules = [sys.modules[name] for name in names if name in sys.modules]  # the native one, where that can run
         kept: list[Stream] = []
         for _ in interrupted_everywhere(make, *modules, arrive=make):

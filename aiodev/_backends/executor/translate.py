@@ -20,6 +20,7 @@ import builtins
 import linecache
 import operator
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -419,7 +420,7 @@ class _Body:
         return self.builder.icmp_signed(text, self.as_word(left), self.as_word(right))
 
     def value_BoolOp(self, node: ast.BoolOp) -> Any:
-        parts = [(lambda each=each: self.value(each)) for each in node.values]
+        parts = [partial(self.value, each) for each in node.values]
         return self.lazily(parts, until=isinstance(node.op, ast.Or))
 
     def lazily(self, parts: list[Callable[[], Any]], until: bool) -> Any:

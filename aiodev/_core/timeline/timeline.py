@@ -242,8 +242,8 @@ class Timeline:
     def withdraw(self, first: int, last: int, site: int, partly: bool = False) -> tuple[int, int]:
         """Withdraw operations ``first`` … ``last``, unless the first has begun; ``partly``: those that have not begun.
 
-        What else has been submitted behind them does not run either (:mod:`aiodev._core.timeline.withdrawal`). Returns the first that
-        does not run, or 0; and how many were withdrawn by this call.
+        What else has been submitted behind them does not run either (:mod:`aiodev._core.timeline.withdrawal`). Returns the
+        first that does not run, or 0; and how many were withdrawn by this call.
         """
         completed, end = self.counters[COMPLETED], self.submitted
         if self.lost is not None or completed >= last:

@@ -461,7 +461,8 @@ others_first = _OthersFirst()
 def at_hand(timeline: Timeline, value: int) -> bool:
     """Whether a task that awaits operation ``value`` goes on at once: that is reached, if need be after a spin.
 
-    False, too, when it is the turn of others (:mod:`aiodev._core.waiting.fairness`). What is at hand needs no generator and no loop.
+    False, too, when it is the turn of others (:mod:`aiodev._core.waiting.fairness`). What is at hand needs no generator and
+    no loop.
     """
     if timeline.counters[COMPLETED] < value and (timeline.deferred or not spin(timeline, value)):
         return False

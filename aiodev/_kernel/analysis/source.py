@@ -1,9 +1,9 @@
 """What a body does with its parameters, read from its source.
 
 Three questions are asked of it. Which arrays does it write (a read-only one is refused there)? Which does it surely not (a
-failure of the kernel leaves those as they are; :mod:`aiodev._kernel.analysis.read_only` finds out)? And what does it combine a scalar
-with (a weak scalar takes the type of that)? Where there is no source, as at a plain prompt, nothing is known and nothing is
-refused here; the compiler still refuses a write to a read-only array.
+failure of the kernel leaves those as they are; :mod:`aiodev._kernel.analysis.read_only` finds out)? And what does it combine
+a scalar with (a weak scalar takes the type of that)? Where there is no source, as at a plain prompt, nothing is known and
+nothing is refused here; the compiler still refuses a write to a read-only array.
 
 The text is only believed if it compiles to the very code of the body: a file may have been edited since it was imported, and
 what is wrongly taken for a reader would be read before it has written.

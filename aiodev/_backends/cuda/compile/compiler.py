@@ -1,8 +1,9 @@
 """Kernels for CUDA: numba-cuda compiles an entry and what it calls to a cubin.
 
 It needs no driver and no GPU: the architecture is given. Importing this imports numba-cuda, which takes a second and is not
-needed for what the disk cache has (:mod:`aiodev._backends.cuda.compile.image`). See :mod:`aiodev._backends.cuda.compile.entry_source` for
-the entry. Around it goes the kernel proper, ``void kernel(fault, value, word…)``, all parameters 8 bytes:
+needed for what the disk cache has (:mod:`aiodev._backends.cuda.compile.image`). See
+:mod:`aiodev._backends.cuda.compile.entry_source` for the entry. Around it goes the kernel proper, ``void kernel(fault, value,
+word…)``, all parameters 8 bytes:
 
 Arrays' addresses are pointers that alias nothing: what an index writes through one argument, it must not read through another.
 So the loads of several rounds can be under way at once, without which no GPU reaches its bandwidth.

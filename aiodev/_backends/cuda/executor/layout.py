@@ -1,7 +1,7 @@
 """Where each word of the CUDA executor's structures lies.
 
-Queues, waiters, wakers and gates share what they have in common with the CPU's (:mod:`aiodev._backends.cpu.executor.layout`), so that
-waking and failing are one code. Queues lie in page-locked memory that the device can write. Offsets are in bytes.
+Queues, waiters, wakers and gates share what they have in common with the CPU's (:mod:`aiodev._backends.cpu.executor.layout`),
+so that waking and failing are one code. Queues lie in page-locked memory that the device can write. Offsets are in bytes.
 """
 
 from __future__ import annotations
