@@ -19,7 +19,7 @@ import ast
 import builtins
 import linecache
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -423,7 +423,7 @@ class _Body:
         parts = [partial(self.value, each) for each in node.values]
         return self.lazily(parts, until=isinstance(node.op, ast.Or))
 
-    def lazily(self, parts: list[Callable[[], Any]], until: bool) -> Any:
+    def lazily(self, parts: Sequence[Callable[[], Any]], until: bool) -> Any:
         """The first value whose truth is ``until``, else the last one; what follows it is not evaluated."""
         with self.builder.goto_entry_block():
             place = self.builder.alloca(WORD)
