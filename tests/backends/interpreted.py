@@ -7,7 +7,8 @@ from collections import defaultdict
 from types import FunctionType, ModuleType
 from typing import Any
 
-from aiodev._backends.cpu.executor import layout, ready_queue
+from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.executor import ready_queue
 
 DEVICE, QUEUE, WORKER, STACK, HEAP = 0x10000, 0x20000, 0x30000, 0x40000, 0x50000
 #: What a look at the clock takes (ns).

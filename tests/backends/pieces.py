@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
-from aiodev._backends.cpu.executor import layout
+from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev.testing.latch import _ENTRY

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from aiodev._backends.cpu.executor import affinity, layout
+from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.executor import affinity
 from aiodev._backends.cpu.executor.affinity import has_moved, in_the_way, may_move, note_core, send_away, step_aside
-from aiodev._backends.cpu.executor.layout import WORD
+from aiodev._backends.cpu.layout import WORD
 from aiodev._backends.executor.compile import boolean, exported, int64, void
 from aiodev._backends.executor.emit import emit
 from aiodev._backends.executor.intrinsics import put, sched_getcpu

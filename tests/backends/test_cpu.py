@@ -63,7 +63,7 @@ def test_auto_takes_plain_threads_where_native_code_fails_to_start(
         raise OSError(f"{broken} failed")
 
     if broken == "the cache":
-        monkeypatch.setattr(cpu_backend.nativecode, "prepare", fail)
+        monkeypatch.setattr(cpu_backend.native_code, "prepare", fail)
     elif broken == "the compiler":
         monkeypatch.setattr(cpu_backend, "quiet_import", fail)
     else:

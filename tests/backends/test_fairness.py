@@ -15,7 +15,8 @@ import pytest
 from interpreted import DEVICE, HEAP, WORKER, World
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
-from aiodev._backends.cpu.executor import fairness, layout
+from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.executor import fairness
 from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.cpu.executor.fairness import SLICE
 from aiodev._backends.cpu.host import Executor

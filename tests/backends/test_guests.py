@@ -10,7 +10,7 @@ import time
 import pytest
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
-from aiodev._backends.cpu.executor import layout
+from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.executor.parallel_for import BACK, LOOK_EVERY, PIECE
 from aiodev._backends.executor.arena import words_at
 

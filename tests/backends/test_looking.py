@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from interpreted import DEVICE, QUEUE, WORKER, World
 
-from aiodev._backends.cpu.executor import helping, layout, ready_queue
+from aiodev._backends.cpu import layout
+from aiodev._backends.cpu.executor import helping, ready_queue
 
 
 def test_a_worker_that_looks_for_work_offers_its_core_after_a_while() -> None:

@@ -151,7 +151,7 @@ def make():
     return b"made"
 
 print("here", flush=True)
-print(codecache.stored("test", "identity", make).decode(), flush=True)
+print(code_cache.stored("test", "identity", make).decode(), flush=True)
 """
 
 
@@ -247,7 +247,7 @@ def start(cache: Path, folder: Path) -> str:
 def test_a_first_start_starts_no_other_process(tmp_path: Path) -> None:
     """So none is left behind by one that is interrupted, and none runs what lies about."""
     assert start(tmp_path, tmp_path) == "called native []"
-    assert only(tmp_path / "native").name.startswith("cpu-native-")
+    assert only(tmp_path / "native").name.startswith("cpu-executor-")
 
 
 @pytest.mark.parametrize("kind", ["empty", "half", "a bit at 0.5"])

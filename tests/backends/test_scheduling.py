@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import aiodev
-from aiodev._backends.cpu.executor import layout
+from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.portable.operations import GRAIN

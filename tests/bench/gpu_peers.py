@@ -14,7 +14,7 @@ import numpy as np
 from harness import Bar, Case
 
 import aiodev
-from aiodev._backends.cuda.executor.layout import Q_STREAM, QUEUE_BYTES
+from aiodev._backends.cuda.layout import Q_STREAM, QUEUE_BYTES
 from aiodev._backends.executor.arena import words_at
 
 __all__ = ["DEVICE", "bars", "burst", "cuda_stream", "finish", "join", "peer", "raw_source", "throughput"]

@@ -60,12 +60,15 @@ KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "the CPU's executor": (
         code_cache.native_key,
-        ("_backends/executor", "_backends/cpu/executor"),
+        ("_backends/executor", "_backends/cpu/layout.py", "_backends/cpu/executor"),
         ("_backends/cpu/executor/__init__.py",),
     ),
     "the CUDA executor": (
         cuda_codecache.native_key,
-        ("_backends/executor", "_backends/cpu/executor", "_backends/cuda/executor"),
+        (
+            "_backends/executor",
+            *(f"_backends/{device}/{place}" for device in ("cpu", "cuda") for place in ("layout.py", "executor")),
+        ),
         ("_backends/cuda/executor/__init__.py",),
     ),
 }
@@ -170,7 +173,8 @@ def test_nothing_that_compiles_is_imported_from_elsewhere(kind: str) -> None:
     _, places, todo = KINDS[kind]
     hashed = {path.relative_to(PACKAGE).as_posix() for path in files_of(PACKAGE, places)}
     # Packages name their backend, and the caches keep what was compiled.
-    aside = {f"_backends/{name}" for name in ("cpu/__init__.py", "cpu/codecache.py", "cuda/__init__.py", "cuda/codecache.py")}
+    caches = "cpu/__init__.py", "cuda/__init__.py", "executor/code_cache.py", "cuda/executor/code_cache.py"
+    aside = {f"_backends/{name}" for name in caches}
     found: set[str] = set()
     pending = list(todo)
     while pending:

@@ -10,8 +10,8 @@ import pytest
 from kernel_entry import needs_compiler, run, spec_of
 
 import aiodev
+from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.compile import compiler
-from aiodev._backends.cpu.executor import layout
 from aiodev._backends.executor.arena import words_at
 from aiodev._kernel.compile.keys import cache_key
 from aiodev._kernel.compile.snapshot import capture

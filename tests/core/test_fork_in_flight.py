@@ -102,7 +102,7 @@ def test_a_gate_of_the_parent_while_its_workers_held_a_lock() -> None:
         IN_FLIGHT
         + """
 import signal
-from aiodev._backends.cpu.executor import layout
+from aiodev._backends.cpu import layout
 from aiodev._backends.executor.arena import words_at
 aiodev.init_blocking("cpu")
 (device,) = aiodev.get_backend("cpu").executor._devices

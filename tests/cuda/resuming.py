@@ -42,7 +42,7 @@ def _loss() -> str | None:
         return _losses[0]
     if "aiodev._backends.cuda.executor.executor" not in sys.modules:
         return None
-    from aiodev._backends.cuda.executor.layout import D_LOST
+    from aiodev._backends.cuda.layout import D_LOST
     from aiodev._core.backend.registry import registry
 
     executor = getattr(registry.entry("cuda").backend, "_executor", None)

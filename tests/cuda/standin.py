@@ -17,7 +17,7 @@ from pathlib import Path
 from aiodev._backends.cpu.compile import compiler as cpu_compiler
 from aiodev._backends.cpu.compile.entry_source import parse_arguments
 from aiodev._backends.cuda.compile.entry_source import parameters
-from aiodev._backends.cuda.executor.layout import X_HOST
+from aiodev._backends.cuda.layout import X_HOST
 from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.compile import callback, inner
 from aiodev._backends.executor.emit import emit

@@ -11,7 +11,7 @@ import standin
 import aiodev
 from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.executor.executor import STREAM_SLOTS
-from aiodev._backends.cuda.executor.layout import Q_STREAM, QUEUE_BYTES, STREAM_WINDOW
+from aiodev._backends.cuda.layout import Q_STREAM, QUEUE_BYTES, STREAM_WINDOW
 from aiodev._backends.executor.arena import words_at
 from aiodev._core.backend.interface import COMPLETED, SUBMITTED
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from aiodev._backends.cuda import CUDABackend
-from aiodev._backends.cuda.executor import layout
+from aiodev._backends.cuda import CUDABackend, layout
 from aiodev._core.backend.interface import Fault
 
 SECOND = 1_000_000_000

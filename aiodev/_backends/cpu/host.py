@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from aiodev._backends.cpu.compile.raised import said
-from aiodev._backends.cpu.executor.layout import E_UNIFORM, ENTRY_BYTES
+from aiodev._backends.cpu.layout import E_UNIFORM, ENTRY_BYTES
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._core import callsites

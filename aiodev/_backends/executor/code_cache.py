@@ -32,7 +32,7 @@ except ImportError:  # not a POSIX system
 __all__ = ["SOURCES", "native_directory", "native_key", "stored"]
 
 #: What the native executor's code comes from.
-SOURCES = ("_backends/executor", "_backends/cpu/executor")
+SOURCES = ("_backends/executor", "_backends/cpu/layout.py", "_backends/cpu/executor")
 
 _MAGIC = b"aiodev 1"
 #: Magic; digest of the rest; number of bytes of the identity, which comes next, and of the content behind that.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 
-from aiodev._backends.cpu.executor.layout import Q_CORE, Q_NOTED, Q_WORKER, W_STAY, W_STAYED, W_THREAD, WORD
+from aiodev._backends.cpu.layout import Q_CORE, Q_NOTED, Q_WORKER, W_STAY, W_STAYED, W_THREAD, WORD
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import (
     compare_exchange,

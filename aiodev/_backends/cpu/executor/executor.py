@@ -16,8 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 
-from aiodev._backends.cpu import executor as native
-from aiodev._backends.cpu.executor import layout
+from aiodev._backends.cpu import executor as native, layout
 from aiodev._backends.executor import code_cache, native_code
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._core.backend.interface import COUNTER_WORDS, Fault

@@ -23,7 +23,8 @@ one. What is noted there may be less than what the members have used since, and 
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.locking import lock, unlock
+from aiodev._backends.cpu.layout import (
     D_ARRIVALS,
     D_CAME,
     D_CLOCK,
@@ -51,7 +52,6 @@ from aiodev._backends.cpu.executor.layout import (
     W_OFF,
     WORD,
 )
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import copy_memory, fetch_add, get, load, now, put, store, thread_time
 

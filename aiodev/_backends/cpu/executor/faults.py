@@ -7,7 +7,8 @@ soon as that may be so both sides take the lock of the queue's withdrawals.
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.ready_queue import lock, unlock
+from aiodev._backends.cpu.layout import (
     F_A,
     F_B,
     F_C,
@@ -32,7 +33,6 @@ from aiodev._backends.cpu.executor.layout import (
     Q_WITHDRAW_LOCK,
     WORD,
 )
-from aiodev._backends.cpu.executor.ready_queue import lock, unlock
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import get, load, malloc, put, store, store_fence
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.layout import WORD
+from aiodev._backends.cpu.layout import WORD
 from aiodev._backends.executor.compile import entry
 from aiodev._backends.executor.intrinsics import copy_memory, get, put
 

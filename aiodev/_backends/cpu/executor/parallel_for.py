@@ -21,7 +21,16 @@ from aiodev._backends.cpu.executor.fairness import (
     settle,
     spend,
 )
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.locking import lock, unlock
+from aiodev._backends.cpu.executor.ready_queue import (
+    link_range,
+    outranked,
+    pop_sleeper,
+    unlink_range,
+    wake_helper,
+    wake_worker,
+)
+from aiodev._backends.cpu.layout import (
     D_LOCK,
     D_STOP,
     D_WORKERS,
@@ -56,15 +65,6 @@ from aiodev._backends.cpu.executor.layout import (
     V_POLLED,
     V_UNTIL,
     WORD,
-)
-from aiodev._backends.cpu.executor.locking import lock, unlock
-from aiodev._backends.cpu.executor.ready_queue import (
-    link_range,
-    outranked,
-    pop_sleeper,
-    unlink_range,
-    wake_helper,
-    wake_worker,
 )
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import (

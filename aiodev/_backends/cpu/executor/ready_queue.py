@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.locking import lock, unlock
+from aiodev._backends.cpu.layout import (
     D_LOCK,
     D_PENDING,
     D_PENDING_BY_PRIORITY,
@@ -27,7 +28,6 @@ from aiodev._backends.cpu.executor.layout import (
     W_SPIN_CAP,
     WORD,
 )
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import (
     fetch_add,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.locking import lock, unlock
+from aiodev._backends.cpu.executor.ready_queue import make_ready
+from aiodev._backends.cpu.executor.waiting import find_node
+from aiodev._backends.cpu.executor.worker import release_gate
+from aiodev._backends.cpu.layout import (
     C_BYTES,
     C_FIRST,
     CHUNK_BYTES,
@@ -29,10 +33,6 @@ from aiodev._backends.cpu.executor.layout import (
     R_OPERATION,
     RECORD_ALIGNMENT,
 )
-from aiodev._backends.cpu.executor.locking import lock, unlock
-from aiodev._backends.cpu.executor.ready_queue import make_ready
-from aiodev._backends.cpu.executor.waiting import find_node
-from aiodev._backends.cpu.executor.worker import release_gate
 from aiodev._backends.executor.compile import boolean, bytes_type, exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import (
     aligned_alloc,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.ready_queue import make_ready
+from aiodev._backends.cpu.layout import (
     K_DESCRIPTOR,
     K_FIRED,
     K_ONE,
@@ -21,7 +22,6 @@ from aiodev._backends.cpu.executor.layout import (
     Q_WAITERS,
     WORD,
 )
-from aiodev._backends.cpu.executor.ready_queue import make_ready
 from aiodev._backends.executor.compile import boolean, exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import (
     c_write,

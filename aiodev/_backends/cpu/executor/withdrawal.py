@@ -7,7 +7,8 @@ compares the number of each operation with ``Q_WITHDRAWN``, a word on the line o
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.faults import record_fault
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.locking import lock, unlock
+from aiodev._backends.cpu.layout import (
     I_FIRST,
     I_LAST,
     I_NEXT,
@@ -20,7 +21,6 @@ from aiodev._backends.cpu.executor.layout import (
     Q_WITHDRAWN,
     WITHDRAWAL_BYTES,
 )
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.executor.compile import boolean, exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import free, get, load_fence, malloc, put, store, store_fence
 

@@ -14,7 +14,12 @@ from aiodev._backends.cpu.executor.fairness import (
     watch_core,
 )
 from aiodev._backends.cpu.executor.faults import covering_fault, open_fault
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.locking import lock, unlock
+from aiodev._backends.cpu.executor.parallel_for import join_range, run_kernel
+from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
+from aiodev._backends.cpu.executor.waiting import arm_node, complete, ring
+from aiodev._backends.cpu.executor.withdrawal import fail_withdrawn
+from aiodev._backends.cpu.layout import (
     C_FIRST,
     D_LEFT,
     D_LOCK,
@@ -55,11 +60,6 @@ from aiodev._backends.cpu.executor.layout import (
     W_IDLE,
     W_NEXT,
 )
-from aiodev._backends.cpu.executor.locking import lock, unlock
-from aiodev._backends.cpu.executor.parallel_for import join_range, run_kernel
-from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
-from aiodev._backends.cpu.executor.waiting import arm_node, complete, ring
-from aiodev._backends.cpu.executor.withdrawal import fail_withdrawn
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import (
     exchange,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.layout import Q_COMPLETED, Q_SUBMITTED
 from aiodev._backends.cpu.executor.ready_queue import lock, unlock
+from aiodev._backends.cpu.layout import Q_COMPLETED, Q_SUBMITTED
 from aiodev._backends.cuda.executor.driver import call, word_here
-from aiodev._backends.cuda.executor.layout import (
+from aiodev._backends.cuda.executor.progress import driver_failed, pass_on, write_completion
+from aiodev._backends.cuda.executor.staging import stage
+from aiodev._backends.cuda.layout import (
     BUSY,
     D_CONTEXT,
     D_INDEX,
@@ -26,8 +28,6 @@ from aiodev._backends.cuda.executor.layout import (
     RING_BYTES,
     RING_SLOTS,
 )
-from aiodev._backends.cuda.executor.progress import driver_failed, pass_on, write_completion
-from aiodev._backends.cuda.executor.staging import stage
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import copy_memory, get, load, put
 

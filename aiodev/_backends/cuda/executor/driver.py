@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from aiodev._backends.cuda.executor.layout import D_CONTEXT, F_CAPTURE_MODE, F_CTX_GET, F_CTX_SET, RELAXED
+from aiodev._backends.cuda.layout import D_CONTEXT, F_CAPTURE_MODE, F_CTX_GET, F_CTX_SET, RELAXED
 from aiodev._backends.executor.compile import inner, intrinsic
 from aiodev._backends.executor.intrinsics import get, put
 

@@ -8,7 +8,8 @@ looks. While all of them are busy the watching thread polls. A wait in the drive
 from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
-from aiodev._backends.cuda.executor.layout import (
+from aiodev._backends.cuda.executor.progress import is_sticky, wake
+from aiodev._backends.cuda.layout import (
     ATTENDANTS,
     D_ATTENDANTS,
     D_CONTEXT,
@@ -25,7 +26,6 @@ from aiodev._backends.cuda.executor.layout import (
     T_QUEUE,
     T_SEMAPHORE,
 )
-from aiodev._backends.cuda.executor.progress import is_sticky, wake
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import compare_exchange, get, load, put, sem_post, sem_wait, store_fence
 

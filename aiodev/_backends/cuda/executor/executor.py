@@ -12,10 +12,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from aiodev._backends.cpu.executor import layout as cpu
-from aiodev._backends.cuda import executor as native
+from aiodev._backends.cpu import layout as cpu
+from aiodev._backends.cuda import executor as native, layout
 from aiodev._backends.cuda.driver import Driver, DriverError
-from aiodev._backends.cuda.executor import layout
 from aiodev._backends.cuda.executor.code_cache import native_key
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.executor import native_code

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.faults import covering_fault, open_fault
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.withdrawal import fail_withdrawn
+from aiodev._backends.cpu.executor.worker import release_gate
+from aiodev._backends.cpu.layout import (
     G_STATE,
     Q_COMPLETED,
     Q_FAILED,
@@ -11,12 +13,19 @@ from aiodev._backends.cpu.executor.layout import (
     Q_TARGET,
     Q_WITHDRAWN,
 )
-from aiodev._backends.cpu.executor.withdrawal import fail_withdrawn
-from aiodev._backends.cpu.executor.worker import release_gate
 from aiodev._backends.cuda.executor.copies import copy, fill
 from aiodev._backends.cuda.executor.driver import call
 from aiodev._backends.cuda.executor.foreign_calls import call_functions
-from aiodev._backends.cuda.executor.layout import (
+from aiodev._backends.cuda.executor.progress import (
+    complete,
+    driver_failed,
+    is_captured,
+    pass_on,
+    progress,
+    wake,
+    write_completion,
+)
+from aiodev._backends.cuda.layout import (
     CAPTURED,
     D_INDEX,
     D_STAMP,
@@ -65,15 +74,6 @@ from aiodev._backends.cuda.executor.layout import (
     Q_STATUS,
     Q_STREAM,
     WINDOW,
-)
-from aiodev._backends.cuda.executor.progress import (
-    complete,
-    driver_failed,
-    is_captured,
-    pass_on,
-    progress,
-    wake,
-    write_completion,
 )
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import (

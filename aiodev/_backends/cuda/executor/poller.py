@@ -8,13 +8,15 @@ for a reason that passes by itself.
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.layout import NEVER, Q_COMPLETED, Q_SUBMITTED, Q_TARGET
 from aiodev._backends.cpu.executor.locking import unlock
 from aiodev._backends.cpu.executor.waiting import arm_node, find_node
+from aiodev._backends.cpu.layout import NEVER, Q_COMPLETED, Q_SUBMITTED, Q_TARGET
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, leave
 from aiodev._backends.cuda.executor.event_waiters import attend, dismiss
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
-from aiodev._backends.cuda.executor.layout import (
+from aiodev._backends.cuda.executor.progress import fire, is_sticky, progress, tell_followers, wake
+from aiodev._backends.cuda.executor.submission import drain
+from aiodev._backends.cuda.layout import (
     AWAKE,
     BY_CALLBACK,
     BY_EVENT,
@@ -50,8 +52,6 @@ from aiodev._backends.cuda.executor.layout import (
     SLEEP_DEEP,
     SLEEP_SHORT,
 )
-from aiodev._backends.cuda.executor.progress import fire, is_sticky, progress, tell_followers, wake
-from aiodev._backends.cuda.executor.submission import drain
 from aiodev._backends.executor.compile import External, boolean, callback, exported, inner, int32, int64, void
 from aiodev._backends.executor.intrinsics import (
     compare_exchange,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.faults import open_fault
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.waiting import notify, ring
+from aiodev._backends.cpu.layout import (
     N_NEXT,
     N_OWNER,
     N_TARGET,
@@ -14,9 +15,8 @@ from aiodev._backends.cpu.executor.layout import (
     Q_TARGET,
     Q_WAITERS,
 )
-from aiodev._backends.cpu.executor.waiting import notify, ring
 from aiodev._backends.cuda.executor.driver import call, word_here
-from aiodev._backends.cuda.executor.layout import (
+from aiodev._backends.cuda.layout import (
     D_LOST,
     D_NEXT,
     D_SEMAPHORE,

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cuda.executor.driver import allow_captures, call
-from aiodev._backends.cuda.executor.layout import (
+from aiodev._backends.cuda.executor.progress import complete, driver_failed, tell_followers, wake
+from aiodev._backends.cuda.layout import (
     BUSY,
     BUSY_COPYING,
     BUSY_NOT,
@@ -42,7 +43,6 @@ from aiodev._backends.cuda.executor.layout import (
     STAGE_SLOTS,
     STAGE_TURN,
 )
-from aiodev._backends.cuda.executor.progress import complete, driver_failed, tell_followers, wake
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import (
     copy_memory,

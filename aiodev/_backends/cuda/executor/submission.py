@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.layout import (
+from aiodev._backends.cpu.executor.locking import lock, unlock
+from aiodev._backends.cpu.executor.withdrawal import enter_withdrawal, forget_withdrawals, lowest_withdrawn
+from aiodev._backends.cpu.executor.worker import release_gate
+from aiodev._backends.cpu.layout import (
     G_STATE,
     G_WAITER,
     NEVER,
@@ -15,13 +18,11 @@ from aiodev._backends.cpu.executor.layout import (
     Q_WITHDRAWN,
     WITHDRAWAL_BYTES,
 )
-from aiodev._backends.cpu.executor.locking import lock, unlock
-from aiodev._backends.cpu.executor.withdrawal import enter_withdrawal, forget_withdrawals, lowest_withdrawn
-from aiodev._backends.cpu.executor.worker import release_gate
 from aiodev._backends.cuda.executor.driver import call, enter, leave
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.executor.issue import forgiven, is_settled, issue
-from aiodev._backends.cuda.executor.layout import (
+from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, wake
+from aiodev._backends.cuda.layout import (
     BUSY_COPYING,
     D_FOLLOW_EVENT,
     D_FOLLOW_LOCK,
@@ -63,7 +64,6 @@ from aiodev._backends.cuda.executor.layout import (
     SLEEP_DEEP,
     SURELY_ROOM,
 )
-from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, wake
 from aiodev._backends.executor.compile import boolean, bytes_type, exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import (
     bytes_address,

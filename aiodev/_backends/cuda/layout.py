@@ -1,6 +1,6 @@
 """Where each word of the CUDA executor's structures lies.
 
-Queues, waiters, wakers and gates share what they have in common with the CPU's (:mod:`aiodev._backends.cpu.executor.layout`),
+Queues, waiters, wakers and gates share what they have in common with the CPU's (:mod:`aiodev._backends.cpu.layout`),
 so that waking and failing are one code. Queues lie in page-locked memory that the device can write. Offsets are in bytes.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiodev._backends.cpu.executor import layout as cpu
+from aiodev._backends.cpu import layout as cpu
 
 _BASE: Final = -(-cpu.QUEUE_BYTES // 64) * 64
 

@@ -1,4 +1,4 @@
-"""The directory of compiled code: whose it may be, and what happens where there is none (invariants of ``cachedir``)."""
+"""The directory of compiled code: whose it may be, and what happens where there is none (invariants of ``cache_directory``)."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ from aiodev._core import cache_directory
 import tempfile, random, grp, pwd, shutil
 tempfile.gettempdir()
 os.seteuid({OTHER})
-cache = cachedir.Cache({str(temporary / "cache")!r})
+cache = cache_directory.Cache({str(temporary / "cache")!r})
 found = cache.directory()
 print(cache.writable and found != cache.wanted, os.path.exists(found + "/cpu/kernel.bin"))
 """
@@ -349,7 +349,7 @@ def home(): raise RuntimeError
 Path.home = home
 tempfile.gettempdir()
 os.seteuid({OTHER})  # after the imports: this user may have no way to them
-cache = cachedir.Cache(config.Settings().cache_dir)
+cache = cache_directory.Cache(config.Settings().cache_dir)
 found = cache.directory()
 print(found, os.stat(found).st_uid, os.stat(found).st_mode & 0o777 == 0o700)
 """
