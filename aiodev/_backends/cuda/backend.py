@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cuda import layout
+from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.compile.image import cached_image, load_image, made_by, toolkit_of
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
-from aiodev._backends.cuda.executor.code_cache import native_key
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at

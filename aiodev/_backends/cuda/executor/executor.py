@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 from aiodev._backends.cpu import layout as cpu
 from aiodev._backends.cuda import executor as native, layout
+from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
-from aiodev._backends.cuda.executor.code_cache import native_key
 from aiodev._backends.cuda.memory import DeviceMemory
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
