@@ -19,7 +19,7 @@ from aiodev._array.protocols import Protocols
 from aiodev._array.transfer import carry
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.streams.current import current_stream
-from aiodev._memory.allocators import pool_of
+from aiodev._memory.allocators import allocator_of
 from aiodev._memory.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -405,5 +405,5 @@ def allocate(shape: Shape, dtype: DType, stream: Stream) -> Array:
         OutOfMemoryError: there is no room for it.
     """
     timeline = stream.timeline
-    buffer = pool_of(timeline).allocate(math.prod(shape) * dtype.itemsize, timeline)
+    buffer = allocator_of(timeline).allocate(math.prod(shape) * dtype.itemsize, timeline)
     return make_array(buffer, buffer.address, shape, dtype, None, True)

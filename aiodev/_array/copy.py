@@ -127,11 +127,11 @@ def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
     if not value:
         return
     if isinstance(dst, Array):
-        dst._buffer._stamp(timeline, value)
+        dst._buffer._record_write(timeline, value)
     else:
         timeline.keep(value, dst, dst.nbytes)
     if isinstance(src, Array):
-        src._buffer._stamp_aside(timeline, value)
+        src._buffer._record_read(timeline, value)
     else:
         timeline.keep(value, src, src.nbytes)
 

@@ -17,7 +17,7 @@ from aiodev._array.layout import parse_shape
 from aiodev._core import context
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.streams.current import current_stream
-from aiodev._memory.allocators import pool_of
+from aiodev._memory.allocators import allocator_of
 
 __all__ = ["arange", "asarray", "empty", "empty_like", "full", "ones", "set_converter", "zeros"]
 
@@ -53,7 +53,7 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
         lengths = parse_shape(shape)
         size = math.prod(lengths)
     timeline = stream.timeline
-    buffer = pool_of(timeline).allocate(size * found.itemsize, timeline)
+    buffer = allocator_of(timeline).allocate(size * found.itemsize, timeline)
     return make_array(buffer, buffer.address, lengths, found, None, True)
 
 
@@ -108,7 +108,7 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
     count = array.size
     if count:
         stream = current_stream(array.device)
-        array._buffer._stamp(stream.timeline, stream._fill(array._address, count, pattern.tobytes()))
+        array._buffer._record_write(stream.timeline, stream._fill(array._address, count, pattern.tobytes()))
     return array
 
 

@@ -40,7 +40,7 @@ def copy_checked(
     copy(stream, dst, host)
     timeline = stream.timeline
     value = Call(timeline, _compare, (host, before, timeline.label, callsites.outside(sys._getframe(1)))).submit()
-    dst._buffer._stamp(timeline, value)  # nor may a reader of the copy know before
+    dst._buffer._record_write(timeline, value)  # nor may a reader of the copy know before
     return Completion(timeline, value)
 
 

@@ -202,7 +202,7 @@ class _Lent:
         if timeline.lost is None:
             with suppress(CaptureError):  # a graph is being made, whose owner keeps what it uses for as long as it is replayed
                 value = timeline.entry.backend.wait_foreign(timeline.queue, self._foreign)
-                self._array._buffer._stamp_aside(timeline, value)
+                self._array._buffer._record_read(timeline, value)
 
 
 class _Exported:

@@ -181,7 +181,7 @@ class _Reading:
         return reader
 
     def _keep_writers_out(self, device: Device, timeline: Timeline, value: int) -> None:
-        self._buffer._stamp_aside(timeline, value)
+        self._buffer._record_read(timeline, value)
         writers = [writer for writer, _ in self._written if writer is not timeline]
         for writer in writers:
             if _follows(writer, self._awaited):

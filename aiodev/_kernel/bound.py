@@ -13,7 +13,7 @@ from aiodev._kernel.dispatch.launch import bound_call_maker
 from aiodev._kernel.dispatch.signature import ARRAYS
 
 if TYPE_CHECKING:
-    from aiodev._kernel.dispatch.specializations import Variant
+    from aiodev._kernel.dispatch.specializations import Specialization
     from aiodev._kernel.kernel import Kernel
 
 __all__ = ["BoundLaunch"]
@@ -53,17 +53,17 @@ class BoundLaunch(functools.partial[Completion[None]]):
     def __new__(
         cls,
         kernel: Kernel,
-        variant: Variant,
+        specialization: Specialization,
         stream: Stream,
         shape: tuple[int, ...],
         arguments: tuple[Any, ...],
         block: bytes,
         slow: Callable[[int], Completion[None]],
     ) -> BoundLaunch:
-        pattern = variant.signature.pattern
+        pattern = specialization.signature.pattern
         kinds = "".join(kind for kind in pattern if kind in ARRAYS)
         buffers = [a._buffer for a, kind in zip(arguments, pattern, strict=True) if kind in ARRAYS]
-        loading = variant.loading
+        loading = specialization.loading
         make = bound_call_maker(kinds)
         call = make(loading, stream, loading.entry, math.prod(shape), block, slow, *buffers)
         made = super().__new__(cls, call)

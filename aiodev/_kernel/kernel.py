@@ -22,7 +22,7 @@ from aiodev._kernel.dispatch.launch import generate_call
 from aiodev._kernel.dispatch.parameters import complete, parameters_of
 from aiodev._kernel.dispatch.pending import Loaded
 from aiodev._kernel.dispatch.signature import key_of
-from aiodev._kernel.dispatch.specializations import Variants
+from aiodev._kernel.dispatch.specializations import Specializations
 from aiodev._kernel.dispatch.submission import pack, submit
 from aiodev._kernel.launch_config import LinePlace, Place, parse_place
 from aiodev._kernel.options import Options, parse_launch, parse_options
@@ -84,7 +84,7 @@ class Kernel:
         unknown = set(reads).difference(self._names)
         if isinstance(reads, str) or unknown:
             raise TypeError(f"{self.name}: reads={reads!r}: expected names among ({', '.join(self._names)})")
-        self._variants = Variants(
+        self._specializations = Specializations(
             self.name, ndim, self._names, function, self._bodies, options, self._launch_options, uniform, tuple(reads)
         )
         functools.update_wrapper(self, function)
@@ -127,7 +127,7 @@ class Kernel:
                 raise TypeError(
                     f"{self.name}: the {device_type} body takes {found}, the kernel ({', '.join(self._names)})"
                 )
-            if self._variants.launched_on(device_type):
+            if self._specializations.launched_on(device_type):
                 raise ValueError(f"{self.name} was already launched on {device_type}")
             self._bodies[device_type] = body
             self._launch_options[device_type] = options
@@ -187,7 +187,7 @@ class Kernel:
         where = next((key[0] for key in map(key_of, args) if key is not None), None)
         if device is not None or where is None:
             where = registry.resolve(device)[1]
-        await Loaded(self._variants.of(complete(self.name, self._parameters, args), where).loading)
+        await Loaded(self._specializations.of(complete(self.name, self._parameters, args), where).loading)
 
     def bind(self, place: Any, /, *args: Any, **named: Any) -> BoundLaunch:
         """A launch with everything fixed, to be made again and again: calling it submits, for less than a plain launch.
@@ -217,14 +217,14 @@ class Kernel:
         args = complete(self.name, self._parameters, args, named)
         if stream is None:
             stream = current_stream()
-        variant = self._variants.of(args, stream.device)
-        check_bounds(self.name, self._names, variant.bounds, shape, args)
-        block = pack(self.name, self._names, variant.signature, shape, args)
+        specialization = self._specializations.of(args, stream.device)
+        check_bounds(self.name, self._names, specialization.bounds, shape, args)
+        block = pack(self.name, self._names, specialization.signature, shape, args)
 
         def launch_slowly(site: int) -> Completion[None]:
-            return submit(variant, stream, size, block, args, site)
+            return submit(specialization, stream, size, block, args, site)
 
-        return BoundLaunch(self, variant, stream, shape, args, block, launch_slowly)
+        return BoundLaunch(self, specialization, stream, shape, args, block, launch_slowly)
 
     # Launching
 
@@ -239,20 +239,20 @@ class Kernel:
         size, shape, stream = parse_place(self.name, 1, place) if self.ndim == 1 else cast("Place", place)
         if stream is None:
             stream = current_stream()
-        variant = self._variants.of(args, stream.device)
-        check_bounds(self.name, self._names, variant.bounds, shape, args)
-        block = pack(self.name, self._names, variant.signature, shape, args)
-        if variant.loading.ready:
-            self._variants.remember(variant, self._generate)
-        return submit(variant, stream, size, block, args, callsites.here())
+        specialization = self._specializations.of(args, stream.device)
+        check_bounds(self.name, self._names, specialization.bounds, shape, args)
+        block = pack(self.name, self._names, specialization.signature, shape, args)
+        if specialization.loading.ready:
+            self._specializations.remember(specialization, self._generate)
+        return submit(specialization, stream, size, block, args, callsites.here())
 
     def _forget(self) -> None:
         """Start afresh in a forked child."""
-        self._variants.forget()
+        self._specializations.forget()
         self._call = self._first_launch
 
     def _generate(self) -> None:
-        recent = self._variants.recent
+        recent = self._specializations.recent
         self._call = generate_call(self.name, self.ndim, self._parameters, recent, self._launch_slowly)
 
 

@@ -37,7 +37,7 @@ from aiodev._memory.block import CACHED, LIVE, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
 from aiodev._memory.extents import SEARCH
 from aiodev._memory.segments import GRANULE, SMALL, RawMemory
-from aiodev._memory.slow_path import Stock
+from aiodev._memory.slow_path import SlowPath
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -103,7 +103,7 @@ class DeviceBuffer(Buffer):
 _new = object.__new__
 
 
-class CachingAllocator(Stock):
+class CachingAllocator(SlowPath):
     """The memory of one device, or a pool of it that serves nobody else.
 
     Args:

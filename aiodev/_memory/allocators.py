@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from aiodev._core.backend.device import Device
-from aiodev._core.backend.registry import BackendEntry, DeviceLike, registry
+from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.config import settings
 from aiodev._memory.allocator import CachingAllocator
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aiodev._core.backend.interface import Backend
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["BackendMemory", "Chosen", "known_pool", "pool_for", "pool_of"]
+__all__ = ["BackendMemory", "Chosen", "known_allocator", "allocator_for", "allocator_of"]
 
 _pools: dict[Device, CachingAllocator] = {}
 _making = threading.RLock()
@@ -42,13 +42,13 @@ class Chosen:
 _NOTHING_CHOSEN = Chosen({}, None, None)
 chosen: ContextVar[Chosen] = ContextVar("aiodev.memory", default=_NOTHING_CHOSEN)
 #: How many pools there are: most programs have none, and an allocation then looks no further.
-private_pools = 0
+pool_count = 0
 
 
 class BackendMemory:
     """A backend's memory on one device, as the allocator wants it."""
 
-    def __init__(self, entry: BackendEntry, index: int) -> None:
+    def __init__(self, entry: BackendHandle, index: int) -> None:
         self._entry = entry
         self._index = index
 
@@ -89,27 +89,27 @@ class BackendMemory:
         self._entry.backend.unmap_range(self._index, address, nbytes)
 
 
-def pool_of(timeline: Timeline) -> CachingAllocator:
+def allocator_of(timeline: Timeline) -> CachingAllocator:
     """What serves the running task on a timeline's device."""
-    if private_pools:
+    if pool_count:
         found = chosen.get().allocators.get(timeline.device)
         if found is not None:
             return found
     return _pools.get(timeline.device) or _make(timeline.entry, timeline.device)
 
 
-def pool_for(device: DeviceLike | None) -> CachingAllocator:
+def allocator_for(device: DeviceLike | None) -> CachingAllocator:
     """The allocator of a device; None is the current one."""
     entry, resolved = registry.resolve(device)
     return _pools.get(resolved) or _make(entry, resolved)
 
 
-def known_pool(device: DeviceLike | None) -> CachingAllocator | None:
+def known_allocator(device: DeviceLike | None) -> CachingAllocator | None:
     """The same, if it has been needed so far."""
     return _pools.get(registry.resolve(device)[1])
 
 
-def _make(entry: BackendEntry, device: Device) -> CachingAllocator:
+def _make(entry: BackendHandle, device: Device) -> CachingAllocator:
     with _making:
         found = _pools.get(device)
         if found is None:

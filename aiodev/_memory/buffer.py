@@ -99,13 +99,13 @@ class Buffer:
         self._read = 0
         self._readers = None
 
-    def _stamp(self, timeline: Timeline, value: int) -> None:
+    def _record_write(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` uses the memory, and may write it; nothing for 0, no operation."""
         while (writer := self._writer) is not timeline:
             if value == 0:
                 return
             if isinstance(writer, Uses):
-                if self._stamp_beside(writer, timeline, value):
+                if self._record_beside(writer, timeline, value):
                     return
                 continue
             written, counters, (since, clock) = self._written, writer.counters, writer.frontier
@@ -122,7 +122,7 @@ class Buffer:
         if self._written < value:
             self._written = value
 
-    def _stamp_beside(self, writers: Uses, timeline: Timeline, value: int) -> bool:
+    def _record_beside(self, writers: Uses, timeline: Timeline, value: int) -> bool:
         """The same while there are several writers; False if they are not those any more."""
         if writers.credit > 0 and writers.tellings == faults.tellings:
             if self._writer is not writers:  # no call from here on
@@ -147,7 +147,7 @@ class Buffer:
         self._written = value
         return True
 
-    def _stamp_aside(self, timeline: Timeline, value: int) -> None:
+    def _record_read(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` reads the memory."""
         while (reader := self._reader) is not timeline:
             read, readers = self._read, self._readers
@@ -180,7 +180,7 @@ class Buffer:
 
         Its order is its owner's business.
         """
-        self._stamp(timeline, value)
+        self._record_write(timeline, value)
 
     def contents(self) -> list[Point]:
         """The operations that the contents are of, the last one of each timeline that there may be something to know of."""

@@ -66,20 +66,20 @@ class DebugBuffer(DeviceBuffer):
 
     source: DebugAllocator
 
-    def _stamp(self, timeline: Timeline, value: int) -> None:
+    def _record_write(self, timeline: Timeline, value: int) -> None:
         """See :class:`Buffer`."""
         self._check_order(timeline, value, "written or read", self.pending())
-        super()._stamp(timeline, value)
+        super()._record_write(timeline, value)
         self.see_every_use()
 
-    def _stamp_aside(self, timeline: Timeline, value: int) -> None:
+    def _record_read(self, timeline: Timeline, value: int) -> None:
         self._check_order(timeline, value, "read", self.contents())
-        super()._stamp_aside(timeline, value)
+        super()._record_read(timeline, value)
         self.see_every_use()
 
     def stamp_foreign(self, timeline: Timeline, value: int) -> None:
         """See :class:`Buffer`: there is no order to check."""
-        super()._stamp(timeline, value)
+        super()._record_write(timeline, value)
         self.see_every_use()
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aiodev._core import callsites
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._memory.allocator import CachingAllocator
-from aiodev._memory.allocators import pool_for
+from aiodev._memory.allocators import allocator_for
 from aiodev._memory.buffer import Buffer
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def record_memory_history(enabled: bool = True, device: DeviceLike | None = None
         >>> aiodev.memory.record_memory_history(True, "cpu")
         >>> aiodev.memory.record_memory_history(False, "cpu")
     """
-    pool = pool_for(device)
+    pool = allocator_for(device)
     for allocator in (pool, *pool.private):
         if type(allocator) in (CachingAllocator, RecordingAllocator):  # the debugging one always does
             allocator.__class__ = RecordingAllocator if enabled else CachingAllocator

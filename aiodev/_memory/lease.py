@@ -20,7 +20,7 @@ import anyio
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.waiting.loops import running_loop
 from aiodev._core.waiting.reactor import others_first
-from aiodev._memory.allocators import known_pool, pool_for
+from aiodev._memory.allocators import allocator_for, known_allocator
 
 __all__ = ["Admission", "Lease", "lease", "look_again"]
 
@@ -143,7 +143,7 @@ class Lease:
             raise TypeError(f"lease: nbytes={nbytes!r}, expected an integer") from None
         if self.nbytes < 0:
             raise ValueError(f"a lease of {nbytes} bytes")
-        self._pool = pool = pool_for(device)
+        self._pool = pool = allocator_for(device)
         self.device = pool.device
         self._admission = _admissions.setdefault(str(self.device), Admission(lambda: pool.info()[1]))
         self._entered = 0
@@ -196,7 +196,7 @@ def lease(nbytes: int, device: DeviceLike | None = None) -> Lease:
 
 def look_again(device: DeviceLike | None) -> None:
     """A device's limit has changed: leases of it that wait may be granted, or refused."""
-    pool = known_pool(device)
+    pool = known_allocator(device)
     admission = None if pool is None else _admissions.get(str(pool.device))
     if admission is not None:
         admission.look_again()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from aiodev._core.backend.registry import BackendEntry, DeviceLike, registry
+from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.finalizing import until_exit
 
 __all__ = ["PinnedCache", "empty_pinned_cache", "host_memory_stats", "pinned_cache"]
@@ -21,7 +21,7 @@ _SMALLEST = 4096
 class PinnedCache:
     """The page-locked memory of one backend; any of its devices may copy from and to it."""
 
-    def __init__(self, entry: BackendEntry) -> None:
+    def __init__(self, entry: BackendHandle) -> None:
         self.entry = entry
         self.bins: dict[int, list[tuple[int, int]]] = {}  # by size: (device index, address)
         self.allocated = self.reserved = 0  # bytes
@@ -96,12 +96,12 @@ def host_memory_stats(device: DeviceLike | None = None) -> dict[str, int]:
     }
 
 
-def pinned_cache(entry: BackendEntry) -> PinnedCache:
+def pinned_cache(entry: BackendHandle) -> PinnedCache:
     """The one of a backend."""
     return _caches.get(entry.name) or _caches.setdefault(entry.name, PinnedCache(entry))
 
 
-def empty_pinned_cache(entry: BackendEntry) -> None:
+def empty_pinned_cache(entry: BackendHandle) -> None:
     """Give back what nobody uses."""
     cache = _caches.get(entry.name)
     if cache is not None:

@@ -34,9 +34,9 @@ class MemoryPool:
     """
 
     def __init__(self, device: DeviceLike | None = None) -> None:
-        self._allocator = allocators.pool_for(device).make_private()
+        self._allocator = allocators.allocator_for(device).make_private()
         self.device = self._allocator.device
-        allocators.private_pools += 1
+        allocators.pool_count += 1
         weakref.finalize(self, _drop, self._allocator).atexit = False
 
     def memory_reserved(self) -> int:
@@ -73,6 +73,6 @@ class MemoryPool:
 
 
 def _drop(allocator: CachingAllocator) -> None:
-    allocators.private_pools -= 1
+    allocators.pool_count -= 1
     allocator.abandoned = True
     allocator.empty_cache()

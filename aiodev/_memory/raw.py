@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
-from aiodev._memory.allocators import pool_of
+from aiodev._memory.allocators import allocator_of
 from aiodev._memory.buffer import Buffer
 
 __all__ = ["allocate", "free"]
@@ -40,7 +40,7 @@ def allocate(nbytes: int, device: DeviceLike | None = None, stream: Stream | Non
         stream = current_stream(device)
     elif device is not None and registry.resolve(device)[1] is not stream.device:
         raise ValueError(f"allocate: device={device!s} is asked for, but the stream is of {stream.device}")
-    buffer = pool_of(stream.timeline).allocate(nbytes, stream.timeline)
+    buffer = allocator_of(stream.timeline).allocate(nbytes, stream.timeline)
     _held[buffer.address] = buffer, stream
     return buffer.address
 

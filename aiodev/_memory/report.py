@@ -9,7 +9,7 @@ from aiodev._core import callsites
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._memory.allocator import CachingAllocator
-from aiodev._memory.allocators import known_pool, pool_for
+from aiodev._memory.allocators import allocator_for, known_allocator
 from aiodev._memory.block import HOLE, LIVE, Block, Segment
 from aiodev._memory.lease import look_again
 from aiodev._memory.pinned import empty_pinned_cache
@@ -17,7 +17,7 @@ from aiodev._memory.stats import Totals, summarise
 
 
 def _totals(device: DeviceLike | None) -> Totals:
-    pool = known_pool(device)
+    pool = known_allocator(device)
     return Totals() if pool is None else pool.totals
 
 
@@ -110,7 +110,7 @@ def memory_snapshot(device: DeviceLike | None = None) -> list[dict[str, Any]]:
         True
     """
     found: list[dict[str, Any]] = []
-    pool = known_pool(device)
+    pool = known_allocator(device)
     if pool is not None:
         for allocator in (pool, *pool.private):
             allocator.settle()
@@ -170,7 +170,7 @@ def empty_cache(device: DeviceLike | None = None) -> None:
         >>> aiodev.memory.memory_reserved("cpu") <= reserved - (64 << 20)
         True
     """
-    pool = known_pool(device)
+    pool = known_allocator(device)
     if pool is not None:
         pool.empty_cache()
     empty_pinned_cache(registry.resolve(device)[0])
@@ -185,7 +185,7 @@ def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
         >>> 0 <= free <= total
         True
     """
-    return pool_for(device).info()
+    return allocator_for(device).info()
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
@@ -203,7 +203,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
     """
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction={fraction!r}: expected a number from 0 to 1")
-    pool = pool_for(device)
+    pool = allocator_for(device)
     pool.totals.limit = None
     if fraction < 1:
         pool.totals.limit = int(fraction * pool.info()[1])
@@ -233,7 +233,7 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
     """
     if not callable(hook):
         raise TypeError(f"on_out_of_memory: expected a function, got {hook!r}")
-    hooks = pool_for(device).hooks
+    hooks = allocator_for(device).hooks
     hooks.append(hook)
 
     def remove() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["Stock"]
+__all__ = ["SlowPath"]
 
 _T = TypeVar("_T")
 #: Bins are emptied before memory is taken if they hold this much of what there is. In ranges, what is missing is put beside
@@ -37,7 +37,7 @@ _WORTHWHILE = 1 / 8
 _WORTHWHILE_IN_SEGMENTS = SMALL_SEGMENT // 8
 
 
-class Stock:
+class SlowPath:
     """The bins, extents and segments of one allocator.
 
     Attributes:

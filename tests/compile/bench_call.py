@@ -20,7 +20,7 @@ from aiodev._core.backend.registry import registry
 from aiodev._kernel.analysis.source import analyse
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.dispatch.signature import describe
-from aiodev._kernel.dispatch.specializations import Variant
+from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.kernel import Kernel, kernel
 
 
@@ -49,12 +49,12 @@ def saxpy(i: int, a: float, x: Any, y: Any, out: Any) -> None:
     out[i] = a * x[i] + y[i]
 
 
-def remember(launched: Kernel, device: Device, *args: Any) -> Variant:
+def remember(launched: Kernel, device: Device, *args: Any) -> Specialization:
     """Have the call function know these types."""
     keys = tuple(getattr(arg, "_key", type(arg)) for arg in args)
     use = analyse(launched.py_func, tuple(launched._names))
     signature = describe(launched.name, launched.ndim, launched._names, args, device, use)
-    variant = Variant(keys, device, signature, _Loaded())
+    variant = Specialization(keys, device, signature, _Loaded())
     launched._variants.remember(variant, launched._generate)
     return variant
 

@@ -21,10 +21,10 @@ class FakeBuffer:
         self._reader: Any = None
         self._read = 0
 
-    def _stamp(self, timeline: Any, value: int) -> None:
+    def _record_write(self, timeline: Any, value: int) -> None:
         self._writer, self._written = timeline, value
 
-    def _stamp_aside(self, timeline: Any, value: int) -> None:
+    def _record_read(self, timeline: Any, value: int) -> None:
         self._reader, self._read = timeline, value
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import aiodev
-from aiodev._core.backend.handle import BackendEntry
+from aiodev._core.backend.handle import BackendHandle
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties
 from aiodev._core.backend.registry import Registry, registry
 from aiodev._core.waiting import fairness, reactor
@@ -103,7 +103,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedBackend]:
     """
     backend = SimulatedBackend()
     backend.name = f"sim_{next(_numbers)}"
-    entries = {**registry._entries, backend.name: BackendEntry(backend.name, lambda: backend)}
+    entries = {**registry._entries, backend.name: BackendHandle(backend.name, lambda: backend)}
     for name, value in (("_entries", entries), ("_resolved", {}), ("_default", None)):
         monkeypatch.setattr(registry, name, value)
     yield backend

@@ -12,7 +12,7 @@ import pytest
 
 import aiodev
 from aiodev import BackendUnavailableError
-from aiodev._core.backend.handle import BackendEntry
+from aiodev._core.backend.handle import BackendHandle
 from aiodev._core.backend.registry import registry
 from aiodev.testing import SimulatedBackend
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.anyio
 AddBackend = Callable[..., Any]
 
 
-def entry_of(backend: Any) -> BackendEntry:
+def entry_of(backend: Any) -> BackendHandle:
     return registry.entry(backend.name)
 
 
-def wait_for_end(entry: BackendEntry) -> None:
+def wait_for_end(entry: BackendHandle) -> None:
     """Wait until the attempt is over, callbacks and all."""
     starter = entry.starter
     if starter is not None:

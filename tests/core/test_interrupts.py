@@ -25,7 +25,7 @@ from aiodev import Stream
 from aiodev._backends.cpu.portable import executor as portable, worker
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._core import callsites
-from aiodev._core.backend.handle import BackendEntry
+from aiodev._core.backend.handle import BackendHandle
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS
 from aiodev._core.streams import host_calls
 from aiodev._core.streams.host_calls import HostThreads
@@ -490,7 +490,7 @@ def test_a_start_during_a_start_joins_it(monkeypatch: pytest.MonkeyPatch) -> Non
         def start(self) -> None:
             started.append(threading.current_thread().name)
 
-    entry = BackendEntry("slow", Slow)  # type: ignore[arg-type]
+    entry = BackendHandle("slow", Slow)  # type: ignore[arg-type]
     start, starters = threading.Thread.start, list[str]()
 
     def start_and_come_back(thread: threading.Thread) -> None:

@@ -88,7 +88,7 @@ def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
     refused: set[str] = set()
     name = ""
 
-    def record(loading: service.Loading) -> None:
+    def record(loading: service.PendingKernel) -> None:
         spec = loading.spec
         key = (spec.name, spec.function.__code__, spec.ndim, spec.arguments, spec.options)
         if loading.backend.name == "cuda":

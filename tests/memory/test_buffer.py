@@ -82,10 +82,10 @@ def test_the_last_use_on_each_timeline_is_known(uses: list[tuple[int, bool, int]
         line.submitted += step
         last[line] = line.submitted
         if writes:
-            buffer._stamp(line, line.submitted)
+            buffer._record_write(line, line.submitted)
             written[line] = line.submitted
         else:
-            buffer._stamp_aside(line, line.submitted)
+            buffer._record_read(line, line.submitted)
     found: dict[Any, int] = {}
     for line, value in buffer.uses():
         found[line] = max(found.get(line, 0), value)
@@ -108,13 +108,13 @@ def test_every_write_that_somebody_may_have_to_know_of_is_known(steps: list[tupl
         line, other = lines[which], lines[whom]
         if step in ("write", "fail"):
             value = line.submit(fails=step == "fail")
-            buffer._stamp(line, value)
+            buffer._record_write(line, value)
             gone |= {(t, v) for t, v in needed.items() if v in t.told}
             needed = {t: v for t, v in needed.items() if t is not line and not t.is_over(v) and not line.follows(t, v)}
             needed[line] = value
         elif step == "read":
             reads[line] = line.submit()
-            buffer._stamp_aside(line, reads[line])
+            buffer._record_read(line, reads[line])
         elif step == "join" and other is not line:
             line.join(other)
         elif step == "complete":
@@ -132,7 +132,7 @@ def test_every_write_that_somebody_may_have_to_know_of_is_known(steps: list[tupl
 @given(st.integers(1, 5), st.integers(1, 5))
 def test_a_slower_thread_does_not_set_a_number_back(first: int, second: int) -> None:
     """Two threads that launched on one timeline may note it in either order."""
-    for stamp in (Buffer._stamp, Buffer._stamp_aside):
+    for stamp in (Buffer._record_write, Buffer._record_read):
         one, other = Line(), Line()
         buffer = Buffer(0, Nowhere(), None, other, 0)
         stamp(buffer, one, first)
@@ -146,11 +146,11 @@ def test_a_thread_that_is_late_does_not_bring_contents_back(ordered: bool) -> No
     lines, buffer = lines_and_buffer(2)
     one, other = lines
     one.submitted = 5
-    buffer._stamp(one, 5)
+    buffer._record_write(one, 5)
     if ordered:
         other.join(one)
-    buffer._stamp(other, other.submit())
-    buffer._stamp(one, 3)
+    buffer._record_write(other, other.submit())
+    buffer._record_write(one, 3)
     assert buffer.contents() == ([] if ordered else [(one, 5)]) + [(other, other.submitted)]
 
 
@@ -158,13 +158,13 @@ def test_a_writer_that_follows_the_others_stands_for_them() -> None:
     """Then a launch compares timelines again, and nothing else is kept."""
     lines, buffer = lines_and_buffer(4)
     for line in lines[:3]:
-        buffer._stamp(line, line.submit())
+        buffer._record_write(line, line.submit())
     assert isinstance(buffer._writer, Uses)
     last = lines[3]
     for line in lines[:3]:
         last.join(line)
     for _ in range(30):  # a look at all of them is taken now and then
-        buffer._stamp(last, last.submit())
+        buffer._record_write(last, last.submit())
     assert buffer._writer is last and buffer._written == last.submitted
     assert buffer.uses() == [(last, last.submitted)]
 
@@ -174,7 +174,7 @@ def test_what_is_done_is_not_kept(writes: bool) -> None:
     """An array that a thousand streams have used in turn does not hold them all, nor takes longer for each."""
     lines, buffer = lines_and_buffer(1000)
     for line in lines:
-        (buffer._stamp if writes else buffer._stamp_aside)(line, line.submit())
+        (buffer._record_write if writes else buffer._record_read)(line, line.submit())
         line.complete()
         assert len(buffer.uses()) <= 20
 
@@ -193,7 +193,7 @@ def test_many_uses_at_once_are_noted_in_linear_time(writes: bool) -> None:
 
     for line in lines:
         line.counters = Counters(line.counters)
-        (buffer._stamp if writes else buffer._stamp_aside)(line, line.submit())
+        (buffer._record_write if writes else buffer._record_read)(line, line.submit())
     assert len(buffer.pending()) == 1000
     assert looks < 10 * 1000
 
@@ -203,7 +203,7 @@ def test_who_has_looked_need_not_look_again() -> None:
     lines, buffer = lines_and_buffer(2)
     for line in lines:
         line.reached = lambda value, line=line: line.counters[COMPLETED] >= value
-        buffer._stamp(line, line.submit())
+        buffer._record_write(line, line.submit())
     buffer.check()
     assert buffer.contents() == [(line, 1) for line in lines]
     for line in lines:
@@ -215,6 +215,6 @@ def test_who_has_looked_need_not_look_again() -> None:
 def test_operation_0_is_no_use() -> None:
     """A stream that was given nothing has not written: what others write stays known."""
     lines, buffer = lines_and_buffer(2)
-    buffer._stamp(lines[0], lines[0].submit())
-    buffer._stamp(lines[1], 0)
+    buffer._record_write(lines[0], lines[0].submit())
+    buffer._record_write(lines[1], 0)
     assert buffer.contents() == [(lines[0], 1)]

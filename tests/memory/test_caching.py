@@ -87,7 +87,7 @@ class Allocations(RuleBasedStateMachine):
         if buffer._writer is not timeline and not self.follows(timeline, buffer):
             for other in self.timelines:
                 timeline.join(other)  # the rule of streams: order them, then share memory
-        buffer._stamp(timeline, timeline.submit())
+        buffer._record_write(timeline, timeline.submit())
 
     def follows(self, timeline: Any, buffer: Buffer) -> bool:
         """Whether the timeline runs after every use of the buffer."""
@@ -200,7 +200,7 @@ def test_memory_comes_back_to_the_same_timeline_with_work_in_flight() -> None:
     pool, _ = allocator()
     timeline = FakeTimeline("A")
     first = pool.allocate(1000, timeline)
-    first._stamp(timeline, timeline.submit())
+    first._record_write(timeline, timeline.submit())
     address = first.address
     del first
     again = pool.allocate(1000, timeline)
@@ -214,7 +214,7 @@ def test_another_timeline_gets_it_only_when_ordered_after_the_work() -> None:
     pool, _ = allocator()
     a, b, c = (FakeTimeline(name) for name in "ABC")
     first = pool.allocate(1000, a)
-    first._stamp(a, a.submit())
+    first._record_write(a, a.submit())
     address = first.address
     del first
     other = pool.allocate(1000, b)
@@ -267,7 +267,7 @@ def test_a_cached_block_does_not_keep_a_timeline_whose_work_is_done() -> None:
     pool, _ = allocator()
     a, b = FakeTimeline("A"), FakeTimeline("B")
     buffer = pool.allocate(1000, a)
-    buffer._stamp(a, a.submit())
+    buffer._record_write(a, a.submit())
     block = buffer.block
     del buffer
     assert block.timeline is a
@@ -284,7 +284,7 @@ def test_a_stream_that_is_held_does_not_hold_what_others_are_done_with() -> None
     blocks = []
     for timeline in (held, *others):
         buffer = pool.allocate(1000, timeline)
-        buffer._stamp(timeline, timeline.submit())
+        buffer._record_write(timeline, timeline.submit())
         blocks.append(buffer.block)
         del buffer
     for timeline in others:
@@ -300,7 +300,7 @@ def test_a_live_block_keeps_no_timeline() -> None:
     timeline, other = FakeTimeline("A"), FakeTimeline("B")
     for who in (timeline, other):
         first = pool.allocate(1000, timeline)
-        first._stamp(timeline, timeline.submit())
+        first._record_write(timeline, timeline.submit())
         del first
         other.join(timeline)
         again = pool.allocate(1000, who)
@@ -314,7 +314,7 @@ def test_what_is_left_of_a_free_block_does_not_keep_the_timeline_either(granular
     pool, _ = allocator(granularity=granularity)
     a, b = FakeTimeline("A"), FakeTimeline("B")
     buffer = pool.allocate(20 << 20, a)
-    buffer._stamp(a, a.submit())
+    buffer._record_write(a, a.submit())
     del buffer
     part = pool.allocate(3 << 20, a)
     assert part.block.next is not None and part.block.next.timeline is a
@@ -330,9 +330,9 @@ def test_a_buffer_used_by_several_timelines_waits_for_all() -> None:
     pool, _ = allocator()
     a, b, c = (FakeTimeline(name) for name in "ABC")
     buffer = pool.allocate(1000, a)
-    buffer._stamp(a, a.submit())
+    buffer._record_write(a, a.submit())
     b.join(a)
-    buffer._stamp(b, b.submit())
+    buffer._record_write(b, b.submit())
     address = buffer.address
     del buffer
     a.advance()
@@ -350,7 +350,7 @@ def test_a_search_leaves_the_bin_as_it_was() -> None:
     buffers = [pool.allocate(1000, a) for _ in range(3)]
     addresses = [buffer.address for buffer in buffers]
     for buffer in buffers:
-        buffer._stamp(a, a.submit())
+        buffer._record_write(a, a.submit())
     del buffer
     while buffers:
         del buffers[0]
@@ -404,7 +404,7 @@ def test_neighbours_are_joined_once_the_work_that_kept_them_apart_is_done() -> N
     a, b, c = (FakeTimeline(name) for name in "ABC")
     buffers = [pool.allocate(6 << 20, timeline) for timeline in (a, b)]
     for buffer, timeline in zip(buffers, (a, b), strict=True):
-        buffer._stamp(timeline, timeline.submit())
+        buffer._record_write(timeline, timeline.submit())
     segment = buffers[0].block.segment
     small = [pool.allocate(5000, c) for _ in range(3)]
     del buffers, buffer

@@ -81,7 +81,7 @@ def test_memory_is_not_touched_while_work_uses_it(pool: DebugAllocator, caplog: 
     with caplog.at_level(logging.ERROR, "aiodev"):
         with Latch(stream):
             value = stream._copy(address, np.full(4096, 7, np.uint8).ctypes.data, 4096)
-            buffer._stamp(stream.timeline, value)
+            buffer._record_write(stream.timeline, value)
             del buffer
             other = pool.allocate(4096, stream.timeline)
             assert other.address != address
@@ -97,7 +97,7 @@ def test_settling_looks_at_what_is_put_aside(pool: DebugAllocator, caplog: pytes
     buffer = pool.allocate(64, line())
     ctypes.memset(buffer.address + 64, 0, 1)
     block = buffer.block
-    buffer._stamp(line(), line().submitted)
+    buffer._record_write(line(), line().submitted)
     del buffer
     with caplog.at_level(logging.ERROR, "aiodev"):
         pool.settle()
@@ -129,7 +129,7 @@ def test_a_race_between_streams_is_told(pool: DebugAllocator, caplog: pytest.Log
     def use(stream: aiodev.Stream, writes: bool) -> str:
         caplog.clear()
         number = stream._copy(buffer.address, value.ctypes.data, 64)
-        (buffer._stamp if writes else buffer._stamp_aside)(stream.timeline, number)
+        (buffer._record_write if writes else buffer._record_read)(stream.timeline, number)
         return caplog.text
 
     with caplog.at_level(logging.ERROR, "aiodev"), Latch(first):
@@ -157,7 +157,7 @@ def run_in_debug_mode(code: str) -> subprocess.CompletedProcess[str]:
 #: Writes past guards as a library does that is given an address: a kernel of its own checks bounds.
 HEAD = """
 import aiodev, aiodev.kernels, ctypes
-from aiodev._memory.allocators import pool_for
+from aiodev._memory.allocators import allocator_for
 
 @aiodev.kernel
 def double(i, x):
@@ -173,7 +173,7 @@ x.numpy_blocking()
 
 def test_the_setting_turns_it_on_for_the_device() -> None:
     """The whole library runs on it, and nothing is told of a right program."""
-    done = run_in_debug_mode("print(type(pool_for('cpu')).__name__, aiodev.kernels.add(x, 1.0).numpy_blocking().sum())")
+    done = run_in_debug_mode("print(type(allocator_for('cpu')).__name__, aiodev.kernels.add(x, 1.0).numpy_blocking().sum())")
     assert done.stdout.split() == ["DebugAllocator", "16.0"]
     assert done.stderr == ""
 
@@ -237,7 +237,7 @@ def test_the_last_copy_is_named(pool: DebugAllocator, caplog: pytest.LogCaptureF
     stream = aiodev.Stream("cpu")
     journal.attach(stream)
     buffer = pool.allocate(64, stream.timeline)
-    buffer._stamp(stream.timeline, stream._copy(buffer.address, np.zeros(64, np.uint8).ctypes.data, 64))
+    buffer._record_write(stream.timeline, stream._copy(buffer.address, np.zeros(64, np.uint8).ctypes.data, 64))
     stream.synchronize_blocking()
     del buffer
     again = pool.allocate(64, stream.timeline)
@@ -247,7 +247,7 @@ def test_the_last_copy_is_named(pool: DebugAllocator, caplog: pytest.LogCaptureF
     assert "last used by nothing that was submitted" in caplog.text
     caplog.clear()
     buffer = pool.allocate(64, stream.timeline)
-    buffer._stamp(stream.timeline, stream._copy(buffer.address, np.zeros(64, np.uint8).ctypes.data, 64))
+    buffer._record_write(stream.timeline, stream._copy(buffer.address, np.zeros(64, np.uint8).ctypes.data, 64))
     ctypes.memset(buffer.address + 64, 0, 1)
     stream.synchronize_blocking()
     with caplog.at_level(logging.ERROR, "aiodev"):
@@ -382,7 +382,7 @@ def test_no_launch_passes_by_unseen(pool: DebugAllocator) -> None:
     """A launch that finds its own timeline in a buffer notes its use by itself, so there is none to find."""
     stream = aiodev.Stream("cpu")
     buffer = pool.allocate(64, stream.timeline)
-    for use in (buffer._stamp, buffer._stamp_aside, buffer.stamp_foreign, lambda *_: buffer.check()):
+    for use in (buffer._record_write, buffer._record_read, buffer.stamp_foreign, lambda *_: buffer.check()):
         assert buffer._writer is not stream.timeline and buffer._reader is not stream.timeline
         stream.call(int).synchronize_blocking()
         use(stream.timeline, stream.timeline.submitted)

@@ -58,8 +58,8 @@ def test_neighbours_with_work_of_different_timelines_stay_apart_until_it_is_done
     pool, memory = allocator(total=16 * MIB, granularity=2 * MIB, hold=lambda timeline, points: None)
     a, b = FakeTimeline("A"), FakeTimeline("B")
     left, right = pool.allocate(8 * MIB, a), pool.allocate(8 * MIB, b)
-    left._stamp(a, a.submit())
-    right._stamp(b, b.submit())
+    left._record_write(a, a.submit())
+    right._record_write(b, b.submit())
     del left, right
     with pytest.raises(aiodev.OutOfMemoryError):
         pool.allocate(16 * MIB, a)
@@ -211,7 +211,7 @@ def test_a_stream_waits_for_memory_that_another_still_uses() -> None:
     pool, _ = allocator(total=32 * MIB)
     a, b = FakeTimeline("A"), FakeTimeline("B")
     buffer = pool.allocate(30 * MIB, a)
-    buffer._stamp(a, a.submit())
+    buffer._record_write(a, a.submit())
     address = buffer.address
     del buffer
     served = pool.allocate(30 * MIB, b)

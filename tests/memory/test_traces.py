@@ -87,7 +87,7 @@ def test_a_timeline_finds_its_own_memory_among_that_of_many() -> None:
             for timeline in timelines:
                 held = [pool.allocate(nbytes, timeline) for nbytes in (300_000 + 1000 * turn, 5_000_000)]
                 for buffer in held:
-                    buffer._stamp(timeline, timeline.submit())
+                    buffer._record_write(timeline, timeline.submit())
                 del held, buffer
             if turn == 0:
                 reserved = pool.totals.reserved

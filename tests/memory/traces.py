@@ -411,7 +411,7 @@ def replay(trace: Iterable[Step], pool: Any, *timelines: Any, held: bool = False
             timeline = timelines[stream_of(name) % len(timelines)]
             alive[name] = pool.allocate(nbytes, timeline), nbytes
             if held:
-                alive[name][0]._stamp(timeline, timeline.submit())
+                alive[name][0]._record_write(timeline, timeline.submit())
             requested += nbytes
             peak = max(peak, requested)
     alive.clear()

@@ -26,7 +26,7 @@ from aiodev._core.backend.interface import Backend
 from aiodev._core.errors import BackendUnavailableError, BadForkError
 from aiodev._core.waiting.sync_debug import about_to_block
 
-__all__ = ["BackendEntry", "Factory"]
+__all__ = ["BackendHandle", "Factory"]
 
 logger = logging.getLogger("aiodev")
 
@@ -34,7 +34,7 @@ Factory = Callable[[], Backend]
 Callback = Callable[[BaseException | None], object]
 
 
-class BackendEntry:
+class BackendHandle:
     """A backend that is made on first need and started once."""
 
     def __init__(self, name: str, factory: Factory) -> None:

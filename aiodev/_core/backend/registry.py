@@ -20,12 +20,12 @@ from typing import Any, NamedTuple, Protocol
 
 from aiodev._core import context
 from aiodev._core.backend.device import Device
-from aiodev._core.backend.handle import BackendEntry, Factory
+from aiodev._core.backend.handle import BackendHandle, Factory
 from aiodev._core.backend.interface import Backend
 from aiodev._core.errors import BackendNotFoundError, BackendUnavailableError, InvalidDeviceError
 
 __all__ = [
-    "BackendEntry",
+    "BackendHandle",
     "DeviceLike",
     "Registry",
     "registry",
@@ -34,7 +34,7 @@ __all__ = [
 logger = logging.getLogger("aiodev")
 
 DeviceLike = Device | str | int
-Resolved = tuple[BackendEntry, Device]
+Resolved = tuple[BackendHandle, Device]
 
 _GROUP = "aiodev.backends"
 #: How long a fork waits for a start. A driver that hangs must not hang the fork for ever.
@@ -75,7 +75,7 @@ class Registry:
     """
 
     def __init__(self, built_in: Iterable[EntryPointLike], discover: Callable[[], Iterable[EntryPointLike]]) -> None:
-        self._entries: dict[str, BackendEntry] = {}
+        self._entries: dict[str, BackendHandle] = {}
         self._discover: Callable[[], Iterable[EntryPointLike]] | None = discover
         # Guards changes; re-entrant, as is that of an entry. Readers go by the dictionaries alone.
         self._lock = threading.RLock()
@@ -86,12 +86,12 @@ class Registry:
         #: Called in a forked child, after the backends were forgotten.
         self.after_fork: list[Callable[[], object]] = []
         self._forking = threading.Lock()
-        self._held: list[BackendEntry] = []
+        self._held: list[BackendHandle] = []
         self._add(built_in)
 
     def _add(self, points: Iterable[EntryPointLike]) -> None:
         for point in points:
-            self._entries.setdefault(point.name, BackendEntry(point.name, _loader(point)))
+            self._entries.setdefault(point.name, BackendHandle(point.name, _loader(point)))
 
     def register(self, name: str, factory: Factory) -> None:
         """Add a backend, or replace one that has not been started."""
@@ -102,10 +102,10 @@ class Registry:
             known = self._entries.get(name)
             if known is not None and known.busy:
                 raise ValueError(f"backend {name!r} has already been started and cannot be replaced")
-            self._entries[name] = BackendEntry(name, factory)
+            self._entries[name] = BackendHandle(name, factory)
             self._forget_answers()
 
-    def entry(self, name: str) -> BackendEntry:
+    def entry(self, name: str) -> BackendHandle:
         """The backend's entry.
 
         Raises:
@@ -119,7 +119,7 @@ class Registry:
                 raise BackendNotFoundError(name, self.names())
         return found
 
-    def entry_of(self, device: DeviceLike | None) -> BackendEntry:
+    def entry_of(self, device: DeviceLike | None) -> BackendHandle:
         """The entry of a device's type, whether or not there is such a device; None is the default type."""
         if isinstance(device, str | Device):
             return self.entry(Device(device).type)

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiodev._core import context
 from aiodev._core.backend.device import Device
-from aiodev._core.backend.registry import BackendEntry, DeviceLike, registry
+from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.waiting.reactor import starting
 
 __all__ = ["device", "device_of", "init"]
@@ -38,7 +38,7 @@ class device:
     __slots__ = ("_device", "_entry")
 
     def __init__(self, device: DeviceLike | None) -> None:
-        self._entry: BackendEntry | None = None
+        self._entry: BackendHandle | None = None
         self._device: Device | None = None
         if device is not None:
             self._entry, self._device = registry.resolve(device)

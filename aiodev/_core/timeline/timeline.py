@@ -45,7 +45,7 @@ from aiodev._core.waiting.watcher import watcher
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
-    from aiodev._core.backend.registry import BackendEntry
+    from aiodev._core.backend.registry import BackendHandle
 
 logger = logging.getLogger("aiodev")
 
@@ -105,7 +105,7 @@ class Timeline:
     )
 
     def __init__(
-        self, entry: BackendEntry, device: Device, priority: int, reserved: bool, label: str, external: External = OURS
+        self, entry: BackendHandle, device: Device, priority: int, reserved: bool, label: str, external: External = OURS
     ) -> None:
         self.entry = entry
         self.device = device

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import anyio
 
-    from aiodev._core.backend.registry import BackendEntry
+    from aiodev._core.backend.registry import BackendHandle
     from aiodev._core.streams.stream import Stream
     from aiodev._core.timeline.timeline import Timeline
     from aiodev._core.waiting.callbacks import DoneCallback
@@ -171,7 +171,7 @@ class AsyncioReactor(_Line):
         """Suspend the task until ``waiter`` is woken."""
         return waiter.__await__()
 
-    def start(self, entry: BackendEntry) -> Generator[Any, Any, BaseException | None]:
+    def start(self, entry: BackendHandle) -> Generator[Any, Any, BaseException | None]:
         """Suspend the task until a backend has started, or failed to; returns the failure."""
         future = self.loop.create_future()
 
@@ -301,7 +301,7 @@ class TrioReactor(_Line):
         suspension: Wait = self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
         return suspension
 
-    def start(self, entry: BackendEntry) -> Generator[Any, Any, BaseException | None]:
+    def start(self, entry: BackendHandle) -> Generator[Any, Any, BaseException | None]:
         """Suspend the task until a backend has started, or failed to; returns the failure."""
         waiter = _TrioWaiter(self._lowlevel)
         errors: list[BaseException | None] = []
@@ -437,7 +437,7 @@ class starting:
         BackendUnavailableError: it cannot start here.
     """
 
-    def __init__(self, entry: BackendEntry) -> None:
+    def __init__(self, entry: BackendHandle) -> None:
         self._entry = entry
 
     def __await__(self) -> Wait:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from aiodev._core.backend.interface import KernelSpec
-from aiodev._core.backend.registry import BackendEntry
+from aiodev._core.backend.registry import BackendHandle
 from aiodev._core.cache_directory import cache
 from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
 from aiodev._core.streams import trace
@@ -24,7 +24,7 @@ from aiodev._kernel.compile.keys import cache_key
 from aiodev._kernel.compile.pool import WorkerPool
 from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable
 
-__all__ = ["Loading", "Totals", "service", "totals"]
+__all__ = ["PendingKernel", "Totals", "service", "totals"]
 
 logger = logging.getLogger("aiodev")
 
@@ -47,7 +47,7 @@ class Totals:
 totals = Totals()
 
 
-class Loading:
+class PendingKernel:
     """A kernel on its way: an entry that may be launched behind a gate, and the outcome when there is one.
 
     Attributes:
@@ -58,7 +58,7 @@ class Loading:
 
     __slots__ = ("_callbacks", "_lock", "backend", "entry", "error", "ready", "snapshot", "spec")
 
-    def __init__(self, backend: BackendEntry, spec: KernelSpec, snapshot: Snapshot) -> None:
+    def __init__(self, backend: BackendHandle, spec: KernelSpec, snapshot: Snapshot) -> None:
         self.backend = backend
         self.spec = spec
         self.snapshot = snapshot
@@ -95,21 +95,21 @@ class Service:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._requests: queue.SimpleQueue[tuple[Loading, Callable[[], None]]] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[PendingKernel, Callable[[], None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.workers = WorkerPool()
-        self._compiling: dict[tuple[str, str], list[Loading]] = {}  # by backend and key; the loading thread's
+        self._compiling: dict[tuple[str, str], list[PendingKernel]] = {}  # by backend and key; the loading thread's
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads and the workers are the parent's."""
         self.workers.forget()
         Service.__init__(self)
 
-    def load(self, loading: Loading) -> None:
+    def load(self, loading: PendingKernel) -> None:
         """Start bringing a kernel in."""
         loading.backend.start_soon(lambda error: self._started(loading, error))
 
-    def _started(self, loading: Loading, error: BaseException | None) -> None:
+    def _started(self, loading: PendingKernel, error: BaseException | None) -> None:
         if error is not None:
             loading.finish(error)
             return
@@ -118,7 +118,7 @@ class Service:
         except Exception as failure:  # no thread: launches that are held for this must not hang
             loading.finish(failure)
 
-    def _request(self, loading: Loading, step: Callable[[], None]) -> None:
+    def _request(self, loading: PendingKernel, step: Callable[[], None]) -> None:
         """Have the loading thread take a step on behalf of ``loading``."""
         with self._lock:
             if self._thread is None:
@@ -144,7 +144,7 @@ class Service:
             del loading, step
             time.sleep(PAUSE)  # the loop's thread gets the GIL
 
-    def _prepare(self, loading: Loading) -> None:
+    def _prepare(self, loading: PendingKernel) -> None:
         """Load what is in the cache; send what is not to a worker, or compile here what cannot be sent."""
         spec, backend, directory = loading.spec, loading.backend, cache.directory()
         try:
@@ -172,12 +172,12 @@ class Service:
         job = (backend.name, spec, data, directory)
         self.workers.submit(job, lambda error: self._request(loading, lambda: self._all_compiled(loading, error)))
 
-    def _all_compiled(self, first: Loading, error: BaseException | None) -> None:
+    def _all_compiled(self, first: PendingKernel, error: BaseException | None) -> None:
         """The outcome of a worker, for all that wait for it: for each a step of its own, so that one cannot spoil another."""
         for loading in self._compiling.pop((first.backend.name, first.spec.key)):
             self._request(loading, functools.partial(self._compiled, loading, error))
 
-    def _compiled(self, loading: Loading, error: BaseException | None) -> None:
+    def _compiled(self, loading: PendingKernel, error: BaseException | None) -> None:
         if isinstance(error, BackendNotFoundError):
             # Registered by this process alone (`register_backend`): only here can it be asked to compile.
             self._finish(loading)
@@ -186,7 +186,7 @@ class Service:
         else:
             self._finish(loading)
 
-    def _finish(self, loading: Loading) -> None:
+    def _finish(self, loading: PendingKernel) -> None:
         loading.backend.backend.load_into(loading.entry, loading.spec, cache.directory())
         loading.finish(None)
 

@@ -28,7 +28,7 @@ from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX
 
 if TYPE_CHECKING:
     from aiodev._kernel.analysis.bounds import Access
-    from aiodev._kernel.dispatch.specializations import Variant
+    from aiodev._kernel.dispatch.specializations import Specialization
 
 __all__ = ["SITE_NAMES", "bound_call_maker", "define", "generate_call", "stamp"]
 
@@ -57,12 +57,16 @@ _RETURN = [
 
 
 def generate_call(
-    name: str, ndim: int, parameters: Sequence[inspect.Parameter], variants: Sequence[Variant], slow: Callable[..., Any]
+    name: str,
+    ndim: int,
+    parameters: Sequence[inspect.Parameter],
+    specializations: Sequence[Specialization],
+    slow: Callable[..., Any],
 ) -> Callable[..., Completion[None]]:
     """The call function of a kernel: ``call(place, *arguments)``.
 
     ``place`` is a ``LinePlace`` for one dimension, else a ``Place``. ``slow(place, arguments)`` launches in every case that
-    ``variants``, which are loaded and of one pattern, do not cover.
+    ``specializations``, which are loaded and of one pattern, do not cover.
     """
     names = [parameter.name for parameter in parameters]
     namespace: dict[str, Any] = {
@@ -76,8 +80,8 @@ def generate_call(
         signature.append(f"{parameter.name}=_default_{parameter.name}")
     arguments = "".join(f"{parameter}, " for parameter in names)
     lines = [f"def {name}({', '.join(signature)}, *_extra):"]
-    if variants:
-        lines += _fast_path(ndim, names, variants, namespace)
+    if specializations:
+        lines += _fast_path(ndim, names, specializations, namespace)
     lines.append(f"    return _slow(_place, ({arguments}*_extra,))")
     call: Callable[..., Completion[None]] = define(f"<aiodev launch of {name}>", lines, namespace)[name]
     return call
@@ -116,7 +120,7 @@ def define(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> di
 def stamp(buffer: str, kind: str) -> list[str]:
     """Note that operation ``_value`` of ``_timeline`` uses a buffer; see :class:`aiodev._memory.buffer.Buffer`."""
     timeline, value, method = (
-        ("_writer", "_written", "_stamp") if kind == ARRAY else ("_reader", "_read", "_stamp_aside")
+        ("_writer", "_written", "_record_write") if kind == ARRAY else ("_reader", "_read", "_record_read")
     )
     return [
         f"if {buffer}.{timeline} is _timeline:",
@@ -127,8 +131,8 @@ def stamp(buffer: str, kind: str) -> list[str]:
     ]
 
 
-def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespace: dict[str, Any]) -> list[str]:
-    pattern = variants[0].signature.pattern
+def _fast_path(ndim: int, names: list[str], specializations: Sequence[Specialization], namespace: dict[str, Any]) -> list[str]:
+    pattern = specializations[0].signature.pattern
     arrays = {name: kind for name, kind in zip(names, pattern, strict=True) if kind in ARRAYS}
     lines = ["    try:"]
     size = "_n0" if ndim == 1 else "_size"
@@ -146,11 +150,11 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
             "        if _stream is None:",
             "            _stream = _context().stream or _current()",
         ]
-    if len(variants) > 1:
+    if len(specializations) > 1:
         lines.append("        _device = _stream.device")
         lines += [f"        _key_{name} = {_KINDS[True].format(name)}" for name in arrays]
         lines += [f"        _class_{name} = {name}.__class__" for name in names if name not in arrays]
-    lines += _branches(ndim, names, variants, namespace)
+    lines += _branches(ndim, names, specializations, namespace)
     packed = "".join(f", {name}._packed or {name}._pack()" for name in arrays)
     block = f"_join((_words{packed}))" if arrays else "_words"
     lines += [
@@ -168,27 +172,27 @@ def _fast_path(ndim: int, names: list[str], variants: Sequence[Variant], namespa
     return lines
 
 
-def _branches(ndim: int, names: list[str], variants: Sequence[Variant], namespace: dict[str, Any]) -> list[str]:
+def _branches(ndim: int, names: list[str], specializations: Sequence[Specialization], namespace: dict[str, Any]) -> list[str]:
     """Set ``_entry`` and ``_words`` for the variant that these arguments are of; ``_entry`` is None for none."""
-    pattern = variants[0].signature.pattern
+    pattern = specializations[0].signature.pattern
     lines: list[str] = []
     test = "if"
-    for number, variant in enumerate(variants):
-        namespace[f"_pack{number}"] = variant.signature.pack
-        namespace[f"_entry{number}"] = variant.loading.entry
-        namespace[f"_device{number}"] = variant.device
-        conditions = [f"{'_device' if len(variants) > 1 else '_stream.device'} is _device{number}"]
+    for number, specialization in enumerate(specializations):
+        namespace[f"_pack{number}"] = specialization.signature.pack
+        namespace[f"_entry{number}"] = specialization.loading.entry
+        namespace[f"_device{number}"] = specialization.device
+        conditions = [f"{'_device' if len(specializations) > 1 else '_stream.device'} is _device{number}"]
         numbers = [f"_n{d}" for d in range(ndim)]
-        for name, kind, key in zip(names, pattern, variant.keys, strict=True):
+        for name, kind, key in zip(names, pattern, specialization.keys, strict=True):
             namespace[f"_is{number}_{name}"] = key
-            seen = ("_key_{}" if kind in ARRAYS else "_class_{}") if len(variants) > 1 else _KINDS[kind in ARRAYS]
+            seen = ("_key_{}" if kind in ARRAYS else "_class_{}") if len(specializations) > 1 else _KINDS[kind in ARRAYS]
             seen = seen.format(name)
             conditions.append(f"{seen} is _is{number}_{name}")
             if kind not in ARRAYS:
                 numbers += [f"{name}.real", f"{name}.imag"] if kind == COMPLEX else [name]
         entry = f"_entry{number}"
-        if variant.bounds:  # beyond an array: the slow way knows what to say, or that nothing runs
-            beyond = " or ".join(_beyond(names, access) for access in variant.bounds)
+        if specialization.bounds:  # beyond an array: the slow way knows what to say, or that nothing runs
+            beyond = " or ".join(_beyond(names, access) for access in specialization.bounds)
             entry = f"None if {beyond} else {entry}"
         lines += [
             f"        {test} {' and '.join(conditions)}:",

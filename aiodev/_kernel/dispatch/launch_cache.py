@@ -35,9 +35,9 @@ from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._kernel.dispatch.launch import SITE_NAMES, define, stamp
 from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
-from aiodev._kernel.dispatch.specializations import Variant
+from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.kernel import Kernel
-from aiodev._memory.allocators import pool_of
+from aiodev._memory.allocators import allocator_of
 from aiodev._memory.buffer import Buffer
 
 __all__ = ["LaunchCache"]
@@ -173,9 +173,9 @@ class LaunchCache:
         if not seen:
             self._enter(self._met, case, None)
         elif len(steps) <= _MOST_STEPS and all(_can_follow((*operands, out, *more), *step[2:]) for step in steps):
-            variants = [kernel._variants.of(tuple(args), out.device) for kernel, _, args, _ in steps]
-            if all(variant.loading.ready for variant in variants):
-                self._enter(self._known, case, _make_launch(variants, steps, (*operands, out), made, more))
+            specializations = [kernel._specializations.of(tuple(args), out.device) for kernel, _, args, _ in steps]
+            if all(specialization.loading.ready for specialization in specializations):
+                self._enter(self._known, case, _make_launch(specializations, steps, (*operands, out), made, more))
                 self._met.pop(case, None)
         return completion
 
@@ -226,7 +226,7 @@ def _make_finder(operands: int) -> Callable[[LaunchCache, dict[tuple[Any, ...], 
 
 
 def _make_launch(
-    variants: Sequence[Variant], steps: Sequence[Step], operands: Sequence[Any], made: bool, more: Sequence[Array]
+    specializations: Sequence[Specialization], steps: Sequence[Step], operands: Sequence[Any], made: bool, more: Sequence[Array]
 ) -> _Repeated:
     """The launches of variants with operands, the first result among them, and ``more`` results, of the forms of these."""
     constants: list[Any] = []
@@ -243,10 +243,10 @@ def _make_launch(
         places[buffer] = end - buffer.address
         end += _aligned(nbytes)
     launches = []
-    for variant, (_, shape, args, takes) in zip(variants, steps, strict=True):
+    for specialization, (_, shape, args, takes) in zip(specializations, steps, strict=True):
         lengths = shape if isinstance(shape, tuple) else (shape,)
-        block, stamps = _block(variant, lengths, args, takes, (*operands, *more), places, constant)
-        entry, size = constant(variant.loading.entry), constant(math.prod(lengths))
+        block, stamps = _block(specialization, lengths, args, takes, (*operands, *more), places, constant)
+        entry, size = constant(specialization.loading.entry), constant(math.prod(lengths))
         launches.append((entry, size, block, stamps))
     results = [(end if room and behind else out.nbytes, out)] if made else []
     results += [(result.nbytes, result) for result in more]
@@ -256,11 +256,11 @@ def _make_launch(
     )
     own = constant(room) if room and not behind else ""
     make = _make_maker(len(operands), len(more), len(constants), forms, bool(scratch), own, tuple(launches))
-    return make([variant.loading for variant in variants], variants[0].device, *constants)
+    return make([specialization.loading for specialization in specializations], specializations[0].device, *constants)
 
 
 def _block(
-    variant: Variant,
+    specialization: Specialization,
     shape: tuple[int, ...],
     args: Sequence[Any],
     takes: Sequence[int | None],
@@ -275,7 +275,8 @@ def _block(
     numbers: list[_Piece] = [struct.pack(f"<{len(shape)}q", *shape)]
     arrays: list[_Piece] = []
     stamps = []
-    for arg, descriptor, kind, take in zip(args, variant.signature.descriptors, variant.signature.pattern, takes, strict=True):
+    signature = specialization.signature
+    for arg, descriptor, kind, take in zip(args, signature.descriptors, signature.pattern, takes, strict=True):
         if kind in ARRAYS:
             packed = arg._packed or arg._pack()
             if take == _SCRATCH:
@@ -380,14 +381,14 @@ def _scratch_of(steps: Sequence[Step]) -> dict[Buffer, int]:
 
 def _allocate(nbytes: int, shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:
     timeline = stream.timeline
-    buffer = pool_of(timeline).allocate(nbytes, timeline)
+    buffer = allocator_of(timeline).allocate(nbytes, timeline)
     array = make_array(buffer, buffer.address, shape, dtype, None, True)
     array._form = form
     return array
 
 
 def _allocate_scratch(nbytes: int, timeline: Timeline) -> Buffer:
-    return pool_of(timeline).allocate(nbytes, timeline)
+    return allocator_of(timeline).allocate(nbytes, timeline)
 
 
 def _forget_after_fork() -> None:

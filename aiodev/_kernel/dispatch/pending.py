@@ -7,7 +7,7 @@ from typing import Any
 
 from aiodev._core.errors import fresh
 from aiodev._core.waiting.reactor import current_reactor
-from aiodev._kernel.compile.service import Loading
+from aiodev._kernel.compile.service import PendingKernel
 
 __all__ = ["Loaded"]
 
@@ -19,7 +19,7 @@ class Loaded:
         CompileError: it does not compile.
     """
 
-    def __init__(self, loading: Loading) -> None:
+    def __init__(self, loading: PendingKernel) -> None:
         self._loading = loading
 
     def __await__(self) -> Generator[Any, Any, None]:

@@ -13,19 +13,19 @@ from aiodev._core.config import settings
 from aiodev._kernel.analysis.bounds import Access, accesses, farthest
 from aiodev._kernel.analysis.source import BodyUse, analyse
 from aiodev._kernel.analysis.uniformity import is_straight
-from aiodev._kernel.compile.service import Loading, service
+from aiodev._kernel.compile.service import PendingKernel, service
 from aiodev._kernel.compile.snapshot import capture
 from aiodev._kernel.dispatch.signature import ARRAYS, Signature, describe, key_of
 from aiodev._kernel.options import Options
 
-__all__ = ["Variant", "Variants"]
+__all__ = ["Specialization", "Specializations"]
 
 #: Combinations of types that a call function tells apart; more go through a dictionary.
 _BRANCHES = 4
 _MOST_PATIENCE = 1024
 
 
-class Variant:
+class Specialization:
     """A kernel for one combination of types on one device.
 
     Attributes:
@@ -40,7 +40,7 @@ class Variant:
         keys: tuple[Any, ...],
         device: Device,
         signature: Signature,
-        loading: Loading,
+        loading: PendingKernel,
         bounds: tuple[Access, ...] = (),
     ) -> None:
         self.keys = keys
@@ -50,7 +50,7 @@ class Variant:
         self.bounds = bounds
 
 
-class Variants:
+class Specializations:
     """The variants of one kernel.
 
     Args:
@@ -80,7 +80,7 @@ class Variants:
         self.name = name
         self.ndim = ndim
         self.names = names
-        self.recent: list[Variant] = []  #: those that the call function has a branch for, of one pattern
+        self.recent: list[Specialization] = []  #: those that the call function has a branch for, of one pattern
         self._function = function
         self._bodies = bodies
         self._options, self._launch_options, self._uniform = options, launch_options, uniform
@@ -91,12 +91,12 @@ class Variants:
 
     def forget(self) -> None:
         """Start afresh, as a forked child does with its backend: what is compiled is still in the cache."""
-        self._known: dict[tuple[Any, ...], Variant] = {}
+        self._known: dict[tuple[Any, ...], Specialization] = {}
         self.recent = []
         self._lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may launch
         self._misses, self._patience = 0, 1
 
-    def of(self, args: tuple[Any, ...], device: Device) -> Variant:
+    def of(self, args: tuple[Any, ...], device: Device) -> Specialization:
         """The variant for these arguments; one that is new begins to load.
 
         Raises:
@@ -113,27 +113,27 @@ class Variants:
 
     def launched_on(self, device_type: str) -> bool:
         """Whether there is one for that type of device."""
-        return any(variant.device.type == device_type for variant in list(self._known.values()))
+        return any(specialization.device.type == device_type for specialization in list(self._known.values()))
 
-    def all(self) -> list[Variant]:
+    def all(self) -> list[Specialization]:
         """Every variant so far."""
         return list(self._known.values())
 
-    def remember(self, variant: Variant, generate: Callable[[], object]) -> None:
+    def remember(self, specialization: Specialization, generate: Callable[[], object]) -> None:
         """Count a launch that the call function had no branch for; ``generate`` makes it anew, from ``recent``.
 
         That costs as much as a hundred slow launches, so a kernel whose types keep changing does it ever less often.
         """
         with self._lock:
             self._misses += 1
-            if variant in self.recent or self._misses < self._patience:
+            if specialization in self.recent or self._misses < self._patience:
                 return
             self._misses, self._patience = 0, min(2 * self._patience, _MOST_PATIENCE)
-            same = [known for known in self.recent if known.signature.pattern == variant.signature.pattern]
-            self.recent = [variant, *same][:_BRANCHES]
+            same = [known for known in self.recent if known.signature.pattern == specialization.signature.pattern]
+            self.recent = [specialization, *same][:_BRANCHES]
             generate()  # under the lock, so that no older call function replaces a newer one
 
-    def _make(self, keys: tuple[Any, ...], args: tuple[Any, ...], device: Device) -> Variant:
+    def _make(self, keys: tuple[Any, ...], args: tuple[Any, ...], device: Device) -> Specialization:
         body = self._bodies.get(device.type, self._function)
         which = device.type if device.type in self._bodies else None
         use = self._use_of(which, body)
@@ -145,7 +145,7 @@ class Variants:
         spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)), uniform=uniform)
         places = {place: len(args[place].shape) for place, kind in enumerate(signature.pattern) if kind in ARRAYS}
         bounds = farthest(self._accesses_of(which, body), places)
-        return Variant(keys, device, signature, self._loading(spec, device), bounds)
+        return Specialization(keys, device, signature, self._loading(spec, device), bounds)
 
     def _accesses_of(self, which: str | None, body: Callable[..., None]) -> tuple[Access, ...]:
         found = self._accesses.get(which)
@@ -159,12 +159,12 @@ class Variants:
             found = self._uses[which] = analyse(body, tuple(self.names)).promising(self._reads)
         return found
 
-    def _loading(self, spec: KernelSpec, device: Device) -> Loading:
+    def _loading(self, spec: KernelSpec, device: Device) -> PendingKernel:
         """What other variants of the same types share: an int and a bool may both be packed as one type."""
-        for variant in self._known.values():
-            known = variant.loading
+        for specialization in self._known.values():
+            known = specialization.loading
             if known.backend.name == device.type and known.spec.arguments == spec.arguments and known.error is None:
                 return known
-        loading = Loading(registry.entry(device.type), spec, capture(spec.function))
+        loading = PendingKernel(registry.entry(device.type), spec, capture(spec.function))
         service.load(loading)
         return loading

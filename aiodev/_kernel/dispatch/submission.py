@@ -15,9 +15,9 @@ from aiodev._core.errors import CompileError, LaunchError
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.gate import opened_on_error
-from aiodev._kernel.compile.service import Loading
+from aiodev._kernel.compile.service import PendingKernel
 from aiodev._kernel.dispatch.signature import ARRAYS, FORMATS, READ, Signature
-from aiodev._kernel.dispatch.specializations import Variant
+from aiodev._kernel.dispatch.specializations import Specialization
 
 __all__ = ["pack", "submit"]
 
@@ -55,22 +55,24 @@ def _fits(code: str, value: Any) -> bool:
     return True
 
 
-def submit(variant: Variant, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int) -> Completion[None]:
+def submit(
+    specialization: Specialization, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int
+) -> Completion[None]:
     """Submit, and note the use of the arrays."""
-    loading = variant.loading
+    loading = specialization.loading
     if loading.ready:
         completion: Completion[None] = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
     else:
         completion = _submit_gated(stream, loading, size, block, site)
-    for arg, kind in zip(args, variant.signature.pattern, strict=True):
+    for arg, kind in zip(args, specialization.signature.pattern, strict=True):
         if kind == READ:
-            arg._buffer._stamp_aside(stream.timeline, completion.value)
+            arg._buffer._record_read(stream.timeline, completion.value)
         elif kind in ARRAYS:
-            arg._buffer._stamp(stream.timeline, completion.value)
+            arg._buffer._record_write(stream.timeline, completion.value)
     return completion
 
 
-def _submit_gated(stream: Stream, loading: Loading, size: int, block: bytes, site: int) -> Completion[None]:
+def _submit_gated(stream: Stream, loading: PendingKernel, size: int, block: bytes, site: int) -> Completion[None]:
     """Submit code that is not there yet: the stream waits for it, and if it does not come the launch fails."""
     gate = stream._gate()
     with opened_on_error(gate):
