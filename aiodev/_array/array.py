@@ -7,13 +7,14 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aiodev._array import layout, readback
+from aiodev._array.computing import indexing
 from aiodev._array.dtypes import DType, parse_dtype
-from aiodev._array.layout import Index, Layout, Shape
+from aiodev._array.layout import Layout, Shape
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
 from aiodev._array.transfer import carry
@@ -53,10 +54,10 @@ class Array(Operators, Protocols):
     """Elements of one dtype on one device, to be computed with by kernels.
 
     Made by :func:`empty`, :func:`zeros`, :func:`ones`, :func:`full`, :func:`arange`, :func:`asarray` and
-    :func:`from_dlpack`. It has no operators: ``x + 1`` and ``x == 3`` raise TypeError and name the function of
-    :mod:`aiodev.kernels` that computes it, and so do NumPy's functions, but for those that convert (``asarray``) or ask for the
-    shape. Arrays are told apart, hashed and found in dictionaries by identity. Slices, rows, reshaped and transposed arrays are
-    views of the same memory; ``copy.copy(x)`` is an array of its own. Pickles hold what the array does, and block to get it.
+    :func:`from_dlpack`. Operators and assignments are submissions, as the functions of :mod:`aiodev.kernels` are, and wait for
+    nothing; NumPy's functions refuse an array, but for those that convert (``asarray``) or ask for the shape. Comparisons are
+    of elements; dictionaries and sets tell arrays apart by identity. Slices, rows, reshaped and transposed arrays are views of
+    the same memory; ``copy.copy(x)`` is an array of its own. Pickles hold what the array does, and block to get it.
 
     Work on an array runs in the order of its stream. The array belongs to the stream that was current when it was made: have
     other streams wait for that one before they use it. It may be dropped at any time; its memory outlives the work on it.
@@ -65,9 +66,10 @@ class Array(Operators, Protocols):
         >>> import aiodev
         >>> async def main():
         ...     x = aiodev.arange(6, device="cpu").reshape(2, 3)
-        ...     print(x.T, await x[:, 1].numpy())
+        ...     x[0] += 10
+        ...     print(x.T, await (2 * x[:, 1] + 1).numpy())
         >>> import asyncio; asyncio.run(main())
-        <aiodev.Array (3, 2) int64 on cpu:0> [1 4]
+        <aiodev.Array (3, 2) int64 on cpu:0> [23  9]
     """
 
     # No __getattr__ here: it would take from every load of a slot what the interpreter makes of it, three quarters of its time.
@@ -169,6 +171,18 @@ class Array(Operators, Protocols):
         return self.transpose()
 
     @property
+    def mT(self) -> Array:
+        """The array with its last two dimensions exchanged; a view.
+
+        Raises:
+            ValueError: it has fewer than two.
+        """
+        ndim = len(self._shape)
+        if ndim < 2:
+            raise ValueError(f"mT: expected an array of at least 2 dimensions, got {self!r}")
+        return self.transpose(*range(ndim - 2), ndim - 1, ndim - 2)
+
+    @property
     def _layout(self) -> Layout:
         return Layout(self._shape, self.strides)
 
@@ -186,10 +200,6 @@ class Array(Operators, Protocols):
         if not self._shape:
             raise TypeError("an array of no dimensions has none to iterate along; `await array.numpy()` gives its value")
         return map(self.__getitem__, range(self._shape[0]))
-
-    def __setitem__(self, index: object, value: object) -> NoReturn:
-        """Writing is submitted, and may be waited for."""
-        raise TypeError("arrays are not assigned to; `x[i].copy_from(value)`, a kernel, or aiodev.kernels.put writes elements")
 
     def __repr__(self) -> str:
         return f"<aiodev.Array {self._shape} {self._dtype} on {self.device}>"
@@ -210,19 +220,55 @@ class Array(Operators, Protocols):
 
     # Views
 
-    def __getitem__(self, index: Index) -> Array:
-        """A view by integers, slices, ``...`` and None.
+    def __getitem__(self, index: Any) -> Array:
+        """A view by integers, slices, ``...`` and None; an array of its own by arrays of integers and masks, as NumPy's.
+
+        How many elements a mask chooses the device alone knows: a mask on a device is waited for, blocking this thread, where
+        ``await aiodev.kernels.select(mask, x)`` waits in its task. Nothing else waits.
 
         Raises:
-            IndexError: out of bounds, or another kind of index.
+            IndexError: an integer, or an array of integers on the host, is out of bounds; or another kind of index. Integers on
+                the device that are out of bounds fail the operation, as those of :func:`aiodev.kernels.take`.
+
+        Example:
+            >>> import aiodev
+            >>> x = aiodev.arange(12, device="cpu").reshape(3, 4)
+            >>> x[1:, -1].numpy_blocking(), x[:, [3, 0]].numpy_blocking()
+            (array([ 7, 11]), array([[ 3,  0],
+                   [ 7,  4],
+                   [11,  8]]))
         """
         rows = layout.index_rows(self._shape, index) if self._strides is None else None
         if rows is not None:
             shape, first = rows
             address = self._address + first * self._dtype.itemsize
             return make_array(self._buffer, address, shape, self._dtype, None, self._writable)
-        found, offset = layout.index_layout(self._layout, index)
+        try:
+            found, offset = layout.index_layout(self._layout, index)
+        except layout.NoView:
+            return indexing.get(self, index)
         return self._view(found.shape, found.strides, offset)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write to the elements that the same index reads; submits to the current stream.
+
+        The value is a number, an array, or what NumPy makes one of. It is repeated to the shape that the index has, and
+        converted to this array's dtype, as NumPy does. Where an index occurs twice, either of its values may stay.
+
+        Raises:
+            IndexError: as for reading.
+            ValueError: the value does not fit the shape, or this array is read-only.
+            OverflowError: a number is beyond the dtype.
+
+        Example:
+            >>> import aiodev
+            >>> x = aiodev.zeros(5, "int64", "cpu")
+            >>> x[1:3] = 7
+            >>> x[x == 0] = -1
+            >>> x.numpy_blocking()
+            array([-1,  7,  7, -1, -1])
+        """
+        indexing.put(self, index, value)
 
     def reshape(self, *shape: Any) -> Array:
         """The same elements in C order in another shape; one length may be -1.
@@ -277,6 +323,36 @@ class Array(Operators, Protocols):
             TimeoutError: ``timeout`` seconds have passed.
         """
         return readback.read_blocking(self, timeout)
+
+    async def item(self, *index: int) -> Any:
+        """The value of the only element, or of the one at ``index``, as a Python number.
+
+        Raises:
+            ValueError: there are more elements, or none.
+            IndexError: the index is out of bounds.
+
+        Example:
+            >>> import aiodev
+            >>> async def main():
+            ...     x = aiodev.arange(6, device="cpu").reshape(2, 3)
+            ...     return await x.item(1, 2), await aiodev.kernels.sum(x).item()
+            >>> import asyncio, aiodev.kernels; asyncio.run(main())
+            (5, 15)
+        """
+        one = self[index] if index else self
+        if one.size != 1:
+            raise ValueError(f"item: expected one element, got {one!r}; `await x.tolist()` gives all")
+        return (await one.numpy()).item()
+
+    async def tolist(self) -> Any:
+        """The values as nested lists of Python's numbers; a number where there is no dimension.
+
+        Example:
+            >>> import asyncio, aiodev
+            >>> asyncio.run(aiodev.arange(4, device="cpu").reshape(2, 2).tolist())
+            [[0, 1], [2, 3]]
+        """
+        return (await self.numpy()).tolist()
 
     def to(self, device: DeviceLike) -> Array:
         """This array on another device, itself if it is there already. Submits a copy; waits for nothing.

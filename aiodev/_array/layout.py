@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from types import EllipsisType
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.exceptions import AxisError
 
 __all__ = [
     "Index",
     "Layout",
+    "NoView",
     "Part",
     "collapse",
     "extent",
@@ -177,6 +179,7 @@ def index_layout(layout: Layout, index: Index) -> Part:
 
     Raises:
         IndexError: out of bounds, too many indices, two ellipses, or an index of another kind.
+        NoView: one of them is an array, or a sequence.
     """
     items = index if isinstance(index, tuple) else (index,)
     used = sum(1 for item in items if item is not None and item is not Ellipsis)
@@ -210,14 +213,20 @@ def index_layout(layout: Layout, index: Index) -> Part:
     return Part(Layout(tuple(shape), tuple(strides)), offset)
 
 
+class NoView(Exception):  # it is caught at once
+    """An index holds an array, or what becomes one: what it chooses is no view."""
+
+
 def _position(item: Any, axis: int, length: int) -> int:
-    if isinstance(item, bool):
-        raise IndexError("arrays are indexed by integers, slices, '...' and None; not by booleans")
+    if isinstance(item, list | tuple) or (hasattr(item, "__array__") and not isinstance(item, np.generic)):
+        raise NoView
+    if isinstance(item, bool | np.bool_):
+        raise IndexError(f"arrays are indexed by integers, slices, '...', None and arrays; not by {item!r}")
     try:
         position = operator.index(item)
     except TypeError:
         found = type(item).__name__
-        raise IndexError(f"arrays are indexed by integers, slices, '...' and None; not by {found}") from None
+        raise IndexError(f"arrays are indexed by integers, slices, '...', None and arrays; not by {found}") from None
     if not -length <= position < length:
         raise IndexError(f"index {position} is out of bounds for dimension {axis} of length {length}")
     return position + length if position < 0 else position

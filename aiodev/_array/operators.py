@@ -1,70 +1,56 @@
-"""Python's operators on arrays, which refuse by name: each says which function of :mod:`aiodev.kernels` does it.
+"""Python's operators on arrays: each is a submission, as the function of :mod:`aiodev.kernels` that it stands for.
 
-Left to Python, ``x == 3`` would compare identities and be False, ``3 in x`` too, and ``x * numpy.float64(2)`` would be NumPy's
-to compute: it would wait for the device, on the loop, and give a NumPy array. So all of them are here, made from one table.
+**Operands.** Arrays of the same device, and Python's and NumPy's numbers, on either side. Types are promoted as NumPy does;
+Python's numbers are weak. NumPy arrays and sequences are refused by name: what is on the host is brought to the device by who
+wants it there. With anything else an operator is left to the other operand, as Python has it.
 
-**Identity.** Sets and dictionaries look arrays up by their hash, which is that of the object, and ask ``==`` only of objects
-whose hashes are equal; those of two living arrays are not. Weak ones do ask it of an array and itself, where others compare
-identities first. So that, and nothing else, is True.
+**In place.** ``x += y`` writes to the array's memory, in stream order. Where ``y`` is another view of that memory, the result
+is computed apart first.
+
+**Values.** ``bool(x)``, ``float(x)`` and their kin need a value here and now. They block, as Python has it; what is there
+already is not waited for. :func:`aiodev.set_sync_debug_mode` tells of those that hold an event loop, and ``await x.item()``
+does not.
+
+**Identity.** An array is hashed by identity, and ``==`` is of elements, so that dictionaries and sets find arrays by identity.
+Weak ones ask for ``==`` of an array and itself, and are not for arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aiodev._array.computing import kernels
+
+if TYPE_CHECKING:
+    from aiodev._array.array import Array
+
 __all__ = ["Operators"]
 
-#: Functions of :mod:`aiodev.kernels` by the operators of two operands, and the names of their special methods.
-_COMPARISONS = {
-    "eq": ("==", "equal"),
-    "ne": ("!=", "not_equal"),
-    "lt": ("<", "less"),
-    "le": ("<=", "less_equal"),
-    "gt": (">", "greater"),
-    "ge": (">=", "greater_equal"),
-}
-#: They have reflected and in-place forms.
-_ARITHMETIC = {
-    "add": ("+", "add"),
-    "sub": ("-", "subtract"),
-    "mul": ("*", "multiply"),
-    "matmul": ("@", "matmul"),
-    "truediv": ("/", "divide"),
-    "floordiv": ("//", "floor_divide"),
-    "mod": ("%", "remainder"),
-    "pow": ("**", "pow"),
-    "lshift": ("<<", "bitwise_left_shift"),
-    "rshift": (">>", "bitwise_right_shift"),
-    "and": ("&", "bitwise_and"),
-    "or": ("|", "bitwise_or"),
-    "xor": ("^", "bitwise_xor"),
-}
-#: How the operators and functions of one operand are written, and what computes them; and others that are made of several.
-_OTHERS = {
-    "neg": ("-x", "aiodev.kernels.negative(x)"),
-    "pos": ("+x", "aiodev.kernels.positive(x)"),
-    "invert": ("~x", "aiodev.kernels.bitwise_invert(x)"),
-    "abs": ("abs(x)", "aiodev.kernels.abs(x)"),
-    "round": ("round(x)", "aiodev.kernels.round(x)"),
-    "trunc": ("math.trunc(x)", "aiodev.kernels.trunc(x)"),
-    "floor": ("math.floor(x)", "aiodev.kernels.floor(x)"),
-    "ceil": ("math.ceil(x)", "aiodev.kernels.ceil(x)"),
-    "divmod": ("divmod(x, y)", "aiodev.kernels.floor_divide(x, y) with remainder(x, y)"),
-    "rdivmod": ("divmod(y, x)", "aiodev.kernels.floor_divide(y, x) with remainder(y, x)"),
-    "imatmul": ("x @= y", "x.copy_from(aiodev.kernels.matmul(x, y))"),
-    "contains": ("y in x", "aiodev.kernels.any(aiodev.kernels.equal(x, y))"),
-}
-#: What asks for a value here and now, which is on the device.
-_VALUES = {"bool": "bool(x)", "int": "int(x)", "float": "float(x)", "complex": "complex(x)", "index": "operator.index(x)"}
+#: What an operator computes with, and what it refuses by name; all else is left to the other operand.
+_PLAIN = {bool, int, float, complex}
 
 
 class Operators:
     """The operators of an array, and what NumPy asks for before it computes with one."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+        _buffer: Any
+
+        @property
+        def size(self) -> int: ...
+
+        @property
+        def ndim(self) -> int: ...
+
+        def copy_from(self, src: Any) -> Any: ...
+
+        def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, Any]: ...
 
     # NumPy's operators then leave `numpy.ones(3) * x` to the array, and its ufuncs refuse it.
     __array_ufunc__ = None
@@ -84,6 +70,229 @@ class Operators:
             f"{name} would wait for the array's device; aiodev.kernels has functions that do not, by the array API's names, "
             f"and {name}(await x.numpy()) computes on the host"
         )
+
+    # Arithmetic
+
+    def __add__(self, other: Any) -> Array:
+        return kernels.add(self, other) if _computes(other) else NotImplemented
+
+    def __radd__(self, other: Any) -> Array:
+        return kernels.add(other, self) if _computes(other) else NotImplemented
+
+    def __iadd__(self, other: Any) -> Array:
+        return _in_place(kernels.add, self, other)
+
+    def __sub__(self, other: Any) -> Array:
+        return kernels.subtract(self, other) if _computes(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Array:
+        return kernels.subtract(other, self) if _computes(other) else NotImplemented
+
+    def __isub__(self, other: Any) -> Array:
+        return _in_place(kernels.subtract, self, other)
+
+    def __mul__(self, other: Any) -> Array:
+        return kernels.multiply(self, other) if _computes(other) else NotImplemented
+
+    def __rmul__(self, other: Any) -> Array:
+        return kernels.multiply(other, self) if _computes(other) else NotImplemented
+
+    def __imul__(self, other: Any) -> Array:
+        return _in_place(kernels.multiply, self, other)
+
+    def __truediv__(self, other: Any) -> Array:
+        return kernels.divide(self, other) if _computes(other) else NotImplemented
+
+    def __rtruediv__(self, other: Any) -> Array:
+        return kernels.divide(other, self) if _computes(other) else NotImplemented
+
+    def __itruediv__(self, other: Any) -> Array:
+        return _in_place(kernels.divide, self, other)
+
+    def __floordiv__(self, other: Any) -> Array:
+        return kernels.floor_divide(self, other) if _computes(other) else NotImplemented
+
+    def __rfloordiv__(self, other: Any) -> Array:
+        return kernels.floor_divide(other, self) if _computes(other) else NotImplemented
+
+    def __ifloordiv__(self, other: Any) -> Array:
+        return _in_place(kernels.floor_divide, self, other)
+
+    def __mod__(self, other: Any) -> Array:
+        return kernels.remainder(self, other) if _computes(other) else NotImplemented
+
+    def __rmod__(self, other: Any) -> Array:
+        return kernels.remainder(other, self) if _computes(other) else NotImplemented
+
+    def __imod__(self, other: Any) -> Array:
+        return _in_place(kernels.remainder, self, other)
+
+    def __divmod__(self, other: Any) -> tuple[Array, Array]:
+        return (self // other, self % other) if _computes(other) else NotImplemented
+
+    def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
+        return (other // self, other % self) if _computes(other) else NotImplemented
+
+    def __pow__(self, other: Any) -> Array:
+        return kernels.pow(self, other) if _computes(other) else NotImplemented
+
+    def __rpow__(self, other: Any) -> Array:
+        return kernels.pow(other, self) if _computes(other) else NotImplemented
+
+    def __ipow__(self, other: Any) -> Array:
+        return _in_place(kernels.pow, self, other)
+
+    def __matmul__(self, other: Any) -> Array:
+        return kernels.matmul(self, other) if _computes(other) else NotImplemented
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return kernels.matmul(other, self) if _computes(other) else NotImplemented
+
+    def __imatmul__(self, other: Any) -> Array:
+        return _replaced(self, kernels.matmul(self, other)) if _computes(other) else NotImplemented
+
+    def __neg__(self) -> Array:
+        return kernels.negative(self)
+
+    def __pos__(self) -> Array:
+        return kernels.positive(self)
+
+    def __abs__(self) -> Array:
+        return kernels.abs(self)
+
+    # Bits
+
+    def __and__(self, other: Any) -> Array:
+        return kernels.bitwise_and(self, other) if _computes(other) else NotImplemented
+
+    def __rand__(self, other: Any) -> Array:
+        return kernels.bitwise_and(other, self) if _computes(other) else NotImplemented
+
+    def __iand__(self, other: Any) -> Array:
+        return _in_place(kernels.bitwise_and, self, other)
+
+    def __or__(self, other: Any) -> Array:
+        return kernels.bitwise_or(self, other) if _computes(other) else NotImplemented
+
+    def __ror__(self, other: Any) -> Array:
+        return kernels.bitwise_or(other, self) if _computes(other) else NotImplemented
+
+    def __ior__(self, other: Any) -> Array:
+        return _in_place(kernels.bitwise_or, self, other)
+
+    def __xor__(self, other: Any) -> Array:
+        return kernels.bitwise_xor(self, other) if _computes(other) else NotImplemented
+
+    def __rxor__(self, other: Any) -> Array:
+        return kernels.bitwise_xor(other, self) if _computes(other) else NotImplemented
+
+    def __ixor__(self, other: Any) -> Array:
+        return _in_place(kernels.bitwise_xor, self, other)
+
+    def __lshift__(self, other: Any) -> Array:
+        return kernels.bitwise_left_shift(self, other) if _computes(other) else NotImplemented
+
+    def __rlshift__(self, other: Any) -> Array:
+        return kernels.bitwise_left_shift(other, self) if _computes(other) else NotImplemented
+
+    def __ilshift__(self, other: Any) -> Array:
+        return _in_place(kernels.bitwise_left_shift, self, other)
+
+    def __rshift__(self, other: Any) -> Array:
+        return kernels.bitwise_right_shift(self, other) if _computes(other) else NotImplemented
+
+    def __rrshift__(self, other: Any) -> Array:
+        return kernels.bitwise_right_shift(other, self) if _computes(other) else NotImplemented
+
+    def __irshift__(self, other: Any) -> Array:
+        return _in_place(kernels.bitwise_right_shift, self, other)
+
+    def __invert__(self) -> Array:
+        return kernels.bitwise_invert(self)
+
+    # Comparisons, of elements
+
+    def __eq__(self, other: Any) -> Array:  # type: ignore[override]
+        return kernels.equal(self, other) if _computes(other) else NotImplemented
+
+    def __ne__(self, other: Any) -> Array:  # type: ignore[override]
+        return kernels.not_equal(self, other) if _computes(other) else NotImplemented
+
+    def __lt__(self, other: Any) -> Array:
+        return kernels.less(self, other) if _computes(other) else NotImplemented
+
+    def __le__(self, other: Any) -> Array:
+        return kernels.less_equal(self, other) if _computes(other) else NotImplemented
+
+    def __gt__(self, other: Any) -> Array:
+        return kernels.greater(self, other) if _computes(other) else NotImplemented
+
+    def __ge__(self, other: Any) -> Array:
+        return kernels.greater_equal(self, other) if _computes(other) else NotImplemented
+
+    # Values, here and now: these block
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                f"the truth of an array of {self.size} elements is not defined; "
+                f"`aiodev.kernels.any(x)` and `all(x)` are arrays of one"
+            )
+        return bool(self.numpy_blocking().item())
+
+    def __int__(self) -> int:
+        return int(self._only("int(x)").item())
+
+    def __float__(self) -> float:
+        return float(self._only("float(x)").item())
+
+    def __complex__(self) -> complex:
+        return complex(self._only("complex(x)").item())
+
+    def __index__(self) -> int:
+        found = self._only("operator.index(x)")
+        if found.ndim or found.dtype.kind not in "iu":
+            raise TypeError(f"only arrays of no dimensions and of an integer type are indices, not {self!r}")
+        return operator.index(found.item())
+
+    def __contains__(self, value: Any) -> bool:
+        """Whether an element equals ``value``; blocks."""
+        return bool(kernels.any(kernels.equal(self, value)))
+
+    def _only(self, asked: str) -> np.ndarray[Any, Any]:
+        if self.size != 1:
+            raise TypeError(f"{asked}: expected an array of one element, got {self!r}")
+        return self.numpy_blocking()
+
+
+_KNOWN = (Operators, bool, int, float, complex, np.number, np.bool_, np.ndarray, list, tuple)
+
+
+def _computes(other: Any) -> bool:
+    """Whether the function behind an operator is to have this operand: it computes with it, or refuses it by name."""
+    return other.__class__ in _PLAIN or isinstance(other, _KNOWN)
+
+
+def _in_place(function: Callable[..., Array], array: Any, other: Any) -> Array:
+    if not _computes(other):
+        found: Array = NotImplemented
+        return found
+    if other is not array and isinstance(other, Operators) and other._buffer is array._buffer:
+        return _replaced(array, function(array, other))
+    return function(array, other, out=array)
+
+
+def _replaced(array: Any, values: Array) -> Array:
+    """The array, filled with what was computed apart."""
+    if values.shape != array.shape:
+        raise ValueError(f"the result has the shape {values.shape}, and cannot be written to {array!r}")
+    if values.dtype != array.dtype:
+        if not np.can_cast(values.dtype, array.dtype, "same_kind"):
+            raise TypeError(f"the result has the dtype {values.dtype}, and cannot be written to {array!r}")
+        values = kernels.astype(values, array.dtype)
+    array.copy_from(values)
+    found: Array = array
+    return found
 
 
 def _at_least_1d(*arrays: Any) -> Any:
@@ -107,33 +316,3 @@ _SHOWN: dict[Callable[..., Any], Callable[..., Any]] = {
     np.shape: lambda a: a.shape,
     np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
 }
-
-
-def _refusals() -> Iterator[tuple[str, str]]:
-    """Names of special methods, and what they raise."""
-    found = dict(_OTHERS)
-    for name, (sign, function) in _COMPARISONS.items():
-        found[name] = f"x {sign} y", f"aiodev.kernels.{function}(x, y)"
-    for name, (sign, function) in _ARITHMETIC.items():
-        found[name] = f"x {sign} y", f"aiodev.kernels.{function}(x, y)"
-        found[f"r{name}"] = f"y {sign} x", f"aiodev.kernels.{function}(y, x)"
-        found.setdefault(f"i{name}", (f"x {sign}= y", f"aiodev.kernels.{function}(x, y, out=x)"))
-    for name, (written, call) in found.items():
-        yield name, f"arrays have no operators: for `{written}`, {call}; `await x.numpy()` gives the values"
-    for name, written in _VALUES.items():
-        yield name, f"`{written}`: what the array holds is on its device; `await x.numpy()` brings it here"
-
-
-def _refuse(name: str, message: str) -> None:
-    def refuse(*operands: object) -> bool:
-        if is_equality and operands[0] is operands[1]:
-            return True
-        raise TypeError(message)
-
-    is_equality = name == "eq"
-    refuse.__name__ = refuse.__qualname__ = f"__{name}__"
-    setattr(Operators, refuse.__name__, refuse)
-
-
-for _name, _message in _refusals():
-    _refuse(_name, _message)

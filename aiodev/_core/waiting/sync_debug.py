@@ -26,7 +26,12 @@ _DEFAULT: SyncDebugMode = "warn" if settings.debug else "default"
 _mode: contextvars.ContextVar[SyncDebugMode] = contextvars.ContextVar("sync_debug_mode", default=_DEFAULT)
 
 #: What to await where a protocol's method copies, or has NumPy look at the memory; before others, what writes the array.
-_INSTEAD = {"__array__": "await array.numpy()", "__array_interface__": "await array.numpy()"}
+_INSTEAD = {
+    **dict.fromkeys(("__array__", "__array_interface__", "__reduce__"), "await array.numpy()"),
+    **dict.fromkeys(("__bool__", "__complex__", "__float__", "__index__", "__int__"), "await array.item()"),
+    "__contains__": "await aiodev.kernels.any(array == value).item()",
+    "__getitem__": "await aiodev.kernels.select(mask, array)",
+}
 _WRITER = "await stream.synchronize()"
 _START = "await aiodev.init()"
 

@@ -1,0 +1,32 @@
+"""The functions behind operators and indexing: those of :mod:`aiodev.kernels`.
+
+They stand above arrays, so nothing here imports them: each is looked up when it is first needed, which imports the library if
+nobody has (0.1 s, once a process).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiodev._array.array import Array
+
+__all__ = ["indexing", "kernels"]
+
+
+class _Functions:
+    """A module's functions as attributes, each found once."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Callable[..., Array]:
+        found: Callable[..., Array] = getattr(import_module(self._module), name)
+        setattr(self, name, found)
+        return found
+
+
+kernels = _Functions("aiodev.kernels")
+indexing = _Functions("aiodev.kernels.indexing.advanced")

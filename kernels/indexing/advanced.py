@@ -1,0 +1,210 @@
+"""Indices that hold arrays, and assignment by any index: what ``x[index]`` and ``x[index] = value`` mean.
+
+Views come first: integers, slices, ``...`` and None are taken by a view that leaves the dimensions of the arrays whole. What is
+left are arrays of integers, one a dimension; a mask becomes the places where it is true. Several are made one index into the
+dimensions together, on the host where all are there, else by kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.elementwise.conversion import astype, where
+from aiodev.kernels.elementwise.table import add, greater, less, multiply
+from aiodev.kernels.indexing.put import put as put_at
+from aiodev.kernels.indexing.take import take
+from aiodev.kernels.manipulation.views import moveaxis
+
+__all__ = ["get", "put"]
+
+_Host = np.ndarray[Any, Any]
+_ALL = slice(None)
+
+
+class _Chosen(NamedTuple):
+    """An index taken apart."""
+
+    basic: tuple[Any, ...]  #: what is a view, with the dimensions of the arrays whole
+    arrays: dict[int, aiodev.Array | _Host]  #: by dimension of that view
+    together: bool  #: no slice and no None stands between arrays and integers: their dimensions stay where the first one was
+
+
+def get(x: aiodev.Array, index: Any) -> aiodev.Array:
+    """The elements that an index with arrays chooses, in an array of their own."""
+    chosen = _take_apart(x, index)
+    view = x[chosen.basic]
+    dims = sorted(chosen.arrays)
+    if len(dims) == 1:
+        indices = _on_device(chosen.arrays[dims[0]], view, dims[0])
+        found = take(view, indices, axis=dims[0])
+        if chosen.together or not dims[0]:
+            return found
+        return moveaxis(found, range(dims[0], dims[0] + indices.ndim), range(indices.ndim))
+    lengths = [view.shape[d] for d in dims]
+    combined = _combine([chosen.arrays[d] for d in dims], lengths, dims, view)
+    rest = [d for d in range(view.ndim) if d not in dims]
+    rows = view.transpose(*dims, *rest).reshape(math.prod(lengths), *(view.shape[d] for d in rest))
+    found = take(rows, combined, axis=0)
+    before = dims[0] if chosen.together else 0
+    if not before:
+        return found
+    return moveaxis(found, range(combined.ndim), range(before, before + combined.ndim))
+
+
+def put(x: aiodev.Array, index: Any, value: Any) -> None:
+    """Write to the elements that an index chooses."""
+    if not x.writable:
+        raise ValueError(f"{x!r} is read-only, and cannot be assigned to")
+    items = index if isinstance(index, tuple) else (index,)
+    if not any(_is_array(item) for item in items):
+        _fill(x[index], value)
+        return
+    mask = _as_array(items[0])
+    if len(items) == 1 and mask.dtype == bool and mask.shape == x.shape[: mask.ndim] and _is_one(value):
+        condition = mask if isinstance(mask, aiodev.Array) else aiodev.asarray(mask, device=x.device)
+        condition = condition.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
+        where(condition, _converted(value, x), x, out=x)
+        return
+    # Whatever the index is, it chooses places as it chooses elements.
+    places = aiodev.arange(x.size, dtype="int64", device=x.device).reshape(x.shape)[index]
+    if places.size:
+        put_at(x, places.reshape(-1), _spread(_converted(value, x), places.shape).reshape(-1))
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, aiodev.Array | np.ndarray | list | tuple)
+
+
+def _is_one(value: Any) -> bool:
+    return not isinstance(value, list | tuple) and getattr(value, "ndim", 0) == 0
+
+
+# What is written
+
+
+def _fill(view: aiodev.Array, value: Any) -> None:
+    wanted = _converted(value, view)
+    if view.size:
+        view.copy_from(_spread(wanted, view.shape))
+
+
+def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
+    """The value as an array of the dtype and on the device of ``x``."""
+    if isinstance(value, aiodev.Array):
+        return value.to(x.device) if value.dtype == x.dtype else astype(value, x.dtype, device=x.device)
+    if isinstance(value, np.ndarray | np.generic):
+        return aiodev.asarray(value.astype(x.dtype, casting="unsafe"), device=x.device)
+    try:
+        host = np.array(value, x.dtype)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise type(error)(f"{value!r} cannot be assigned to elements of {x.dtype}: {error}") from None
+    return aiodev.asarray(host, device=x.device)
+
+
+def _spread(value: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = value[0]
+    try:
+        return value if value.shape == shape else aiodev.broadcast_to(value, shape)
+    except ValueError:
+        raise ValueError(f"a value of the shape {value.shape} cannot be assigned to elements of the shape {shape}") from None
+
+
+# What is chosen
+
+
+def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
+    items = [_as_array(item) for item in (index if isinstance(index, tuple) else (index,))]
+    used = sum(_width(item) for item in items)
+    if used > x.ndim:
+        raise IndexError(f"{used} indices for an array of {x.ndim} dimensions")
+    if Ellipsis in [item for item in items if not isinstance(item, aiodev.Array | np.ndarray)]:
+        at = next(k for k, item in enumerate(items) if item is Ellipsis)
+        items[at : at + 1] = [_ALL] * (x.ndim - used)
+    basic: list[Any] = []
+    arrays: dict[int, aiodev.Array | _Host] = {}
+    groups, inside, dim, axis = 0, False, 0, 0  # dim: of the view; axis: of x
+    for item in items:
+        is_array = isinstance(item, aiodev.Array | np.ndarray)
+        if is_array:
+            for part in _places(item, x.shape[axis : axis + _width(item)], axis):
+                basic.append(_ALL)
+                arrays[dim] = part
+                dim += 1
+        else:
+            basic.append(item)
+            dim += item is None or isinstance(item, slice)
+        apart = item is None or isinstance(item, slice)
+        groups += not apart and not inside
+        inside = not apart
+        axis += _width(item)
+    return _Chosen(tuple(basic), arrays, groups == 1)
+
+
+def _as_array(item: Any) -> Any:
+    """An item of an index; a sequence becomes an array on the host."""
+    if isinstance(item, list | tuple):
+        found = np.asarray(item)
+        item = found.astype(np.int64) if found.size == 0 else found
+    if isinstance(item, aiodev.Array | np.ndarray) and item.dtype.kind not in "biu":
+        raise IndexError(f"arrays that are indices are of integers or booleans, not of {item.dtype}")
+    return item
+
+
+def _width(item: Any) -> int:
+    """How many dimensions an item takes."""
+    if isinstance(item, aiodev.Array | np.ndarray):
+        return item.ndim if item.dtype == bool else 1
+    return 0 if item is None or item is Ellipsis else 1
+
+
+def _places(item: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> Sequence[aiodev.Array | _Host]:
+    """Arrays of integers for an array that is an index: itself, or where a mask is true."""
+    if item.dtype != bool:
+        return [item]
+    if item.shape != tuple(lengths):
+        raise IndexError(f"a mask of the shape {item.shape} for dimensions {axis}… of the lengths {tuple(lengths)}")
+    if not item.ndim:
+        raise IndexError("a mask has at least one dimension")
+    host = item.numpy_blocking() if isinstance(item, aiodev.Array) else item
+    return np.nonzero(host)
+
+
+def _on_device(indices: aiodev.Array | _Host, x: aiodev.Array, dim: int) -> aiodev.Array:
+    if isinstance(indices, aiodev.Array):
+        return indices
+    return aiodev.asarray(_within(indices, x.shape[dim], dim), device=x.device)
+
+
+def _within(indices: _Host, length: int, dim: int) -> _Host:
+    """Integers on the host, from 0 on."""
+    found = indices.astype(np.int64)
+    wrong = (found < -length) | (found >= length)
+    if wrong.any():
+        raise IndexError(f"index {found[wrong][0]} is out of bounds for dimension {dim} of length {length}")
+    return np.where(found < 0, found + length, found)
+
+
+def _combine(
+    indices: Sequence[aiodev.Array | _Host], lengths: Sequence[int], dims: Sequence[int], x: aiodev.Array
+) -> aiodev.Array:
+    """One index into several dimensions as one; out of bounds where one of them is."""
+    if not any(isinstance(each, aiodev.Array) for each in indices):
+        inside = [_within(np.asarray(each), n, d) for each, n, d in zip(indices, lengths, dims, strict=True)]
+        return aiodev.asarray(np.ravel_multi_index(np.broadcast_arrays(*inside), tuple(lengths)), device=x.device)
+    outside = math.prod(lengths)
+    total: aiodev.Array | int = 0
+    wrong: aiodev.Array | None = None
+    for given, length, dim in zip(indices, lengths, dims, strict=True):
+        each = astype(_on_device(given, x, dim), np.int64, copy=False)
+        each = where(less(each, 0), add(each, length), each)
+        beyond = where(less(each, 0), True, greater(each, length - 1))
+        wrong = beyond if wrong is None else where(beyond, True, wrong)
+        total = add(multiply(total, length) if isinstance(total, aiodev.Array) else total, each)
+    assert wrong is not None
+    return where(wrong, outside, total)

@@ -1,0 +1,213 @@
+"""Indexing by arrays and assignment: what NumPy does with the same index, of programs that hypothesis draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import aiodev
+from aiodev.testing import Latch
+
+SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """An index of any kind into an array of this shape: of views, and of arrays whose shapes broadcast."""
+    common = draw(st.sampled_from([(), (1,), (3,), (2, 3), (0,)]))
+    items: list[Any] = []
+    d = 0
+    while d < len(shape):
+        kind = draw(st.sampled_from(["slice", "int", "array", "array", "mask", "none", "rest", "stop"]))
+        n = shape[d]
+        match kind:
+            case "slice":
+                low, high = draw(st.integers(-n - 1, n + 1)), draw(st.integers(-n - 1, n + 1))
+                items.append(slice(low, high, draw(st.sampled_from([None, 1, 2, -1]))))
+            case "int":
+                items.append(draw(st.integers(-n, n - 1)))
+            case "array":
+                shown = draw(st.sampled_from([common, common[1:]]))
+                count = int(np.prod(shown))
+                values = draw(st.lists(st.integers(-n, n - 1), min_size=count, max_size=count))
+                items.append(np.array(values, draw(st.sampled_from(["i8", "i4"]))).reshape(shown))
+            case "mask" if not any(isinstance(item, np.ndarray) for item in items):
+                width = draw(st.integers(1, len(shape) - d))
+                count = int(np.prod(shape[d : d + width]))
+                values = draw(st.lists(st.booleans(), min_size=count, max_size=count))
+                items.append(np.array(values, bool).reshape(shape[d : d + width]))
+                d += width
+                break  # others would have to broadcast with how many are true
+            case "none":
+                items.append(None)
+                continue
+            case "rest" if ... not in [item for item in items if not isinstance(item, np.ndarray)]:
+                items.append(...)
+                break
+            case "stop":
+                break
+            case _:
+                continue
+        d += 1
+    return tuple(items)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], tuple[Any, ...]]:
+    shape = draw(SHAPES)
+    return np.arange(np.prod(shape)).reshape(shape) + 1, draw(indices(shape))
+
+
+def on_device(index: tuple[Any, ...], which: str) -> tuple[Any, ...]:
+    """The index with its arrays on the device, or as lists."""
+    if which == "host":
+        return index
+    moved = {"device": lambda item: aiodev.asarray(item, device="cpu"), "lists": lambda item: item.tolist()}[which]
+    return tuple(moved(item) if isinstance(item, np.ndarray) and item.ndim and item.size else item for item in index)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(), st.sampled_from(["host", "device", "lists"]), st.booleans())
+def test_reading_is_as_numpy(case: tuple[np.ndarray[Any, Any], tuple[Any, ...]], which: str, transposed: bool) -> None:
+    """Of an array and of a view of one, with arrays of the host and of the device."""
+    host, index = case
+    x = aiodev.asarray(host, device="cpu")
+    if transposed:
+        x = aiodev.asarray(np.ascontiguousarray(host.T), device="cpu").T
+    expected = host[index]
+    found = x[on_device(index, which)]
+    assert found.shape == expected.shape
+    assert np.array_equal(found.numpy_blocking(), expected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(), st.sampled_from(["host", "device", "lists"]), st.sampled_from(["number", "row", "all"]), st.booleans())
+def test_assignment_is_as_numpy(
+    case: tuple[np.ndarray[Any, Any], tuple[Any, ...]], which: str, kind: str, transposed: bool
+) -> None:
+    """Where an index occurs twice, with the same value: which of several stays is not defined."""
+    host, index = case
+    x = aiodev.asarray(host, device="cpu")
+    if transposed:
+        x = aiodev.asarray(np.ascontiguousarray(host.T), device="cpu").T
+    shape = host[index].shape
+    match kind:
+        case "number":
+            value: Any = -7
+        case "row":
+            value = np.full(shape[-1:], -2.5)
+        case _:
+            value = np.full(shape, -3, np.int16)
+    host = host.copy()
+    host[index] = value
+    given = aiodev.asarray(value, device="cpu") if which == "device" and kind != "number" else value
+    x[on_device(index, which)] = given
+    assert np.array_equal(x.numpy_blocking(), host)
+
+
+@pytest.fixture
+def x() -> aiodev.Array:
+    return aiodev.arange(12, device="cpu").reshape(3, 4)
+
+
+def test_a_view_stays_a_view(x: aiodev.Array) -> None:
+    """An index without arrays makes no copy."""
+    x[1:, ::2][0] = 50
+    assert x.numpy_blocking()[1].tolist() == [50, 5, 50, 7]
+
+
+def test_writing_waits_for_nothing() -> None:
+    """An assignment and a read by integers are submitted behind what the stream holds."""
+    with aiodev.Stream("cpu") as stream:
+        x = aiodev.arange(4, device="cpu")
+        with Latch(stream):
+            x[1:3] = 9
+            x[aiodev.asarray([0], device="cpu")] = 5
+            x[x == 9] = 1
+            first = x[[3, 0]]
+            x[:] = 0
+            assert not stream.query()
+        assert first.numpy_blocking().tolist() == [3, 5] and x.numpy_blocking().tolist() == [0, 0, 0, 0]
+
+
+def test_overlapping_views_are_read_before_they_are_written(x: aiodev.Array) -> None:
+    """As if what is assigned had been copied first."""
+    host = np.arange(12).reshape(3, 4)
+    x[1:] = x[:-1]
+    host[1:] = host[:-1].copy()
+    x[:, ::-1] = x
+    host[:, ::-1] = host.copy()
+    assert np.array_equal(x.numpy_blocking(), host)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ([3], "index 3 is out of bounds for dimension 0 of length 3"),
+        ((0, [1, -5]), "index -5 is out of bounds"),
+        (([0, 3], [0, 0]), "index 3 is out of bounds for dimension 0"),
+        ([True, False], r"a mask of the shape \(2,\)"),
+        ([1.5], "of integers or booleans, not of float64"),
+        (([0], [0], [0]), "3 indices for an array of 2 dimensions"),
+        (True, "not by True"),
+        ("a", "not by str"),
+        ((..., [0], ...), "one ellipsis"),
+    ],
+)
+def test_indices_that_do_not_fit(x: aiodev.Array, index: Any, message: str) -> None:
+    """They are refused at once, in reading and in writing."""
+    with pytest.raises(IndexError, match=message):
+        _ = x[index]
+    with pytest.raises(IndexError, match=message):
+        x[index] = 1
+
+
+def test_indices_on_the_device_that_are_out_of_bounds(x: aiodev.Array) -> None:
+    """The operation fails, and the stream goes on; of several dimensions together, too."""
+    wrong = aiodev.asarray([0, 4], device="cpu")
+    for index in (wrong, (aiodev.asarray([0, 1], device="cpu"), wrong), (wrong, aiodev.asarray([0, 1], device="cpu"))):
+        with pytest.raises(aiodev.KernelError) as caught:
+            x[index].numpy_blocking()
+        assert isinstance(caught.value.__cause__, IndexError)
+    assert int(x[2, 3]) == 11
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        ([1, 2, 3], ValueError, r"shape \(3,\) cannot be assigned to elements of the shape \(3, 4\)"),
+        (2**70, OverflowError, "elements of int64"),
+        (1j, TypeError, "1j cannot be assigned"),
+        ("a", ValueError, "elements of int64"),
+        (None, TypeError, "None cannot be assigned"),
+    ],
+)
+def test_values_that_do_not_fit(x: aiodev.Array, value: Any, error: type[Exception], message: str) -> None:
+    """They are refused at once, and nothing is written."""
+    with pytest.raises(error, match=message):
+        x[:] = value
+    assert np.array_equal(x.numpy_blocking(), np.arange(12).reshape(3, 4))
+
+
+def test_what_is_read_only_is_not_assigned_to() -> None:
+    """What repeats elements, for one."""
+    with pytest.raises(ValueError, match="read-only"):
+        aiodev.broadcast_to(aiodev.ones(3, device="cpu"), (2, 3))[0] = 1
+
+
+async def test_the_value_of_an_element(x: aiodev.Array) -> None:
+    """``await x.item()`` and ``await x.tolist()`` give Python's numbers."""
+    assert await x.item(1, 2) == 6 and type(await x[0, 0].item()) is int
+    assert await x.tolist() == np.arange(12).reshape(3, 4).tolist() and await x[2, 1].tolist() == 9
+    with pytest.raises(ValueError, match="one element"):
+        await x.item()
+
+
+def test_the_last_two_dimensions_exchanged(x: aiodev.Array) -> None:
+    """As NumPy's ``mT``."""
+    assert np.array_equal(x[None].mT.numpy_blocking(), np.arange(12).reshape(1, 3, 4).mT)
+    with pytest.raises(ValueError, match="2 dimensions"):
+        _ = x[0].mT
