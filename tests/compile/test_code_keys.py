@@ -16,9 +16,9 @@ import pytest
 from kernel_entry import needs_compiler
 
 import aiodev
+from aiodev._backends.cpu import code_cache as cpu_codecache
 from aiodev._backends.cuda import code_cache as cuda_codecache
 from aiodev._backends.cuda.compile import image
-from aiodev._backends.executor import code_cache
 from aiodev._core import sources
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._kernel.compile import keys as cache
@@ -59,8 +59,8 @@ KINDS: dict[str, tuple[Callable[[], str], tuple[str, ...], tuple[str, ...]]] = {
         ("_backends/cuda/compile/compiler.py",),
     ),
     "the CPU's executor": (
-        code_cache.native_key,
-        ("_backends/executor", "_backends/cpu/layout.py", "_backends/cpu/executor"),
+        cpu_codecache.native_key,
+        ("_backends/executor", "_backends/cpu/layout.py", "_backends/cpu/native"),
         ("_backends/cpu/executor/__init__.py",),
     ),
     "the CUDA executor": (

@@ -7,12 +7,13 @@ import os
 import platform
 import sys
 
+from aiodev._backends.cpu.code_cache import native_key
 from aiodev._backends.cpu.host import Executor, HostBackend
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
-from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
-from aiodev._backends.executor import code_cache, native_code
+from aiodev._backends.executor import native_code
+from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
@@ -83,7 +84,7 @@ class CPUBackend(HostBackend):
         return PortableExecutor(self.device_count(), threads)
 
     def _make_native(self, threads: int) -> Executor:
-        native_code.prepare(_NATIVE, code_cache.native_key)  # LLVM works while numba is imported
+        native_code.prepare(_NATIVE, native_key)  # LLVM works while numba is imported
         with quiet_import():
             from aiodev._backends.cpu.compile import compiler  # noqa: F401  # which the first kernel would import
             from aiodev._backends.cpu.executor.executor import NativeExecutor

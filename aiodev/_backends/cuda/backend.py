@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiodev._backends.cpu.preload import quiet_import
 from aiodev._backends.cuda import layout
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.compile.image import cached_image, load_image, made_by, toolkit_of
@@ -19,6 +18,7 @@ from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
+from aiodev._backends.executor.preload import quiet_import
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
 from aiodev._core.config import Settings, settings

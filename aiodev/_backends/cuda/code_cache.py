@@ -1,4 +1,4 @@
-"""The key of the CUDA executor's host code in the disk cache (see :mod:`aiodev._backends.executor.code_cache`)."""
+"""The key of the CUDA executor's code in the disk cache (see :mod:`aiodev._backends.executor.code_cache`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from aiodev._core.sources import compiled_by
 
 __all__ = ["SOURCES", "native_key"]
 
-#: What the code comes from: much of it is the CPU's executor's.
-SOURCES = (*code_cache.SOURCES, "_backends/cuda/layout.py", "_backends/cuda/executor")
+#: What the code comes from.
+SOURCES = (*code_cache.SOURCES, "_backends/cpu/layout.py", "_backends/cpu/native", "_backends/cuda/layout.py", "_backends/cuda/native")
 
 
 def native_key() -> str:
-    """Hash of what the executor's host code is compiled from, and by."""
+    """Hash of what the executor is compiled from, and by."""
     return compiled_by(*SOURCES)[:32]

@@ -1,1 +1,1 @@
-"""What the native executors of all backends share: native code, its translation and cache, memory, words."""
+"""What the native executors of all kinds of devices share: how native code is written, compiled, kept and called."""

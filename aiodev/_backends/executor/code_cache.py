@@ -22,17 +22,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aiodev._core.cache_directory import cache, make_folder
-from aiodev._core.sources import compiled_by
 
 try:
     import fcntl
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["SOURCES", "native_directory", "native_key", "stored"]
+__all__ = ["SOURCES", "native_directory", "stored"]
 
-#: What the native executor's code comes from.
-SOURCES = ("_backends/executor", "_backends/cpu/layout.py", "_backends/cpu/executor")
+#: What all native code comes from, beside each executor's own.
+SOURCES = ("_backends/executor",)
 
 _MAGIC = b"aiodev 1"
 #: Magic; digest of the rest; number of bytes of the identity, which comes next, and of the content behind that.
@@ -40,11 +39,6 @@ _HEADER = struct.Struct("<8s32sQQ")
 #: For how long (s) to wait for another process that makes the file, and how often (s) to look.
 _PATIENCE, _INTERVAL = 60.0, 0.01
 _PREFIX = ".making-"
-
-
-def native_key() -> str:
-    """Hash of what the native executor is compiled from, and by."""
-    return compiled_by(*SOURCES)[:32]
 
 
 def native_directory() -> str:

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from aiodev._backends.cpu.preload import load_llvm
 from aiodev._backends.executor import code_cache
+from aiodev._backends.executor.preload import load_llvm
 
 __all__ = ["NativeCode", "NativeCodeError", "load", "prepare"]
 

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from functools import partial
 
 from aiodev._backends.cpu import executor as native, layout
-from aiodev._backends.executor import code_cache, native_code
+from aiodev._backends.cpu.code_cache import native_key
+from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._core.backend.interface import COUNTER_WORDS, Fault
 
@@ -56,7 +57,7 @@ class NativeExecutor:
     kind = "native"
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int = 200_000) -> None:
-        code = self._code = native_code.load(native.__name__, code_cache.native_key())
+        code = self._code = native_code.load(native.__name__, native_key())
         self.thread_count = threads_per_device
         self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
         self._spin_ns = spin_ns

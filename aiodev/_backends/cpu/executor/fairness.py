@@ -23,7 +23,6 @@ one. What is noted there may be less than what the members have used since, and 
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.layout import (
     D_ARRIVALS,
     D_CAME,
@@ -54,6 +53,7 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import copy_memory, fetch_add, get, load, now, put, store, thread_time
+from aiodev._backends.executor.locking import lock, unlock
 
 #: How far (ns) a queue gets ahead of another one that waits before that has its turn: switching costs what is in the caches,
 #: and a request that takes few turns has luck or not.

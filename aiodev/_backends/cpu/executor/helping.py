@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import send_away
 from aiodev._backends.cpu.executor.fairness import SLICE, begin_turn, first, take_out
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.executor.parallel_for import ARRIVAL, BACK, PIECE, SERIAL_BELOW, join_range, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, wake_helper
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
@@ -42,6 +41,7 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.intrinsics import fetch_add, get, load, load_fence, now, on_stack, pause, put, store
+from aiodev._backends.executor.locking import lock, unlock
 
 #: How long (ns) to wait at least for a worker that has been sent to another core.
 MOVED = 60_000

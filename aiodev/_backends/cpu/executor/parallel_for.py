@@ -21,7 +21,6 @@ from aiodev._backends.cpu.executor.fairness import (
     settle,
     spend,
 )
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.executor.ready_queue import (
     link_range,
     outranked,
@@ -82,6 +81,7 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.executor.locking import lock, unlock
 
 #: A kernel that is expected to take less than this (ps) runs in one call, on one worker.
 SERIAL_BELOW = 8_000_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.layout import (
     D_LOCK,
     D_PENDING,
@@ -43,6 +42,7 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.executor.locking import lock, unlock
 
 #: A spin loop that saw no clock for this long (ns) was not running: its core was taken.
 PREEMPTED = 50_000

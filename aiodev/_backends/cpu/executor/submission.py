@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.executor.ready_queue import make_ready
 from aiodev._backends.cpu.executor.waiting import find_node
 from aiodev._backends.cpu.executor.worker import release_gate
@@ -48,6 +47,7 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.executor.locking import lock, unlock
 
 
 @inner

@@ -7,7 +7,6 @@ compares the number of each operation with ``Q_WITHDRAWN``, a word on the line o
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.faults import record_fault
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.layout import (
     I_FIRST,
     I_LAST,
@@ -23,6 +22,7 @@ from aiodev._backends.cpu.layout import (
 )
 from aiodev._backends.executor.compile import boolean, exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import free, get, load_fence, malloc, put, store, store_fence
+from aiodev._backends.executor.locking import lock, unlock
 
 
 @inner

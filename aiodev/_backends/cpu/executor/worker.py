@@ -14,7 +14,6 @@ from aiodev._backends.cpu.executor.fairness import (
     watch_core,
 )
 from aiodev._backends.cpu.executor.faults import covering_fault, open_fault
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.executor.parallel_for import join_range, run_kernel
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.executor.waiting import arm_node, complete, ring
@@ -73,6 +72,7 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.executor.locking import lock, unlock
 
 
 @inner

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiodev._backends.cpu.compile import disk_cache as disk
 from aiodev._backends.cpu.compile.raised import named_class, raised, said
-from aiodev._backends.cpu.preload import quiet_import
+from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev._core.sources import NUMBA, compiled_by

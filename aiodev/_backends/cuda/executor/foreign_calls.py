@@ -7,12 +7,12 @@ caller removes. That holds for x86-64 and 64-bit Arm on Linux, where every integ
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.faults import open_fault
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.layout import Q_FAILED
 from aiodev._backends.cuda.executor.driver import call
 from aiodev._backends.cuda.layout import KIND_NATIVE, Q_PARAMETERS, Q_STREAM
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import get, put
+from aiodev._backends.executor.locking import lock, unlock
 
 _CELL, _HANDLE, _ARGUMENTS = 2, 1, 24  # as in aiodev._core.streams.native_calls
 

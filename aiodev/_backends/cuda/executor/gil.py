@@ -8,9 +8,9 @@ itself waits for a host function that another library wrote in Python. So a subm
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.locking import lock
 from aiodev._backends.executor.compile import External, inner, int64, void
 from aiodev._backends.executor.intrinsics import exchange, pause
+from aiodev._backends.executor.locking import lock
 
 _save = External("PyEval_SaveThread", int64())
 _restore = External("PyEval_RestoreThread", void(int64))

@@ -8,7 +8,6 @@ for a reason that passes by itself.
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.locking import unlock
 from aiodev._backends.cpu.executor.waiting import arm_node, find_node
 from aiodev._backends.cpu.layout import NEVER, Q_COMPLETED, Q_SUBMITTED, Q_TARGET
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, leave
@@ -67,6 +66,7 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.executor.locking import unlock
 
 sem_clockwait = External("sem_clockwait", int32(int64, int32, int64))
 prctl = External("prctl", int32(int32, int64, int64, int64, int64))

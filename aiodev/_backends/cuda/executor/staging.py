@@ -10,7 +10,6 @@ round.
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import complete, driver_failed, tell_followers, wake
 from aiodev._backends.cuda.layout import (
@@ -56,6 +55,7 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.executor.locking import lock, unlock
 
 
 @inner

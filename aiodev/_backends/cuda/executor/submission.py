@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.locking import lock, unlock
 from aiodev._backends.cpu.executor.withdrawal import enter_withdrawal, forget_withdrawals, lowest_withdrawn
 from aiodev._backends.cpu.executor.worker import release_gate
 from aiodev._backends.cpu.layout import (
@@ -79,6 +78,7 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.executor.locking import lock, unlock
 
 #: Records that are handed on before the lock is let go for a moment, so that submitters are not held up.
 BATCH = 16
