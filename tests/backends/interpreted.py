@@ -7,10 +7,11 @@ from collections import defaultdict
 from types import FunctionType, ModuleType
 from typing import Any
 
-from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.executor import ready_queue
+from aiodev._backends.cpu.structs import Device, Place, Queue, Worker
+from aiodev._backends.executor.fields import Cell, Struct
 
-DEVICE, QUEUE, WORKER, STACK, HEAP = 0x10000, 0x20000, 0x30000, 0x40000, 0x50000
+STACK = 0x40000
 #: What a look at the clock takes (ns).
 TICK = 1000
 
@@ -19,6 +20,7 @@ class World:
     """Words at addresses, all of them 0 at first, and a clock that goes on when it is read.
 
     Attributes:
+        device: a device; so are ``queue`` and ``worker`` what they are called, and ``heap`` room for those that wait.
         offered: when the thread offered its core to others.
     """
 
@@ -26,12 +28,15 @@ class World:
         self.words: defaultdict[int, int] = defaultdict(int)
         self.time = 0
         self.offered: list[int] = []
+        self.device, self.queue, self.worker = Device(0x10000, self), Queue(0x20000, self), Worker(0x30000, self)
+        self.heap = Place(0x50000, self)
 
     def open_range(self, left: int) -> None:
         """The queue has one, with a member, and ``left`` shares that nobody has begun; nothing else waits."""
-        self.words |= {DEVICE + layout.D_WORKERS: 3, DEVICE + layout.D_HEAP: HEAP, QUEUE + layout.Q_DEVICE: DEVICE}
-        self.words |= {QUEUE + layout.Q_RANGE_LEFT: left, QUEUE + layout.Q_RANGE_MEMBERS: 1}
-        self.run(ready_queue, "link_range", DEVICE, QUEUE)
+        device, queue = self.device, self.queue
+        device.workers, device.heap.value = 3, self.heap
+        queue.device, queue.range_left.value, queue.range_members.value = device, left, 1
+        self.run(ready_queue, "link_range", device, queue)
 
     def get(self, address: int) -> int:
         return self.words[address]
@@ -44,9 +49,18 @@ class World:
         self.words[address] += value
         return before
 
+    def fetch_min(self, address: int, value: int) -> int:
+        return self.exchange(address, min(value, self.words[address]))
+
     def exchange(self, address: int, value: int) -> int:
         before, self.words[address] = self.words[address], value
         return before
+
+    def compare_exchange(self, address: int, expected: int, value: int) -> bool:
+        found = self.words[address] == expected
+        if found:
+            self.words[address] = value
+        return found
 
     def now(self) -> int:
         self.time += TICK
@@ -56,23 +70,23 @@ class World:
         self.offered.append(self.time)
         return 0
 
-    def run(self, module: ModuleType, name: str, *arguments: int, **replaced: Any) -> Any:
+    def run(self, module: ModuleType, name: str, *arguments: object, **replaced: Any) -> Any:
         """Call a function of a native module; what it calls is interpreted as well, unless ``replaced``."""
         return self.functions(module, **replaced)[name](*arguments)
 
     def functions(self, module: ModuleType, **replaced: Any) -> dict[str, Any]:
         """The functions of a native module, to be called."""
-        known = {"get": self.get, "load": self.get, "load_fence": self.get, "now": self.now, "thread_time": self.now}
-        known |= {"put": self.put, "store": self.put, "store_fence": self.put, "pause": lambda: None}
-        known |= {"on_stack": lambda nbytes: STACK, "sem_post": lambda address: 0}
-        known |= {"fetch_add": self.fetch_add, "exchange": self.exchange, "sched_yield": self.offer, **replaced}
+        known = {"now": self.now, "thread_time": self.now, "pause": lambda: None, "sched_yield": self.offer}
+        known |= {"on_stack": lambda nbytes: STACK, "sem_post": lambda semaphore: 0, **replaced}
         return self._interpreted(module, known, {})
 
     def _interpreted(self, module: ModuleType, known: dict[str, Any], done: dict[str, Any]) -> dict[str, Any]:
         """The names of a native module, with functions of Python in place of compiled ones."""
         names = done[module.__name__] = {**vars(module), **known}
-        for own, function in vars(module).items():
-            body = getattr(function, "py_func", None)
+        for own, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, Struct | Cell):
+                names[own] = self._here(value)
+            body = getattr(value, "py_func", None)
             if body is None or own in known:
                 continue
             home = body.__module__
@@ -81,3 +95,7 @@ class World:
             else:
                 names[own] = FunctionType(body.__code__, names)
         return names
+
+    def _here(self, kind: Any) -> type[Any]:
+        """A kind of struct as native code casts to it, in this memory."""
+        return type(kind)(kind.__name__, (kind,), {"__init__": lambda made, address: kind.__init__(made, address, self)})

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
-from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.executor.executor import NativeExecutor
-from aiodev._backends.executor.arena import arena, words_at
+from aiodev._backends.cpu.structs import Entry as Code
+from aiodev._backends.executor.arena import arena
+from aiodev._backends.executor.fields import sizeof
 from aiodev.testing.latch import _ENTRY
 
 #: How long (ns) to wait for what must happen.
@@ -27,11 +28,11 @@ class Entry:
     def __init__(self, executor: NativeExecutor, cost: int, uniform: bool = True, fails_at: int = -1) -> None:
         self.pieces: list[tuple[int, int, int]] = []  #: thread, first index, end
         self.before = lambda lo, hi: None
-        self.address = arena.allocate(layout.ENTRY_BYTES)
+        self.address = arena.allocate(sizeof(Code))
         self._fails_at = fails_at
         self._callback = _ENTRY(self._run)
-        self._words = words_at(self.address, layout.ENTRY_BYTES // 8)
-        self._words[layout.E_UNIFORM // 8] = uniform
+        self._code = Code(self.address)
+        self._code.uniform = uniform
         self.say_cost(cost)
         _entries.setdefault(executor, []).append(self)
         executor.set_entry(self.address, ctypes.cast(self._callback, ctypes.c_void_p).value or 0)
@@ -43,7 +44,7 @@ class Entry:
 
     def say_cost(self, cost: int) -> None:
         """What an index is thought to cost from now on: more was measured if the thread lost its core meanwhile."""
-        self._words[layout.E_COST // 8] = cost
+        self._code.cost = cost
 
     def covered(self, size: int) -> bool:
         """Whether the pieces are all of the range, once."""

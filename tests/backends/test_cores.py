@@ -9,41 +9,41 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.executor import affinity
 from aiodev._backends.cpu.executor.affinity import has_moved, in_the_way, may_move, note_core, send_away, step_aside
-from aiodev._backends.cpu.layout import WORD
+from aiodev._backends.cpu.structs import Queue, Worker
 from aiodev._backends.executor.compile import boolean, exported, int64, void
 from aiodev._backends.executor.emit import emit
-from aiodev._backends.executor.intrinsics import put, sched_getcpu
+from aiodev._backends.executor.fields import Cell, sizeof
+from aiodev._backends.executor.intrinsics import sched_getcpu
 from aiodev._backends.executor.native_code import NativeCode
 
 pytestmark = pytest.mark.skipif(not affinity.MOVES, reason="a thread cannot tell its core here")
 
 
 @exported(void(int64, int64, boolean, int64))
-def _step_aside(queue, worker, here, seen):
+def _step_aside(queue: Queue, worker: Worker, here: bool, seen: Cell[int]) -> None:
     """Be about to join a range that was opened on this thread's core, or on none; the cores before and after."""
-    put(seen, sched_getcpu())
+    seen[0].value = sched_getcpu()
     if here:
         note_core(queue, worker)
     if in_the_way(queue, worker):
         step_aside(worker)
-    put(seen + WORD, sched_getcpu())
+    seen[1].value = sched_getcpu()
 
 
 @exported(boolean(int64, int64, int64))
-def _send_away(queue, worker, seen):
+def _send_away(queue: Queue, worker: Worker, seen: Cell[int]) -> bool:
     """Be the worker that woke this thread, on its core, and have it sent away; the cores before and after."""
-    put(seen, sched_getcpu())
+    seen[0].value = sched_getcpu()
     note_core(queue, worker)
     sent = send_away(queue)
-    put(seen + WORD, sched_getcpu())
+    seen[1].value = sched_getcpu()
     return sent
 
 
 @exported(boolean(int64))
-def _may_move(worker):
+def _may_move(worker: Worker) -> bool:
     """Where it may not twice at once: the set that another one read would be what it gets back."""
     may = may_move(worker)
     if may:
@@ -74,10 +74,9 @@ def allowed() -> Iterator[set[int]]:
 
 
 def _structures() -> tuple[np.ndarray, np.ndarray]:
-    queue = np.zeros(layout.QUEUE_BYTES // 8, np.int64)
-    queue[layout.Q_CORE // 8] = -1
-    worker = np.zeros(layout.WORKER_BYTES // 8, np.int64)
-    worker[layout.W_THREAD // 8] = threading.get_native_id()
+    queue, worker = (np.zeros(sizeof(kind) // 8, np.int64) for kind in (Queue, Worker))
+    Queue(queue.ctypes.data).core = -1
+    Worker(worker.ctypes.data).thread = threading.get_native_id()
     return queue, worker
 
 
@@ -100,7 +99,7 @@ def test_a_helper_moves_and_stays_free_to_be_moved(allowed: set[int], code: Nati
     assert moved >= 5
     queue, worker = _structures()
     code.function(_step_aside)(*_addresses(queue, worker), False, seen.ctypes.data)
-    assert worker[layout.W_STAY // 8] == 0
+    assert Worker(worker.ctypes.data).stay.value == 0
 
 
 def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:
@@ -114,26 +113,25 @@ def test_a_worker_on_the_core_of_who_waits_is_sent_away(allowed: set[int], code:
         before, after = seen.tolist()
         moved += before != after
         assert sent or before != after  # the system moved it before we could
-        assert not sent or queue[layout.Q_WORKER // 8] == 0
+        assert not sent or Queue(queue.ctypes.data).worker is None
         assert os.sched_getaffinity(0) == allowed
     assert moved >= 5
 
 
 def test_moves_that_do_not_last_become_seldom(code: NativeCode) -> None:
     """Where all cores are taken, moving does not help, and costs."""
-    _, worker = _structures()
-    (address,) = _addresses(worker)
-    may = code.function(_may_move)
-    stay, stayed = layout.W_STAY // 8, layout.W_STAYED // 8
+    _, words = _structures()
+    (address,) = _addresses(words)
+    may, worker = code.function(_may_move), Worker(address)
     for k in range(12):
         assert may(address)
-        assert worker[stayed] == min(affinity.SHORTEST << k, affinity.LONGEST)
+        assert worker.stayed == min(affinity.SHORTEST << k, affinity.LONGEST)
         assert not may(address)
-        worker[stay] -= worker[stayed]  # as if so much time had passed, and no more
+        worker.stay.value -= worker.stayed  # as if so much time had passed, and no more
     assert may(address)
-    worker[stay] = 1  # long ago: that one lasted
+    worker.stay.value = 1  # long ago: that one lasted
     assert may(address)
-    assert worker[stayed] == affinity.SHORTEST
+    assert worker.stayed == affinity.SHORTEST
 
 
 def test_with_one_core_a_worker_stays(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:

@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from interpreted import DEVICE, HEAP, WORKER, World
+from interpreted import World
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
-from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.executor import fairness
 from aiodev._backends.cpu.executor.executor import NativeExecutor
 from aiodev._backends.cpu.executor.fairness import SLICE
 from aiodev._backends.cpu.host import Executor
 from aiodev._backends.cpu.portable.executor import PortableExecutor
-from aiodev._backends.executor.arena import words_at
+from aiodev._backends.cpu.structs import Device, Queue
+from aiodev._backends.executor.fields import sizeof
+from aiodev._backends.executor.structs import NEVER
 
 US = 1_000
 
@@ -220,7 +221,7 @@ def test_who_was_idle_has_collected_nothing(board: Board) -> None:
 def favoured(executor: NativeExecutor) -> int:
     """A queue that has had much more than others."""
     queue, _ = executor.create_queue(0, 0, False)
-    words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_TIME // 8] = 100 * SLICE
+    Queue(queue).time.value = 100 * SLICE
     return queue
 
 
@@ -261,60 +262,57 @@ class Waiting:
 
     def __init__(self) -> None:
         self.world = World()
-        self.world.words |= {DEVICE + layout.D_HEAP: HEAP, DEVICE + layout.D_WORKERS: 1}
-        self.world.words[DEVICE + layout.D_LEAST] = layout.NEVER
+        self.device = self.world.device
+        self.device.workers, self.device.heap.value, self.device.least.value = 1, self.world.heap, NEVER
         functions = self.world.functions(fairness)
         self.arrive, self.depart = functions["arrive"], functions["depart"]
         self.line_up, self.take_out, self.first = functions["line_up"], functions["take_out"], functions["first"]
         self.charge = functions["charge"]
-        self._addresses = itertools.count(0x100_0000, layout.QUEUE_BYTES)
+        self._addresses = itertools.count(0x100_0000, sizeof(Queue))
 
-    def queue(self, time: int = 0) -> int:
+    def queue(self, time: int = 0) -> Queue:
         """A new queue that waits."""
-        queue = next(self._addresses)
-        self.world.words |= {queue + layout.Q_HELPERS: DEVICE, queue + layout.Q_TIME: time}
-        self.arrive(DEVICE, queue)
-        self.line_up(DEVICE, queue)
+        queue = Queue(next(self._addresses), self.world)
+        queue.helpers, queue.time.value = self.device, time
+        self.arrive(self.device, queue)
+        self.line_up(self.device, queue)
         return queue
 
-    def time_of(self, queue: int) -> int:
-        return self.world.words[queue + layout.Q_TIME]
-
-    def take(self) -> int:
+    def take(self) -> Queue | None:
         """The queue that is next, which waits no longer."""
-        queue = self.first(DEVICE, 0)
-        if queue:
-            self.take_out(DEVICE, queue)
+        queue: Queue | None = self.first(self.device, 0)
+        if queue is not None:
+            self.take_out(self.device, queue)
         return queue
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_least_is_first_and_of_equals_the_one_that_came_first(seed: int) -> None:
     """Whichever come and go, and wherever those stood."""
-    chance, waiting, model = random.Random(seed), Waiting(), list[tuple[int, int, int]]()
+    chance, waiting, model = random.Random(seed), Waiting(), list[tuple[int, int, Queue]]()
     for arrival in range(400):
         queue = waiting.queue(chance.randrange(20))
-        model.append((waiting.time_of(queue), arrival, queue))
+        model.append((queue.time.value, arrival, queue))
         for _ in range(chance.choice((0, 0, 1, 1, 2))):
             if model and chance.random() < 0.5:
-                waiting.take_out(DEVICE, model.pop(chance.randrange(len(model)))[-1])
+                waiting.take_out(waiting.device, model.pop(chance.randrange(len(model)))[-1])
             elif model:
                 model.sort()
                 assert waiting.take() == model.pop(0)[-1]
     assert [waiting.take() for _ in model] == [queue for _, _, queue in sorted(model)]
-    assert waiting.take() == 0 and waiting.world.words[DEVICE + layout.D_LEAST] == layout.NEVER
+    assert waiting.take() is None and waiting.device.least.value == NEVER
 
 
 def test_a_range_that_others_have_used_meanwhile_is_not_first() -> None:
     """What is noted of it is brought up to date before it counts."""
     waiting = Waiting()
     shared, other = waiting.queue(), waiting.queue(5 * SLICE)
-    waiting.take_out(DEVICE, shared)
-    waiting.world.words |= {shared + layout.Q_RANGE_LINKED: 1, shared + layout.Q_RANGE_MEMBERS: 1}
-    waiting.line_up(DEVICE, shared)
-    assert waiting.first(DEVICE, 0) == shared
-    waiting.charge(DEVICE, shared, 10 * SLICE)
-    assert waiting.first(DEVICE, 0) == other
+    waiting.take_out(waiting.device, shared)
+    shared.range_linked.value = shared.range_members.value = 1
+    waiting.line_up(waiting.device, shared)
+    assert waiting.first(waiting.device, 0) == shared
+    waiting.charge(waiting.device, shared, 10 * SLICE)
+    assert waiting.first(waiting.device, 0) == other
 
 
 @pytest.mark.parametrize("request_time", [SLICE // 4, 5 * SLICE, 50 * SLICE])
@@ -327,15 +325,15 @@ def test_a_new_queue_does_not_get_rid_of_what_its_client_has_used(request_time: 
         queue = waiting.take()
         if queue == kept:
             used["kept"] += SLICE // 4
-            waiting.charge(DEVICE, kept, SLICE // 4)
-            waiting.line_up(DEVICE, kept)
+            waiting.charge(waiting.device, kept, SLICE // 4)
+            waiting.line_up(waiting.device, kept)
         else:
             used["asked"] += request_time
-            waiting.charge(DEVICE, queue, request_time)
-            waiting.depart(DEVICE, 0)
+            waiting.charge(waiting.device, queue, request_time)
+            waiting.depart(waiting.device, 0)
             asked = waiting.queue()
     assert 0.9 <= used["kept"] / used["asked"] <= 1.1
-    assert waiting.time_of(asked) >= waiting.time_of(kept) - request_time
+    assert asked.time.value >= kept.time.value - request_time
 
 
 def test_what_nobody_else_wanted_is_not_held_against_a_queue() -> None:
@@ -344,9 +342,9 @@ def test_what_nobody_else_wanted_is_not_held_against_a_queue() -> None:
     alone = waiting.queue()
     for _ in range(100):
         assert waiting.take() == alone
-        waiting.charge(DEVICE, alone, SLICE)
-        waiting.line_up(DEVICE, alone)
-    assert waiting.time_of(waiting.queue()) == waiting.time_of(alone)
+        waiting.charge(waiting.device, alone, SLICE)
+        waiting.line_up(waiting.device, alone)
+    assert waiting.queue().time.value == alone.time.value
 
 
 def test_what_a_queue_owes_shrinks_while_nobody_waits() -> None:
@@ -354,20 +352,20 @@ def test_what_a_queue_owes_shrinks_while_nobody_waits() -> None:
     waiting = Waiting()
     owing = waiting.queue(100 * SLICE)
     waiting.take()
-    waiting.charge(DEVICE, owing, 30 * SLICE)
-    assert waiting.time_of(owing) == 70 * SLICE
-    waiting.charge(DEVICE, owing, 300 * SLICE)
-    assert waiting.time_of(owing) == 0
+    waiting.charge(waiting.device, owing, 30 * SLICE)
+    assert owing.time.value == 70 * SLICE
+    waiting.charge(waiting.device, owing, 300 * SLICE)
+    assert owing.time.value == 0
 
 
 @pytest.mark.parametrize("lost", [0, 3_000 * US])
 def test_time_without_a_core_is_not_the_queues(lost: int) -> None:
     """A worker whose core others took charges for what it computed itself."""
     world, time = World(), 10_000 * US
-    world.words[WORKER + layout.W_OFF] = 1_000 * US
+    world.worker.off = 1_000 * US
     on_core = world.functions(fairness, thread_time=lambda: time - 1_000 * US - lost)["on_core"]
-    assert on_core(WORKER, time, 5_000 * US) == 5_000 * US - lost
-    assert on_core(WORKER, time, 5_000 * US) == 5_000 * US, "counted twice"
+    assert on_core(world.worker, time, 5_000 * US) == 5_000 * US - lost
+    assert on_core(world.worker, time, 5_000 * US) == 5_000 * US, "counted twice"
 
 
 def test_more_queues_than_there_was_room_for() -> None:
@@ -376,6 +374,5 @@ def test_more_queues_than_there_was_room_for() -> None:
     with started(1) as executor, one_worker_held(executor):
         queues = [executor.create_queue(0, 0, False)[0] for _ in range(500)]
         values = [executor.stamp(queue, ctypes.addressof(cells)) for queue in queues]
-        words = words_at(executor._devices[0], layout.DEVICE_BYTES // 8)
-        assert words[layout.D_PENDING // 8] == 500
+        assert Device(executor._devices[0]).pending.value == 500
     assert all(executor.spin(queue, value, PATIENCE) for queue, value in zip(queues, values, strict=True))

@@ -10,9 +10,8 @@ import time
 import pytest
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
-from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.executor.parallel_for import BACK, LOOK_EVERY, PIECE
-from aiodev._backends.executor.arena import words_at
+from aiodev._backends.cpu.structs import Queue
 
 
 def busy_for(duration: int) -> None:
@@ -85,7 +84,7 @@ def test_a_worker_comes_where_guests_are_expected_and_do_not() -> None:
     """As after a range that guests helped with: the worker that opens the next one wakes the other when it is time."""
     with started(2, spin_ns=0) as executor:
         queue, _ = executor.create_queue(0, 0, False)
-        words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_EXPECTED // 8] = 1
+        Queue(queue).expected.value = 1
         entry, last, both, done = Entry(executor, MS // 100), Entry(executor, 1), threading.Event(), threading.Event()
 
         def before(lo: int, hi: int) -> None:
@@ -268,8 +267,7 @@ def test_guests_that_do_not_come_are_soon_not_expected() -> None:
     """However short the ranges are that are opened meanwhile."""
     with started(2) as executor:
         queue, counters = executor.create_queue(0, 0, False)
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        words[layout.Q_EXPECTED // 8] = 1
+        Queue(queue).expected.value = 1
         entry = Entry(executor, MS // 1000)
         entry.before = lambda lo, hi: busy_for(10_000)
         for _ in range(100):
@@ -277,4 +275,4 @@ def test_guests_that_do_not_come_are_soon_not_expected() -> None:
         deadline = time.monotonic() + 30
         while counters[0] < value and time.monotonic() < deadline:
             time.sleep(0.001)  # and not awake, as a guest would
-        assert counters[0] == value and words[layout.Q_EXPECTED // 8] == 0
+        assert counters[0] == value and Queue(queue).expected.value == 0

@@ -8,11 +8,10 @@ import threading
 import pytest
 
 import aiodev
-from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.portable.operations import GRAIN
-from aiodev._backends.executor.arena import words_at
+from aiodev._backends.cpu.structs import Queue
 from aiodev.testing import QueueLatch, held_workers
 
 _PATIENCE = 10**10
@@ -115,15 +114,14 @@ async def test_only_what_can_be_divided_is_shared() -> None:
         pytest.skip("the portable executor divides by size alone")
     stream = aiodev.Stream("cpu")
     out = aiodev.zeros(64, dtype="f8", device="cpu")
-    shares = words_at(stream.timeline.queue, layout.QUEUE_BYTES // 8)[layout.Q_SHARES // 8]
-    words = words_at(shares, layout.SHARE_BYTES // 8)
+    share = Queue(stream.timeline.queue).shares
     untouched, steps = -1, 200_000
-    words[layout.S_END // 8] = untouched
+    share.end = untouched
     for _ in range(10):
         await chain[1, stream](steps, out)
-    assert words[layout.S_END // 8] == untouched
+    assert share.end == untouched
     await chain[64, stream](steps, out)
-    assert 0 < words[layout.S_END // 8] <= 64
+    assert 0 < share.end <= 64
 
 
 def test_a_failing_chunk_ends_the_range() -> None:

@@ -14,8 +14,7 @@ import numpy as np
 from harness import Bar, Case
 
 import aiodev
-from aiodev._backends.cuda.layout import Q_STREAM, QUEUE_BYTES
-from aiodev._backends.executor.arena import words_at
+from aiodev._backends.cuda.structs import Queue
 
 __all__ = ["DEVICE", "bars", "burst", "cuda_stream", "finish", "join", "peer", "raw_source", "throughput"]
 
@@ -81,7 +80,7 @@ def throughput(function: Callable[[], object], nbytes: float, after: Callable[[]
 
 def cuda_stream(stream: aiodev.Stream) -> int:
     """The driver's handle of the stream that a stream of ours runs on, for peers to wait in their way for the same work."""
-    return words_at(stream.timeline.queue, QUEUE_BYTES // 8)[Q_STREAM // 8]
+    return Queue(stream.timeline.queue).stream
 
 
 def raw_source(name: str, arrays: int) -> str:

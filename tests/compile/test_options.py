@@ -10,9 +10,8 @@ import pytest
 from kernel_entry import needs_compiler, run, spec_of
 
 import aiodev
-from aiodev._backends.cpu import layout
 from aiodev._backends.cpu.compile import compiler
-from aiodev._backends.executor.arena import words_at
+from aiodev._backends.cpu.structs import Entry
 from aiodev._kernel.compile.keys import cache_key
 from aiodev._kernel.compile.snapshot import capture
 from aiodev._kernel.options import FASTMATH_FLAGS, parse_options
@@ -65,7 +64,7 @@ async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
         kernel = aiodev.kernel(uniform=uniform)(body)
         await kernel[1](aiodev.zeros(1, device="cpu"))
         (variant,) = kernel._variants.all()
-        assert words_at(variant.loading.entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] == uniform
+        assert Entry(variant.loading.entry).uniform == uniform
 
 
 async def test_what_a_kernel_is_said_to_read_outlives_its_failure() -> None:

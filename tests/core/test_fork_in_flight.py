@@ -102,14 +102,13 @@ def test_a_gate_of_the_parent_while_its_workers_held_a_lock() -> None:
         IN_FLIGHT
         + """
 import signal
-from aiodev._backends.cpu import layout
-from aiodev._backends.executor.arena import words_at
+from aiodev._backends.cpu.structs import Device
 aiodev.init_blocking("cpu")
 (device,) = aiodev.get_backend("cpu").executor._devices
 
 def child():
     signal.alarm(20)
-    words_at(device + layout.D_LOCK, 1)[0] = 1  # as a worker had it at the moment of the fork
+    Device(device).lock.held.value = 1  # as a worker had it at the moment of the fork
     gate.open()
     use("cpu")
 

@@ -42,12 +42,11 @@ def _loss() -> str | None:
         return _losses[0]
     if "aiodev._backends.cuda.executor.executor" not in sys.modules:
         return None
-    from aiodev._backends.cuda.layout import D_LOST
     from aiodev._core.backend.registry import registry
 
     executor = getattr(registry.entry("cuda").backend, "_executor", None)
     for device in executor.devices if executor is not None else ():
-        if status := device.words[D_LOST // 8]:
+        if status := device.native.lost.value:
             return str(executor.driver.error(status, f"cuda:{device.index} is lost"))
     return None
 

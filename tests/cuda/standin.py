@@ -16,12 +16,14 @@ from pathlib import Path
 
 from aiodev._backends.cpu.compile import compiler as cpu_compiler
 from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._backends.cpu.structs import Outcome
 from aiodev._backends.cuda.compile.entry_source import parameters
-from aiodev._backends.cuda.layout import X_HOST
+from aiodev._backends.cuda.structs import FaultRecord, Parameters
 from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.compile import callback, inner
 from aiodev._backends.executor.emit import emit
-from aiodev._backends.executor.intrinsics import call_entry, compare_exchange, get, load, put
+from aiodev._backends.executor.fields import Cell
+from aiodev._backends.executor.intrinsics import call_entry, get, put
 from aiodev._backends.executor.native_code import NativeCode
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
@@ -122,14 +124,14 @@ class StandInCompiler:
         ctypes.c_int64.from_address(code).value = entry
         order = code + 8
 
-        def kernel(parameters, nbytes, grid):  # type: ignore[no-untyped-def]
-            record, value = get(parameters), get(parameters + 8)
-            if record != 0 and load(record) != 0:
+        def kernel(parameters: Parameters, nbytes: int, grid: int) -> None:
+            record, value = FaultRecord(parameters.record), parameters.value
+            if record.address != 0 and record.status.load() != 0:
                 return
             size = 1
             for dimension in range(ndim):
-                size *= get(parameters + 16 + 8 * dimension)
-            scratch = parameters  # the first two words have been read
+                size *= parameters.arguments[dimension].value
+            scratch = Outcome(parameters)  # the first two words have been read
             # One by one in another order each time, as threads may come; one that fails ends itself alone.
             put(order, get(order) * 6364136223846793005 + 1442695040888963407)
             chosen = (get(order) >> 17) & 0x3FFFFFFFFFFF
@@ -138,13 +140,12 @@ class StandInCompiler:
                 step += 1
             index = chosen % size if size > 0 else 0
             for _ in range(size):
-                status = call_entry(get(code), scratch, parameters + 16, index, index + 1)
-                if status != 0 and status != 4294967294 and record != 0:
-                    found = get(scratch + 8)
-                    if compare_exchange(record, 0, found):
-                        host = get(record + X_HOST)
-                        put(host + 8, value)
-                        put(host, found)
+                status = call_entry(get(code), scratch, parameters.arguments, index, index + 1)
+                failed = status != 0 and status != 4294967294 and record.address != 0
+                if failed and record.status.compare_exchange(0, scratch.excinfo):
+                    host: Cell[int] = Cell(record.host)
+                    host[1].value = value
+                    host[0].value = scratch.excinfo
                 index = (index + step) % size
 
         function = callback(kernel)

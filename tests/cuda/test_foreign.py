@@ -11,8 +11,7 @@ import standin
 import aiodev
 from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.executor.executor import STREAM_SLOTS
-from aiodev._backends.cuda.layout import Q_STREAM, QUEUE_BYTES, STREAM_WINDOW
-from aiodev._backends.executor.arena import words_at
+from aiodev._backends.cuda.structs import STREAM_WINDOW, Queue
 from aiodev._core.backend.interface import COMPLETED, SUBMITTED
 
 SECOND = 1_000_000_000
@@ -116,7 +115,7 @@ def test_copies_wait_for_their_own_queue_alone(backend: CUDABackend) -> None:
     word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
     word[0] = 0
     with calls.bound(context):
-        stream = words_at(slow, QUEUE_BYTES // 8)[Q_STREAM // 8]
+        stream = Queue(slow).stream
         calls.call("cuStreamWaitValue64", stream, ctypes.addressof(word), 1, 0, doing="holding a stream")
     backend.fill(slow, memory, nbytes, b"y")
     behind = backend.copy(slow, memory, ctypes.addressof(source), nbytes)
@@ -220,7 +219,7 @@ def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin
     word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(1, 8))
     word[0] = 0
     driver_calls = backend.executor.driver
-    streams = {words_at(queue, QUEUE_BYTES // 8)[Q_STREAM // 8] for queue in queues}
+    streams = {Queue(queue).stream for queue in queues}
     assert len(streams) == STREAM_SLOTS
     for stream in streams:
         with driver_calls.bound(backend.executor.devices[1].context):

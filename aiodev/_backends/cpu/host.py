@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from aiodev._backends.cpu.compile.raised import said
-from aiodev._backends.cpu.layout import E_UNIFORM, ENTRY_BYTES
 from aiodev._backends.cpu.portable.executor import PortableExecutor
-from aiodev._backends.executor.arena import arena, words_at
+from aiodev._backends.cpu.structs import Entry
+from aiodev._backends.executor.arena import arena
+from aiodev._backends.executor.fields import sizeof
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Fault, KernelSpec
 from aiodev._core.errors import AiodevError, KernelError
@@ -124,7 +125,7 @@ class HostBackend(Backend):
 
     def _fill(self, entry: int, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> None:
         self._names[entry] = spec.name
-        words_at(entry, ENTRY_BYTES // 8)[E_UNIFORM // 8] = spec.uniform
+        Entry(entry).uniform = spec.uniform
         self.set_entry(entry, self.adapt(spec, code))
 
     def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:
@@ -147,7 +148,7 @@ class HostBackend(Backend):
 
     def reserve_entry(self) -> int:
         """An entry without code, before ``start`` too; to be launched behind a gate that opens after ``set_entry``."""
-        return arena.allocate(ENTRY_BYTES)
+        return arena.allocate(sizeof(Entry))
 
     def set_entry(self, entry: int, code: int | Callable[[bytes, int, int], object]) -> None:
         """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiodev._backends.cuda import layout
+from aiodev._backends.cuda import structs
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.compile.image import cached_image, load_image, made_by, toolkit_of
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._backends.executor import native_code
-from aiodev._backends.executor.arena import arena, words_at
+from aiodev._backends.executor.arena import arena
+from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
@@ -57,7 +58,7 @@ _BOUND = (
     "home_of", "adopt_stream", "handle_of", "call_native", "attach_thread",
     "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
 )  # fmt: skip
-_WAIT_BY = {"poll": layout.BY_POLL, "callback": layout.BY_CALLBACK, "event": layout.BY_EVENT}
+_WAIT_BY = {"poll": structs.BY_POLL, "callback": structs.BY_CALLBACK, "event": structs.BY_EVENT}
 #: Of numba-cuda, by the modules that the compiler of kernels imports.
 MINIMUM_COMPILER = (0, 30)
 #: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
@@ -250,7 +251,7 @@ class CUDABackend(Backend):
 
     def reserve_entry(self) -> int:
         """See the ABC."""
-        return arena.allocate(layout.ENTRY_BYTES)
+        return arena.allocate(sizeof(structs.Entry))
 
     def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
         """See the ABC; the code is loaded on every device."""
@@ -272,19 +273,19 @@ class CUDABackend(Backend):
 
     def _fill(self, entry: int, spec: KernelSpec, images: dict[tuple[int, int], Image]) -> None:
         executor = self.executor
-        words = words_at(entry, layout.ENTRY_BYTES // 8)
-        words[layout.E_NDIM // 8] = spec.ndim
-        words[layout.E_FALLIBLE // 8] = any(bool(image.exceptions) for image in images.values())
-        words[layout.E_TEAM // 8] = ("team", True) in spec.options
+        code = structs.Entry(entry)
+        code.ndim = spec.ndim
+        code.fallible = any(bool(image.exceptions) for image in images.values())
+        code.team = ("team", True) in spec.options
         self._images[entry] = spec.name, images
         sizes = []
         for device, properties in zip(executor.devices, self._devices, strict=True):
             with device.waiting(), executor.driver.bound(device.context):
                 function, threads, blocks = self._load(images[properties.capability], properties, spec)
             sizes.append((threads, blocks))
-            words[layout.E_FUNCTIONS // 8 + device.index] = function
+            code.functions[device.index].value = function
         # One size for every device: each can run the least of a block, and any grid covers any shape.
-        words[layout.E_BLOCK // 8], words[layout.E_GRID // 8] = map(min, zip(*sizes, strict=True))
+        code.block, code.grid = map(min, zip(*sizes, strict=True))
 
     def _load(self, image: Image, properties: DeviceProperties, spec: KernelSpec) -> tuple[int, int, int]:
         """A kernel on the current device: its CUfunction, threads of a block, and the most blocks of a grid."""

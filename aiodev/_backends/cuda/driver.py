@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from aiodev._backends.cuda.layout import RELAXED
+from aiodev._backends.cuda.structs import RELAXED
 from aiodev._core.errors import BackendUnavailableError, DeviceError
 
 __all__ = ["LIBRARY", "MINIMUM_VERSION", "Driver", "DriverError", "needs"]

@@ -15,9 +15,11 @@ import ctypes
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import cast
 
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.executor.progress import is_sticky
+from aiodev._backends.executor.compile import Function
 from aiodev._core.errors import DeviceLostError
 
 __all__ = ["DeviceMemory"]
@@ -167,7 +169,7 @@ class DeviceMemory:
             with self.waiting(), self.driver.bound(self.context):
                 yield f"{what} on cuda:{self.index}"
         except DriverError as error:
-            if is_sticky.py_func(error.status):
+            if cast(Function, is_sticky).py_func(error.status):
                 reason = f"{error.status_name} ({error.status}): {error.text}"
                 raise DeviceLostError(f"cuda:{self.index}", reason) from error
             raise

@@ -1,6 +1,7 @@
-"""How native functions are declared: in Python, one type, compiled by :mod:`aiodev._backends.executor.translate`.
+"""How native functions are declared: in Python, for words, compiled by :mod:`aiodev._backends.executor.translate`.
 
-Every value is a word, a signed integer of 64 bits that wraps; truth is 0 or 1. A declared function is a plain function of
+Every value is a word, a signed integer of 64 bits that wraps; truth is 0 or 1. Annotations say which words are addresses of
+structs (:mod:`aiodev._backends.executor.fields`); type checkers read them too. A declared function is a plain function of
 Python that is never called as one: other native functions call it, and what is exported Python calls, or others by its address.
 
 The kinds of words matter only where code of somebody else is met: in the signatures of what is exported and of C functions.
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -73,25 +76,36 @@ class External:
     name: str
     signature: Signature
 
+    def __call__(self, *words: Any) -> Any:
+        """How native code calls it; Python does not."""
+        raise TypeError(f"{self.name} is called by native code")
 
-def inner(function: Any) -> Any:
+
+# Type checkers see the functions as they are written: what calls them is written in the same way, and checked.
+
+
+def inner(function: F) -> F:
     """A function that only native code calls."""
-    return Function(function)
+    return cast(F, Function(function))
 
 
-def exported(signature: Signature, *, nogil: bool = False) -> Any:
+def exported(signature: Signature, *, nogil: bool = False) -> Callable[[F], F]:
     """A function that Python calls."""
-    return lambda function: Function(function, "exported", signature, nogil)
+
+    def declare(function: F) -> F:
+        return cast(F, Function(function, "exported", signature, nogil))
+
+    return declare
 
 
-def entry(function: Any) -> Any:
+def entry(function: F) -> F:
     """A function that workers call by its address, as they do kernels: see ``call_entry``."""
-    return Function(function, "entry")
+    return cast(F, Function(function, "entry"))
 
 
-def callback(function: Any) -> Any:
+def callback(function: F) -> F:
     """A function that C calls by its address, with words or pointers; it gives nothing back and needs no GIL."""
-    return Function(function, "callback")
+    return cast(F, Function(function, "callback"))
 
 
 def intrinsic(emit: Callable[..., Any]) -> Any:

@@ -1,6 +1,8 @@
-"""Words of shared memory, atomics and calls by address, for native code.
+"""Words of memory, atomics and calls by address, for native code.
 
-An address is a word; a word in memory is at an address that is a multiple of 8.
+An address is a word; a word in memory is at an address that is a multiple of 8. What has a struct is reached by its fields
+(:mod:`aiodev._backends.executor.fields`), whose accesses are made of these; ``get`` and ``put`` themselves are for raw memory,
+such as arguments of kernels.
 
 Memory order is named for what it is used for here: ``load`` acquires, ``store`` releases, and whatever takes part in a
 store-then-load handshake (``store_fence``, ``exchange``, ``compare_exchange``, ``fetch_add``) is sequentially
@@ -30,19 +32,19 @@ def _declared(builder: ir.IRBuilder, name: str, result: ir.Type, parameters: lis
 
 
 @intrinsic
-def get(builder, address):
+def get(builder: ir.IRBuilder, address: ir.Value) -> Any:
     """The word at ``address``; no order."""
     return builder.load(_pointer(builder, address))
 
 
 @intrinsic
-def put(builder, address, value):
+def put(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Any:
     """Write the word at ``address``; no order."""
     builder.store(value, _pointer(builder, address))
 
 
 @intrinsic
-def on_stack(builder, nbytes):
+def on_stack(builder: ir.IRBuilder, nbytes: ir.Value) -> Any:
     """The address of ``nbytes`` bytes, a constant, that last until the function returns."""
     with builder.goto_entry_block():
         room = builder.alloca(ir.ArrayType(_WORD, nbytes.constant // 8))
@@ -50,63 +52,63 @@ def on_stack(builder, nbytes):
 
 
 @intrinsic
-def load(builder, address):
+def load(builder: ir.IRBuilder, address: ir.Value) -> Any:
     """The word at ``address``; what its writer wrote before is visible."""
     return builder.load_atomic(_pointer(builder, address), "acquire", 8)
 
 
 @intrinsic
-def store(builder, address, value):
+def store(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Any:
     """Write the word at ``address``; who loads it sees all that was written before."""
     builder.store_atomic(value, _pointer(builder, address), "release", 8)
 
 
 @intrinsic
-def store_fence(builder, address, value):
+def store_fence(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Any:
     """Write the word at ``address`` before any later load: one half of a store-then-load handshake."""
     builder.store_atomic(value, _pointer(builder, address), "seq_cst", 8)
 
 
 @intrinsic
-def load_fence(builder, address):
+def load_fence(builder: ir.IRBuilder, address: ir.Value) -> Any:
     """The word at ``address``, after any earlier ``store_fence``: the other half."""
     return builder.load_atomic(_pointer(builder, address), "seq_cst", 8)
 
 
 @intrinsic
-def exchange(builder, address, value):
+def exchange(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Any:
     """Write the word at ``address`` and return what was there."""
     return builder.atomic_rmw("xchg", _pointer(builder, address), value, "seq_cst")
 
 
 @intrinsic
-def fetch_add(builder, address, value):
+def fetch_add(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Any:
     """Add to the word at ``address`` and return what was there."""
     return builder.atomic_rmw("add", _pointer(builder, address), value, "seq_cst")
 
 
 @intrinsic
-def fetch_min(builder, address, value):
+def fetch_min(builder: ir.IRBuilder, address: ir.Value, value: ir.Value) -> Any:
     """Lower the word at ``address`` to ``value`` if it is higher, and return what was there."""
     return builder.atomic_rmw("min", _pointer(builder, address), value, "seq_cst")
 
 
 @intrinsic
-def compare_exchange(builder, address, expected, value):
+def compare_exchange(builder: ir.IRBuilder, address: ir.Value, expected: ir.Value, value: ir.Value) -> Any:
     """Write ``value`` at ``address`` if ``expected`` is there; whether it was."""
     pair = builder.cmpxchg(_pointer(builder, address), expected, value, "seq_cst", "monotonic")
     return builder.extract_value(pair, 1)
 
 
 @intrinsic
-def pause(builder):
+def pause(builder: ir.IRBuilder) -> Any:
     """Tell the core that this is a spin loop."""
     if platform.machine() in ("x86_64", "AMD64"):
         builder.call(_declared(builder, "llvm.x86.sse2.pause", ir.VoidType(), []), [])
 
 
 @intrinsic
-def call_entry(builder, code, scratch, *arguments):
+def call_entry(builder: ir.IRBuilder, code: ir.Value, scratch: ir.Value, *arguments: ir.Value) -> Any:
     """Call a kernel entry by its address; returns its status.
 
     An entry is ``int32 f(int64 *result, void **excinfo, int64 arguments, int64 lo, int64 hi)``, as numba makes them.
@@ -131,19 +133,19 @@ def _clock(builder: ir.IRBuilder, number: int) -> Any:
 
 
 @intrinsic
-def now(builder):
+def now(builder: ir.IRBuilder) -> Any:
     """The time in ns of ``CLOCK_MONOTONIC``, which is what ``time.perf_counter_ns`` reads."""
     return _clock(builder, 1)
 
 
 @intrinsic
-def thread_time(builder):
+def thread_time(builder: ir.IRBuilder) -> Any:
     """For how long (ns) this thread has had a core: ``CLOCK_THREAD_CPUTIME_ID``. A call of the system."""
     return _clock(builder, 3)
 
 
 @intrinsic
-def copy_memory(builder, dst, src, nbytes):
+def copy_memory(builder: ir.IRBuilder, dst: ir.Value, src: ir.Value, nbytes: ir.Value) -> Any:
     """``memcpy`` between two addresses."""
     pointer = ir.IntType(8).as_pointer()
     function = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, _WORD])
@@ -152,14 +154,14 @@ def copy_memory(builder, dst, src, nbytes):
 
 
 @intrinsic
-def bytes_address(builder, value):
+def bytes_address(builder: ir.IRBuilder, value: ir.Value) -> Any:
     """Address of the first byte of a ``bytes``."""
     # CPython lays a bytes object out as PyVarObject, hash, data; `bytes.__basicsize__` counts the trailing NUL.
     return builder.add(value, ir.Constant(_WORD, bytes.__basicsize__ - 1))
 
 
 @intrinsic
-def bytes_length(builder, value):
+def bytes_length(builder: ir.IRBuilder, value: ir.Value) -> Any:
     """Number of bytes of a ``bytes``."""
     return builder.load(_pointer(builder, builder.add(value, ir.Constant(_WORD, 16))))
 

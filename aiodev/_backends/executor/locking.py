@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import exchange, load, pause, sched_yield, store
+from aiodev._backends.executor.intrinsics import pause, sched_yield
+from aiodev._backends.executor.structs import Lock
 
 
 @inner
-def lock(address):
+def lock(word: Lock) -> None:
+    """Have a lock; spins, and offers its core where that takes long."""
     turns = 0
-    while exchange(address, 1) != 0:
-        while load(address) != 0:
+    while word.held.exchange(1) != 0:
+        while word.held.load() != 0:
             turns += 1
             if turns & 63 == 0:
                 sched_yield()
@@ -19,5 +21,12 @@ def lock(address):
 
 
 @inner
-def unlock(address):
-    store(address, 0)
+def try_lock(word: Lock) -> bool:
+    """Have a lock if nobody has it; whether we have."""
+    return word.held.exchange(1) == 0
+
+
+@inner
+def unlock(word: Lock) -> None:
+    """Let go of a lock."""
+    word.held.store(0)

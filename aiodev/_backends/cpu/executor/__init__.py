@@ -5,11 +5,11 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
 
 **Invariants.**
 
-1.  A queue's operations complete in order, one at a time; ``Q_COMPLETED`` is stored after everything that the operation
+1.  A queue's operations complete in order, one at a time; ``completed`` is stored after everything that the operation
     wrote, its fault included.
-2.  A queue is at any time in exactly one place: nowhere (``Q_PENDING`` is 0), waiting for a worker, in a worker's hands, held
+2.  A queue is at any time in exactly one place: nowhere (``pending`` is 0), waiting for a worker, in a worker's hands, held
     by one wait node or gate, or open with a range. Moving it from place to place transfers the right to touch it.
-3.  Whoever raises ``Q_PENDING`` from 0 has the queue wait for a worker; the worker that lowers it to 0 never touches
+3.  Whoever raises ``pending`` from 0 has the queue wait for a worker; the worker that lowers it to 0 never touches
     the queue again. Hence an idle queue may be recycled.
 4.  Waiters and completers shake hands: a waiter stores its target, then loads the counter; a completer stores the
     counter, then loads the target. All four are sequentially consistent, so that at least one of the two sees the other, and
@@ -21,23 +21,26 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
 7.  Of the queues of one priority that wait, the one that has had the least of the device is served next, and who has had a
     slice more than one that waits gives way to it, between two operations or two pieces of a range (``fairness.py``). Who has
     a queue in its hands charges it for its time before the queue leaves them.
-8.  Workers and whoever withdraws operations shake hands: a worker stores ``Q_BEGUN``, then loads ``Q_WITHDRAWN``, before each
-    operation; who withdraws stores ``Q_WITHDRAWN``, then loads ``Q_BEGUN``. So an operation that was withdrawn does not
-    run, and one that runs is not withdrawn. Between two operations in a row the fence between is that of ``Q_COMPLETED``:
-    ``Q_BEGUN`` is stored ahead of it, which costs a plain store and, for some ns, calls begun what is about to. Where a queue
+8.  Workers and whoever withdraws operations shake hands: a worker stores ``begun``, then loads ``withdrawn``, before each
+    operation; who withdraws stores ``withdrawn``, then loads ``begun``. So an operation that was withdrawn does not
+    run, and one that runs is not withdrawn. Between two operations in a row the fence between is that of ``completed``:
+    ``begun`` is stored ahead of it, which costs a plain store and, for some ns, calls begun what is about to. Where a queue
     changes hands it is fenced itself. What holds a queue, or waits on a list, has not begun.
 
 A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
 """
 
 from aiodev._backends.cpu.executor.fairness import make_room
-from aiodev._backends.cpu.executor.faults import forgive
 from aiodev._backends.cpu.executor.helping import help, spin
 from aiodev._backends.cpu.executor.memory_operations import copy_entry, fill_entry
-from aiodev._backends.cpu.executor.submission import create_gate, gate, launch, open_gate, stamp, wait
-from aiodev._backends.cpu.executor.waiting import arm, next_fired, rearm_waker
-from aiodev._backends.cpu.executor.withdrawal import forget_withdrawals, withdraw
+from aiodev._backends.cpu.executor.submission import gate, launch, open_gate, stamp, wait
+from aiodev._backends.cpu.executor.waiting import arm
+from aiodev._backends.cpu.executor.withdrawal import withdraw
 from aiodev._backends.cpu.executor.worker import stop, work
+from aiodev._backends.executor.faults import forgive
+from aiodev._backends.executor.gates import create_gate
+from aiodev._backends.executor.wait_nodes import next_fired, rearm_waker
+from aiodev._backends.executor.withdrawals import forget_withdrawals
 
 __all__ = [
     "arm",

@@ -16,19 +16,17 @@ from __future__ import annotations
 
 import sys
 
-from aiodev._backends.cpu.layout import Q_CORE, Q_NOTED, Q_WORKER, W_STAY, W_STAYED, W_THREAD, WORD
+from aiodev._backends.cpu.structs import Queue, Worker
 from aiodev._backends.executor.compile import inner
+from aiodev._backends.executor.fields import WORD
 from aiodev._backends.executor.intrinsics import (
-    compare_exchange,
     get,
-    load,
     now,
     on_stack,
     put,
     sched_getaffinity,
     sched_getcpu,
     sched_setaffinity,
-    store,
 )
 
 #: Where threads can tell their core, and move.
@@ -47,62 +45,62 @@ SET = 128
 if MOVES:
 
     @inner
-    def this_core():
+    def this_core() -> int:
         """The number of the core that this thread runs on, from 0."""
         return max(0, sched_getcpu())
 
     @inner
-    def note_core(queue, worker):
+    def note_core(queue: Queue, worker: Worker | None) -> None:
         """Note which worker has the queue, and where it runs: it is this thread."""
-        put(queue + Q_CORE, sched_getcpu())
-        put(queue + Q_WORKER, worker)
-        put(queue + Q_NOTED, now())
+        queue.core = sched_getcpu()
+        queue.worker = worker
+        queue.noted = now()
 
     @inner
-    def in_the_way(queue, worker):
+    def in_the_way(queue: Queue, worker: Worker) -> bool:
         """Whether this worker is on the core of the one that has the queue, and is to step aside, as it must then."""
-        return sched_getcpu() == get(queue + Q_CORE) and may_move(worker)
+        return sched_getcpu() == queue.core and may_move(worker)
 
     @inner
-    def step_aside(worker):
+    def step_aside(worker: Worker) -> None:
         """Have this worker leave its core."""
         move(0, sched_getcpu())
         has_moved(worker)
 
     @inner
-    def send_away(queue):
+    def send_away(queue: Queue) -> bool:
         """Have the worker that has the queue leave this thread's core, if it was there, unless too soon; whether it does."""
-        worker = get(queue + Q_WORKER)
-        if worker == 0:
+        worker = queue.worker
+        if worker is None:
             return False
         core = sched_getcpu()
-        recent = now() - get(queue + Q_NOTED) < RECENT
-        if core != get(queue + Q_CORE) or not recent or not may_move(worker):
+        recent = now() - queue.noted < RECENT
+        if core != queue.core or not recent or not may_move(worker):
             return False
-        put(queue + Q_WORKER, 0)
-        sent = move(get(worker + W_THREAD), core)
+        queue.worker = None
+        sent = move(worker.thread, core)
         has_moved(worker)
         return sent
 
     @inner
-    def may_move(worker):
+    def may_move(worker: Worker) -> bool:
         """Whether a worker may be moved now. If so, nobody else may before ``has_moved``: its set is another one meanwhile."""
-        time, until, stayed = now(), load(worker + W_STAY), get(worker + W_STAYED)
+        time, until, stayed = now(), worker.stay.load(), worker.stayed
         if time < until:
             return False
         stays = min(2 * stayed, LONGEST) if time - until < LASTED * stayed else SHORTEST
-        if not compare_exchange(worker + W_STAY, until, MOVING):
+        if not worker.stay.compare_exchange(until, MOVING):
             return False
-        put(worker + W_STAYED, stays)
+        worker.stayed = stays
         return True
 
     @inner
-    def has_moved(worker):
+    def has_moved(worker: Worker) -> None:
         """Note until when a worker is not to be moved again."""
-        store(worker + W_STAY, now() + get(worker + W_STAYED))
+        worker.stay.store(now() + worker.stayed)
 
     @inner
-    def move(thread, core):
+    def move(thread: int, core: int) -> bool:
         """Have a thread, 0 for this one, leave a core; False if it may use no other."""
         cores = on_stack(SET)
         if core < 0 or core >= 8 * SET or sched_getaffinity(thread, SET, cores) != 0:
@@ -122,24 +120,24 @@ if MOVES:
 else:
 
     @inner
-    def this_core():
+    def this_core() -> int:
         """0: a thread cannot tell its core."""
         return 0
 
     @inner
-    def note_core(queue, worker):
+    def note_core(queue: Queue, worker: Worker | None) -> None:
         """Nothing: a thread cannot tell its core."""
 
     @inner
-    def in_the_way(queue, worker):
+    def in_the_way(queue: Queue, worker: Worker) -> bool:
         """False."""
         return False
 
     @inner
-    def step_aside(worker):
+    def step_aside(worker: Worker) -> None:
         """Nothing."""
 
     @inner
-    def send_away(queue):
+    def send_away(queue: Queue) -> bool:
         """Nothing."""
         return False

@@ -16,25 +16,48 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 
-from aiodev._backends.cpu import executor as native, layout
+from aiodev._backends.cpu import executor as native
 from aiodev._backends.cpu.code_cache import native_key
+from aiodev._backends.cpu.structs import (
+    CHUNK_BYTES,
+    PRIORITIES,
+    RECORD_ALIGNMENT,
+    Chunk,
+    Device,
+    Entry,
+    Place,
+    Queue,
+    Record,
+    Share,
+    Worker,
+)
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
+from aiodev._backends.executor.fields import WORD, offset_of, sizeof
+from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
 from aiodev._core.backend.interface import COUNTER_WORDS, Fault
 
 #: Niceness of workers. A worker never waits, so beside it an event loop, which mostly does, would wake up late, by as much as
 #: the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an idle machine it changes nothing.
 NICE = 5
-
-
 #: Places for queues that wait that a device has to begin with.
 _FIRST_ROOM = 64
+#: Words of a queue, by number, and what they are when it is used anew: streams are made often, and a view of each costs more.
+_FRESH = tuple(
+    (offset_of(Queue, name) // WORD, value)
+    for value, names in (
+        (0, ("completed", "submitted", "faults", "failed", "time", "spent", "expected", "awaited")),
+        (NEVER, ("target", "forgiven")),
+    )
+    for name in names
+)
+_PRIORITY = offset_of(Queue, "priority") // WORD
 
 
 def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
     """A worker's thread."""
     thread = threading.get_native_id()
-    words_at(worker, layout.WORKER_BYTES // 8)[layout.W_THREAD // 8] = thread
+    Worker(worker).thread = thread
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
     work(device, worker)
@@ -65,6 +88,7 @@ class NativeExecutor:
         self._errors: dict[tuple[int, int], BaseException] = {}
         self._free: dict[int, deque[int]] = defaultdict(deque)
         self._reserved: dict[int, deque[int]] = defaultdict(deque)
+        self._pool_of: dict[int, deque[int]] = {}
         self._stopped = False
         self.launch = code.function(native.launch)
         self.wait = code.function(native.wait)
@@ -81,10 +105,10 @@ class NativeExecutor:
         self._rearm_waker = code.function(native.rearm_waker)
         self._next_fired = code.function(native.next_fired)
         self._forget_withdrawals = code.function(native.forget_withdrawals)
-        self._copy_entry = arena.allocate(layout.ENTRY_BYTES)
-        self._fill_entry = arena.allocate(layout.ENTRY_BYTES)
+        self._copy_entry = arena.allocate(sizeof(Entry))
+        self._fill_entry = arena.allocate(sizeof(Entry))
         for entry in (self._copy_entry, self._fill_entry):
-            words_at(entry, layout.ENTRY_BYTES // 8)[layout.E_UNIFORM // 8] = True
+            Entry(entry).uniform = True
         self.set_entry(self._copy_entry, code.address(native.copy_entry))
         self.set_entry(self._fill_entry, code.address(native.fill_entry))
         self._rooms: dict[int, _Room] = defaultdict(_Room)
@@ -97,20 +121,19 @@ class NativeExecutor:
             raise
 
     def _start_device(self, name: str, threads: int) -> int:
-        device = arena.allocate(layout.DEVICE_BYTES)
-        words = words_at(device, layout.DEVICE_BYTES // 8)
-        words[layout.D_WORKERS // 8] = threads
-        for priority in range(layout.PRIORITIES):
-            words[layout.D_LEAST // 8 + priority] = layout.NEVER
-        self._all_devices.append(device)
+        device = Device(arena.allocate(sizeof(Device)))
+        device.workers = threads
+        for priority in range(PRIORITIES):
+            device.least[priority].value = NEVER
+        self._all_devices.append(device.address)
         work = partial(_work, self._code.function(native.work))
         for i in range(threads):
-            worker = arena.allocate(layout.WORKER_BYTES)
-            words = words_at(worker, layout.WORKER_BYTES // 8)
-            words[layout.W_SPIN // 8] = words[layout.W_SPIN_CAP // 8] = self._spin_ns
-            _libc.sem_init(ctypes.c_void_p(worker + layout.W_SEMAPHORE), 0, 0)
-            threading.Thread(target=work, args=(device, worker), name=f"aiodev-{name}-{i}", daemon=True).start()
-        return device
+            worker = Worker(arena.allocate(sizeof(Worker)))
+            worker.spin = worker.spin_cap = self._spin_ns
+            _libc.sem_init(ctypes.c_void_p(worker.semaphore.address), 0, 0)
+            addresses = device.address, worker.address
+            threading.Thread(target=work, args=addresses, name=f"aiodev-{name}-{i}", daemon=True).start()
+        return device.address
 
     def stop(self) -> None:
         """Let the workers return; waits a moment, since a kernel cannot be interrupted."""
@@ -121,9 +144,8 @@ class NativeExecutor:
         for device in self._all_devices:
             stop(device)
         deadline = time.monotonic() + 0.3
-        for device in self._all_devices:
-            words = words_at(device, layout.DEVICE_BYTES // 8)
-            while words[layout.D_LEFT // 8] < words[layout.D_WORKERS // 8] and time.monotonic() < deadline:
+        for each in map(Device, self._all_devices):
+            while each.left.value < each.workers and time.monotonic() < deadline:
                 time.sleep(0.0005)  # native threads that end tell nobody but this word
 
     # Queues
@@ -131,43 +153,41 @@ class NativeExecutor:
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
         """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
         helpers = self._devices[index]
-        pool = self._reserved if reserved else self._free
         with self._lock:
+            pool = (self._reserved if reserved else self._free)[index]
             try:
-                queue = next((q for q in pool[index] if not words_at(q + layout.Q_PENDING, 1)[0]), 0)
+                queue = next((q for q in pool if not Queue(q).pending.value), 0)
                 if queue:
-                    pool[index].remove(queue)
+                    pool.remove(queue)
             except (RuntimeError, ValueError):  # a finalizer that ran meanwhile has taken one
                 queue = 0
         if not queue:
             queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
+            self._pool_of[queue] = pool
         self._forget_withdrawals(queue)
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        for word in (layout.Q_COMPLETED, layout.Q_SUBMITTED, layout.Q_FAULTS, layout.Q_FAILED):
-            words[word // 8] = 0
-        words[layout.Q_TIME // 8] = words[layout.Q_SPENT // 8] = 0
-        words[layout.Q_EXPECTED // 8] = words[layout.Q_AWAITED // 8] = 0
-        words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
-        words[layout.Q_PRIORITY // 8] = priority + 1
+        words = words_at(queue, sizeof(Queue) // WORD)
+        for index, value in _FRESH:
+            words[index] = value
+        words[_PRIORITY] = priority + 1
         return queue, words[:COUNTER_WORDS]
 
     def _make_queue(self, device: int, helpers: int) -> int:
-        queue = arena.allocate(layout.QUEUE_BYTES)
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        chunk = _libc.aligned_alloc(layout.RECORD_ALIGNMENT, layout.CHUNK_BYTES)
-        if not chunk:
+        queue = Queue(arena.allocate(sizeof(Queue)))
+        found = _libc.aligned_alloc(RECORD_ALIGNMENT, CHUNK_BYTES)
+        if not found:
             raise MemoryError("no memory for another stream")
         for place in {device, helpers}:
             self._admit(place)
-        words_at(chunk, 1)[0] = layout.CHUNK_BYTES
-        words[layout.Q_TARGET // 8] = words[layout.Q_FORGIVEN // 8] = layout.NEVER
-        words[layout.Q_CHUNK // 8] = words[layout.Q_OPEN_CHUNK // 8] = chunk
-        words[layout.Q_OFFSET // 8] = layout.C_FIRST
-        words[layout.Q_CURSOR // 8] = chunk + layout.C_FIRST
-        words[layout.Q_DEVICE // 8] = device
-        words[layout.Q_HELPERS // 8] = helpers
-        words[layout.Q_SHARES // 8] = arena.allocate(self.thread_count * layout.SHARE_BYTES)
-        return queue
+        chunk = Chunk(found)
+        chunk.nbytes = CHUNK_BYTES
+        queue.target.value = queue.forgiven.value = NEVER
+        queue.chunk = queue.open_chunk = chunk
+        queue.offset = sizeof(Chunk)
+        queue.cursor = Record(chunk.address + sizeof(Chunk))
+        queue.device = Device(device)
+        queue.helpers = Device(helpers)
+        queue.shares = Share(arena.allocate(self.thread_count * sizeof(Share)))
+        return queue.address
 
     def _admit(self, device: int) -> None:
         """Make sure that one more queue finds a place on ``device``, whatever its priority."""
@@ -176,19 +196,16 @@ class NativeExecutor:
             room.count += 1
             while room.count > room.size:  # a finalizer may admit queues, and make room, in the midst of this
                 size = max(_FIRST_ROOM, 2 * room.size)
-                places = arena.allocate(layout.PRIORITIES * (size + 1) * layout.PLACE_BYTES)
+                places = arena.allocate(PRIORITIES * (size + 1) * sizeof(Place))
                 if size > room.size:
                     self._make_room(device, places, size)
                     room.size = size
 
     def destroy_queue(self, queue: int) -> None:
         """Recycle a queue whose operations are done, once no worker holds on to it (invariant 3 of the native code)."""
-        self._forget_errors(queue, before=layout.NEVER)
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        device, helpers = words[layout.Q_DEVICE // 8], words[layout.Q_HELPERS // 8]
-        pool = self._free if device == helpers else self._reserved
+        self._forget_errors(queue, before=NEVER)
         with self._lock:
-            pool[self._devices.index(helpers)].append(queue)
+            self._pool_of[queue].append(queue)
 
     # Submission
 
@@ -210,11 +227,10 @@ class NativeExecutor:
 
     def create_waker(self, descriptor: int) -> int:
         """A waker for a file descriptor; never freed, since a worker may be about to write."""
-        waker = arena.allocate(layout.WAKER_BYTES)
-        words = words_at(waker, layout.WAKER_BYTES // 8)
-        words[layout.K_DESCRIPTOR // 8] = descriptor
-        words[layout.K_ONE // 8] = 1
-        return waker
+        waker = Waker(arena.allocate(sizeof(Waker)))
+        waker.descriptor = descriptor
+        waker.one.value = 1
+        return waker.address
 
     def collect(self, waker: int) -> list[int]:
         """Queues that reached their armed value."""
@@ -228,20 +244,19 @@ class NativeExecutor:
 
     def faults(self, queue: int) -> list[Fault]:
         """The last faults of a queue, decoded."""
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        count = words[layout.Q_FAULTS // 8]
-        found = []
-        for i in range(max(0, count - layout.FAULT_SLOTS), count):
-            start = (layout.Q_FAULT_RING + i % layout.FAULT_SLOTS * layout.FAULT_BYTES) // 8
-            first, last, kind, a, b, c, _ = words[start : start + 7]
+        view, found = Queue(queue), []
+        count = view.faults.value
+        for i in range(max(0, count - FAULT_SLOTS), count):
+            fault = view.ring[i % FAULT_SLOTS]
+            first, last, kind, a, b, c = fault.first, fault.last.value, fault.kind, fault.a, fault.b, fault.c
             error = None
-            if kind == layout.KIND_KERNEL:
+            if kind == KIND_KERNEL:
                 error = self._errors.get((queue, first))
                 if error is None:  # decoded once: numba's record of a dynamic exception does not survive a second time
                     error = self._errors[queue, first] = self.decode_error(a, c, b)
-            dependency = (a, b) if kind == layout.KIND_DEPENDENCY else None
-            found.append(Fault(first, last or None, error, dependency, kind == layout.KIND_WITHDRAWN))
-        if len(found) == layout.FAULT_SLOTS:
+            dependency = (a, b) if kind == KIND_DEPENDENCY else None
+            found.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
+        if len(found) == FAULT_SLOTS:
             self._forget_errors(queue, before=found[0].first)
         return found
 
@@ -252,8 +267,8 @@ class NativeExecutor:
     # Entries
 
     def set_entry(self, entry: int, code: int) -> None:
-        """Give an entry, ``ENTRY_BYTES`` of the arena, its code: ``int32 f(result*, excinfo**, arguments, lo, hi)``."""
-        words_at(entry, 1)[0] = code
+        """Give an entry, an :class:`Entry` of the arena, its code: ``int32 f(result*, excinfo**, arguments, lo, hi)``."""
+        Entry(entry).code.value = code
 
 
 def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:

@@ -23,37 +23,12 @@ one. What is noted there may be less than what the members have used since, and 
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.layout import (
-    D_ARRIVALS,
-    D_CAME,
-    D_CLOCK,
-    D_FIRST,
-    D_GONE,
-    D_HEAP,
-    D_LEAST,
-    D_LOCK,
-    D_PENDING,
-    D_PENDING_BY_PRIORITY,
-    H_ORDER,
-    H_QUEUE,
-    H_TIME,
-    NEVER,
-    PLACE_BYTES,
-    PRIORITIES,
-    Q_HELPERS,
-    Q_PLACE,
-    Q_PRIORITY,
-    Q_RANGE_LINKED,
-    Q_RANGE_MEMBERS,
-    Q_SETTLED,
-    Q_SPENT,
-    Q_TIME,
-    W_OFF,
-    WORD,
-)
+from aiodev._backends.cpu.structs import PRIORITIES, Device, Place, Queue, Worker
 from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.intrinsics import copy_memory, fetch_add, get, load, now, put, store, thread_time
+from aiodev._backends.executor.fields import sizeof
+from aiodev._backends.executor.intrinsics import copy_memory, now, thread_time
 from aiodev._backends.executor.locking import lock, unlock
+from aiodev._backends.executor.structs import NEVER
 
 #: How far (ns) a queue gets ahead of another one that waits before that has its turn: switching costs what is in the caches,
 #: and a request that takes few turns has luck or not.
@@ -62,230 +37,229 @@ SLICE = 250_000
 LOOK = 20_000
 #: What an operation is thought to take at least: of short ones it is time at every 32nd.
 OPERATION = LOOK // 32
-
-
 #: An interval that is longer than this (ns) is looked at more closely: the thread may have had no core meanwhile.
 SUSPICIOUS = 200_000
 
 
 @inner
-def precedes(place, time, order):
+def precedes(place: Place, time: int, order: int) -> bool:
     """Whether what is at a place comes before something else."""
-    other = get(place + H_TIME)
-    return other < time or (other == time and get(place + H_ORDER) < order)
+    other = place.time
+    return other < time or (other == time and place.order < order)
 
 
 @inner
-def fill_place(heap, number, time, order, queue):
-    place = heap + number * PLACE_BYTES
-    put(place + H_TIME, time)
-    put(place + H_ORDER, order)
-    put(place + H_QUEUE, queue)
-    put(queue + Q_PLACE, number)
+def fill_place(heap: Place, number: int, time: int, order: int, queue: Queue) -> None:
+    """Have a queue wait at a place."""
+    place = heap[number]
+    place.time = time
+    place.order = order
+    place.queue = queue
+    queue.place = number
 
 
 @inner
-def settle_in(heap, count, number, time, order, queue):
+def settle_in(heap: Place, count: int, number: int, time: int, order: int, queue: Queue) -> None:
     """Put a queue at a place that is free, or nearer to the first or to the last, where it belongs."""
-    while number > 1 and not precedes(heap + (number >> 1) * PLACE_BYTES, time, order):
-        above = heap + (number >> 1) * PLACE_BYTES
-        fill_place(heap, number, get(above + H_TIME), get(above + H_ORDER), get(above + H_QUEUE))
+    while number > 1 and not precedes(heap[number >> 1], time, order):
+        above = heap[number >> 1]
+        fill_place(heap, number, above.time, above.order, above.queue)
         number >>= 1
     while 2 * number <= count:
         child = 2 * number
-        below = heap + child * PLACE_BYTES
-        if child < count and precedes(below + PLACE_BYTES, get(below + H_TIME), get(below + H_ORDER)):
+        below = heap[child]
+        if child < count and precedes(below[1], below.time, below.order):
             child += 1
-            below += PLACE_BYTES
+            below = below[1]
         if not precedes(below, time, order):
             break
-        fill_place(heap, number, get(below + H_TIME), get(below + H_ORDER), get(below + H_QUEUE))
+        fill_place(heap, number, below.time, below.order, below.queue)
         number = child
     fill_place(heap, number, time, order, queue)
 
 
 @inner
-def note_first(device, priority):
+def note_first(device: Device, priority: int) -> None:
     """Let everybody see who is first (lock held)."""
-    if get(device + D_PENDING_BY_PRIORITY + WORD * priority) == 0:
-        store(device + D_LEAST + WORD * priority, NEVER)
-        store(device + D_FIRST + WORD * priority, 0)
+    if device.pending_by_priority[priority].value == 0:
+        device.least[priority].store(NEVER)
+        device.first[priority].store(None)
         return
-    place = get(device + D_HEAP + WORD * priority) + PLACE_BYTES
-    store(device + D_LEAST + WORD * priority, get(place + H_TIME))
-    store(device + D_FIRST + WORD * priority, get(place + H_QUEUE))
+    place = device.heap[priority].value[1]
+    device.least[priority].store(place.time)
+    device.first[priority].store(place.queue)
 
 
 @inner
-def standing(queue):
+def standing(queue: Queue) -> int:
     """The virtual time by which a queue waits."""
-    time = load(queue + Q_TIME)
-    return time + SLICE * get(queue + Q_RANGE_MEMBERS) if get(queue + Q_RANGE_LINKED) != 0 else time
+    time = queue.time.load()
+    return time + SLICE * queue.range_members.value if queue.range_linked.value != 0 else time
 
 
 @inner
-def line_up(device, queue):
+def line_up(device: Device, queue: Queue) -> None:
     """Have a queue wait for a worker (lock held)."""
-    priority = get(queue + Q_PRIORITY)
-    count = get(device + D_PENDING_BY_PRIORITY + WORD * priority) + 1
-    order = get(device + D_ARRIVALS)
-    put(device + D_ARRIVALS, order + 1)
-    settle_in(get(device + D_HEAP + WORD * priority), count, count, standing(queue), order, queue)
-    store(device + D_PENDING, get(device + D_PENDING) + 1)
-    store(device + D_PENDING_BY_PRIORITY + WORD * priority, count)
+    priority = queue.priority
+    count = device.pending_by_priority[priority].value + 1
+    order = device.arrivals
+    device.arrivals = order + 1
+    settle_in(device.heap[priority].value, count, count, standing(queue), order, queue)
+    device.pending.store(device.pending.value + 1)
+    device.pending_by_priority[priority].store(count)
     note_first(device, priority)
 
 
 @inner
-def take_out(device, queue):
+def take_out(device: Device, queue: Queue) -> None:
     """Have a queue that waits wait no longer (lock held)."""
-    priority = get(queue + Q_PRIORITY)
-    heap = get(device + D_HEAP + WORD * priority)
-    count = get(device + D_PENDING_BY_PRIORITY + WORD * priority) - 1
-    number = get(queue + Q_PLACE)
-    last = heap + (count + 1) * PLACE_BYTES
+    priority = queue.priority
+    heap = device.heap[priority].value
+    count = device.pending_by_priority[priority].value - 1
+    number = queue.place
+    last = heap[count + 1]
     if number <= count:
-        settle_in(heap, count, number, get(last + H_TIME), get(last + H_ORDER), get(last + H_QUEUE))
-    put(queue + Q_PLACE, 0)
-    store(device + D_PENDING, get(device + D_PENDING) - 1)
-    store(device + D_PENDING_BY_PRIORITY + WORD * priority, count)
+        settle_in(heap, count, number, last.time, last.order, last.queue)
+    queue.place = 0
+    device.pending.store(device.pending.value - 1)
+    device.pending_by_priority[priority].store(count)
     note_first(device, priority)
 
 
 @inner
-def move(device, queue):
+def move(device: Device, queue: Queue) -> None:
     """Have a queue that waits do so by what it has used by now (lock held)."""
-    priority = get(queue + Q_PRIORITY)
-    heap = get(device + D_HEAP + WORD * priority)
-    number = get(queue + Q_PLACE)
-    order = get(heap + number * PLACE_BYTES + H_ORDER)
-    settle_in(heap, get(device + D_PENDING_BY_PRIORITY + WORD * priority), number, standing(queue), order, queue)
+    priority = queue.priority
+    heap = device.heap[priority].value
+    number = queue.place
+    order = heap[number].order
+    settle_in(heap, device.pending_by_priority[priority].value, number, standing(queue), order, queue)
     note_first(device, priority)
 
 
 @inner
-def first(device, priority):
-    """The queue that is to be served next (lock held), or 0."""
+def first(device: Device, priority: int) -> Queue | None:
+    """The queue that is to be served next (lock held), if any."""
     while True:
-        queue = get(device + D_FIRST + WORD * priority)
-        if queue == 0 or standing(queue) <= get(device + D_LEAST + WORD * priority):
+        queue = device.first[priority].value
+        if queue is None or standing(queue) <= device.least[priority].value:
             return queue
         move(device, queue)
 
 
 @inner
-def arrive(device, queue):
+def arrive(device: Device, queue: Queue) -> None:
     """Have a queue that was idle or held begin with what is its due (lock held)."""
-    came = device + D_CAME + WORD * get(queue + Q_PRIORITY)
-    store(came, get(came) + 1)
+    came = device.came[queue.priority]
+    came.store(came.value + 1)
     catch_up(device, queue)
 
 
 @inner
-def catch_up(device, queue):
+def catch_up(device: Device, queue: Queue) -> None:
     """A queue that wanted no time was given none (lock held)."""
-    clock = load(device + D_CLOCK + WORD * get(queue + Q_PRIORITY))
-    if load(queue + Q_TIME) < clock:
-        store(queue + Q_TIME, clock)
+    clock = device.clock[queue.priority].load()
+    if queue.time.load() < clock:
+        queue.time.store(clock)
 
 
 @inner
-def depart(device, priority):
+def depart(device: Device, priority: int) -> None:
     """Count one active queue less; it may be in other hands already."""
-    fetch_add(device + D_GONE + WORD * priority, 1)
+    device.gone[priority].fetch_add(1)
 
 
 @inner
-def watch_core(worker):
+def watch_core(worker: Worker) -> None:
     """Begin to look at how long this thread, a worker's, has no core; it had none while it slept."""
-    put(worker + W_OFF, now() - thread_time())
+    worker.off = now() - thread_time()
 
 
 @inner
-def on_core(worker, time, duration):
+def on_core(worker: Worker | None, time: int, duration: int) -> int:
     """For how much of the ``duration`` ns up to ``time`` this thread had a core: what others took is not the queue's."""
-    if worker == 0 or duration < SUSPICIOUS:
+    if worker is None or duration < SUSPICIOUS:
         return duration
     off = time - thread_time()
-    lost = off - get(worker + W_OFF)
-    put(worker + W_OFF, off)
+    lost = off - worker.off
+    worker.off = off
     return max(0, duration - lost)
 
 
 @inner
-def charge(device, queue, spent):
+def charge(device: Device, queue: Queue, spent: int) -> None:
     """Count time that a worker or guest of ``device`` has spent on a queue that it serves, or on its range."""
-    if device != get(queue + Q_HELPERS):
+    if device != queue.helpers:
         return  # its own worker's time is nobody else's
-    priority = get(queue + Q_PRIORITY)
-    clock = device + D_CLOCK + WORD * priority
-    if load(device + D_PENDING_BY_PRIORITY + WORD * priority) > load(queue + Q_RANGE_LINKED):
-        active = max(1, load(device + D_CAME + WORD * priority) - load(device + D_GONE + WORD * priority))
-        fetch_add(queue + Q_TIME, spent)
-        fetch_add(clock, (spent + active - 1) // active)
+    priority = queue.priority
+    clock = device.clock[priority]
+    if device.pending_by_priority[priority].load() > queue.range_linked.load():
+        active = max(1, device.came[priority].load() - device.gone[priority].load())
+        queue.time.fetch_add(spent)
+        clock.fetch_add((spent + active - 1) // active)
         return
-    owed = load(clock) - load(queue + Q_TIME)
+    owed = clock.load() - queue.time.load()
     if owed != 0:
-        fetch_add(queue + Q_TIME, max(-spent, min(spent, owed)))
+        queue.time.fetch_add(max(-spent, min(spent, owed)))
 
 
 @inner
-def others_wait(device, queue):
+def others_wait(device: Device, queue: Queue) -> bool:
     """Whether queues of the same priority wait for the one in our hands."""
-    return load(device + D_PENDING_BY_PRIORITY + WORD * get(queue + Q_PRIORITY)) != 0
+    return device.pending_by_priority[queue.priority].load() != 0
 
 
 @inner
-def begin_turn(device, queue):
+def begin_turn(device: Device, queue: Queue) -> None:
     """Begin to look at the clock for the queue in our hands, if others wait."""
-    put(queue + Q_SETTLED, now() if others_wait(device, queue) else 0)
+    queue.settled = now() if others_wait(device, queue) else 0
 
 
 @inner
-def spend(queue, duration):
+def spend(queue: Queue, duration: int) -> None:
     """Note what operations of the queue in our hands have taken, or are thought to."""
-    put(queue + Q_SPENT, get(queue + Q_SPENT) + duration)
+    queue.spent += duration
 
 
 @inner
-def settle(device, worker, queue):
+def settle(device: Device, worker: Worker | None, queue: Queue) -> None:
     """Charge the queue in our hands for what was spent since the last settlement; by the clock, if we have looked at that.
 
     What is too little to be worth the look stays for another time.
     """
-    begun, spent = get(queue + Q_SETTLED), get(queue + Q_SPENT)
+    begun, spent = queue.settled, queue.spent
     if begun == 0 and spent < LOOK:
         return
     if begun != 0:
         time = now()
         spent = on_core(worker, time, time - begun)
-        put(queue + Q_SETTLED, time if others_wait(device, queue) else 0)
-    put(queue + Q_SPENT, 0)
+        queue.settled = time if others_wait(device, queue) else 0
+    queue.spent = 0
     charge(device, queue, spent)
 
 
 @inner
-def is_ahead(device, queue, by):
+def is_ahead(device: Device, queue: Queue, by: int) -> bool:
     """Whether a queue in our hands has had more than another of its priority that waits, by more than ``by`` ns."""
-    priority = get(queue + Q_PRIORITY)
-    if load(device + D_LEAST + WORD * priority) >= load(queue + Q_TIME) - by:
+    priority = queue.priority
+    if device.least[priority].load() >= queue.time.load() - by:
         return False
-    lock(device + D_LOCK)
+    lock(device.lock)
     other = first(device, priority)
-    least = get(device + D_LEAST + WORD * priority)
-    unlock(device + D_LOCK)
-    return other != queue and least < load(queue + Q_TIME) - by
+    least = device.least[priority].value
+    unlock(device.lock)
+    return other != queue and least < queue.time.load() - by
 
 
 @exported(void(int64, int64, int64))
-def make_room(device, places, count):
+def make_room(device: Device, places: Place, count: int) -> None:
     """Have ``count`` queues of each priority find a place at ``places``; those that wait move there."""
-    lock(device + D_LOCK)
+    lock(device.lock)
     for priority in range(PRIORITIES):
-        heap = device + D_HEAP + WORD * priority
-        waiting = get(device + D_PENDING_BY_PRIORITY + WORD * priority)
+        heap = device.heap[priority]
+        waiting = device.pending_by_priority[priority].value
         if waiting > 0:
-            copy_memory(places + PLACE_BYTES, get(heap) + PLACE_BYTES, waiting * PLACE_BYTES)
-        put(heap, places)
-        places += (count + 1) * PLACE_BYTES
-    unlock(device + D_LOCK)
+            copy_memory(places[1], heap.value[1], waiting * sizeof(Place))
+        heap.value = places
+        places = places[count + 1]
+    unlock(device.lock)

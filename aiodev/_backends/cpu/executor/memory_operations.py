@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.layout import WORD
 from aiodev._backends.executor.compile import entry
+from aiodev._backends.executor.fields import WORD
 from aiodev._backends.executor.intrinsics import copy_memory, get, put
 
 
 @entry
-def copy_entry(arguments, lo, hi):
+def copy_entry(arguments: int, lo: int, hi: int) -> int:
     """Copy bytes [lo, hi); arguments: destination, source."""
     copy_memory(get(arguments) + lo, get(arguments + WORD) + lo, hi - lo)
     return 0
 
 
 @entry
-def fill_entry(arguments, lo, hi):
+def fill_entry(arguments: int, lo: int, hi: int) -> int:
     """Write items [lo, hi) of a pattern; arguments: destination, bytes an item (a divisor of 16), two words of pattern."""
     destination = get(arguments)
     nbytes = get(arguments + WORD)

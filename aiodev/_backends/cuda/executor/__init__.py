@@ -6,28 +6,27 @@ hands operations to the driver as early as they may go, usually in the call that
 
 **Invariants.**
 
-1.  Operations are handed to the driver in order, under the queue's lock; ``Q_ISSUED`` is the last one. What cannot go yet
+1.  Operations are handed to the driver in order, under the queue's lock; ``issued`` is the last one. What cannot go yet
     is kept as a record; while there is a record, everything submitted is kept behind it. Never more than ``WINDOW``
     operations are in the driver's hands, so that it never blocks a submitter. To another library's stream goes all that can, at
     once: that library's own submissions must not overtake it.
-2.  After each operation the stream writes its number to page-locked memory: to ``Q_COMPLETED`` itself, which anyone reads; or
-    to ``Q_SHADOW``, when the host must look first, after a launch that can fail (its kernel has code for that). While an
+2.  After each operation the stream writes its number to page-locked memory: to ``completed`` itself, which anyone reads; or
+    to ``shadow``, when the host must look first, after a launch that can fail (its kernel has code for that). While an
     operation that was written to the shadow is not completed, those behind it are written there too.
-3.  A kernel that fails writes a status to the queue's fault record on the device and to ``Q_STATUS`` on the host. Behind a
+3.  A kernel that fails writes a status to the queue's fault record on the device and to ``status`` on the host. Behind a
     launch that can fail, only kernels, which look at that record first and do nothing when it is set, and waits are handed on;
     anything else is kept until the outcome is known. Then it is either right to run it, or it is passed over.
 4.  Gates are the host's: an operation behind a shut gate is kept. A wait for another queue is handed on when that has handed on
     what is waited for and it cannot fail any more; until then it is kept. Operations are thus handed over in an order in which
     they can run, and the device never waits for the host.
 5.  Waiters and the watching thread shake hands as on the CPU: a waiter stores its target, then loads the counter and
-    ``D_SLEEP``; the thread stores ``D_SLEEP``, then loads counters and targets.
+    ``sleep``; the thread stores ``sleep``, then loads counters and targets.
 6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get
     the queue's lock, lets go of it first, and takes it again when it holds no lock.
 7.  Operations are withdrawn under the queue's lock, if they were not handed on and the staging thread does not carry them out.
-8.  Once ``D_LOST`` is set every operation of the device completes as failed, those in flight and those to come.
+8.  Once ``lost`` is set every operation of the device completes as failed, those in flight and those to come.
 """
 
-from aiodev._backends.cpu.executor import create_gate, forgive, next_fired, rearm_waker
 from aiodev._backends.cuda.executor.event_waiters import attend_for_ever
 from aiodev._backends.cuda.executor.poller import announce, arm, spin, stamp_now, stop, watch
 from aiodev._backends.cuda.executor.staging import carry
@@ -45,6 +44,9 @@ from aiodev._backends.cuda.executor.submission import (
     wait_event,
     withdraw,
 )
+from aiodev._backends.executor.faults import forgive
+from aiodev._backends.executor.gates import create_gate
+from aiodev._backends.executor.wait_nodes import next_fired, rearm_waker
 
 __all__ = [
     "announce",

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 
-from aiodev._backends.cuda.layout import D_CONTEXT, F_CAPTURE_MODE, F_CTX_GET, F_CTX_SET, RELAXED
+from aiodev._backends.cuda.structs import RELAXED, Device
 from aiodev._backends.executor.compile import inner, intrinsic
-from aiodev._backends.executor.intrinsics import get, put
+from aiodev._backends.executor.fields import Cell
 
 _WORD = ir.IntType(64)
 
 
 @intrinsic
-def call(builder, function, *arguments):
+def call(builder: ir.IRBuilder, function: ir.Value, *arguments: ir.Value) -> Any:
     """Call ``CUresult function(arguments…)`` by its address; each argument goes as a word, as C's ABI allows."""
     prototype = ir.FunctionType(ir.IntType(32), [_WORD] * len(arguments))
     return builder.zext(builder.call(builder.inttoptr(function, prototype.as_pointer()), arguments), _WORD)
 
 
 @intrinsic
-def word_here(builder):
+def word_here(builder: ir.IRBuilder) -> Any:
     """Address of a word on the stack of the calling function."""
     with builder.goto_entry_block():
         place = builder.alloca(_WORD)
@@ -27,27 +29,27 @@ def word_here(builder):
 
 
 @inner
-def allow_captures(device):
+def allow_captures(device: Device) -> None:
     """Let other threads capture graphs meanwhile: asking after a stream on this one would invalidate them otherwise."""
-    mode = word_here()
-    put(mode, RELAXED)
-    call(get(device + F_CAPTURE_MODE), mode)
+    mode: Cell[int] = Cell(word_here())
+    mode.value = RELAXED
+    call(device.driver.cuThreadExchangeStreamCaptureMode, mode)
 
 
 @inner
-def enter(device):
+def enter(device: Device) -> int:
     """Make the device's context current on this thread; returns what was, for ``leave``."""
-    place = word_here()
-    put(place, 0)
-    call(get(device + F_CTX_GET), place)
-    before = get(place)
-    if before != get(device + D_CONTEXT):
-        call(get(device + F_CTX_SET), get(device + D_CONTEXT))
+    place: Cell[int] = Cell(word_here())
+    place.value = 0
+    call(device.driver.cuCtxGetCurrent, place)
+    before = place.value
+    if before != device.context:
+        call(device.driver.cuCtxSetCurrent, device.context)
     return before
 
 
 @inner
-def leave(device, before):
+def leave(device: Device, before: int) -> None:
     """Make current again what was: other libraries take their device from it."""
-    if before != get(device + D_CONTEXT):
-        call(get(device + F_CTX_SET), before)
+    if before != device.context:
+        call(device.driver.cuCtxSetCurrent, before)

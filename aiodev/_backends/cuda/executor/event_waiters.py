@@ -9,65 +9,49 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import is_sticky, wake
-from aiodev._backends.cuda.layout import (
-    ATTENDANTS,
-    D_ATTENDANTS,
-    D_CONTEXT,
-    D_LOST,
-    D_STOP,
-    F_CTX_SET,
-    F_EVENT_WAIT,
-    F_RECORD,
-    Q_ATTENDED,
-    Q_STREAM,
-    T_BYTES,
-    T_DEVICE,
-    T_EVENT,
-    T_QUEUE,
-    T_SEMAPHORE,
-)
+from aiodev._backends.cuda.structs import ATTENDANTS, Attendant, Device, Queue
 from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.intrinsics import compare_exchange, get, load, put, sem_post, sem_wait, store_fence
+from aiodev._backends.executor.intrinsics import sem_post, sem_wait
 
 
 @inner
-def attend(queue, device):
+def attend(queue: Queue, device: Device) -> bool:
     """Have a thread wait for what a queue has handed on; whether one does. For the watching thread alone."""
-    if load(queue + Q_ATTENDED) != 0:
+    if queue.attended.load() != 0:
         return True
     for index in range(ATTENDANTS):
-        attendant = get(device + D_ATTENDANTS) + T_BYTES * index
-        if load(attendant + T_QUEUE) == 0:
-            if call(get(device + F_RECORD), get(attendant + T_EVENT), get(queue + Q_STREAM)) != 0:
+        attendant = device.attendants[index]
+        if attendant.queue.load() is None:
+            if call(device.driver.cuEventRecord, attendant.event, queue.stream) != 0:
                 return False
-            put(queue + Q_ATTENDED, 1)
-            store_fence(attendant + T_QUEUE, queue)
-            sem_post(attendant + T_SEMAPHORE)
+            queue.attended.value = 1
+            attendant.queue.store_fence(queue)
+            sem_post(attendant.semaphore)
             return True
     return False
 
 
 @exported(void(int64), nogil=True)
-def attend_for_ever(attendant):
+def attend_for_ever(attendant: Attendant) -> None:
     """The thread's life, until the device's stop."""
-    device = get(attendant + T_DEVICE)
-    call(get(device + F_CTX_SET), get(device + D_CONTEXT))
+    device = attendant.device
+    call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     while True:
-        sem_wait(attendant + T_SEMAPHORE)
-        if load(device + D_STOP) != 0:
+        sem_wait(attendant.semaphore)
+        if device.stop.load() != 0:
             break
-        status = call(get(device + F_EVENT_WAIT), get(attendant + T_EVENT))
+        status = call(device.driver.cuEventSynchronize, attendant.event)
         if is_sticky(status):
-            compare_exchange(device + D_LOST, 0, status)
-        store_fence(get(attendant + T_QUEUE) + Q_ATTENDED, 0)
-        store_fence(attendant + T_QUEUE, 0)
+            device.lost.compare_exchange(0, status)
+        Queue(attendant.queue.value).attended.store_fence(0)
+        attendant.queue.store_fence(None)
         wake(device)
 
 
 @inner
-def dismiss(device):
+def dismiss(device: Device) -> None:
     """Wake the threads for the device's stop."""
-    if get(device + D_ATTENDANTS) != 0:
+    if device.attendants.address != 0:
         for index in range(ATTENDANTS):
-            sem_post(get(device + D_ATTENDANTS) + T_BYTES * index + T_SEMAPHORE)
+            sem_post(device.attendants[index].semaphore)

@@ -11,15 +11,29 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from aiodev._backends.cpu import layout as cpu
-from aiodev._backends.cuda import executor as native, layout
+from aiodev._backends.cuda import executor as native, structs
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.memory import DeviceMemory
+from aiodev._backends.cuda.structs import Attendant, Device, FaultRecord, Parameters, Queue, RingUser
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
-from aiodev._core.backend.interface import COUNTER_WORDS, SUBMITTED, Fault
+from aiodev._backends.executor.fields import offset_of, sizeof
+from aiodev._backends.executor.structs import (
+    FAULT_SLOTS,
+    KIND_DEPENDENCY,
+    KIND_DRIVER,
+    KIND_GATE,
+    KIND_KERNEL,
+    KIND_LOST,
+    KIND_NATIVE,
+    KIND_WITHDRAWN,
+    NEVER,
+    Waker,
+)
+from aiodev._core.backend.interface import COUNTER_WORDS, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 
 __all__ = ["CUDAExecutor"]
@@ -31,6 +45,7 @@ _BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _LAST_OF_CAPTURES = 908  # CUDA_ERROR_CAPTURED_EVENT and what else captures refuse
 _RECORDS_CONTEXTS = 12050  # the driver that has cuCtxRecordEvent
+_PARAMETERS_ARE_AT, _PARAMETER_BYTES_ARE_AT, _END = 1, 2, 0  # CU_LAUNCH_PARAM_BUFFER_POINTER, …_BUFFER_SIZE, …_END
 _LEGACY = 1
 _PAGE = 1 << 20
 _libc = ctypes.CDLL(None)
@@ -47,9 +62,8 @@ class _Device:
         self.context = driver.number("cuDevicePrimaryCtxRetain", ordinal, doing=doing)
         total = driver.number("cuDeviceTotalMem", ordinal, doing=doing)
         self.memory = DeviceMemory(driver, index, ordinal, self.context, total)
-        self.address = arena.allocate(layout.DEVICE_BYTES)
-        self.words = words_at(self.address, layout.DEVICE_BYTES // 8)
-        self._waiters = threading.Lock()
+        self.native = Device(arena.allocate(sizeof(Device)))
+        self._waiters, self._waiters_lock = self.native.waiters, threading.Lock()
         self.memory.waiting = self.waiting
         #: Queues to be used again, by priority and whether they have a CUstream of their own.
         self.pools: dict[tuple[int, bool], deque[int]] = defaultdict(deque)
@@ -66,27 +80,29 @@ class _Device:
             driver.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), doing=doing)
             # The least is every other library's default, and so ours; there is nothing below it.
             self.priorities = (greatest.value, least.value, least.value)
-            staging = self.memory.allocate_pinned(layout.STAGE_SLOTS * layout.STAGE_BYTES)
-            ring = self.memory.allocate_pinned(layout.RING_SLOTS * layout.RING_BYTES)
+            staging = self.memory.allocate_pinned(structs.STAGE_SLOTS * structs.STAGE_BYTES)
+            ring = self.memory.allocate_pinned(structs.RING_SLOTS * structs.RING_BYTES)
             follow = driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
-            events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(layout.STAGE_SLOTS)]
-        words = {
-            layout.D_CONTEXT: self.context, layout.D_INDEX: index, layout.D_SPIN: executor.spin_ns,
-            layout.D_WAIT_BY: executor.wait_by, layout.D_STAGE_BUFFERS: staging,
-            layout.D_RING: ring, layout.D_RING_USERS: arena.allocate(16 * layout.RING_SLOTS), layout.D_FOLLOW_EVENT: follow,
-            layout.D_ANNOUNCE: executor.code.address(native.announce), layout.D_STAMP: executor.code.address(native.stamp_now),
-        }  # fmt: skip
-        words |= {layout.D_STAGE_EVENTS + 8 * i: event for i, event in enumerate(events)}
-        words |= {layout.D_FUNCTIONS + 8 * i: driver.address(name) for i, name in enumerate(layout.DRIVER)}
-        for offset, word in words.items():
-            self.words[offset // 8] = word
-        for semaphore in (layout.D_SEMAPHORE, layout.D_STAGE_SEMAPHORE):
-            _libc.sem_init(ctypes.c_void_p(self.address + semaphore), 0, 0)
+            events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(structs.STAGE_SLOTS)]
+        device = self.native
+        device.context, device.index = self.context, index
+        device.spin, device.wait_by = executor.spin_ns, executor.wait_by
+        device.stage_buffers, device.ring, device.follow_event = staging, ring, follow
+        device.ring_users = RingUser(arena.allocate(sizeof(RingUser) * structs.RING_SLOTS))
+        device.announce = executor.code.address(native.announce)
+        device.stamp = executor.code.address(native.stamp_now)
+        for i, event in enumerate(events):
+            device.stage_events[i].value = event
+        for name in structs.Driver.fields:
+            setattr(device.driver, name, driver.address(name))
+        for semaphore in (device.semaphore, device.stage_semaphore):
+            _libc.sem_init(ctypes.c_void_p(semaphore.address), 0, 0)
 
     def start(self) -> None:
         """Start the threads."""
-        lives = [("watch", native.watch, self.address), ("stage", native.carry, self.address)]
-        if self.words[layout.D_WAIT_BY // 8] == layout.BY_EVENT:
+        address = self.native.address
+        lives: list[tuple[str, Any, int]] = [("watch", native.watch, address), ("stage", native.carry, address)]
+        if self.native.wait_by == structs.BY_EVENT:
             lives += [("attend", native.attend_for_ever, attendant) for attendant in self._make_attendants()]
         for name, life, address in lives:
             thread = threading.Thread(
@@ -97,30 +113,29 @@ class _Device:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Around calls of the driver that may wait for the device: while they do, submissions let go of the GIL."""
-        with self._waiters:
-            self.words[layout.D_WAITERS // 8] += 1
+        with self._waiters_lock:
+            self._waiters.value += 1
         try:
             yield
         finally:
-            with self._waiters:
-                self.words[layout.D_WAITERS // 8] -= 1
+            with self._waiters_lock:
+                self._waiters.value -= 1
 
     def _make_attendants(self) -> list[int]:
-        first = arena.allocate(layout.ATTENDANTS * layout.T_BYTES)
-        made = [first + layout.T_BYTES * index for index in range(layout.ATTENDANTS)]
+        first = Attendant(arena.allocate(structs.ATTENDANTS * sizeof(Attendant)))
+        made = [first[index] for index in range(structs.ATTENDANTS)]
         doing = f"starting cuda:{self.index}"
         with self.driver.bound(self.context):
             for attendant in made:
-                words = words_at(attendant, layout.T_BYTES // 8)
-                words[layout.T_EVENT // 8] = self.driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing)
-                words[layout.T_DEVICE // 8] = self.address
-                _libc.sem_init(ctypes.c_void_p(attendant + layout.T_SEMAPHORE), 0, 0)
-        self.words[layout.D_ATTENDANTS // 8] = first
-        return made
+                attendant.event = self.driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing)
+                attendant.device = self.native
+                _libc.sem_init(ctypes.c_void_p(attendant.semaphore.address), 0, 0)
+        self.native.attendants = first
+        return [attendant.address for attendant in made]
 
     def queue_memory(self) -> int:
         """Page-locked memory for a queue."""
-        nbytes = -(-layout.QUEUE_BYTES // 64) * 64
+        nbytes = sizeof(Queue)
         if self._pinned + nbytes > self._pinned_end:
             self._pinned = self.memory.allocate_pinned(_PAGE)
             self._pinned_end = self._pinned + _PAGE
@@ -131,8 +146,8 @@ class _Device:
     def fault_record(self, queue: int, stream: int) -> int:
         """A fault record on the device for ``queue``. Needs the context."""
         if not self._records:
-            block = self.memory.allocate(1024 * layout.RECORD_BYTES)
-            self._records.extend(block + layout.RECORD_BYTES * i for i in range(1024))
+            block = FaultRecord(self.memory.allocate(1024 * sizeof(FaultRecord)))
+            self._records.extend(block[i].address for i in range(1024))
         record = self._records.popleft()
         self.clear_record(record, queue, stream)
         return record
@@ -141,9 +156,9 @@ class _Device:
         """Make a fault record new. Needs the context."""
         doing = f"clearing a record for a stream of cuda:{self.index}"
         # By the stream itself: a copy from here would wait for the legacy stream, and might arrive after the first launch.
-        self.driver.call("cuMemsetD32Async", record, 0, layout.RECORD_BYTES // 4, stream, doing=doing)
-        host = queue + layout.Q_STATUS
-        self.driver.call("cuStreamWriteValue64", stream, record + layout.X_HOST, host, 0, doing=doing)
+        self.driver.call("cuMemsetD32Async", record, 0, sizeof(FaultRecord) // 4, stream, doing=doing)
+        place, host = record + offset_of(FaultRecord, "host"), Queue(queue).status.address
+        self.driver.call("cuStreamWriteValue64", stream, place, host, 0, doing=doing)
 
     def stream(self, priority: int, reserved: bool) -> int:
         """A CUstream: one of the slots in turn, or one of its own. Needs the context."""
@@ -165,9 +180,9 @@ class _Device:
         """Divide a CUstream's room among the queues that have it, ``queue`` from now on among them."""
         queues = self._sharing[stream]
         queues.append(queue)
-        window = max(1, min(layout.WINDOW, layout.STREAM_WINDOW // len(queues)))
+        window = max(1, min(structs.WINDOW, structs.STREAM_WINDOW // len(queues)))
         for each in queues:
-            words_at(each, layout.QUEUE_BYTES // 8)[layout.Q_WINDOW // 8] = window
+            Queue(each).window = window
 
 
 class CUDAExecutor:
@@ -178,10 +193,10 @@ class CUDAExecutor:
 
     Args:
         spin_ns: how long a device's watching thread polls without a pause.
-        wait_by: how the end of awaited work is noticed, one of ``layout.BY_…``.
+        wait_by: how the end of awaited work is noticed, one of ``structs.BY_…``.
     """
 
-    def __init__(self, driver: Driver, device_count: int, spin_ns: int, wait_by: int = layout.BY_POLL) -> None:
+    def __init__(self, driver: Driver, device_count: int, spin_ns: int, wait_by: int = structs.BY_POLL) -> None:
         self.code = native_code.load(native.__name__, native_key())
         self.driver, self.spin_ns, self.wait_by = driver, spin_ns, wait_by
         self.explain: Callable[[int, int, int, int], BaseException] = _unexplained
@@ -209,7 +224,7 @@ class CUDAExecutor:
         self._next_fired = code.function(native.next_fired)
         self.devices = [_Device(self, index) for index in range(device_count)]
         for device, following in zip(self.devices, self.devices[1:] + self.devices[:1], strict=True):
-            device.words[layout.D_NEXT // 8] = following.address
+            device.native.next = following.native
         for device in self.devices:
             device.start()
 
@@ -220,10 +235,10 @@ class CUDAExecutor:
         self._stopped = True
         stop = self.code.function(native.stop)
         for device in self.devices:
-            stop(device.address)
+            stop(device.native.address)
         deadline = time.monotonic() + 0.3
         for device in self.devices:
-            while device.words[layout.D_LEFT // 8] < 2 and time.monotonic() < deadline:
+            while device.native.left.value < 2 and time.monotonic() < deadline:
                 time.sleep(0.0005)  # native threads that end tell nobody but this word
 
     # Queues
@@ -238,8 +253,7 @@ class CUDAExecutor:
         if not queue:
             queue = self._make_queue(device, priority, reserved)
             self._pool_of[queue] = pool
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        return queue, words[:COUNTER_WORDS]
+        return queue, words_at(queue, COUNTER_WORDS)
 
     def home_of(self, address: int) -> int:
         """The device that has the memory at an address."""
@@ -265,49 +279,46 @@ class CUDAExecutor:
                 raise ValueError(f"{doing}: it is of another device, or of a context that is not the device's primary one")
             queue = device.adopted.popleft() if device.adopted else 0
             if queue:
-                words = words_at(queue, layout.QUEUE_BYTES // 8)
-                words[layout.Q_STREAM // 8] = stream
-                device.clear_record(words[layout.Q_RECORD // 8], queue, stream)
+                view = Queue(queue)
+                view.stream = stream
+                device.clear_record(view.record, queue, stream)
         if not queue:
             queue = self._make_queue(device, stream=stream)
             self._pool_of[queue] = device.adopted
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        return queue, words[:COUNTER_WORDS]
+        return queue, words_at(queue, COUNTER_WORDS)
 
     def handle_of(self, queue: int) -> int:
         """The CUstream of a queue; 0 while an operation is held on the host."""
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        return words[layout.Q_STREAM // 8] if words[layout.Q_ISSUED // 8] == words[SUBMITTED] else 0
+        view = Queue(queue)
+        return view.stream if view.issued.value == view.submitted.value else 0
 
     def _make_queue(self, device: _Device, priority: int = 0, reserved: bool = False, stream: int = 0) -> int:
         foreign = stream != 0
         with self._lock, self.driver.bound(device.context):
-            queue = device.queue_memory()
+            address = device.queue_memory()
             stream = stream or device.stream(priority, reserved)
-            record = device.fault_record(queue, stream)
-        parameters = arena.allocate(layout.PARAMETERS_BYTES)
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        fields = {
-            cpu.Q_TARGET: cpu.NEVER, cpu.Q_FORGIVEN: cpu.NEVER, cpu.Q_WITHDRAWN: cpu.NEVER,
-            layout.Q_DEVICE: device.address, layout.Q_STREAM: stream,
-            layout.Q_RECORD: record, layout.Q_PARAMETERS: parameters, layout.Q_EXTRA: 1, layout.Q_EXTRA + 8: parameters,
-            layout.Q_EXTRA + 16: 2, layout.Q_EXTRA + 24: queue + layout.Q_PARAMETER_BYTES, layout.Q_EXTRA + 32: 0,
-            layout.Q_FOREIGN: int(foreign),
-        }  # fmt: skip
-        for offset, word in fields.items():
-            words[offset // 8] = word
+            record = device.fault_record(address, stream)
+        queue = Queue(address)
+        queue.target.value = queue.forgiven.value = queue.withdrawn.value = NEVER
+        queue.device, queue.stream, queue.record, queue.foreign = device.native, stream, record, foreign
+        queue.parameters = Parameters(arena.allocate(structs.PARAMETERS_BYTES))
+        extra = (
+            _PARAMETERS_ARE_AT, queue.parameters.address, _PARAMETER_BYTES_ARE_AT, queue.parameter_bytes.address, _END
+        )  # fmt: skip
+        for i, word in enumerate(extra):
+            queue.extra[i].value = word
         with self._lock:
-            device.share(stream, queue)
-            words[layout.Q_NEXT // 8] = device.words[layout.D_QUEUES // 8]
-            device.words[layout.D_QUEUES // 8] = queue  # last: from now on the watching thread reads it
-        return queue
+            device.share(stream, address)
+            queue.next = device.native.queues.value
+            device.native.queues.value = queue  # last: from now on the watching thread reads it
+        return address
 
     def destroy_queue(self, queue: int) -> None:
         """Recycle a queue whose operations are done."""
-        self._forget_errors(queue, before=cpu.NEVER)
+        self._forget_errors(queue, before=NEVER)
         if self._pool_of[queue] is self._device(queue).adopted:  # the stream may be gone; whoever has the queue next clears
-            words = words_at(queue, layout.QUEUE_BYTES // 8)
-            words[layout.Q_STATUS // 8] = words[layout.Q_DIRTY // 8] = 0
+            view = Queue(queue)
+            view.status.value = view.dirty = 0
         self.code.function(native.recycle)(queue)
         with self._lock:
             self._pool_of[queue].append(queue)
@@ -343,7 +354,7 @@ class CUDAExecutor:
                 else:
                     self.driver.call("cuEventRecord", event, stream, doing=doing)
             except DriverError as error:
-                if not layout.CAPTURED <= error.status <= _LAST_OF_CAPTURES:
+                if not structs.CAPTURED <= error.status <= _LAST_OF_CAPTURES:
                     raise
                 raise CaptureError(str(error)) from error
         value: int = self._wait_event(queue, event)
@@ -355,9 +366,9 @@ class CUDAExecutor:
         with self._lock:
             if device.events:
                 queue, value, event = device.events[0]
-                words = words_at(queue, layout.QUEUE_BYTES // 8)
+                view = Queue(queue)
                 # Numbers begin anew when a queue is used again, which it is when all was handed on.
-                if words[layout.Q_ISSUED // 8] >= value or words[SUBMITTED] < value:
+                if view.issued.value >= value or view.submitted.value < value:
                     device.events.popleft()
                     return event
         return self.driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
@@ -367,7 +378,7 @@ class CUDAExecutor:
         try:
             self.driver.call("cuStreamIsCapturing", stream, ctypes.byref(capturing), doing=doing)
         except DriverError as error:
-            if not layout.CAPTURED <= error.status <= _LAST_OF_CAPTURES:
+            if not structs.CAPTURED <= error.status <= _LAST_OF_CAPTURES:
                 raise
             raise CaptureError(str(error)) from error  # the legacy stream, while one that waits for it is captured
         if capturing.value:  # our work would be drawn into its graph, and complete nothing
@@ -378,18 +389,17 @@ class CUDAExecutor:
         self.driver.attach(self.devices[index].context)
 
     def _device(self, queue: int) -> _Device:
-        address = words_at(queue, layout.QUEUE_BYTES // 8)[layout.Q_DEVICE // 8]
-        return next(device for device in self.devices if device.address == address)
+        native = Queue(queue).device
+        return next(device for device in self.devices if device.native == native)
 
     # Wakers
 
     def create_waker(self, descriptor: int) -> int:
         """A waker for a file descriptor; never freed, since a thread may be about to write."""
-        waker = arena.allocate(cpu.WAKER_BYTES)
-        words = words_at(waker, cpu.WAKER_BYTES // 8)
-        words[cpu.K_DESCRIPTOR // 8] = descriptor
-        words[cpu.K_ONE // 8] = 1
-        return waker
+        waker = Waker(arena.allocate(sizeof(Waker)))
+        waker.descriptor = descriptor
+        waker.one.value = 1
+        return waker.address
 
     def collect(self, waker: int) -> list[int]:
         """Queues that reached their armed value."""
@@ -403,31 +413,30 @@ class CUDAExecutor:
 
     def faults(self, queue: int) -> list[Fault]:
         """The last faults of a queue, explained."""
-        words = words_at(queue, layout.QUEUE_BYTES // 8)
-        count = words[cpu.Q_FAULTS // 8]
-        found = []
-        for i in range(max(0, count - cpu.FAULT_SLOTS), count):
-            start = (cpu.Q_FAULT_RING + i % cpu.FAULT_SLOTS * cpu.FAULT_BYTES) // 8
-            first, last, kind, a, b, c, _ = words[start : start + 7]
+        view, found = Queue(queue), []
+        count = view.faults.value
+        for i in range(max(0, count - FAULT_SLOTS), count):
+            fault = view.ring[i % FAULT_SLOTS]
+            first, last, kind, a, b, c = fault.first, fault.last.value, fault.kind, fault.a, fault.b, fault.c
             error = self._errors.get((queue, first))
-            if error is None and kind not in (layout.KIND_DEPENDENCY, layout.KIND_GATE, cpu.KIND_WITHDRAWN):
+            if error is None and kind not in (KIND_DEPENDENCY, KIND_GATE, KIND_WITHDRAWN):
                 error = self._errors[queue, first] = self._error(queue, kind, a, b, c)
-            dependency = (a, b) if kind == layout.KIND_DEPENDENCY else None
-            found.append(Fault(first, last or None, error, dependency, kind == cpu.KIND_WITHDRAWN))
-        if len(found) == cpu.FAULT_SLOTS:
+            dependency = (a, b) if kind == KIND_DEPENDENCY else None
+            found.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
+        if len(found) == FAULT_SLOTS:
             self._forget_errors(queue, before=found[0].first)
         return found
 
     def _error(self, queue: int, kind: int, a: int, b: int, c: int) -> BaseException:
-        if kind == layout.KIND_KERNEL:
+        if kind == KIND_KERNEL:
             return self.explain(c, a, b, self._device(queue).index)
         index = self._device(queue).index
-        if kind == layout.KIND_NATIVE:
+        if kind == KIND_NATIVE:
             return DeviceError(f"call_native on cuda:{index}: function {b} of the calls returned {a}")
         error = self.driver.error(a, f"an operation on cuda:{index}")
-        if kind == layout.KIND_DRIVER and layout.CAPTURED <= a <= _LAST_OF_CAPTURES:
+        if kind == KIND_DRIVER and structs.CAPTURED <= a <= _LAST_OF_CAPTURES:
             return CaptureError(f"{error}: another library is capturing the stream, or one that waits for it")
-        if kind == layout.KIND_LOST:
+        if kind == KIND_LOST:
             return DeviceLostError(f"cuda:{index}", f"{error.status_name} ({a}): {error.text}")
         return error
 

@@ -6,52 +6,53 @@ caller removes. That holds for x86-64 and 64-bit Arm on Linux, where every integ
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.faults import open_fault
-from aiodev._backends.cpu.layout import Q_FAILED
 from aiodev._backends.cuda.executor.driver import call
-from aiodev._backends.cuda.layout import KIND_NATIVE, Q_PARAMETERS, Q_STREAM
+from aiodev._backends.cuda.structs import ForeignCall, ForeignCalls, Item, Queue
 from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import get, put
+from aiodev._backends.executor.faults import open_fault
+from aiodev._backends.executor.fields import Cell
+from aiodev._backends.executor.intrinsics import get
 from aiodev._backends.executor.locking import lock, unlock
+from aiodev._backends.executor.structs import KIND_NATIVE
 
 _CELL, _HANDLE, _ARGUMENTS = 2, 1, 24  # as in aiodev._core.streams.native_calls
 
 
 @inner
-def word(queue, item):
+def word(queue: Queue, item: Item) -> int:
     """What an item of a call means: itself, the stream, or the word at an address."""
-    kind, found = get(item), get(item + 8)
+    kind, found = item.kind, item.content
     if kind == _HANDLE:
-        return get(queue + Q_STREAM)
+        return queue.stream
     return get(found) if kind == _CELL else found
 
 
 @inner
-def call_functions(queue, value, block):
+def call_functions(queue: Queue, value: int, block: ForeignCalls) -> None:
     """Make the calls of a block, in order, until one fails; then the operation fails. Needs the lock and the context."""
-    held = get(block)
-    if held != 0:
+    held = block.lock
+    if held is not None:
         lock(held)
-    item = block + 16
-    for number in range(get(block + 8)):
-        count = get(item)
-        function = word(queue, item + 8)
-        item += 24
-        words = get(queue + Q_PARAMETERS)
+    called = block.calls
+    for number in range(block.count):
+        count = called.count
+        function = word(queue, called.function)
+        words: Cell[int] = Cell(queue.parameters.address)
         for i in range(_ARGUMENTS):
-            put(words + 8 * i, word(queue, item + 16 * i) if i < count else 0)
-        item += 16 * count
+            words[i].value = word(queue, called.arguments[i]) if i < count else 0
+        called = ForeignCall(called.arguments[count].address)
         status = -1
         if function != 0:
             status = call(
-                function, get(words), get(words + 8), get(words + 16), get(words + 24), get(words + 32), get(words + 40),
-                get(words + 48), get(words + 56), get(words + 64), get(words + 72), get(words + 80), get(words + 88),
-                get(words + 96), get(words + 104), get(words + 112), get(words + 120), get(words + 128), get(words + 136),
-                get(words + 144), get(words + 152), get(words + 160), get(words + 168), get(words + 176), get(words + 184),
+                function, words[0].value, words[1].value, words[2].value, words[3].value, words[4].value,
+                words[5].value, words[6].value, words[7].value, words[8].value, words[9].value, words[10].value,
+                words[11].value, words[12].value, words[13].value, words[14].value, words[15].value, words[16].value,
+                words[17].value, words[18].value, words[19].value, words[20].value, words[21].value, words[22].value,
+                words[23].value,
             )  # fmt: skip
         if status != 0:
-            if get(queue + Q_FAILED) == 0:
+            if queue.failed == 0:
                 open_fault(queue, value, KIND_NATIVE, status, number, 0, 0)
             break
-    if held != 0:
+    if held is not None:
         unlock(held)

@@ -9,8 +9,9 @@ itself waits for a host function that another library wrote in Python. So a subm
 from __future__ import annotations
 
 from aiodev._backends.executor.compile import External, inner, int64, void
-from aiodev._backends.executor.intrinsics import exchange, pause
-from aiodev._backends.executor.locking import lock
+from aiodev._backends.executor.intrinsics import pause
+from aiodev._backends.executor.locking import lock, try_lock
+from aiodev._backends.executor.structs import Lock
 
 _save = External("PyEval_SaveThread", int64())
 _restore = External("PyEval_RestoreThread", void(int64))
@@ -19,26 +20,26 @@ _TRIES = 200
 
 
 @inner
-def let_go():
+def let_go() -> int:
     """Let other threads have the GIL; what is returned is for ``take_again``."""
     return _save()
 
 
 @inner
-def take_again(saved):
+def take_again(saved: int) -> None:
     """Have the GIL again, if it was let go; with no lock held that a thread with the GIL may want."""
     if saved != 0:
         _restore(saved)
 
 
 @inner
-def lock_or_let_go(place, at_once):
+def lock_or_let_go(word: Lock, at_once: bool) -> int:
     """Take a lock, without the GIL if ``at_once`` or the lock is not to be had soon; gives what ``take_again`` needs."""
     if not at_once:
         for _ in range(_TRIES):
-            if exchange(place, 1) == 0:
+            if try_lock(word):
                 return 0
             pause()
     saved = let_go()
-    lock(place)
+    lock(word)
     return saved

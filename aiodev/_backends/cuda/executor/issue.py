@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.faults import covering_fault, open_fault
-from aiodev._backends.cpu.executor.withdrawal import fail_withdrawn
-from aiodev._backends.cpu.executor.worker import release_gate
-from aiodev._backends.cpu.layout import (
-    G_STATE,
-    Q_COMPLETED,
-    Q_FAILED,
-    Q_FORGIVEN,
-    Q_TARGET,
-    Q_WITHDRAWN,
-)
 from aiodev._backends.cuda.executor.copies import copy, fill
 from aiodev._backends.cuda.executor.driver import call
 from aiodev._backends.cuda.executor.foreign_calls import call_functions
@@ -25,29 +14,12 @@ from aiodev._backends.cuda.executor.progress import (
     wake,
     write_completion,
 )
-from aiodev._backends.cuda.layout import (
+from aiodev._backends.cuda.structs import (
     CAPTURED,
-    D_INDEX,
-    D_STAMP,
-    E_BLOCK,
-    E_FALLIBLE,
-    E_FUNCTIONS,
-    E_GRID,
-    E_LAUNCHED,
-    E_NDIM,
-    E_TEAM,
-    F_HOST,
-    F_LAUNCH,
-    F_SET32,
-    F_WAIT,
-    F_WAIT_EVENT,
     HELD_DEVICE,
     HELD_GATE,
     HELD_NOT,
     HELD_WAIT,
-    KIND_DEPENDENCY,
-    KIND_DRIVER,
-    KIND_GATE,
     OP_COPY,
     OP_EVENT,
     OP_FILL,
@@ -55,54 +27,38 @@ from aiodev._backends.cuda.layout import (
     OP_LAUNCH,
     OP_NATIVE,
     OP_WAIT,
-    Q_BUSY,
-    Q_DEVICE,
-    Q_DIRTY,
-    Q_EXTRA,
-    Q_FOLLOWED,
-    Q_FOREIGN,
-    Q_HELD,
-    Q_ISSUED,
-    Q_LAST_FALLIBLE,
-    Q_LAST_SHADOW,
-    Q_LAUNCHES,
-    Q_PARAMETER_BYTES,
-    Q_PARAMETERS,
-    Q_RECORD,
-    Q_SHADOW,
-    Q_SHADOW_FROM,
-    Q_STATUS,
-    Q_STREAM,
     WINDOW,
+    Device,
+    Entry,
+    ForeignCalls,
+    Grid,
+    Parameters,
+    Queue,
 )
 from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import (
-    copy_memory,
-    fetch_min,
-    get,
-    load,
-    load_fence,
-    put,
-    store,
-    store_fence,
-)
+from aiodev._backends.executor.faults import covering_fault, open_fault
+from aiodev._backends.executor.fields import Atomic, Cell, sizeof
+from aiodev._backends.executor.gates import release_gate
+from aiodev._backends.executor.intrinsics import copy_memory
+from aiodev._backends.executor.structs import GATE_FAILED, GATE_SHUT, KIND_DEPENDENCY, KIND_DRIVER, KIND_GATE, Gate
+from aiodev._backends.executor.withdrawals import fail_withdrawn
 
 
 @inner
-def hold(queue, reason):
+def hold(queue: Queue, reason: int) -> bool:
     """Leave the operation for later."""
-    put(queue + Q_HELD, reason)
+    queue.held = reason
     return False
 
 
 @inner
-def grid(entry, shape, place):
-    """Blocks and threads of a launch along x, y and z, as six words at ``place``."""
-    ndim = get(entry + E_NDIM)
-    threads = get(entry + E_BLOCK)
-    most = get(entry + E_GRID)
-    along = get(shape + 8 * (ndim - 1))
-    team = get(entry + E_TEAM) != 0
+def lay_out(entry: Entry, shape: Cell[int], grid: Grid) -> None:
+    """Decide on the blocks and threads of a launch over ``shape``."""
+    ndim = entry.ndim
+    threads = entry.block
+    most = entry.grid
+    along = shape[ndim - 1].value
+    team = entry.team != 0
     wide = 32
     while wide < threads and wide < along:
         wide *= 2
@@ -115,97 +71,99 @@ def grid(entry, shape, place):
     rows = 1
     planes = 1
     if ndim > 1:
-        rows = min((get(shape + 8 * (ndim - 2)) + high - 1) // high, max(1, most // columns), 65535)
+        rows = min((shape[ndim - 2].value + high - 1) // high, max(1, most // columns), 65535)
     if ndim > 2:
-        planes = min(get(shape), max(1, most // (columns * rows)), 65535)
-    put(place, columns)
-    put(place + 8, rows)
-    put(place + 16, planes)
-    put(place + 24, wide)
-    put(place + 32, high)
+        planes = min(shape.value, max(1, most // (columns * rows)), 65535)
+    grid.columns = columns
+    grid.rows = rows
+    grid.planes = planes
+    grid.wide = wide
+    grid.high = high
 
 
 @inner
-def launch(queue, device, value, entry, size, site, arguments, nbytes, suspect):
+def launch(
+    queue: Queue, device: Device, value: int, entry: Entry, size: int, site: int, arguments: int, nbytes: int, suspect: bool
+) -> bool:
     """Launch a kernel; one that can fail, or follows such a one, gets the fault record."""
     if size <= 0:
         return pass_on(queue, device, value)
-    function = get(entry + E_FUNCTIONS + 8 * get(device + D_INDEX))
+    function = entry.functions[device.index].value
     if function == 0:
         driver_failed(queue, device, value, 500)
         return pass_on(queue, device, value)
-    fallible = get(entry + E_FALLIBLE) != 0
-    # Each in flight has a place of its own in Q_LAUNCHES; none is older than the present row of what the host looks at.
-    if fallible and value - max(load(queue + Q_COMPLETED), load(queue + Q_SHADOW), get(queue + Q_SHADOW_FROM) - 1) > WINDOW:
+    fallible = entry.fallible != 0
+    # Each in flight has a place of its own in ``launches``; none is older than the present row of what the host looks at.
+    if fallible and value - max(queue.completed.load(), queue.shadow.load(), queue.shadow_from.value - 1) > WINDOW:
         return hold(queue, HELD_DEVICE)
-    parameters = get(queue + Q_PARAMETERS)
-    put(parameters, get(queue + Q_RECORD) if fallible or suspect else 0)
-    put(parameters + 8, value)
-    copy_memory(parameters + 16, arguments, nbytes)
-    put(queue + Q_PARAMETER_BYTES, 16 + nbytes)
+    parameters = queue.parameters
+    parameters.record = queue.record if fallible or suspect else 0
+    parameters.value = value
+    copy_memory(parameters.arguments, arguments, nbytes)
+    queue.parameter_bytes.value = sizeof(Parameters) + nbytes
     if fallible:
-        launched = queue + Q_LAUNCHES + 16 * (value % WINDOW)
-        put(launched, entry)
-        put(launched + 8, site)
-        put(queue + Q_LAST_FALLIBLE, value)
-    g = parameters + 16 + nbytes
-    grid(entry, arguments, g)
+        launched = queue.launches[value % WINDOW]
+        launched.entry = entry.address
+        launched.site = site
+        queue.last_fallible.value = value
+    grid = Grid(parameters.address + sizeof(Parameters) + nbytes)
+    lay_out(entry, Cell(arguments), grid)
     status = call(
-        get(device + F_LAUNCH), function, get(g), get(g + 8), get(g + 16), get(g + 24), get(g + 32), 1, 0,
-        get(queue + Q_STREAM), 0, queue + Q_EXTRA,
+        device.driver.cuLaunchKernel, function, grid.columns, grid.rows, grid.planes, grid.wide, grid.high, 1, 0,
+        queue.stream, 0, queue.extra,
     )  # fmt: skip
     if status != 0:
         driver_failed(queue, device, value, status)
-    put(entry + E_LAUNCHED, 1)
+    entry.launched = 1
     return write_completion(queue, device, value, fallible)
 
 
 @inner
-def is_settled(other, target, reached):
+def is_settled(other: Queue, target: int, reached: int) -> bool:
     """Whether a queue has handed an operation on, and it cannot fail any more."""
-    return load_fence(other + Q_ISSUED) >= target and load(other + Q_LAST_FALLIBLE) <= reached
+    return other.issued.load_fence() >= target and other.last_fallible.load() <= reached
 
 
 @inner
-def place_of(other, target, reached):
+def place_of(other: Queue, target: int, reached: int) -> Atomic[int]:
     """Where the device writes that ``target``, which a queue has handed on, is done."""
-    shadowed = reached < load(other + Q_LAST_SHADOW) and target >= load(other + Q_SHADOW_FROM)
-    return other + (Q_SHADOW if shadowed else Q_COMPLETED)
+    shadowed = reached < other.last_shadow.load() and target >= other.shadow_from.load()
+    return other.shadow if shadowed else other.completed
 
 
 @inner
-def share_fault(queue, value, other, target, failed):
+def share_fault(queue: Queue, value: int, other: Queue, target: int, failed: int) -> bool:
     """Fail with what is waited for, if that failed or did not run; False while our own failure may still come first.
 
     Also when the device is to wait: an operation that is behind a failure is settled before it is completed.
     """
     first = covering_fault(other, target)
     if first != 0 and failed == 0:
-        if get(queue + Q_LAST_FALLIBLE) > load(queue + Q_COMPLETED):
+        if queue.last_fallible.value > queue.completed.load():
             return False
-        open_fault(queue, value, KIND_DEPENDENCY, other, first, 0, 0)
+        open_fault(queue, value, KIND_DEPENDENCY, other.address, first, 0, 0)
     return True
 
 
 @inner
-def wait(queue, device, value, other, target, failed):
+def wait(queue: Queue, device: Device, value: int, other: Queue, target: int, failed: int) -> bool:
     """Wait for another queue: on the device once that has handed its operation to the driver and it cannot fail any more.
 
     A wait holds even behind a failure: what is submitted once that is forgiven relies on the order that it sets up.
     """
-    reached = load(other + Q_COMPLETED)
+    reached = other.completed.load()
     if reached < target:
         if not is_settled(other, target, reached):
-            fetch_min(other + Q_TARGET, target)  # for its watching thread to look at, though nobody is parked there
-            store_fence(other + Q_FOLLOWED, 1)
+            other.target.fetch_min(target)  # for its watching thread to look at, though nobody is parked there
+            other.followed.store_fence(1)
             if is_settled(other, target, reached):
                 wake(device)
-            if load_fence(other + Q_COMPLETED) < target:
+            if other.completed.load_fence() < target:
                 return hold(queue, HELD_WAIT)
         else:
             if not share_fault(queue, value, other, target, failed):
                 return hold(queue, HELD_DEVICE)
-            status = call(get(device + F_WAIT), get(queue + Q_STREAM), place_of(other, target, reached), target, 0)
+            status = call(device.driver.cuStreamWaitValue64, queue.stream, place_of(other, target, reached), target, 0)
             if status != 0:
                 driver_failed(queue, device, value, status)
             return write_completion(queue, device, value, False)
@@ -215,21 +173,21 @@ def wait(queue, device, value, other, target, failed):
 
 
 @inner
-def wait_for_event(queue, device, value, event):
+def wait_for_event(queue: Queue, device: Device, value: int, event: int) -> bool:
     """Wait for what another library's stream had been given when the event was recorded on it."""
-    status = call(get(device + F_WAIT_EVENT), get(queue + Q_STREAM), event, 0)
+    status = call(device.driver.cuStreamWaitEvent, queue.stream, event, 0)
     if status != 0:
         driver_failed(queue, device, value, status)
     return write_completion(queue, device, value, False)
 
 
 @inner
-def pass_gate(queue, device, value, gate):
+def pass_gate(queue: Queue, device: Device, value: int, gate: Gate) -> bool:
     """Pass a gate that the host has opened."""
-    state = load(gate + G_STATE)
-    if state == 0:
+    state = gate.state.load()
+    if state == GATE_SHUT:
         return hold(queue, HELD_GATE)
-    if state == 2:
+    if state == GATE_FAILED:
         open_fault(queue, value, KIND_GATE, 0, 0, 0, 0)
     if not pass_on(queue, device, value):
         return False
@@ -238,81 +196,81 @@ def pass_gate(queue, device, value, gate):
 
 
 @inner
-def forgiven(queue, device):
+def forgiven(queue: Queue, device: Device) -> None:
     """Begin anew after a failure that is over: the records of it are cleared in stream order."""
-    put(queue + Q_FAILED, 0)
-    if get(queue + Q_DIRTY) != 0:
-        store(queue + Q_STATUS, 0)
-        put(queue + Q_DIRTY, 0)
-        call(get(device + F_SET32), get(queue + Q_RECORD), 0, 2, get(queue + Q_STREAM))
+    queue.failed = 0
+    if queue.dirty != 0:
+        queue.status.store(0)
+        queue.dirty = 0
+        call(device.driver.cuMemsetD32Async, queue.record, 0, 2, queue.stream)
 
 
 @inner
-def refuse(queue, operation, a, value, completed, failed):
+def refuse(queue: Queue, operation: int, a: int, value: int, completed: int, failed: bool) -> bool:
     """Have an operation fail, in its turn, whose stream is being captured: the stream can complete nothing."""
     if completed != value - 1:
         return hold(queue, HELD_DEVICE)
     if not failed:
         open_fault(queue, value, KIND_DRIVER, CAPTURED, 0, 0, 0)
     if operation == OP_GATE:
-        release_gate(a)
+        release_gate(Gate(a))
     complete(queue, value)
-    put(queue + Q_HELD, HELD_NOT)
-    store(queue + Q_ISSUED, value)
+    queue.held = HELD_NOT
+    queue.issued.store(value)
     return True
 
 
 @inner
-def issue(queue, window, operation, a, b, c, arguments, nbytes):
-    """Hand the next operation on, if ``window`` has room for it in the driver's hands; False when it must wait, for Q_HELD."""
-    device = get(queue + Q_DEVICE)
-    value = get(queue + Q_ISSUED) + 1
-    if get(queue + Q_BUSY) != 0:
+def issue(queue: Queue, window: int, operation: int, a: int, b: int, c: int, arguments: int, nbytes: int) -> bool:
+    """Hand the next operation on, if ``window`` has room for it in the driver's hands; False when it waits, for ``held``."""
+    device = queue.device
+    value = queue.issued.value + 1
+    if queue.busy.value != 0:
         return hold(queue, HELD_DEVICE)
     completed = progress(queue)
-    if value - max(completed, load(queue + Q_SHADOW)) > window:
+    if value - max(completed, queue.shadow.load()) > window:
         return hold(queue, HELD_DEVICE)
-    failed = get(queue + Q_FAILED)
-    suspect = get(queue + Q_LAST_FALLIBLE) > completed
-    if get(queue + Q_FOREIGN) != 0 and is_captured(device, get(queue + Q_STREAM)):
-        return refuse(queue, operation, a, value, completed, failed != 0 and value <= load(queue + Q_FORGIVEN))
-    if failed != 0 and value > load(queue + Q_FORGIVEN):
+    failed = queue.failed
+    suspect = queue.last_fallible.value > completed
+    if queue.foreign != 0 and is_captured(device, queue.stream):
+        return refuse(queue, operation, a, value, completed, failed != 0 and value <= queue.forgiven.load())
+    if failed != 0 and value > queue.forgiven.load():
         if suspect:
             return hold(queue, HELD_DEVICE)
         forgiven(queue, device)
         failed = 0
-    if failed == 0 and value >= get(queue + Q_WITHDRAWN):
+    if failed == 0 and value >= queue.withdrawn.value:
         if completed < value - 1:  # what is ahead may fail, or be lost, still, and then this is behind that
             return hold(queue, HELD_DEVICE)
         failed = fail_withdrawn(queue, value)
     if suspect and operation != OP_LAUNCH and operation != OP_WAIT and operation != OP_EVENT:
         return hold(queue, HELD_DEVICE)
     if operation == OP_WAIT:
-        done = wait(queue, device, value, a, b, failed)
+        done = wait(queue, device, value, Queue(a), b, failed)
     elif operation == OP_EVENT:
         done = wait_for_event(queue, device, value, a)
     elif failed != 0:
         done = pass_on(queue, device, value)
         if done and operation == OP_GATE:
-            release_gate(a)
+            release_gate(Gate(a))
     elif operation == OP_LAUNCH:
-        done = launch(queue, device, value, a, b, c, arguments, nbytes, suspect)
+        done = launch(queue, device, value, Entry(a), b, c, arguments, nbytes, suspect)
     elif operation == OP_COPY:
         done = copy(queue, device, value, a, b, c) or hold(queue, HELD_DEVICE)
     elif operation == OP_FILL:
         done = fill(queue, device, value, a, b, arguments, c)
     elif operation == OP_GATE:
-        done = pass_gate(queue, device, value, a)
+        done = pass_gate(queue, device, value, Gate(a))
     elif operation == OP_NATIVE:
-        call_functions(queue, value, arguments)
+        call_functions(queue, value, ForeignCalls(arguments))
         done = write_completion(queue, device, value, False)
     else:
-        status = call(get(device + F_HOST), get(queue + Q_STREAM), get(device + D_STAMP), a)
+        status = call(device.driver.cuLaunchHostFunc, queue.stream, device.stamp, a)
         if status != 0:
             driver_failed(queue, device, value, status)
         done = write_completion(queue, device, value, False)
     if done:
-        put(queue + Q_HELD, HELD_NOT)
-        if get(queue + Q_BUSY) == 0:
-            store(queue + Q_ISSUED, value)
+        queue.held = HELD_NOT
+        if queue.busy.value == 0:
+            queue.issued.store(value)
     return done

@@ -8,65 +8,29 @@ for a reason that passes by itself.
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.waiting import arm_node, find_node
-from aiodev._backends.cpu.layout import NEVER, Q_COMPLETED, Q_SUBMITTED, Q_TARGET
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, leave
 from aiodev._backends.cuda.executor.event_waiters import attend, dismiss
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.executor.progress import fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.executor.submission import drain
-from aiodev._backends.cuda.layout import (
+from aiodev._backends.cuda.structs import (
     AWAKE,
     BY_CALLBACK,
     BY_EVENT,
     BY_POLL,
-    D_ANNOUNCE,
-    D_CONTEXT,
-    D_FOLLOW_EVENT,
-    D_LEFT,
-    D_LOST,
-    D_QUEUES,
-    D_SCRATCH,
-    D_SEMAPHORE,
-    D_SLEEP,
-    D_SPIN,
-    D_STAGE_SEMAPHORE,
-    D_STOP,
-    D_WAIT_BY,
-    F_CTX_SET,
-    F_EVENT_QUERY,
-    F_HOST,
-    F_QUERY,
     HELD_DEVICE,
     NOT_READY,
-    Q_DEVICE,
-    Q_FOREIGN,
-    Q_HEAD,
-    Q_HELD,
-    Q_ISSUED,
-    Q_LAST_SHADOW,
-    Q_LOCK,
-    Q_NEXT,
-    Q_STREAM,
     SLEEP_DEEP,
     SLEEP_SHORT,
+    Device,
+    Queue,
 )
 from aiodev._backends.executor.compile import External, boolean, callback, exported, inner, int32, int64, void
-from aiodev._backends.executor.intrinsics import (
-    compare_exchange,
-    exchange,
-    fetch_add,
-    get,
-    load,
-    load_fence,
-    now,
-    pause,
-    put,
-    sem_post,
-    store,
-    store_fence,
-)
-from aiodev._backends.executor.locking import unlock
+from aiodev._backends.executor.fields import Atomic
+from aiodev._backends.executor.intrinsics import now, pause, sem_post
+from aiodev._backends.executor.locking import try_lock, unlock
+from aiodev._backends.executor.structs import NEVER, Waker
+from aiodev._backends.executor.wait_nodes import arm_node, find_node
 
 sem_clockwait = External("sem_clockwait", int32(int64, int32, int64))
 prctl = External("prctl", int32(int32, int64, int64, int64, int64))
@@ -80,97 +44,97 @@ IDLE, FLYING, AWAITED, HAPPENED = 0, 1, 2, 3
 
 
 @inner
-def announce_later(queue, device):
+def announce_later(queue: Queue, device: Device) -> None:
     """Have the driver wake the watching thread when what was handed on is done. Needs the lock and the context."""
-    call(get(device + F_HOST), get(queue + Q_STREAM), get(device + D_ANNOUNCE), device)
+    call(device.driver.cuLaunchHostFunc, queue.stream, device.announce, device)
 
 
 @inner
-def look_at(queue, device):
+def look_at(queue: Queue, device: Device) -> int:
     """Do what there is to do for a queue; returns what was found."""
-    submitted = load(queue + Q_SUBMITTED)
-    completed = load(queue + Q_COMPLETED)
-    target = load_fence(queue + Q_TARGET)
+    submitted = queue.submitted.load()
+    completed = queue.completed.load()
+    target = queue.target.load_fence()
     if completed == submitted and target == NEVER:
         return IDLE
-    found = FLYING if load(queue + Q_ISSUED) > completed else IDLE
-    head = load(queue + Q_HEAD)
-    if head != 0 or load(queue + Q_LAST_SHADOW) > completed or load(device + D_LOST) != 0:
-        if exchange(queue + Q_LOCK, 1) != 0:
+    found = FLYING if queue.issued.load() > completed else IDLE
+    head = queue.head.load()
+    if head is not None or queue.last_shadow.load() > completed or device.lost.load() != 0:
+        if not try_lock(queue.lock):
             return HAPPENED  # whoever has it is at work
-        before = load(queue + Q_COMPLETED)
+        before = queue.completed.load()
         progress(queue)
         handed = drain(queue, device, False)
-        completed = load(queue + Q_COMPLETED)
-        if handed > 0 and target != NEVER and get(device + D_WAIT_BY) == BY_CALLBACK:
+        completed = queue.completed.load()
+        if handed > 0 and target != NEVER and device.wait_by == BY_CALLBACK:
             announce_later(queue, device)
         if handed > 0:
             tell_followers(queue)
         if handed > 0 or completed > before:
             found = HAPPENED
-        elif get(queue + Q_HEAD) != 0 and get(queue + Q_HELD) == HELD_DEVICE or get(queue + Q_LAST_SHADOW) > completed:
+        elif queue.head.value is not None and queue.held == HELD_DEVICE or queue.last_shadow.value > completed:
             found = AWAITED
-        unlock(queue + Q_LOCK)
+        unlock(queue.lock)
     if target <= completed:
         fire(queue, completed)
         return HAPPENED
     if target != NEVER and found == FLYING:
-        how = get(device + D_WAIT_BY)
+        how = device.wait_by
         if how == BY_POLL or how == BY_EVENT and not attend(queue, device):
             return AWAITED
     return found
 
 
 @inner
-def look(device):
+def look(device: Device) -> int:
     """Look at every queue; returns the most that was found."""
     most = IDLE
-    queue = load(device + D_QUEUES)
-    while queue != 0:
+    queue = device.queues.load()
+    while queue is not None:
         most = max(most, look_at(queue, device))
-        queue = get(queue + Q_NEXT)
+        queue = queue.next
     return most
 
 
 @inner
-def check_device(device):
+def check_device(device: Device) -> None:
     """Ask the driver after a queue with work in flight; a status that means the end of the context is the device's loss."""
-    queue = load(device + D_QUEUES)
-    while queue != 0:
-        if load(queue + Q_ISSUED) > load(queue + Q_COMPLETED):
-            if get(queue + Q_FOREIGN) != 0:  # whose stream may be gone, or captured: any call tells of the context
-                status = call(get(device + F_EVENT_QUERY), get(device + D_FOLLOW_EVENT))
+    queue = device.queues.load()
+    while queue is not None:
+        if queue.issued.load() > queue.completed.load():
+            if queue.foreign != 0:  # whose stream may be gone, or captured: any call tells of the context
+                status = call(device.driver.cuEventQuery, device.follow_event)
             else:
-                status = call(get(device + F_QUERY), get(queue + Q_STREAM))
+                status = call(device.driver.cuStreamQuery, queue.stream)
             if status != 0 and status != NOT_READY and is_sticky(status):
-                compare_exchange(device + D_LOST, 0, status)
+                device.lost.compare_exchange(0, status)
             return
-        queue = get(queue + Q_NEXT)
+        queue = queue.next
 
 
 @inner
-def rest(device, duration, depth, expected):
+def rest(device: Device, duration: int, depth: int, expected: int) -> int:
     """Sleep until woken, at most ``duration`` ns; not if more than ``expected`` is found now. Returns what was found."""
-    store_fence(device + D_SLEEP, depth)
+    device.sleep.store_fence(depth)
     found = look(device)
-    if found > expected and exchange(device + D_SLEEP, AWAKE) != 0:
+    if found > expected and device.sleep.exchange(AWAKE) != 0:
         return found
     until = now() + duration
-    put(device + D_SCRATCH, until // 1_000_000_000)
-    put(device + D_SCRATCH + 8, until % 1_000_000_000)
-    woken = sem_clockwait(device + D_SEMAPHORE, _MONOTONIC, device + D_SCRATCH) == 0
-    exchange(device + D_SLEEP, AWAKE)
+    device.until[0].value = until // 1_000_000_000
+    device.until[1].value = until % 1_000_000_000
+    woken = sem_clockwait(device.semaphore, _MONOTONIC, device.until) == 0
+    device.sleep.exchange(AWAKE)
     return HAPPENED if woken else found
 
 
 @exported(void(int64), nogil=True)
-def watch(device):
+def watch(device: Device) -> None:
     """The watching thread's life, until the device's stop. Runs without the GIL throughout."""
-    call(get(device + F_CTX_SET), get(device + D_CONTEXT))
+    call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     prctl(_TIMER_SLACK, 1, 0, 0, 0)  # else the system adds 50 µs to each pause
     began = checked = now()
-    while load(device + D_STOP) == 0:
+    while device.stop.load() == 0:
         found = look(device)
         time = now()
         if found == HAPPENED:
@@ -187,54 +151,54 @@ def watch(device):
                 began = now()
         elif found == AWAITED:
             waited = time - began
-            if waited >= get(device + D_SPIN):
+            if waited >= device.spin:
                 rest(device, min(max(waited // 32, 5_000), LONGEST_PAUSE), SLEEP_SHORT, AWAITED)
             else:
                 for _ in range(16):
                     pause()
-    fetch_add(device + D_LEFT, 1)
+    device.left.fetch_add(1)
 
 
 @inner
-def help_on(queue, device):
+def help_on(queue: Queue, device: Device) -> None:
     """Do what the watching thread would do for a queue, unless somebody does."""
-    due = load(queue + Q_HEAD) != 0 or load(queue + Q_LAST_SHADOW) > load(queue + Q_COMPLETED)
-    if due and exchange(queue + Q_LOCK, 1) == 0:
+    due = queue.head.load() is not None or queue.last_shadow.load() > queue.completed.load()
+    if due and try_lock(queue.lock):
         before = enter(device)
         progress(queue)
         drain(queue, device, False)
         leave(device, before)
-        unlock(queue + Q_LOCK)
+        unlock(queue.lock)
         tell_followers(queue)
 
 
 @exported(boolean(int64, int64, int64), nogil=True)
-def spin(queue, value, duration):
+def spin(queue: Queue, value: int, duration: int) -> bool:
     """Wait for ``value`` for at most ``duration`` ns, without the GIL; whether it was reached."""
-    device = get(queue + Q_DEVICE)
+    device = queue.device
     until = now() + duration
     while True:
         for _ in range(16):
-            if load(queue + Q_COMPLETED) >= value:
+            if queue.completed.load() >= value:
                 return True
             pause()
         help_on(queue, device)
         if now() >= until:
-            return load(queue + Q_COMPLETED) >= value
+            return queue.completed.load() >= value
 
 
 @exported(boolean(int64, int64, int64))
-def arm(queue, value, waker):
+def arm(queue: Queue, value: int, waker: Waker) -> bool:
     """Have ``waker`` fire when ``queue`` reaches ``value``; False when it has already."""
-    if not arm_node(queue, find_node(queue, waker + 1), value):
+    if not arm_node(queue, find_node(queue, waker.address + 1), value):
         return False
-    device = get(queue + Q_DEVICE)
-    if get(device + D_WAIT_BY) == BY_CALLBACK:
-        saved = lock_or_let_go(queue + Q_LOCK, True)
+    device = queue.device
+    if device.wait_by == BY_CALLBACK:
+        saved = lock_or_let_go(queue.lock, True)
         before = enter(device)
         announce_later(queue, device)
         leave(device, before)
-        unlock(queue + Q_LOCK)
+        unlock(queue.lock)
         take_again(saved)
     else:
         wake(device)
@@ -242,22 +206,22 @@ def arm(queue, value, waker):
 
 
 @exported(void(int64))
-def stop(device):
+def stop(device: Device) -> None:
     """Ask the device's threads to return, and wake them."""
-    store(device + D_STOP, 1)
-    exchange(device + D_SLEEP, AWAKE)
-    sem_post(device + D_SEMAPHORE)
-    sem_post(device + D_STAGE_SEMAPHORE)
+    device.stop.store(1)
+    device.sleep.exchange(AWAKE)
+    sem_post(device.semaphore)
+    sem_post(device.stage_semaphore)
     dismiss(device)
 
 
 @callback
-def announce(device):
+def announce(device: Device) -> None:
     """What the driver calls when work that is awaited is done."""
     wake(device)
 
 
 @callback
-def stamp_now(cell):
+def stamp_now(cell: Atomic[int]) -> None:
     """What the driver calls to take the time."""
-    store(cell, now())
+    cell.store(now())

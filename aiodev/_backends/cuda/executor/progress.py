@@ -2,93 +2,49 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.faults import open_fault
-from aiodev._backends.cpu.executor.waiting import notify, ring
-from aiodev._backends.cpu.layout import (
-    N_NEXT,
-    N_OWNER,
-    N_TARGET,
-    NEVER,
-    Q_COMPLETED,
-    Q_FAILED,
-    Q_FORGIVEN,
-    Q_TARGET,
-    Q_WAITERS,
-)
 from aiodev._backends.cuda.executor.driver import call, word_here
-from aiodev._backends.cuda.layout import (
-    D_LOST,
-    D_NEXT,
-    D_SEMAPHORE,
-    D_SLEEP,
-    F_CAPTURING,
-    F_WRITE,
-    HELD_DEVICE,
-    KIND_DRIVER,
-    KIND_KERNEL,
-    KIND_LOST,
-    Q_DEVICE,
-    Q_DIRTY,
-    Q_FAILED_VALUE,
-    Q_FOLLOWED,
-    Q_HELD,
-    Q_LAST_FALLIBLE,
-    Q_LAST_SHADOW,
-    Q_LAUNCHES,
-    Q_SHADOW,
-    Q_SHADOW_FROM,
-    Q_STATUS,
-    Q_STREAM,
-    WINDOW,
-)
+from aiodev._backends.cuda.structs import AWAKE, HELD_DEVICE, WINDOW, Device, Queue
 from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import (
-    compare_exchange,
-    exchange,
-    fetch_min,
-    get,
-    load,
-    load_fence,
-    put,
-    sem_post,
-    store,
-    store_fence,
-)
+from aiodev._backends.executor.faults import open_fault
+from aiodev._backends.executor.fields import Cell
+from aiodev._backends.executor.intrinsics import sem_post
+from aiodev._backends.executor.structs import KIND_DRIVER, KIND_KERNEL, KIND_LOST, NEVER, Waker
+from aiodev._backends.executor.wait_nodes import notify, ring
 
 
 @inner
-def wake(device):
+def wake(device: Device) -> None:
     """Wake the device's watching thread if it sleeps."""
-    if load_fence(device + D_SLEEP) != 0 and exchange(device + D_SLEEP, 0) != 0:
-        sem_post(device + D_SEMAPHORE)
+    if device.sleep.load_fence() != AWAKE and device.sleep.exchange(AWAKE) != AWAKE:
+        sem_post(device.semaphore)
 
 
 @inner
-def tell_followers(queue):
+def tell_followers(queue: Queue) -> None:
     """Wake the watching threads if a queue is held until this one gets on."""
-    if load_fence(queue + Q_FOLLOWED) != 0 and exchange(queue + Q_FOLLOWED, 0) != 0:
-        first = get(queue + Q_DEVICE)
+    if queue.followed.load_fence() != 0 and queue.followed.exchange(0) != 0:
+        first = queue.device
         device = first
         while True:
             wake(device)
-            device = get(device + D_NEXT)
+            device = device.next
             if device == first:
                 break
 
 
 @inner
-def fire(queue, completed):
+def fire(queue: Queue, completed: int) -> None:
     """Tell every waiter whose target is reached."""
-    store_fence(queue + Q_TARGET, NEVER)
-    node = load(queue + Q_WAITERS)
-    while node != 0:
-        following = get(node + N_NEXT)
-        target = load_fence(node + N_TARGET)
+    queue.target.store_fence(NEVER)
+    node = queue.waiters.load()
+    while node is not None:
+        following = node.next
+        target = node.target.load_fence()
         if target > completed:
             if target != NEVER:
-                fetch_min(queue + Q_TARGET, target)
-        elif compare_exchange(node + N_TARGET, target, NEVER):
-            waker = get(node + N_OWNER) - 1
+                queue.target.fetch_min(target)
+        elif node.target.compare_exchange(target, NEVER):
+            waker = Waker(node.owner - 1)
             if notify(waker, node):
                 ring(waker)
         else:
@@ -98,15 +54,15 @@ def fire(queue, completed):
 
 
 @inner
-def complete(queue, value):
+def complete(queue: Queue, value: int) -> None:
     """Say that operations up to ``value`` are done."""
-    store_fence(queue + Q_COMPLETED, value)
-    if load_fence(queue + Q_TARGET) <= value:
+    queue.completed.store_fence(value)
+    if queue.target.load_fence() <= value:
         fire(queue, value)
 
 
 @inner
-def is_sticky(status):
+def is_sticky(status: int) -> bool:
     """Whether a status of the driver means that the context is lost: by cuda.h the process must start again then.
 
     Beside kernels' errors: the driver is unloaded, the device gone or in error (46, 214, 220, 226, 911), MPS ended (806, 810).
@@ -119,97 +75,97 @@ def is_sticky(status):
 
 
 @inner
-def is_refused(status):
+def is_refused(status: int) -> bool:
     """Whether the driver refuses a stream: its handle is none, or the stream is being captured into a graph."""
     return status == 400 or 900 <= status <= 908
 
 
 @inner
-def is_captured(device, stream):
+def is_captured(device: Device, stream: int) -> bool:
     """Whether another library captures a stream: what goes to it becomes a part of a graph, and completes nothing."""
-    place = word_here()
-    put(place, 0)
-    status = call(get(device + F_CAPTURING), stream, place)
-    return is_refused(status) or status == 0 and get(place) & 0xFFFFFFFF != 0
+    place: Cell[int] = Cell(word_here())
+    place.value = 0
+    status = call(device.driver.cuStreamIsCapturing, stream, place)
+    return is_refused(status) or status == 0 and place.value & 0xFFFFFFFF != 0
 
 
 @inner
-def driver_failed(queue, device, value, status):
+def driver_failed(queue: Queue, device: Device, value: int, status: int) -> None:
     """Have operation ``value`` fail because the driver refused it, or the device lost, when that is what it means."""
     if is_sticky(status):
-        compare_exchange(device + D_LOST, 0, status)
-    elif get(queue + Q_FAILED) == 0:
+        device.lost.compare_exchange(0, status)
+    elif queue.failed == 0:
         open_fault(queue, value, KIND_DRIVER, status, 0, 0, 0)
 
 
 @inner
-def progress(queue):
+def progress(queue: Queue) -> int:
     """Take over what the device has completed under the host's eyes; returns the number of completed operations."""
-    completed = load(queue + Q_COMPLETED)
-    if completed >= get(queue + Q_LAST_SHADOW):
+    completed = queue.completed.load()
+    if completed >= queue.last_shadow.value:
         return completed
-    reached = load(queue + Q_SHADOW)
+    reached = queue.shadow.load()
     if reached <= completed:
         return completed
-    status = load(queue + Q_STATUS)
-    if status != 0 and get(queue + Q_DIRTY) == 0 and get(queue + Q_FAILED_VALUE) <= reached:
-        put(queue + Q_DIRTY, 1)
-        value = get(queue + Q_FAILED_VALUE)
-        launch = queue + Q_LAUNCHES + 16 * (value % WINDOW)
-        if get(queue + Q_FAILED) == 0:
-            open_fault(queue, value, KIND_KERNEL, status, get(launch + 8), get(launch), 0)
+    status = queue.status.load()
+    if status != 0 and queue.dirty == 0 and queue.failed_value <= reached:
+        queue.dirty = 1
+        value = queue.failed_value
+        launch = queue.launches[value % WINDOW]
+        if queue.failed == 0:
+            open_fault(queue, value, KIND_KERNEL, status, launch.site, launch.entry, 0)
     complete(queue, reached)
     return reached
 
 
 @inner
-def lose(queue, device, submitted):
+def lose(queue: Queue, device: Device, submitted: int) -> None:
     """Complete every operation of a queue whose device is lost, as failed."""
-    completed = load(queue + Q_COMPLETED)
+    completed = queue.completed.load()
     if completed >= submitted:
         return
     first = completed + 1
-    if get(queue + Q_FAILED) != 0:
-        first = max(first, load(queue + Q_FORGIVEN) + 1) if load(queue + Q_FORGIVEN) != NEVER else NEVER
+    if queue.failed != 0:
+        first = max(first, queue.forgiven.load() + 1) if queue.forgiven.load() != NEVER else NEVER
     if first <= submitted:
-        open_fault(queue, first, KIND_LOST, get(device + D_LOST), 0, 0, 0)
+        open_fault(queue, first, KIND_LOST, device.lost.value, 0, 0, 0)
     complete(queue, submitted)
 
 
 @inner
-def write_completion(queue, device, value, shadowed):
+def write_completion(queue: Queue, device: Device, value: int, shadowed: bool) -> bool:
     """Have the stream say that operation ``value`` is done, once it is: to the timeline, or for the host to look at first.
 
     False if it refuses. Then the operation has failed, alone, and is held until the host can complete it in its turn.
     """
-    stream = get(queue + Q_STREAM)
-    completed = load(queue + Q_COMPLETED)
-    last = get(queue + Q_LAST_SHADOW)
-    place = queue + Q_COMPLETED
+    stream = queue.stream
+    completed = queue.completed.load()
+    last = queue.last_shadow.value
+    place = queue.completed
     if shadowed or completed < last:
         if completed >= last:
-            store(queue + Q_SHADOW_FROM, value)  # in this order, for those who wait for us
-        store(queue + Q_LAST_SHADOW, value)
-        place = queue + Q_SHADOW
-    status = call(get(device + F_WRITE), stream, place, value, 0)
+            queue.shadow_from.store(value)  # in this order, for those who wait for us
+        queue.last_shadow.store(value)
+        place = queue.shadow
+    status = call(device.driver.cuStreamWriteValue64, stream, place, value, 0)
     if is_refused(status):
-        store(queue + Q_LAST_SHADOW, last)
-        if get(queue + Q_LAST_FALLIBLE) == value:
-            store(queue + Q_LAST_FALLIBLE, value - 1)
-        if get(queue + Q_FAILED) == 0:
+        queue.last_shadow.store(last)
+        if queue.last_fallible.value == value:
+            queue.last_fallible.store(value - 1)
+        if queue.failed == 0:
             open_fault(queue, value, KIND_DRIVER, status, 0, 0, 0)
-        put(queue + Q_HELD, HELD_DEVICE)
+        queue.held = HELD_DEVICE
         return False
     if status != 0:
         # Whatever the status: an operation whose completion nobody would learn of must not be waited for.
-        compare_exchange(device + D_LOST, 0, status)
+        device.lost.compare_exchange(0, status)
     return True
 
 
 @inner
-def pass_on(queue, device, value):
+def pass_on(queue: Queue, device: Device, value: int) -> bool:
     """Complete operation ``value``, which needs nothing of the device, in its turn; False: later."""
-    if load(queue + Q_COMPLETED) == value - 1:
+    if queue.completed.load() == value - 1:
         complete(queue, value)
         return True
     return write_completion(queue, device, value, False)

@@ -4,7 +4,7 @@ The driver would carry them out synchronously, and hold up whoever submits. Up t
 whoever hands them on copies them to page-locked memory (:mod:`aiodev._backends.cuda.executor.copies`). A copy comes here when
 nothing of its queue is ahead of it, so that the thread waits for copies only, and long ones take turns. While one is under way
 its queue is busy: what is submitted meanwhile waits on the host. Once the device is lost, an operation is not completed while
-its memory is touched here: ``BUSY_COPYING`` is stored before ``D_LOST`` is loaded, by whoever loses the device the other way
+its memory is touched here: ``BUSY_COPYING`` is stored before ``lost`` is loaded, by whoever loses the device the other way
 round.
 """
 
@@ -12,95 +12,66 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import complete, driver_failed, tell_followers, wake
-from aiodev._backends.cuda.layout import (
+from aiodev._backends.cuda.structs import (
     BUSY,
     BUSY_COPYING,
     BUSY_NOT,
-    D_CONTEXT,
-    D_LEFT,
-    D_LOST,
-    D_STAGE_BUFFERS,
-    D_STAGE_EVENTS,
-    D_STAGE_HEAD,
-    D_STAGE_LOCK,
-    D_STAGE_SEMAPHORE,
-    D_STOP,
-    F_COPY,
-    F_CTX_SET,
-    F_EVENT_WAIT,
-    F_RECORD,
-    Q_BUSY,
-    Q_ISSUED,
-    Q_LOCK,
-    Q_STAGE_BYTES,
-    Q_STAGE_DST,
-    Q_STAGE_KIND,
-    Q_STAGE_NEXT,
-    Q_STAGE_SRC,
-    Q_STREAM,
     STAGE_BYTES,
     STAGE_SLOTS,
     STAGE_TURN,
+    Device,
+    Queue,
 )
 from aiodev._backends.executor.compile import exported, inner, int64, void
-from aiodev._backends.executor.intrinsics import (
-    copy_memory,
-    fetch_add,
-    get,
-    load,
-    load_fence,
-    put,
-    sem_post,
-    sem_wait,
-    store,
-    store_fence,
-)
+from aiodev._backends.executor.intrinsics import copy_memory, sem_post, sem_wait
 from aiodev._backends.executor.locking import lock, unlock
 
 
 @inner
-def stage(queue, device, dst, src, nbytes, kind):
+def stage(queue: Queue, device: Device, dst: int, src: int, nbytes: int, kind: int) -> None:
     """Leave a copy to the staging thread; bit 0 of ``kind``: from the host, bit 1: to the host."""
-    put(queue + Q_STAGE_DST, dst)
-    put(queue + Q_STAGE_SRC, src)
-    put(queue + Q_STAGE_BYTES, nbytes)
-    put(queue + Q_STAGE_KIND, kind)
+    queue.stage_dst = dst
+    queue.stage_src = src
+    queue.stage_bytes = nbytes
+    queue.stage_kind = kind
     enlist(queue, device)
 
 
 @inner
-def enlist(queue, device):
+def enlist(queue: Queue, device: Device) -> None:
     """Have the staging thread see to a queue's copy, after the others'."""
-    lock(device + D_STAGE_LOCK)
-    put(queue + Q_STAGE_NEXT, 0)
-    place = device + D_STAGE_HEAD
-    while get(place) != 0:  # it is short
-        place = get(place) + Q_STAGE_NEXT
-    put(place, queue)
-    unlock(device + D_STAGE_LOCK)
-    sem_post(device + D_STAGE_SEMAPHORE)
+    lock(device.stage_lock)
+    queue.stage_next.value = None
+    place = device.stage_head
+    ahead = place.value
+    while ahead is not None:  # it is short
+        place = ahead.stage_next
+        ahead = place.value
+    place.value = queue
+    unlock(device.stage_lock)
+    sem_post(device.stage_semaphore)
 
 
 @inner
-def touch(queue, device, dst, src, nbytes):
+def touch(queue: Queue, device: Device, dst: int, src: int, nbytes: int) -> int:
     """Copy by the host, unless the device is lost and nobody keeps the memory any more; 0, or why not."""
-    store_fence(queue + Q_BUSY, BUSY_COPYING)
-    status = load_fence(device + D_LOST)
+    queue.busy.store_fence(BUSY_COPYING)
+    status = device.lost.load_fence()
     if status == 0:
         copy_memory(dst, src, nbytes)
-    store_fence(queue + Q_BUSY, BUSY)
+    queue.busy.store_fence(BUSY)
     return status
 
 
 @inner
-def copy_through(queue, device, nbytes):
+def copy_through(queue: Queue, device: Device, nbytes: int) -> int:
     """Carry out so much of a queue's staged copy; returns the driver's status."""
-    dst, src, kind = get(queue + Q_STAGE_DST), get(queue + Q_STAGE_SRC), get(queue + Q_STAGE_KIND)
-    stream, slots = get(queue + Q_STREAM), get(device + D_STAGE_BUFFERS)
+    dst, src, kind = queue.stage_dst, queue.stage_src, queue.stage_kind
+    stream, slots = queue.stream, device.stage_buffers
     if kind == 3:
-        status = call(get(device + F_RECORD), get(device + D_STAGE_EVENTS), stream)
+        status = call(device.driver.cuEventRecord, device.stage_events.value, stream)
         if status == 0:
-            status = call(get(device + F_EVENT_WAIT), get(device + D_STAGE_EVENTS))
+            status = call(device.driver.cuEventSynchronize, device.stage_events.value)
         if status == 0:
             status = touch(queue, device, dst, src, nbytes)
         return status
@@ -108,9 +79,9 @@ def copy_through(queue, device, nbytes):
     # A piece goes through its slot in two steps, and is finished STAGE_SLOTS pieces after it was begun.
     for piece in range(pieces + STAGE_SLOTS):
         slot = slots + STAGE_BYTES * (piece % STAGE_SLOTS)
-        event = get(device + D_STAGE_EVENTS + 8 * (piece % STAGE_SLOTS))
+        event = device.stage_events[piece % STAGE_SLOTS].value
         if piece >= STAGE_SLOTS:
-            status = call(get(device + F_EVENT_WAIT), event)
+            status = call(device.driver.cuEventSynchronize, event)
             begin = STAGE_BYTES * (piece - STAGE_SLOTS)
             if status == 0 and kind == 2 and begin < nbytes:
                 status = touch(queue, device, dst + begin, slot, min(STAGE_BYTES, nbytes - begin))
@@ -122,52 +93,52 @@ def copy_through(queue, device, nbytes):
             if kind == 1:
                 status = touch(queue, device, slot, src + begin, part)
                 if status == 0:
-                    status = call(get(device + F_COPY), dst + begin, slot, part, stream)
+                    status = call(device.driver.cuMemcpyAsync, dst + begin, slot, part, stream)
             else:
-                status = call(get(device + F_COPY), slot, src + begin, part, stream)
+                status = call(device.driver.cuMemcpyAsync, slot, src + begin, part, stream)
             if status == 0:
-                status = call(get(device + F_RECORD), event, stream)
+                status = call(device.driver.cuEventRecord, event, stream)
             if status != 0:
                 return status
     return 0
 
 
 @exported(void(int64), nogil=True)
-def carry(device):
+def carry(device: Device) -> None:
     """The staging thread's life, until the device's stop."""
-    call(get(device + F_CTX_SET), get(device + D_CONTEXT))
+    call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     while True:
-        sem_wait(device + D_STAGE_SEMAPHORE)
-        if load(device + D_STOP) != 0:
+        sem_wait(device.stage_semaphore)
+        if device.stop.load() != 0:
             break
-        lock(device + D_STAGE_LOCK)
-        queue = get(device + D_STAGE_HEAD)
-        if queue != 0:
-            put(device + D_STAGE_HEAD, get(queue + Q_STAGE_NEXT))
-        unlock(device + D_STAGE_LOCK)
-        if queue == 0:
+        lock(device.stage_lock)
+        queue = device.stage_head.value
+        if queue is not None:
+            device.stage_head.value = queue.stage_next.value
+        unlock(device.stage_lock)
+        if queue is None:
             continue
-        part = min(get(queue + Q_STAGE_BYTES), STAGE_TURN)
+        part = min(queue.stage_bytes, STAGE_TURN)
         status = copy_through(queue, device, part)
-        if status == 0 and part < get(queue + Q_STAGE_BYTES):
-            put(queue + Q_STAGE_DST, get(queue + Q_STAGE_DST) + part)
-            put(queue + Q_STAGE_SRC, get(queue + Q_STAGE_SRC) + part)
-            put(queue + Q_STAGE_BYTES, get(queue + Q_STAGE_BYTES) - part)
+        if status == 0 and part < queue.stage_bytes:
+            queue.stage_dst += part
+            queue.stage_src += part
+            queue.stage_bytes -= part
             enlist(queue, device)
             continue
         if status != 0:  # what is ahead must be done all the same before this is
-            call(get(device + F_RECORD), get(device + D_STAGE_EVENTS), get(queue + Q_STREAM))
-            call(get(device + F_EVENT_WAIT), get(device + D_STAGE_EVENTS))
-        lock(queue + Q_LOCK)
-        value = get(queue + Q_ISSUED) + 1
+            call(device.driver.cuEventRecord, device.stage_events.value, queue.stream)
+            call(device.driver.cuEventSynchronize, device.stage_events.value)
+        lock(queue.lock)
+        value = queue.issued.value + 1
         if status != 0:
             driver_failed(queue, device, value, status)
-        put(queue + Q_BUSY, BUSY_NOT)
-        if load(device + D_LOST) == 0:  # else all that was submitted is dropped, or has been
-            store(queue + Q_ISSUED, value)
+        queue.busy.value = BUSY_NOT
+        if device.lost.load() == 0:  # else all that was submitted is dropped, or has been
+            queue.issued.store(value)
             complete(queue, value)
-        unlock(queue + Q_LOCK)
+        unlock(queue.lock)
         tell_followers(queue)
         wake(device)
-    fetch_add(device + D_LEFT, 1)
+    device.left.fetch_add(1)

@@ -1,0 +1,183 @@
+"""What the CPU's native executor works on, in memory (see :mod:`aiodev._backends.executor.structs`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiodev._backends.executor import structs
+from aiodev._backends.executor.fields import Atomic, Cell, Struct, embedded, word, words
+from aiodev._backends.executor.structs import Lock, Semaphore
+
+PRIORITIES: Final = 3  #: 0 high, 1 normal, 2 low
+CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
+RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
+OP_CHUNK, OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP = range(5)
+
+
+class Entry(Struct):
+    """A kernel's code and what it was seen to cost."""
+
+    code: Atomic[int]  #: address of ``int32 f(result*, excinfo**, arguments, lo, hi)``
+    cost: int  #: picoseconds an index, or 0 while unknown
+    uses: int  #: launches so far
+    uniform: int  #: 1 if all indices take about as long, and wait for nothing
+
+
+class Record(Struct):
+    """An operation that was submitted. What follows depends on which."""
+
+    operation: int  #: one of ``OP_…``
+    nbytes: int  #: of the record, up to the next one
+
+
+class LinkRecord(Record):
+    """The end of a chunk."""
+
+    chunk: Chunk  #: where the next record is
+
+
+class KernelRecord(Record):
+    """A launch."""
+
+    entry: Entry
+    size: int  #: indices
+    site: int  #: where it was submitted
+    arguments: Cell[int] = words(0)  #: first word of the kernel's arguments
+
+
+class WaitRecord(Record):
+    """A wait for another queue."""
+
+    other: structs.Queue
+    value: int
+    node: structs.WaitNode  #: the queue's, on the other one
+
+
+class GateRecord(Record):
+    """A gate."""
+
+    gate: structs.Gate
+
+
+class StampRecord(Record):
+    """The storing of the time."""
+
+    cell: int  #: address of the word that it is stored to
+
+
+class Chunk(Struct, alignment=64):
+    """Room for records, which follow."""
+
+    nbytes: int  #: of the chunk, this included
+
+
+class Share(Struct, alignment=64):
+    """What one worker of a range begins with. On a cache line of its own."""
+
+    next: Atomic[int]  #: first place that nobody has claimed
+    end: int
+    mirror: int  #: 0 where places are indices; else the sum of a place and the end of the index there
+
+
+class Place(Struct):
+    """Place of a queue that waits."""
+
+    time: int  #: its virtual time, of an open range that and what its members are about to use
+    order: int  #: when it came, in arrivals
+    queue: Queue
+
+
+class Worker(Struct, alignment=64):
+    """A thread that runs queues."""
+
+    next: Worker | None  #: next sleeper
+    spin: int  #: how long to look for work before sleeping, ns; learned
+    spin_cap: int  #: the most that is learned
+    penalty: int  #: idle periods left in which not to spin, since the core was taken
+    idle: int = word(line=0, slot=6)  #: when we ran out of work and began to look around, or 0
+    stay: Atomic[int]  #: until when it is not to move to another core, ns
+    semaphore: Semaphore = embedded(Semaphore)
+    stayed: int  #: for how long it was not to, the last time
+    thread: int  #: the system's number of its thread
+    off: int  #: for how long (ns) it has had no core in all, counted from some time, when that was last looked at
+
+
+class Device(Struct, alignment=64):
+    """The workers that share what waits."""
+
+    lock: Lock = embedded(Lock)
+    stop: Atomic[int]  #: 1 when workers are to return
+    spinners: Atomic[int]  #: workers that look for work without sleeping
+    sleepers: Worker | None  #: first sleeping worker
+    workers: int  #: how many there are
+    left: Atomic[int]  #: workers that have returned after stop
+
+    pending: Atomic[int] = word(line=True)  #: queues that wait; spinners watch it
+    pending_by_priority: Atomic[int] = words(PRIORITIES)
+    least: Atomic[int] = words(PRIORITIES)  #: the virtual time of the queue that is first of those that wait, or NEVER
+    first: Atomic[Queue | None] = words(PRIORITIES, line=True)  #: that queue
+    heap: Cell[Place] = words(PRIORITIES)  #: where the places of those that wait are, the first of which is number 1
+    arrivals: int  #: how often a queue has begun to wait
+    #: The virtual time of a queue that has had its share, neither more nor less.
+    clock: Atomic[int] = words(PRIORITIES, line=True)
+    came: Atomic[int] = words(PRIORITIES)  #: how often a queue has become active, that is, waits or is served
+
+    gone: Atomic[int] = words(PRIORITIES, line=True)  #: how often one has ceased to be; written without the lock
+
+
+class Queue(structs.Queue):
+    """One stream's operations, in order."""
+
+    chunk: Chunk = word(line=1)  #: chunk that the next record goes to
+    offset: int  #: where in it
+    submit_lock: Lock = embedded(Lock)
+    spare: Atomic[Chunk | None]  #: a drained chunk for the submitter to reuse
+    guests: Atomic[int]  #: threads that wait awake and may help meanwhile
+    expected: Atomic[int]  #: guests that have helped lately, and are awaited before a worker is woken in their place
+
+    #: Operations that no worker has taken off the count; whoever raises it from 0 makes the queue ready. Alone on its line,
+    #: which an idle worker watches: a submission takes the line away once.
+    pending: Atomic[int] = word(line=2)
+
+    place: int = word(line=3)  #: number of its place among those that wait, or 0
+    device: Device  #: the device whose workers run it
+    priority: int  #: 0 high, 1 normal, 2 low
+    helpers: Device  #: the device whose workers may join its ranges
+    worker: Worker | None  #: the worker that last woke a waiting thread, or opened a range
+    core: int  #: where it ran then
+    noted: int  #: when that was
+    shares: Share  #: the shares of its ranges, one for each worker of those that may join
+
+    cursor: Record = word(line=4)  #: the next record to run; what only its worker touches is on this line
+    open_chunk: Chunk  #: chunk that the cursor is in
+    known: int  #: what the worker last saw of ``pending``
+    owed: int  #: how many of those it has completed, and not taken off the count yet
+    spent: int  #: what its operations have taken since the last settlement, as far as that is known (ns)
+    settled: int  #: when that was, if others waited then; or 0
+
+    #: Shares of the range that have indices which nobody has claimed; no more than 0: none.
+    range_left: Atomic[int] = word(line=5)
+    awaited: Atomic[int]  #: until when somebody is awaited who is to help with the range (ns); or 0
+    range_chunk: Atomic[int]  #: indices to claim at a time, at most
+    range_members: Atomic[int]  #: workers inside, under the helpers' lock
+    time: Atomic[int]  #: its virtual time (ns): of those that wait, the one with the least is served first
+    range_status: Atomic[int]  #: first non-zero status, or 0
+    range_excinfo: int  #: what numba says of that failure
+    range_linked: Atomic[int]  #: 1 while others may join, and the queue is among those that wait
+
+
+class Guest(Struct):
+    """A thread that waits, and helps meanwhile."""
+
+    until: int  #: it helps until then, ns; 0 once it is called away
+    descriptor: int  #: what is readable when it is called away, or -1
+    looked: int  #: when it looked at that
+    polled: Cell[int]  #: what poll is asked, and answers: ``struct pollfd``
+    longest: int  #: what an index may take, ns: between indices it cannot be called away
+
+
+class Outcome(Struct):
+    """What an entry leaves."""
+
+    result: int
+    excinfo: int  #: what numba says of a failure

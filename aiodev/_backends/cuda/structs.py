@@ -1,0 +1,251 @@
+"""What the CUDA executor's native code works on, in memory (see :mod:`aiodev._backends.executor.structs`).
+
+Queues lie in page-locked memory that the device can write.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiodev._backends.executor import structs
+from aiodev._backends.executor.fields import Atomic, Cell, Struct, embedded, word, words
+from aiodev._backends.executor.structs import Lock, Semaphore
+
+WINDOW: Final = 128  #: operations of a queue in the driver's hands, at most
+#: Operations of a queue in the driver's hands with which a submission surely finds room; beyond, it lets go of the GIL.
+SURELY_ROOM: Final = 32
+#: Those of all queues of a CUstream; the driver's own limit, at which it would block, is higher.
+STREAM_WINDOW: Final = 256
+
+#: Why a queue's oldest record is held (``held``).
+HELD_NOT, HELD_GATE, HELD_WAIT, HELD_DEVICE = range(4)
+#: Whether the staging thread carries out a queue's next operation, and touches its memory (``busy``).
+BUSY_NOT, BUSY, BUSY_COPYING = range(3)
+#: How deep a watching thread sleeps (``sleep``).
+AWAKE, SLEEP_SHORT, SLEEP_DEEP = range(3)
+#: How the end of awaited work is noticed (``wait_by``): by looking; by a host function that the driver calls; by threads that
+#: wait in the driver, as far as they reach.
+BY_POLL, BY_CALLBACK, BY_EVENT = range(3)
+
+ATTENDANTS: Final = 8  #: threads of a device that wait in the driver
+RING_SLOTS: Final = 32  #: small copies from ordinary memory that are under way at once
+RING_BYTES: Final = 64 << 10  #: of each, at most
+STAGE_SLOTS: Final = 2  #: pieces of a staged copy that are under way at once
+STAGE_BYTES: Final = 4 << 20  #: of each
+STAGE_TURN: Final = 256 << 20  #: after so much of a copy it is the next queue's turn
+
+MAXIMUM_DEVICES: Final = 64
+PARAMETERS_BYTES: Final = 4608  #: of a queue's parameter buffer
+
+OP_LAUNCH, OP_COPY, OP_FILL, OP_WAIT, OP_GATE, OP_STAMP, OP_EVENT, OP_NATIVE = range(1, 9)
+
+NOT_READY: Final = 600  #: CUDA_ERROR_NOT_READY
+CAPTURED: Final = 900  #: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+RELAXED: Final = 2  #: CU_STREAM_CAPTURE_MODE_RELAXED
+
+
+class Entry(Struct):
+    """A kernel's code on each device."""
+
+    ndim: int  #: dimensions of its range
+    fallible: int  #: 1 if it can fail
+    block: int  #: threads of a block
+    grid: int  #: most blocks
+    team: int  #: 1: an index is a block's, not a thread's
+    launched: int  #: 1 once it was launched: the first launch may make the driver load code, or move local memory
+    functions: Cell[int] = words(MAXIMUM_DEVICES, line=True)  #: CUfunction for each device
+
+
+class Launch(Struct):
+    """A launch in flight that can fail."""
+
+    entry: int  #: its entry's address
+    site: int  #: where it was submitted
+
+
+class Parameters(Struct):
+    """What a kernel is given: by whom it is to say that it failed, and its arguments."""
+
+    record: int  #: address of the queue's fault record on the device; 0 if nothing here can fail
+    value: int  #: number of the operation
+    arguments: Cell[int] = words(0)  #: first word of the kernel's arguments
+
+
+class Grid(Struct):
+    """Blocks along x, y and z, and threads of a block along x and y."""
+
+    columns: int
+    rows: int
+    planes: int
+    wide: int
+    high: int
+
+
+class FaultRecord(Struct, alignment=32):
+    """A queue's fault record on the device."""
+
+    status: Atomic[int]  #: of the kernel that failed, or 0
+    host: int = word(line=0, slot=2)  #: address of the queue's ``status``, as the device has it
+
+
+class Record(Struct):
+    """An operation that was not handed on.
+
+    =============  ========================  =========  ========================  ===================
+    operation      a                         b          c                         arguments
+    =============  ========================  =========  ========================  ===================
+    ``OP_LAUNCH``  entry                     size       where it was submitted    the kernel's
+    ``OP_COPY``    destination               source     bytes
+    ``OP_FILL``    destination               count      bytes of the pattern      the pattern
+    ``OP_WAIT``    the other queue           value
+    ``OP_GATE``    gate
+    ``OP_STAMP``   address of the time
+    ``OP_EVENT``   CUevent
+    ``OP_NATIVE``                                                                 the calls
+    =============  ========================  =========  ========================  ===================
+    """
+
+    next: Record | None
+    operation: int  #: one of ``OP_…``
+    a: int
+    b: int
+    c: int
+    nbytes: int  #: of the arguments
+    arguments: Cell[int] = words(0)  #: first word of the arguments
+
+
+class Driver(Struct):
+    """Addresses of the driver's functions that native code calls."""
+
+    cuCtxGetCurrent: int
+    cuCtxSetCurrent: int
+    cuLaunchKernel: int
+    cuStreamWriteValue64: int
+    cuStreamWaitValue64: int
+    cuMemcpyAsync: int
+    cuMemsetD8Async: int
+    cuMemsetD16Async: int
+    cuMemsetD32Async: int
+    cuMemsetD2D32Async: int
+    cuLaunchHostFunc: int
+    cuStreamQuery: int
+    cuPointerGetAttribute: int
+    cuEventRecord: int
+    cuEventSynchronize: int
+    cuStreamWaitEvent: int
+    cuMemcpyPeerAsync: int
+    cuThreadExchangeStreamCaptureMode: int
+    cuStreamIsCapturing: int
+    cuEventQuery: int
+
+
+class Item(Struct):
+    """A word that a foreign function is given, or its address (:mod:`aiodev._core.streams.native_calls`)."""
+
+    kind: int  #: what ``content`` is: the word, the address of the word, or nothing: the queue's stream is meant
+    content: int
+
+
+class ForeignCall(Struct):
+    """A call of a foreign function; the next one follows its arguments."""
+
+    count: int  #: arguments
+    function: Item = embedded(Item)
+    arguments: Item = embedded(Item, 0)
+
+
+class ForeignCalls(Struct):
+    """Calls of foreign functions, one after the other."""
+
+    lock: Lock | None  #: held meanwhile
+    count: int
+    calls: ForeignCall = embedded(ForeignCall, 0)  #: the first one
+
+
+class RingUser(Struct):
+    """Who reads a slot of a device's ring."""
+
+    queue: Queue | None
+    value: int  #: number of the operation
+
+
+class Attendant(Struct, alignment=64):
+    """A thread that waits in the driver."""
+
+    queue: Atomic[Queue | None]  #: what it waits for; None when it is free
+    event: int  #: CUevent
+    device: Device
+    semaphore: Semaphore = embedded(Semaphore, line=True)
+
+
+class Device(Struct, alignment=64):
+    """One GPU, and the threads that work for it."""
+
+    lost: Atomic[int]  #: the driver's status when the context was lost, else 0
+    stop: Atomic[int]  #: 1 when the threads are to return
+    context: int  #: CUcontext
+    index: int
+    queues: Atomic[Queue | None]  #: first queue
+    left: Atomic[int]  #: threads that have returned after stop
+    until: Cell[int] = words(2)  #: the watching thread's ``struct timespec``
+    spin: int  #: how long the watching thread polls without a pause, ns
+    next: Device  #: next device, round to the first
+    wait_by: int  #: how the end of awaited work is noticed: ``BY_…``
+    stage_head: Cell[Queue | None]  #: first queue with a copy for the staging thread; under ``stage_lock``
+    stage_lock: Lock = embedded(Lock)
+    stage_buffers: int  #: page-locked: STAGE_SLOTS slots of STAGE_BYTES
+    sleep: Atomic[int] = word(line=2)  #: ``SLEEP_…``; whoever takes it back to AWAKE posts the semaphore
+    semaphore: Semaphore = embedded(Semaphore, line=3)  #: what the watching thread sleeps on
+    stage_semaphore: Semaphore = embedded(Semaphore, line=4)  #: what the staging thread sleeps on
+    stage_events: Cell[int] = words(STAGE_SLOTS, line=5)  #: CUevents of the staging thread
+    announce: int = word(line=5, slot=4)  #: address of the host function that wakes the watching thread
+    stamp: int  #: address of the host function that stores the time
+    attendants: Attendant  #: the first of the threads that wait in the driver; at 0 where there are none
+    follow_event: int  #: CUevent for another library's stream to wait for a queue, under ``follow_lock``
+    follow_lock: Lock = embedded(Lock)
+    waiters: Atomic[int]  #: calls of ours under way that may wait for the device, and hold up all others meanwhile
+    ring: int  #: page-locked: RING_SLOTS slots of RING_BYTES, for small copies from ordinary memory, under ``ring_lock``
+    ring_lock: Lock = embedded(Lock)
+    ring_next: int  #: which slot is tried next
+    ring_users: RingUser  #: the first slot's
+    driver: Driver = embedded(Driver, line=7)
+
+
+class Queue(structs.Queue):
+    """One stream's operations: the native half of a CUstream, or of a part of one."""
+
+    shadow: Atomic[int] = word(line=True)  #: what the device completed but the host has not looked at; alone on its line
+
+    lock: Lock = embedded(Lock, line=True)  #: held by whoever submits to the queue, or hands its operations to the driver
+    device: Device
+    stream: int  #: CUstream
+    next: Queue | None  #: next queue of the device
+    issued: Atomic[int]  #: operations handed to the driver, or done by the host
+    last_shadow: Atomic[int]  #: last operation whose completion the device writes to ``shadow``
+    shadow_from: Atomic[int]  #: first one of the present row of them
+    last_fallible: Atomic[int]  #: last launch that can fail
+    head: Atomic[Record | None]  #: oldest record that was not handed on
+    tail: Record  #: the last one, if there is any
+    held: int  #: why the oldest record is held: ``HELD_…``
+    busy: Atomic[int]  #: whether another thread carries out the operation after ``issued``: ``BUSY_…``
+    dirty: int  #: 1 while a status stands in the device's fault record
+    record: int  #: address of the fault record on the device
+    parameters: Parameters  #: the parameter buffer
+    parameter_bytes: Cell[int]  #: how much of it the present launch uses
+    extra: Cell[int] = words(5)  #: cuLaunchKernel's ``extra``
+    foreign: int  #: 1 if the CUstream is another library's
+
+    #: The host's fault record, which a failing kernel writes: status, value; on its own line.
+    status: Atomic[int] = word(line=True)
+    failed_value: int
+
+    stage_next: Cell[Queue | None] = word(line=True)  #: next queue with a copy for the staging thread
+    stage_dst: int
+    stage_src: int
+    stage_bytes: int
+    stage_kind: int
+    followed: Atomic[int]  #: 1 if a queue, perhaps of another device, is held until we get on
+    window: int  #: how many operations may be in the driver's hands
+    attended: Atomic[int]  #: 1 while a thread waits in the driver for what was handed on
+
+    launches: Launch = embedded(Launch, WINDOW)  #: launches in flight that can fail, by value % WINDOW

@@ -1,0 +1,28 @@
+"""Gates: operations that the host completes."""
+
+from __future__ import annotations
+
+from aiodev._backends.executor.compile import exported, inner, int64
+from aiodev._backends.executor.fields import sizeof
+from aiodev._backends.executor.intrinsics import free, malloc
+from aiodev._backends.executor.structs import GATE_SHUT, Gate
+
+
+@exported(int64())
+def create_gate() -> int:
+    """A shut gate, referred to by its queue and by the host."""
+    found = malloc(sizeof(Gate))
+    if found == 0:
+        raise MemoryError("no memory for another gate")
+    gate = Gate(found)
+    gate.state.value = GATE_SHUT
+    gate.waiter.value = None
+    gate.references.value = 2
+    return found
+
+
+@inner
+def release_gate(gate: Gate) -> None:
+    """Give a reference to a gate back; the last one frees it."""
+    if gate.references.fetch_add(-1) == 1:
+        free(gate)
