@@ -41,6 +41,22 @@ def lowest_withdrawn(queue: Queue) -> int:
 
 
 @inner
+def withdraw_behind(queue: Queue, begun: int, first: int, last: int, partly: bool, node: Withdrawal) -> int:
+    """Withdraw those of ``first`` … ``last`` that are behind ``begun``, if all are or ``partly``; the first of them, or 0.
+
+    Whatever lets operations begin waits meanwhile. ``node`` is used, or freed.
+    """
+    start = max(first, begun + 1)
+    if start > last or (start > first and not partly):
+        start = 0
+        free(node)
+    else:
+        enter_withdrawal(queue, start, last, node)
+    queue.withdrawn.store(lowest_withdrawn(queue))
+    return start
+
+
+@inner
 def fail_withdrawn(queue: Queue, value: int) -> int:
     """Have operation ``value``, which is next, fail if it is withdrawn; then ``value``, else 0.
 

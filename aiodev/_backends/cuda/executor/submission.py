@@ -8,6 +8,7 @@ from aiodev._backends.cuda.executor.issue import forgiven, is_settled, issue
 from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, wake
 from aiodev._backends.cuda.structs import (
     BUSY_COPYING,
+    BUSY_NOT,
     OP_COPY,
     OP_EVENT,
     OP_FILL,
@@ -28,8 +29,8 @@ from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.intrinsics import bytes_address, bytes_length, copy_memory, free, malloc
 from aiodev._backends.executor.locking import lock, try_lock, unlock
-from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, NEVER, Gate, Withdrawal
-from aiodev._backends.executor.withdrawals import enter_withdrawal, forget_withdrawals, lowest_withdrawn
+from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, NEVER, Gate
+from aiodev._backends.executor.withdrawals import create_withdrawal, forget_withdrawals, withdraw_behind
 
 #: Records that are handed on before the lock is let go for a moment, so that submitters are not held up.
 BATCH = 16
@@ -248,19 +249,10 @@ def foreign_wait(stream: int, queue: Queue, value: int) -> bool:
 @exported(int64(int64, int64, int64, boolean))
 def withdraw(queue: Queue, first: int, last: int, partly: bool) -> int:
     """Withdraw what was not handed on, as :meth:`Backend.withdraw` says; returns the first of it, or 0."""
-    found = malloc(sizeof(Withdrawal))
-    if found == 0:
-        raise MemoryError("no memory for another withdrawal")
-    node = Withdrawal(found)
+    node = create_withdrawal()
     saved = lock_or_let_go(queue.lock, False)
-    begun = queue.issued.value + (1 if queue.busy.value != 0 else 0)
-    start = max(first, begun + 1)
-    if start > last or (start > first and not partly):
-        start = 0
-        free(node)
-    else:
-        enter_withdrawal(queue, start, last, node)
-        queue.withdrawn.store(lowest_withdrawn(queue))
+    begun = queue.issued.value + (1 if queue.busy.value != BUSY_NOT else 0)
+    start = withdraw_behind(queue, begun, first, last, partly, node)
     unlock(queue.lock)
     take_again(saved)
     return start
