@@ -170,7 +170,7 @@ def test_nothing_that_compiles_is_imported_from_elsewhere(kind: str) -> None:
     _, places, todo = KINDS[kind]
     hashed = {path.relative_to(PACKAGE).as_posix() for path in files_of(PACKAGE, places)}
     # Packages name their backend, and the caches keep what was compiled.
-    caches = "cpu/__init__.py", "cuda/__init__.py", "executor/code_cache.py", "cuda/code_cache.py"
+    caches = "cpu/__init__.py", "cuda/__init__.py", "executor/code_cache.py", "cpu/code_cache.py", "cuda/code_cache.py"
     aside = {f"_backends/{name}" for name in caches}
     found: set[str] = set()
     pending = list(todo)
