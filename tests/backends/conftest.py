@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +11,6 @@ from aiodev._backends.cpu.host import HostBackend
 from aiodev._core.config import Settings
 from aiodev._core.errors import BackendUnavailableError
 from aiodev.testing import SimulatedBackend
-
-sys.path.insert(0, str(Path(__file__).parent))  # helpers of these tests are imported by name
 
 KINDS = ("native", "python", "sim")
 

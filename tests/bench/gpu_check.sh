@@ -28,7 +28,7 @@ log=$OUT/log.txt
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 read -r -a python <<<"${PYTHON:-python3}"
-export PYTHONPATH=$PWD:$PWD/tests/cuda${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 COLUMNS=180 # so that messages are not cut
+export PYTHONPATH=$PWD:$PWD/tests/cuda:$PWD/tests/support${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 COLUMNS=180 # so that messages are not cut
 export AIODEV_CACHE_DIR=${AIODEV_CACHE_DIR:-${TMPDIR:-/tmp}/aiodev-gpu-check} # which the next call finds filled
 mkdir -p "$AIODEV_CACHE_DIR"
 

@@ -17,8 +17,8 @@ from aiodev._core.backend.registry import registry
 from aiodev._memory.allocator import CachingAllocator
 from aiodev._memory.allocators import BackendMemory
 
-sys.path.append(str(Path(__file__).parents[1] / "memory"))
-from traces import TRACES, Outcome, replay
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+from memory_traces import TRACES, Outcome, replay
 
 __all__ = ["FIGURES"]
 

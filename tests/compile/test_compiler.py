@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from kernel_entry import PROTOTYPE, Entry, block, descriptor, needs_compiler, run, spec_of
+from programs import search_path
 
 from aiodev._backends.cpu.compile import compiler, disk_cache
 from aiodev._backends.cpu.compile.entry_source import parse_arguments
@@ -368,8 +369,6 @@ def test_interpreted_entry_agrees() -> None:
 def test_a_new_process_can_raise_from_the_cache(tmp_path: Path) -> None:
     """A computed exception allocates; a process that only loads code must be able to."""
     code = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 import ctypes, numpy as np
 from kernel_entry import block, compiler, spec_of, PROTOTYPE
 def body(i, x):
@@ -381,7 +380,7 @@ result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
 assert PROTOTYPE(address)(ctypes.byref(result), ctypes.byref(excinfo), block((3,), (x,)), 0, 3) == 1
 print(compiler.decode_error(excinfo.value, "k").__cause__.args)
 """
-    root = str(Path(compiler.__file__).parents[3])
+    environment = {"PYTHONPATH": search_path()}
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": root})
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
         assert done.stdout == "('bad', 2.0)\n", done.stderr

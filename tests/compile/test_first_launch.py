@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from kernel_entry import needs_compiler
 from kernel_fakes import FakeArray, arrays
+from programs import search_path
 
 import aiodev
 from aiodev import CompileError, DependencyError
@@ -135,7 +136,6 @@ def test_threads_may_launch_at_once() -> None:
 
 PROGRAM = """
 import asyncio, sys
-sys.path.insert(0, {helpers!r})
 import numpy as np
 import aiodev
 from aiodev._kernel.kernel import kernel
@@ -171,9 +171,8 @@ def test_a_new_process_finds_everything(tmp_path: Path, cache_without_kernels: P
 
     def run(scale: float) -> str:
         program = tmp_path / "program.py"
-        program.write_text(PROGRAM.format(helpers=str(Path(__file__).parent), scale=scale))
-        root = str(Path(aiodev.__file__).parents[1])
-        environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(cache_without_kernels), "PATH": ""}
+        program.write_text(PROGRAM.format(scale=scale))
+        environment = {"PYTHONPATH": search_path(), "AIODEV_CACHE_DIR": str(cache_without_kernels), "PATH": ""}
         done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -185,7 +184,6 @@ def test_a_new_process_finds_everything(tmp_path: Path, cache_without_kernels: P
 
 FORKING = """
 import os, sys
-sys.path.insert(0, {helpers!r})
 import numpy as np
 import aiodev
 from aiodev._kernel.kernel import kernel
@@ -213,8 +211,6 @@ assert workers and all(worker.poll() is None for worker in workers)
 @pytest.mark.parametrize("executor", ["native", "python"])
 def test_a_forked_child_starts_afresh(executor: str, cache_without_kernels: Path) -> None:
     """Its launches work, and its end does not touch the parent's workers."""
-    program = FORKING.format(helpers=str(Path(__file__).parent))
-    root = str(Path(aiodev.__file__).parents[1])
-    environment = {"PYTHONPATH": root, "AIODEV_CACHE_DIR": str(cache_without_kernels), "AIODEV_EXECUTOR": executor}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    environment = {"PYTHONPATH": search_path(), "AIODEV_CACHE_DIR": str(cache_without_kernels), "AIODEV_EXECUTOR": executor}
+    done = subprocess.run([sys.executable, "-c", FORKING], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from turns import Clock
 
 import aiodev
 from aiodev._core.backend.handle import BackendHandle
@@ -18,10 +17,6 @@ from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperti
 from aiodev._core.backend.registry import Registry, registry
 from aiodev._core.waiting import fairness, reactor
 from aiodev.testing import SimulatedBackend
-
-sys.path.insert(0, str(Path(__file__).parent))  # helpers of these tests are imported by name
-
-from turns import Clock
 
 
 class FakeBackend(Backend):

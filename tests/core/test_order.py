@@ -90,10 +90,8 @@ def test_random_programs_keep_their_order() -> None:
     enqueued, elided = totals.waits_enqueued, totals.waits_elided
     program = textwrap.dedent(
         f"""
-        import sys
-        sys.path.insert(0, {os.path.dirname(__file__)!r})
-        import test_order
-        test_order.run({ROUNDS}, 2)
+        import runpy
+        runpy.run_path({__file__!r})["run"]({ROUNDS}, 2)
         """
     )
     environment = {**os.environ, "AIODEV_CPU_DEVICES": "2"}

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import standin
+from programs import search_path
 
 from aiodev._backends.cuda import CUDABackend
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))  # for the helper module, here and in the processes that tests start
-
-import standin  # noqa: E402  # found through the line above
 
 Run = Callable[..., str]
 
@@ -61,7 +59,7 @@ def run(library: str) -> Run:
     """Run a program in a process of its own, in which ``cuda`` is the stand-in; gives what it prints."""
 
     def run_program(code: str, **environment: str) -> str:
-        path = os.pathsep.join((str(ROOT), str(HERE), os.environ.get("PYTHONPATH", "")))
+        path = search_path(HERE, os.environ.get("PYTHONPATH", ""))
         done = subprocess.run(
             [sys.executable, "-c", _PREAMBLE + code],
             capture_output=True,

@@ -11,7 +11,7 @@ import runpy
 import sys
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).parent)
+sys.path[0] = str(Path(__file__).parents[1] / "support")
 
 import standin  # noqa: E402  # found through the line above
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from memory_model import FakeMemory, FakeTimeline
 
 import aiodev
 from aiodev._memory.allocator import CachingAllocator, size_class
@@ -19,13 +17,6 @@ from aiodev._memory.block import CACHED, FREE, HOLE, LIVE
 from aiodev._memory.buffer import Buffer
 from aiodev._memory.segments import SMALL, SMALL_SEGMENT
 
-_spec = importlib.util.spec_from_file_location("memory_model", Path(__file__).with_name("model.py"))
-assert _spec is not None and _spec.loader is not None
-model = importlib.util.module_from_spec(_spec)
-sys.modules["memory_model"] = model
-_spec.loader.exec_module(model)
-
-FakeMemory, FakeTimeline = model.FakeMemory, model.FakeTimeline
 DEVICE = aiodev.Device("cpu")
 SIZES = st.one_of(
     st.integers(0, 4096), st.integers(0, 3 << 20), st.sampled_from([512, 513, SMALL, SMALL + 1, SMALL_SEGMENT])

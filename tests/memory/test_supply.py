@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
-import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
+from memory_model import FakeMemory, FakeTimeline
 
 import aiodev
 from aiodev._core.config import Settings
@@ -18,13 +16,6 @@ from aiodev._memory.allocator import CachingAllocator
 from aiodev._memory.segments import LARGE_SEGMENT, SMALL_SEGMENT
 from aiodev.testing.latch import Latch
 
-_spec = importlib.util.spec_from_file_location("memory_model", Path(__file__).with_name("model.py"))
-assert _spec is not None and _spec.loader is not None
-model = sys.modules.setdefault("memory_model", importlib.util.module_from_spec(_spec))
-if not hasattr(model, "FakeMemory"):
-    _spec.loader.exec_module(model)
-
-FakeMemory, FakeTimeline = model.FakeMemory, model.FakeTimeline
 MIB = 1 << 20
 
 

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import random
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from memory_model import FakeMemory, FakeTimeline
+from memory_reference import ReferencePolicy
+from memory_traces import COMPARED, TRACES, replay, replay_reference
 
 import aiodev
 from aiodev._memory.allocator import CachingAllocator
 
 
-def load(name: str) -> ModuleType:
-    """A module beside this one."""
-    spec = importlib.util.spec_from_file_location(f"memory_{name}", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    if spec.name not in sys.modules:
-        sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[spec.name])
-    return sys.modules[spec.name]
-
-
-model, reference, traces = load("model"), load("reference"), load("traces")
-
-
-@pytest.mark.parametrize("name", traces.TRACES)
+@pytest.mark.parametrize("name", TRACES)
 def test_little_more_is_reserved_than_asked_for(name: str) -> None:
     """At most 15 % at the peaks, rounding included, and nine allocations of ten take nothing from the backend."""
-    memory = model.FakeMemory(1 << 40, granularity=2 << 20)
+    memory = FakeMemory(1 << 40, granularity=2 << 20)
     pool = CachingAllocator(aiodev.Device("cpu"), memory, True)
-    outcome = traces.replay(traces.TRACES[name](), pool, model.FakeTimeline("A"))
+    outcome = replay(TRACES[name](), pool, FakeTimeline("A"))
     assert 1 <= outcome.fragmentation <= 1.15
     assert outcome.hit_rate >= 0.88
     assert pool.totals.allocated == 0
@@ -44,25 +30,25 @@ def test_little_more_is_reserved_than_asked_for(name: str) -> None:
 
 @pytest.mark.parametrize("granularity", [0, 2 << 20], ids=["segments", "ranges"])
 @pytest.mark.parametrize("held", [False, True], ids=["done", "held"])
-@pytest.mark.parametrize("name", traces.COMPARED)
+@pytest.mark.parametrize("name", COMPARED)
 def test_hardly_more_is_reserved_than_pytorch_would(name: str, held: bool, granularity: int) -> None:
     """At most a tenth, at the peaks; with all work done at once, and with none of it ever done; on up to 32 streams."""
-    memory = model.FakeMemory(1 << 40, granularity)
+    memory = FakeMemory(1 << 40, granularity)
     pool = CachingAllocator(aiodev.Device("cpu"), memory, True, lambda timeline, points: timeline.hold(points))
-    timelines = [model.FakeTimeline(f"S{k}") for k in range(32)]
-    outcome = traces.replay(traces.COMPARED[name](), pool, *timelines, held=held)
+    timelines = [FakeTimeline(f"S{k}") for k in range(32)]
+    outcome = replay(COMPARED[name](), pool, *timelines, held=held)
     assert outcome.peak_reserved <= 1.1 * reserved_by_pytorch(name)
 
 
 @functools.cache
 def reserved_by_pytorch(name: str) -> int:
     """By its policy, on the same trace."""
-    return traces.replay_reference(traces.COMPARED[name](), reference.ReferencePolicy())  # type: ignore[no-any-return]
+    return replay_reference(COMPARED[name](), ReferencePolicy())
 
 
 def test_the_reference_splits_and_joins_as_pytorch_does() -> None:
     """Segments of 2 and 20 MiB, or whole ones; rests that are split off or not; pools of streams and sizes."""
-    policy = reference.ReferencePolicy()
+    policy = ReferencePolicy()
     small = policy.allocate(1, "A")
     assert (small.size, policy.reserved) == (512, 2 << 20)
     large = policy.allocate((1 << 20) + 1, "A")
@@ -80,9 +66,9 @@ def test_the_reference_splits_and_joins_as_pytorch_does() -> None:
 def test_a_timeline_finds_its_own_memory_among_that_of_many() -> None:
     """However many free blocks other streams' work uses, in segments and in ranges."""
     for granularity in (0, 2 << 20):
-        memory = model.FakeMemory(1 << 40, granularity)
+        memory = FakeMemory(1 << 40, granularity)
         pool = CachingAllocator(aiodev.Device("cpu"), memory, True)
-        timelines = [model.FakeTimeline(f"S{k}") for k in range(200)]
+        timelines = [FakeTimeline(f"S{k}") for k in range(200)]
         for turn in range(3):
             for timeline in timelines:
                 held = [pool.allocate(nbytes, timeline) for nbytes in (300_000 + 1000 * turn, 5_000_000)]
@@ -96,8 +82,8 @@ def test_a_timeline_finds_its_own_memory_among_that_of_many() -> None:
 
 def test_a_million_operations_leave_the_accounts_exact() -> None:
     """Sizes from one byte to 4 MiB, several thousand blocks alive."""
-    memory = model.FakeMemory(1 << 40, granularity=2 << 20)
-    pool, timeline = CachingAllocator(aiodev.Device("cpu"), memory, True), model.FakeTimeline("A")
+    memory = FakeMemory(1 << 40, granularity=2 << 20)
+    pool, timeline = CachingAllocator(aiodev.Device("cpu"), memory, True), FakeTimeline("A")
     rng = random.Random(5)
     sizes = [int(2 ** rng.uniform(0, 22)) for _ in range(4096)]
     places = [rng.randrange(3000) for _ in range(4099)]
