@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-#: Work of every kind that has no end of its own: a held stream, a function that sleeps, kernels that run for long.
+#: Work of every kind that has no end of its own: a held stream, a function that sleeps, kernels that run for long. Python
+#: leaves Ctrl-C ignored where whoever started it ignores it, as shells have commands behind ``&`` do.
 IN_FLIGHT = """
-import asyncio, sys, threading, time
+import asyncio, signal, sys, threading, time
 import numpy as np
 import aiodev
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @aiodev.kernel
 def busy(i, n, out):
