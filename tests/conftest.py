@@ -3,6 +3,8 @@
 ``pytestmark = pytest.mark.anyio`` at the top of a module marks all of its async tests; they then speak anyio, not asyncio.
 An async test without the mark runs on asyncio alone, by pytest-asyncio. That plugin, in its auto mode, would also take
 the marked ones, so they are handed to pytest as plain functions.
+
+Not everything runs by default: ``tests/support/selection.py`` says what does, and ``--exhaustive`` runs the rest, too.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 
 import anyio
 import pytest
+import selection
 
 from aiodev._backends.executor import code_cache
 
@@ -31,6 +34,8 @@ with contextlib.suppress(ImportError):  # which machines with a GPU may lack, an
 
     #: ``--hypothesis-profile=thorough``: for minutes, where a test does not say how long by itself.
     hypothesis.settings.register_profile("thorough", max_examples=3000, stateful_step_count=60, deadline=None)
+    #: Without ``--exhaustive``: kernels that are compiled do not depend on chance.
+    hypothesis.settings.register_profile("few", max_examples=selection.FEWEST, derandomize=True)
 
 #: Seconds after which an async test on every loop fails instead of hanging.
 DEADLINE = 60
@@ -117,17 +122,48 @@ LIBRARY = Path(__file__).parent / "kernels"
 _ahead: list[subprocess.Popen[bytes]] = []
 
 
+#: How many of the tests were left out.
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The one way to run everything."""
+    help = "run every combination of parameters, all of hypothesis' examples, and what is marked exhaustive"
+    parser.addoption("--exhaustive", action="store_true", help=help)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose hypothesis' seed, so that what is compiled ahead is what will be drawn here."""
+    """Say what is to run, before tests are imported; choose hypothesis' seed, so that what is compiled ahead is drawn here."""
+    selection.exhaustive = config.getoption("exhaustive")
     if getattr(config.option, "hypothesis_seed", "") is None:
         config.option.hypothesis_seed = str(random.randrange(1 << 32))
+    if not selection.exhaustive and config.getoption("--hypothesis-profile", "") is None:
+        hypothesis.settings.load_profile("few")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Compile ahead from the end, so that both processes never compile the same, but where they meet."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is for ``--exhaustive``, but where a test is named by its id.
+
+    Compile ahead from the end, so that both processes never compile the same, but where they meet.
+    """
+    if not selection.exhaustive and not any("::" in argument for argument in config.args):
+        chosen = selection.covering(items)
+        left_out = [item for item in items if item not in chosen]
+        items[:] = [item for item in items if item in chosen]
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[LEFT_OUT] = len(left_out)
     if AHEAD in os.environ:
         items.reverse()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what did not run."""
+    left_out = config.stash.get(LEFT_OUT, 0)
+    if left_out:
+        line = f"{left_out:,} combinations of parameters were left out: pytest --exhaustive runs them, and more examples"
+        terminalreporter.write_line(line)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -143,6 +179,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.items.sort(key=lambda item: LIBRARY in item.path.parents)
     # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, str(LIBRARY)]
+    command += ["--exhaustive"] if selection.exhaustive else []
     command.append(f"--ignore={LIBRARY / 'test_random_quality.py'}")  # computes for long, with kernels of other tests
     environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
     _ahead.append(

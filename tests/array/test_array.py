@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
+from selection import examples
 
 import aiodev
 from aiodev.testing import SimulatedBackend
@@ -94,7 +95,7 @@ def test_ranges_are_numpys(arguments: tuple[Any, ...]) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_views_of_views_are_numpys(data: st.DataObject) -> None:
     """Indexing, transposing and reshaping in any order; the memory is shared."""
     host = np.arange(data.draw(st.integers(0, 60)), dtype="i4")
@@ -203,7 +204,7 @@ def test_asarray_copies_as_asked() -> None:
 
 
 @given(hnp.arrays(hnp.scalar_dtypes().filter(lambda d: d.kind in "biufc" and d.itemsize <= 16), SHAPES))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_round_trip(host: np.ndarray[Any, Any]) -> None:
     """What goes in comes out, bit by bit."""
     found = aiodev.asarray(host, device="cpu").numpy_blocking()

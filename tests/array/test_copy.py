@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
+from selection import examples
 
 import aiodev
 from aiodev._array.copy import PIECES
@@ -103,7 +104,7 @@ def test_rows_with_gaps_by_several_indices(shape: tuple[int, ...], index: Any, d
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_copies_of_random_views(data: st.DataObject) -> None:
     """Any basic index of any shape, either way round."""
     host = data.draw(hnp.arrays(st.sampled_from(["i1", "u2", "f4", "c8", "c16"]), hnp.array_shapes(max_side=6)))

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
+from selection import examples
 
 import aiodev
 from aiodev._array import capsules, dlpack
@@ -31,7 +32,7 @@ def torch() -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @given(st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_what_goes_into_a_capsule_comes_out(version: tuple[int, int] | None, data: st.DataObject) -> None:
     """Address, device, dtype, shape, strides and flags, in either kind of capsule."""
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=5, min_side=1, max_side=4))

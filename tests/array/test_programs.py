@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from selection import examples
 
 import aiodev
 from aiodev._core.streams.completion import Reached
@@ -595,4 +596,4 @@ class Programs(RuleBasedStateMachine):
 
 TestPrograms = Programs.TestCase
 if settings.get_current_profile_name() != "thorough":
-    TestPrograms.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    TestPrograms.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from kernel_entry import needs_compiler
+from selection import examples
 
 import aiodev
 from aiodev import LaunchError, kernel, lang
@@ -197,7 +198,7 @@ STATEMENTS = st.recursive(
 
 
 @given(st.lists(STATEMENTS, min_size=1, max_size=4), SHAPES, st.integers(0, 4), SHAPES)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_no_right_program_is_refused(
     statements: list[str], shape: tuple[int, ...], length: int, lengths: tuple[int, ...]
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from kernel_entry import PROTOTYPE, Entry, block, descriptor, needs_compiler, run, spec_of
 from programs import search_path
+from selection import examples
 
 from aiodev._backends.cpu.compile import compiler, disk_cache
 from aiodev._backends.cpu.compile.entry_source import parse_arguments
@@ -70,7 +71,7 @@ def test_scalars_and_elements_of_every_type(code: str) -> None:
     assert (out == value).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 7), min_size=2, max_size=3), st.data())
 def test_any_range_of_a_plane_or_volume(shape: list[int], data: st.DataObject) -> None:
     """Whatever range of flat indices is asked for is run, in C order, and nothing else."""

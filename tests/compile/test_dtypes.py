@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 from kernel_entry import needs_compiler, spec_of
+from selection import examples
 
 import aiodev
 from aiodev import CompileError, LaunchError
@@ -59,7 +60,7 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found.dtype == expected.dtype and np.array_equal(found, expected, equal_nan=found.dtype.kind in "fc"))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.sampled_from(NUMBERS), st.data())
 def test_elements_of_every_dtype(dtype: str, data: st.DataObject) -> None:
     """What is read is what is written, to the last bit, specials too."""
@@ -93,7 +94,7 @@ def test_a_weak_int_keeps_large_unsigned_numbers_whole() -> None:
 _steps = st.sampled_from([-3, -2, -1, 1, 2, 3])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(["f8", "f2"]), st.integers(1, 3), st.data())
 def test_any_view_of_any_shape(dtype: str, ndim: int, data: st.DataObject) -> None:
     """Slices with steps, negative ones too, and permuted axes, read and written; what lies between is left alone."""
@@ -128,7 +129,7 @@ def test_arrays_of_no_dimension(dtype: str) -> None:
 
 
 @needs_compiler
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(hnp.arrays("f2", st.integers(1, 20)))
 def test_float16_is_computed_with_in_float32(host: Any) -> None:
     """Each element is widened, and the result rounded once, when it is stored."""

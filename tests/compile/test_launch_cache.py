@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 from aiodev import ClosedError, KernelError, StreamFullError
@@ -96,7 +97,7 @@ def test_other_arrays_and_numbers_of_the_same_layout() -> None:
 
 
 @given(st.lists(st.sampled_from(["line", "longer", "matrix", "wide", "gaps", "transposed", "column"]), max_size=12))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_no_call_takes_anothers_plan(kinds: list[str]) -> None:
     """Calls of different shapes, dtypes and strides in any order, with tables so small that they are emptied in between."""
     accumulate = Accumulate(most=2)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from kernel_entry import Entry, descriptor, needs_compiler, run
+from selection import examples
 
 from aiodev._backends.cpu.compile import staging
 from aiodev._backends.cpu.compile.entry_source import parse_arguments
@@ -156,7 +157,7 @@ def test_results_off_the_line() -> None:
 
 
 @pytest.mark.usefixtures("streaming")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(1, 40), st.integers(1, 300), st.data())
 def test_planes(rows: int, columns: int, data: st.DataObject) -> None:
     """Any range of a plane, which is contiguous or not, and larger than the launch or not; in place, too."""

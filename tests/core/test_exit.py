@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-#: Work of every kind that has no end of its own: a held stream, a function that sleeps, kernels that run for long. Python
-#: leaves Ctrl-C ignored where whoever started it ignores it, as shells have commands behind ``&`` do.
+#: Work of every kind that has no end of its own: a held stream, a function that sleeps, kernels that run for long. Where
+#: whoever started it ignores Ctrl-C, as shells have commands behind ``&`` do, Python does too, unless it is told.
 IN_FLIGHT = """
 import asyncio, signal, sys, threading, time
 import numpy as np

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import standin
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 from aiodev._backends.cuda import CUDABackend, backend as cuda_backend
@@ -76,7 +77,7 @@ _entries: dict[tuple[int, Options], int] = {}
 shapes = st.tuples(st.integers(1, 1 << 18), st.integers(1, 9), st.integers(1, 2)).flatmap(st.permutations)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(shapes, st.integers(1, 3))
 def test_grids_fit_the_driver_and_the_shape(
     backend: CUDABackend, driver: standin.StandIn, lengths: list[int], ndim: int

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -202,7 +203,7 @@ def test_division_by_zero_raises_nothing() -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_shapes_broadcast_and_strides_do_not_matter(data: st.DataObject) -> None:
     """Any two shapes that go together, any basic views of them."""
     shapes = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=6, max_side=3, min_side=0))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -27,7 +28,7 @@ def on_device(host: Any) -> aiodev.Array:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_shapes_broadcast(data: st.DataObject) -> None:
     """Three operands of any shapes that go together, to a new array and to one that is given."""
     shapes = data.draw(hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=5, max_side=3, min_side=0))

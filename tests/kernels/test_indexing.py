@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -36,7 +37,7 @@ def make(shape: list[int], dtype: str, flip: bool) -> tuple[Any, aiodev.Array]:
 
 
 @given(SHAPES, DTYPES, st.booleans(), st.data())
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 def test_take(shape: list[int], dtype: str, flip: bool, data: st.DataObject) -> None:
     """Along any axis or none, of views, with indices of any shape and sign, within bounds and out of them."""
     host, x = make(shape, dtype, flip)
@@ -81,7 +82,7 @@ def test_take_of_short_items(inner: int, mode: Any) -> None:
 
 
 @given(SHAPES, DTYPES, st.booleans(), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_take_along_axis(shape: list[int], dtype: str, flip: bool, data: st.DataObject) -> None:
     """Each place its own index; other dimensions broadcast."""
     host, x = make(shape, dtype, flip)
@@ -112,7 +113,7 @@ def test_an_index_out_of_bounds_reaches_the_waiter() -> None:
 
 
 @given(SHAPES, st.sampled_from(["f4", "i2", "c16", "?"]), st.booleans(), st.booleans(), st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_put(shape: list[int], dtype: str, flip: bool, scalar: bool, data: st.DataObject) -> None:
     """In place, in C order of whatever view it is, numbers and arrays."""
     host, x = make(shape, dtype, flip)
@@ -125,7 +126,7 @@ def test_put(shape: list[int], dtype: str, flip: bool, scalar: bool, data: st.Da
 
 
 @given(SHAPES, st.sampled_from(["f4", "f8", "i1", "u8"]), st.booleans(), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_scatter_add(shape: list[int], dtype: str, flip: bool, data: st.DataObject) -> None:
     """As often as an index occurs, along any axis or none, into any view."""
     host, x = make(shape, dtype, flip)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -39,7 +40,7 @@ def make(shape: tuple[int, ...], dtype: str, flip: bool) -> tuple[Any, aiodev.Ar
     st.lists(st.tuples(st.sampled_from([0, 1, 3]), st.sampled_from("fdi")), min_size=1, max_size=3),
     st.data(),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_concat_and_stack(shape: tuple[int, ...], parts: list[tuple[int, str]], data: st.DataObject) -> None:
     """Along any axis or none; lengths may differ there; types are promoted."""
     axis = data.draw(st.sampled_from([None, *range(-len(shape), len(shape))]))
@@ -59,7 +60,7 @@ def test_concat_and_stack(shape: tuple[int, ...], parts: list[tuple[int, str]], 
 
 
 @given(SHAPES, DTYPES.filter(lambda d: d != "f2"), st.booleans(), st.data())
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 def test_pad(shape: tuple[int, ...], dtype: str, flip: bool, data: st.DataObject) -> None:
     """Every mode, by more than there is, of any view."""
     host, x = make(shape, dtype, flip)
@@ -93,7 +94,7 @@ def test_pad_by_numbers_and_pairs() -> None:
 
 
 @given(SHAPES, DTYPES, st.booleans(), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_roll(shape: tuple[int, ...], dtype: str, flip: bool, data: st.DataObject) -> None:
     """Along no axis, one, or several, the same one again too; by any number."""
     host, x = make(shape, dtype, flip)
@@ -126,7 +127,7 @@ def test_roll_of_many(shape: tuple[int, ...], dtype: str) -> None:
 
 
 @given(SHAPES, DTYPES, st.booleans(), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_repeat_and_tile(shape: tuple[int, ...], dtype: str, flip: bool, data: st.DataObject) -> None:
     """Elements, and whole arrays, some times or never."""
     host, x = make(shape, dtype, flip)
@@ -160,7 +161,7 @@ def test_repeats_that_do_not_fit() -> None:
 
 
 @given(SHAPES, st.booleans(), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_views(shape: tuple[int, ...], flip: bool, data: st.DataObject) -> None:
     """As NumPy's functions of the same names."""
     host, x = make(shape, "i4", flip)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -76,7 +77,7 @@ def make(drawn: tuple[list[int], str, int, bool, int]) -> tuple[Any, aiodev.Arra
 
 
 @given(arrays)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_softmax_over_any_axis(drawn: Any) -> None:
     """Of arrays of any shape and strides; its logarithm too, and into arrays with gaps."""
     host, x, axis = make(drawn)
@@ -192,7 +193,7 @@ def test_softmax_in_place_and_of_integers() -> None:
 
 
 @given(arrays, st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_normalisations(drawn: Any, weighted: bool, shifted: bool) -> None:
     """Along any axis, with and without weights and biases."""
     host, x, axis = make(drawn)

@@ -14,6 +14,7 @@ import pytest
 from comparing import check, numbers, on_device
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -47,7 +48,7 @@ lengths = st.sampled_from([0, 1, 2, 3, 5, 17])
 
 
 @given(shapes, st.fixed_dictionaries(dict.fromkeys("mknpq", lengths)), st.sampled_from(["f4", "c16", "i4", "u1", "?"]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_matmul_has_numpys_shapes(rule: str, sizes: dict[str, int], dtype: str) -> None:
     """Vectors, matrices, batches that broadcast, and dimensions of no length."""
     hosts = []
@@ -64,7 +65,7 @@ def test_matmul_has_numpys_shapes(rule: str, sizes: dict[str, int], dtype: str) 
     st.sampled_from(["f4", "i8"]),
     st.sampled_from([6, 20]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_matmul_takes_any_strides(
     flip_a: bool, flip_b: bool, steps_a: tuple[int, int], steps_b: tuple[int, int], dtype: str, size: int
 ) -> None:
@@ -166,7 +167,7 @@ def test_types_are_promoted() -> None:
 
 
 @given(st.data(), st.sampled_from(["f4", "f8", "c8", "i4", "?"]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_vecdot(data: st.DataObject, dtype: str) -> None:
     """Over any axis, of shapes that broadcast; the first is conjugated."""
     length = data.draw(st.sampled_from([0, 1, 7, 5000]))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import stats
+from selection import examples
 
 import aiodev
 from aiodev.kernels import random
@@ -38,7 +39,7 @@ def check_counts(found: Any, expected: Any) -> None:
 
 
 @given(st.integers(0, 20_000), st.integers(0, 2**64 - 1))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 def test_a_permutation_has_every_number_once(n: int, seed: int) -> None:
     """Of one bucket or several; the same for the same seed."""
     found = random.permutation(n, generator=generator(seed)).numpy_blocking()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from draws import CONTINUOUS, DRAWS, generator
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 from aiodev._generator.philox import philox
@@ -51,7 +52,7 @@ def test_the_kernels_philox_gives_the_known_answers() -> None:
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**61), st.integers(0, 300))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_words_come_in_the_counters_order(seed: int, blocks: int, count: int) -> None:
     """Element i is word i % 4 of the block with the counter offset / 4 + i // 4; the draw takes whole blocks."""
     g = generator(seed, 4 * blocks)
@@ -101,7 +102,7 @@ def bounded(seed: int, offset: int, count: int, low: int, span: int) -> list[int
 @given(
     st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.integers(0, 150), st.integers(0, 2**64 - 1)
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_integers_of_any_range(low: int, high: int, count: int, seed: int) -> None:
     """Unbiased: rejected words are replaced by words of further blocks with the same counter."""
     low, high = sorted((low, high))
@@ -110,7 +111,7 @@ def test_integers_of_any_range(low: int, high: int, count: int, seed: int) -> No
 
 
 @given(st.integers(-10, 2**31), st.integers(1, 2**32))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_integers_of_narrow_ranges(low: int, span: int) -> None:
     """One word for each."""
     g = generator()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -198,7 +199,7 @@ def test_spread_of_what_is_no_number(shape: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(kernels.var(on_device(host), axis=axis).numpy_blocking(), host.var(axis=axis))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_views(data: st.DataObject) -> None:
     """Of any view of an array: steps, negative ones too, and axes in another order."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from comparing import on_device
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -87,7 +88,7 @@ _VIEWS: dict[str, Callable[[HostArray], HostArray]] = {
 
 @pytest.mark.filterwarnings("ignore:Degrees of freedom:RuntimeWarning")
 @given(st.lists(st.tuples(st.sampled_from(sorted(_CALLS)), st.sampled_from(sorted(_VIEWS))), min_size=3, max_size=15))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_no_call_takes_anothers_plan(calls: list[tuple[str, str]]) -> None:
     """Of any functions, arguments and views in any order, each several times: NumPy's results."""
     for turn, (name, kind) in enumerate(calls * 3):
@@ -116,7 +117,7 @@ def test_no_call_takes_anothers_plan(calls: list[tuple[str, str]]) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([None, "weight", "both"]), st.sampled_from([1e-5, 0.5])), max_size=9))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 def test_norms_with_and_without_factors(calls: list[tuple[str | None, float]]) -> None:
     """Each call has its own weight, bias and eps."""
     generator = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -150,7 +151,7 @@ async def test_the_loop_goes_on_while_the_device_counts() -> None:
 
 
 @given(st.integers(0, 300), st.integers(0, 2**32 - 1), st.sampled_from(["left", "right"]))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_search(size: int, seed: int, side: Any) -> None:
     """Between any numbers, beside NaN, with a sorter, of two types."""
     rng = np.random.default_rng(seed)

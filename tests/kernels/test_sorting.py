@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 import aiodev.kernels as kernels
@@ -54,7 +55,7 @@ def check(host: Any, axis: int) -> None:
     st.integers(0, 2**32 - 1),
     st.data(),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_any_shape_and_axis(shape: list[int], dtype: str, seed: int, data: st.DataObject) -> None:
     """Rows of nothing, short ones and longer ones; views with steps of any sign, which are the same for every type."""
     host = values(np.random.default_rng(seed), tuple(shape), dtype)
@@ -80,7 +81,7 @@ def test_every_type(dtype: str) -> None:
     st.integers(0, 2**32 - 1),
     st.booleans(),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_short_rows(dtype: str, rows: int, length: int, seed: int, descending: bool) -> None:
     """About where one way to sort takes the place of another; zeros of both signs in their order; in place too."""
     host = values(np.random.default_rng(seed), (rows, length), dtype)

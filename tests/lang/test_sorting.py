@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 from aiodev import lang
@@ -35,7 +36,7 @@ def numbers(rng: np.random.Generator, size: int, dtype: str) -> Any:
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @given(LENGTHS, st.integers(1, 3), st.integers(0, 2**32 - 1), st.sampled_from(["any", "up", "down"]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_parts_are_sorted_and_nothing_else_is_touched(dtype: str, size: int, parts: int, seed: int, order: str) -> None:
     """Whatever is behind a part stays as it was."""
     rng = np.random.default_rng(seed)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from selection import examples
 
 import aiodev
 from aiodev import lang
@@ -122,7 +123,7 @@ def sums_of(
     ],
 )
 @given(LENGTHS, st.integers(0, 17), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_floats(
     dtype: str, ahead: int | None, wide: bool, rounding: float, size: int, start: int, seed: int
 ) -> None:
@@ -190,7 +191,7 @@ def test_slices_with_gaps() -> None:
 
 @pytest.mark.parametrize(("dtype", "ahead"), [("f4", None), ("f4", 4500), ("f8", None), ("f8", 2000)])
 @given(LENGTHS, st.integers(0, 17), st.floats(-1e3, 1e3), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_squares_of_floats(dtype: str, ahead: int | None, size: int, start: int, center: float, seed: int) -> None:
     """Each difference, square and sum is rounded once, in double precision; what lies beside the slice does not count."""
     host = np.random.default_rng(seed).standard_normal((2, start + size + 5)).astype(dtype)
@@ -243,7 +244,7 @@ def test_squares_of_slices_with_gaps() -> None:
 
 @pytest.mark.parametrize(("dtype", "ahead"), [("f4", None), ("f4", 4500), ("f8", None), ("f8", 2000)])
 @given(LENGTHS.filter(bool), st.integers(0, 17), st.sampled_from([0.0, 1.0, 1e6]), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_moments_of_floats(dtype: str, ahead: int | None, size: int, start: int, offset: float, seed: int) -> None:
     """Nothing cancels where the mean is far from 0; what lies beside the slice does not count."""
     host = (np.random.default_rng(seed).standard_normal((2, start + size + 5)) + offset).astype(dtype)

@@ -1,0 +1,85 @@
+"""What of the tests runs by default, within minutes from an empty cache, and what with ``--exhaustive`` alone.
+
+What takes long is compiling: a kernel for each function, type and layout. By default
+
+1. a test that has several parameters runs with each value of each of them, but not with every combination; those that say which
+   executor or device it runs on are combined with all others' values;
+2. a test that is marked ``exhaustive`` does not run;
+3. lists that are given to ``some`` are cut to their first values, and numbers that are given to ``examples`` to a tenth;
+   hypothesis draws the same each time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["covering", "examples", "some"]
+
+Value = TypeVar("Value")
+
+#: Whether everything runs: set before tests are imported. Programs that import tests without pytest run all of them.
+exhaustive = True
+
+#: Fewest examples: enough that hypothesis goes beyond the simplest ones.
+FEWEST = 5
+
+#: What a parameter's values are when it says where a test runs.
+PLACES = {"native", "python", "cpu", "sim", "cuda"}
+
+
+def some(values: Sequence[Value], count: int = 1) -> Sequence[Value]:
+    """The first ``count`` of the values, which stand for the others; with ``--exhaustive`` all of them."""
+    return values if exhaustive else values[:count]
+
+
+def examples(count: int) -> int:
+    """How many examples hypothesis is to make where ``count`` are wanted with ``--exhaustive``."""
+    return count if exhaustive else max(FEWEST, count // 10)
+
+
+def covering(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Of each test's items, few that together have each value of each parameter, for each place.
+
+    The next one is always that which has the most values that none before it has, and of those the one whose values the fewest
+    have: where two parameters are combined, the items of a diagonal.
+    """
+    tests: dict[tuple[object, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("exhaustive") is None:
+            tests.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append(item)
+    chosen: set[pytest.Item] = set()
+    for group in tests.values():
+        left = {item: _values(item) for item in group}
+        missing, uses = set().union(*left.values()), Counter[object]()
+        while missing:
+            best = max(left, key=lambda item: (len(left[item] & missing), -sum(uses[value] for value in left[item])))
+            values = left.pop(best)
+            missing -= values
+            uses.update(values)
+            chosen.add(best)
+        chosen.update(item for item in group if not _values(item))
+    return chosen
+
+
+def _values(item: pytest.Item) -> frozenset[object]:
+    """What a test's parameters are, as (place, parameters that are given together, their values)."""
+    specification = getattr(item, "callspec", None)
+    if specification is None:
+        return frozenset()
+    parameters = specification.params
+    place = tuple(value for value in parameters.values() if isinstance(value, str) and value in PLACES)
+    together = [_names(mark) for mark in item.iter_markers("parametrize")]
+    named = {name for names in together for name in names}
+    together += [(name,) for name in parameters if name not in named]  # those of fixtures
+    return frozenset((place, names, tuple(id(parameters[name]) for name in names)) for names in together)
+
+
+def _names(mark: pytest.Mark) -> tuple[str, ...]:
+    """Parameters of one ``parametrize``."""
+    names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+    return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
