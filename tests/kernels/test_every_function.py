@@ -1,0 +1,173 @@
+"""Every public function of the library, called once on each executor: no other test need be run to have seen them all."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import search_path
+
+import aiodev
+from aiodev import kernels
+from aiodev.kernels import linalg, random
+
+#: What a parameter that has no default is given, by its name.
+ARGUMENTS: dict[str, Callable[[], Any]] = {
+    "a": lambda: 9,
+    "alpha": lambda: 2.5,
+    "arrays": lambda: [array(), array()],
+    "axes": lambda: (1, 0),
+    "condition": lambda: array("?"),
+    "destination": lambda: 1,
+    "dtype": lambda: "f4",
+    "indices": lambda: indices(),
+    "low": lambda: 9,
+    "n": lambda: 9,
+    "p": lambda: aiodev.asarray([0.25, 0.75], device="cpu"),
+    "pvals": lambda: [0.25, 0.75],
+    "repeats": lambda: 2,
+    "repetitions": lambda: 2,
+    "shape": lambda: (3, 3),
+    "shift": lambda: 1,
+    "source": lambda: 0,
+    "values": lambda: 1.0,
+    "width": lambda: 1,
+    "x": lambda: array(),
+    "x1": lambda: array(),
+    "x2": lambda: array(),
+}
+
+
+def add_one(x):
+    return x + 1
+
+
+def add_both(x1, x2):
+    return x1 + x2
+
+
+@kernels.fused
+def scaled(x, y):
+    return 2 * x + y
+
+
+@aiodev.kernel
+def draw_block(i, out):
+    words = random.block(i, 1, 2)
+    out[i] = words[0]
+
+
+def block() -> aiodev.Array:
+    """The words of blocks, which only kernels can have."""
+    out = aiodev.empty(9, "u4", "cpu")
+    draw_block[9](out)
+    return out
+
+
+#: Calls of what is not called with these alone.
+CALLS: dict[str, Callable[[], Any]] = {
+    "binary_transform": lambda: kernels.binary_transform(add_both, array(), array()),
+    "bincount": lambda: kernels.bincount(array("i8")),
+    "block": block,
+    "broadcast_arrays": lambda: kernels.broadcast_arrays(array(), array()[:1]),
+    "fused": lambda: scaled(array(), array()),
+    "cumulative_prod": lambda: kernels.cumulative_prod(array(), axis=0),
+    "cumulative_sum": lambda: kernels.cumulative_sum(array(), axis=0),
+    "put": lambda: kernels.put(array(), indices(), 1.0),
+    "searchsorted": lambda: kernels.searchsorted(array()[0], array()),
+    "squeeze": lambda: kernels.squeeze(array()[:1], 0),
+    "take_along_axis": lambda: kernels.take_along_axis(array(), indices(), axis=1),
+    "unary_transform": lambda: kernels.unary_transform(add_one, array()),
+    "warm_up": lambda: kernels.warm_up(["negative"], dtypes=["float64"]),
+}
+
+
+def array(dtype: str = "f8") -> aiodev.Array:
+    """Nine numbers between 0 and 1, or small integers that are not negative."""
+    numbers = np.arange(9).reshape(3, 3)
+    return aiodev.asarray((numbers / 10 if dtype[0] == "f" else numbers % 3).astype(dtype), device="cpu")
+
+
+def indices() -> aiodev.Array:
+    """Of rows, columns, or elements."""
+    return aiodev.asarray(np.array([[0], [2], [1]]), device="cpu")
+
+
+def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every public function, with its module's name."""
+    for module in (kernels, linalg, random):
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isfunction(found):
+                yield f"{module.__name__}.{name}", found
+
+
+FUNCTIONS = dict(functions())
+
+
+async def call(name: str) -> list[Any]:
+    """What a function gives, on the host."""
+    short = name.rpartition(".")[2]
+    if short in CALLS:
+        made = CALLS[short]()
+    else:
+        required = [p.name for p in inspect.signature(FUNCTIONS[name]).parameters.values() if p.default is p.empty]
+        whole = short.startswith("bitwise")
+        made = FUNCTIONS[name](*(array("i8") if whole else ARGUMENTS[parameter]() for parameter in required))
+    if inspect.isawaitable(made):
+        made = await made
+    parts = made if isinstance(made, tuple | list) else [made]
+    return [await part.numpy() if isinstance(part, aiodev.Array) else part for part in parts]
+
+
+async def call_all() -> dict[str, Any]:
+    """What each function gives, or raises."""
+    found = {}
+    for name in FUNCTIONS:
+        aiodev.manual_seed(5)
+        try:
+            found[name] = await call(name)
+        except Exception as error:  # whose test says so
+            found[name] = error
+    return found
+
+
+PROGRAM = """
+import asyncio, pickle, runpy, sys
+import aiodev
+assert aiodev.get_backend("cpu").executor_kind == sys.argv[2]
+found = asyncio.run(runpy.run_path(sys.argv[1])["call_all"]())
+pickle.dump(found, sys.stdout.buffer)
+"""
+
+
+@pytest.fixture(scope="module")
+def given() -> dict[str, dict[str, Any]]:
+    """What each function gives, by executor: each in a process of its own, which may have one only."""
+    found = {}
+    for executor in ("native", "python"):
+        environment = {**os.environ, "PYTHONPATH": search_path(os.environ.get("PYTHONPATH", "")), "AIODEV_EXECUTOR": executor}
+        command = [sys.executable, "-c", PROGRAM, __file__, executor]
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        found[executor] = pickle.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_executors_agree(name: str, given: dict[str, dict[str, Any]]) -> None:
+    """The portable executor runs what the native one runs, to the bit."""
+    native, portable = given["native"][name], given["python"][name]
+    for found in (native, portable):
+        if isinstance(found, Exception):
+            raise found
+    assert len(native) == len(portable) > 0
+    for one, other in zip(native, portable, strict=True):
+        np.testing.assert_array_equal(one, other)
