@@ -11,6 +11,7 @@ import sys
 import textwrap
 
 import pytest
+from selection import examples
 
 PROGRAM = """
 import asyncio, faulthandler, queue, random, sys, threading
@@ -111,9 +112,9 @@ def test_no_wake_up_is_lost(executor: str, loops: str, waits: int) -> None:
     if "uvloop" in loops:
         pytest.importorskip("uvloop")
     environment = {**os.environ, "AIODEV_EXECUTOR": executor, "AIODEV_SPIN_US": "0"}
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(waits), loops]
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(examples(waits)), loops]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=220, check=False)
     assert finished.returncode == 0, finished.stderr
     parked, done, cancelled = map(int, finished.stdout.split())
-    assert parked >= waits
-    assert done > 0.8 * waits and cancelled > 0.01 * waits
+    assert parked >= examples(waits)
+    assert done > 0.8 * examples(waits) and cancelled > 0.01 * examples(waits)
