@@ -19,7 +19,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,8 @@ def on_every_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
 
 #: Set in the process that compiles ahead: whom for.
 AHEAD = "AIODEV_TESTS_COMPILE_AHEAD"
-LIBRARY = Path(__file__).parent / "kernels"
+#: Where what tests take is compiling, nearly all of it.
+COMPILING = [Path(__file__).parent / "kernels", Path(__file__).parent / "lang"]
 _ahead: list[subprocess.Popen[bytes]] = []
 
 
@@ -142,12 +143,14 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("few")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is for ``--exhaustive``, but where a test is named by its id.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Of what is asked for, leave out what is for ``--exhaustive``, but where a test is named by its id.
 
     Compile ahead from the end, so that both processes never compile the same, but where they meet.
     """
+    config.stash[selection.COLLECTED] = list(items)
+    yield
     if not selection.exhaustive and not any("::" in argument for argument in config.args):
         chosen = selection.covering(items)
         left_out = [item for item in items if item not in chosen]
@@ -166,21 +169,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where everything is tested, run the library's tests in the background, too, for the kernels that they leave in the cache.
+def compiles(item: pytest.Item) -> bool:
+    """Whether a test is one of those."""
+    return any(folder in item.path.parents for folder in COMPILING)
 
-    Compiling is most of what those tests take, and one kernel after the other keeps one core busy. What they come to there
-    does not count: they run again, last of all, when most of their kernels are there.
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where everything is tested, run the tests that compile in the background, too, for the kernels that they leave behind.
+
+    One kernel after the other keeps one core busy. What those tests come to there does not count: they run again, last of all,
+    when most of their kernels are there.
     """
-    library = sum(LIBRARY in item.path.parents for item in session.items)
-    if AHEAD in os.environ or library < 300 or len(session.items) - library < 1000 or (os.cpu_count() or 1) < 2:
+    compiling = sum(map(compiles, session.items))
+    if AHEAD in os.environ or compiling < 300 or len(session.items) - compiling < 1000 or (os.cpu_count() or 1) < 2:
         return
     seed = f"--hypothesis-seed={session.config.option.hypothesis_seed}"
-    session.items.sort(key=lambda item: LIBRARY in item.path.parents)
+    session.items.sort(key=compiles)
     # The same path as here, on which ``-m`` alone would put the tree first: kernels of other files are others to the cache.
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, str(LIBRARY)]
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", seed, *map(str, COMPILING)]
     command += ["--exhaustive"] if selection.exhaustive else []
-    command.append(f"--ignore={LIBRARY / 'test_random_quality.py'}")  # computes for long, with kernels of other tests
+    command.append(f"--ignore={COMPILING[0] / 'test_random_quality.py'}")  # computes for long, with kernels of other tests
     environment = {**os.environ, AHEAD: str(os.getpid()), "PYTHONPATH": os.pathsep.join(sys.path)}
     _ahead.append(
         subprocess.Popen(

@@ -35,3 +35,17 @@ def test_copies_and_pickles_say_the_same(error: aiodev.AiodevError) -> None:
     for made in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert type(made) is type(error)
         assert (str(made), made.args, vars(made)) == (str(error), error.args, vars(error))
+
+
+@pytest.mark.parametrize(
+    ("kind", "derived"),
+    [
+        (aiodev.BackendError, (aiodev.BackendNotFoundError, aiodev.BackendUnavailableError, aiodev.BadForkError)),
+        (aiodev.DeviceError, (aiodev.DeviceLostError, aiodev.OutOfMemoryError, aiodev.CaptureError, aiodev.InvalidDeviceError)),
+        (aiodev.KernelError, (aiodev.CompileError, aiodev.LaunchError, aiodev.DependencyError)),
+    ],
+)
+def test_errors_of_one_kind_are_caught_together(kind: type[Exception], derived: tuple[type[Exception], ...]) -> None:
+    """And all of them as errors of aiodev."""
+    assert all(issubclass(error, kind) for error in derived)
+    assert issubclass(kind, aiodev.AiodevError)

@@ -34,6 +34,16 @@ def test_a_stream_says_what_it_is() -> None:
     assert repr(stream) == f"<aiodev.Stream {stream.stream_id} on cpu:0>"
 
 
+async def test_a_stream_that_is_set_is_current_to_the_end_of_the_guard() -> None:
+    """Of the innermost one; the device stays what it was."""
+    around, made = Stream("cpu"), Stream("cpu")
+    before = aiodev.current_stream("cpu")
+    async with around:
+        aiodev.set_stream(made)
+        assert aiodev.current_stream() is made and aiodev.current_device() == made.device
+    assert aiodev.current_stream("cpu") is before
+
+
 @pytest.mark.parametrize(("asked", "given"), [(-7, -1), (-1, -1), (0, 0), (1, 1), (9, 1)])
 def test_priorities_clamp(asked: int, given: int) -> None:
     """A priority out of range becomes the nearest one."""

@@ -20,7 +20,7 @@ OTHERS: dict[str, Callable[[aiodev.Array], tuple[Any, ...]]] = {
     "stack": lambda x: ([x, x],),
     "repeat": lambda x: (x, 2),
     "roll": lambda x: (x, 1),
-    "scatter_add": lambda x: (x, aiodev.zeros(1, "i8", "cpu"), aiodev.ones((), "f8", "cpu")),
+    "scatter_add": lambda x: (x, aiodev.zeros(1, "i8", "cpu"), aiodev.ones((), "f4", "cpu")),
     "take": lambda x: (x, aiodev.zeros(1, "i8", "cpu")),
     "take_along_axis": lambda x: (x, aiodev.zeros((2, 2), "i8", "cpu")),
     "vecdot": lambda x: (x, x),
@@ -47,7 +47,7 @@ def call(function: Callable[..., Any], x: aiodev.Array, axis: Any) -> None:
 @pytest.mark.parametrize("function", functions())
 def test_an_axis_of_another_type(function: Callable[..., Any]) -> None:
     """TypeError, also where calls with the integer that it equals are remembered."""
-    x = aiodev.ones((2, 2) if function is not kernels.squeeze else (1, 1), "f8", "cpu")
+    x = aiodev.ones((2, 2) if function is not kernels.squeeze else (1, 1), "f4", "cpu")
     for _ in range(4):
         for axis in (0, 1, -1):
             call(function, x, axis)
@@ -60,14 +60,14 @@ def test_an_axis_of_another_type(function: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("function", functions())
 def test_an_axis_that_is_not_there(function: Callable[..., Any], axis: int) -> None:
     """Both an IndexError, which the array API wants, and a ValueError: NumPy's AxisError."""
-    x = aiodev.ones((2, 2), "f8", "cpu")
+    x = aiodev.ones((2, 2), "f4", "cpu")
     with pytest.raises(np.exceptions.AxisError):
         call(function, x, axis)
 
 
 def test_axes_of_permutations() -> None:
     """permute_dims, moveaxis and transpose tell what is not there from what is there twice."""
-    x = aiodev.ones((2, 3), "f8", "cpu")
+    x = aiodev.ones((2, 3), "f4", "cpu")
     for attempt in (
         lambda: x.transpose(0, 2),
         lambda: x.transpose(-3, 0),

@@ -26,11 +26,11 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "axes": lambda: (1, 0),
     "condition": lambda: array("?"),
     "destination": lambda: 1,
-    "dtype": lambda: "f4",
+    "dtype": lambda: "f8",
     "indices": lambda: indices(),
     "low": lambda: 9,
     "n": lambda: 9,
-    "p": lambda: aiodev.asarray([0.25, 0.75], device="cpu"),
+    "p": lambda: aiodev.asarray(np.float32([0.25, 0.75]), device="cpu"),
     "pvals": lambda: [0.25, 0.75],
     "repeats": lambda: 2,
     "repetitions": lambda: 2,
@@ -85,11 +85,11 @@ CALLS: dict[str, Callable[[], Any]] = {
     "squeeze": lambda: kernels.squeeze(array()[:1], 0),
     "take_along_axis": lambda: kernels.take_along_axis(array(), indices(), axis=1),
     "unary_transform": lambda: kernels.unary_transform(add_one, array()),
-    "warm_up": lambda: kernels.warm_up(["negative"], dtypes=["float64"]),
+    "warm_up": lambda: kernels.warm_up(["negative"], dtypes=["float32"]),
 }
 
 
-def array(dtype: str = "f8") -> aiodev.Array:
+def array(dtype: str = "f4") -> aiodev.Array:
     """Nine numbers between 0 and 1, or small integers that are not negative."""
     numbers = np.arange(9).reshape(3, 3)
     return aiodev.asarray((numbers / 10 if dtype[0] == "f" else numbers % 3).astype(dtype), device="cpu")

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
-__all__ = ["covering", "examples", "some"]
+__all__ = ["COLLECTED", "covering", "examples", "some"]
 
 Value = TypeVar("Value")
+
+#: Where pytest's configuration keeps what was collected, before any of it was left out.
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
 
 #: Whether everything runs: set before tests are imported. Programs that import tests without pytest run all of them.
 exhaustive = True

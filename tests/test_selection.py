@@ -1,0 +1,131 @@
+"""What runs by default: each value of each parameter, on each executor; and every public name."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import selection
+
+TESTS = Path(__file__).parent
+#: Modules whose public names are to be used by tests that run by default.
+MODULES = ("aiodev", "aiodev.lang", "aiodev.memory", "aiodev.profiler", "aiodev.testing")
+
+
+def items(name: str, *marks: tuple[str, list[Any]], exhaustive: bool = False) -> list[Any]:
+    """What pytest would make of a test with these calls of ``parametrize``."""
+    parent = object()
+    combinations = itertools.product(*(values for _, values in marks))
+    found = []
+    for values in combinations:
+        parameters: dict[str, Any] = {}
+        for (names, _), value in zip(marks, values, strict=True):
+            parameters |= dict(zip(names.split(","), value, strict=True)) if "," in names else {names: value}
+        found.append(
+            SimpleNamespace(
+                parent=parent,
+                originalname=name,
+                name=f"{name}{values}",
+                callspec=SimpleNamespace(params=parameters),
+                iter_markers=lambda _: [SimpleNamespace(args=mark) for mark in marks],
+                get_closest_marker=lambda _: exhaustive or None,
+            )
+        )
+    return [Item(each) for each in found]
+
+
+class Item:
+    """One of them, which is hashable as pytest's are."""
+
+    def __init__(self, fields: SimpleNamespace) -> None:
+        vars(self).update(vars(fields))
+
+
+def chosen(*marks: tuple[str, list[Any]]) -> list[dict[str, Any]]:
+    return [item.callspec.params for item in selection.covering(items("test", *marks))]
+
+
+def test_each_value_is_chosen_once() -> None:
+    """Those of the longest list as often as there are, beside those of the others in turn."""
+    found = chosen(("name", list("abcdef")), ("size", [10, 20, 30]))
+    assert sorted(p["name"] for p in found) == list("abcdef")
+    assert sorted(p["size"] for p in found) == [10, 10, 20, 20, 30, 30]
+
+
+def test_rows_of_one_list_are_all_chosen() -> None:
+    """What is given together is one value."""
+    rows = [("a", 1), ("a", 2), ("b", 1)]
+    assert len(chosen(("name,size", rows))) == 3
+
+
+@pytest.mark.parametrize("places", [["native", "python"], ["cpu", "sim"]])
+def test_each_value_is_chosen_for_each_place(places: list[str]) -> None:
+    """An executor's tests do not stand for another's."""
+    found = chosen(("name", list("abc")), ("place", places), ("size", [10, 20]))
+    assert {(p["name"], p["place"]) for p in found} == set(itertools.product("abc", places))
+    assert {(p["size"], p["place"]) for p in found} == set(itertools.product([10, 20], places))
+    assert len(found) == 6
+
+
+def test_what_is_marked_is_left_out() -> None:
+    assert selection.covering(items("test", ("name", ["a"]), exhaustive=True)) == set()
+
+
+def test_lists_and_examples_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for ``--exhaustive``."""
+    monkeypatch.setattr(selection, "exhaustive", False)
+    assert selection.some("abc") == "a" and selection.some("abc", 2) == "ab"
+    assert selection.examples(60) == 6 and selection.examples(20) == selection.FEWEST
+    monkeypatch.setattr(selection, "exhaustive", True)
+    assert selection.some("abc") == "abc" and selection.examples(20) == 20
+
+
+def test_every_public_name_is_used_by_default(request: pytest.FixtureRequest) -> None:
+    """By a test that runs by default, or by what it calls in its module; the library's by test_every_function.py."""
+    collected = request.config.stash[selection.COLLECTED]
+    missing_files = {path for path in TESTS.rglob("test_*.py") if "cuda" not in path.parts} - {item.path for item in collected}
+    if missing_files:
+        pytest.skip(f"{len(missing_files)} files of tests were not collected: run pytest for all of them")
+    default = selection.covering(collected)
+    names = {word for path, tests in by_file(default).items() for word in words(path, tests)}
+    public = {f"{module}.{name}" for module in MODULES for name in importlib.import_module(module).__all__}
+    unused = sorted(name for name in public if name.rpartition(".")[2] not in names)
+    assert not unused, f"no test that runs by default uses {', '.join(unused)}"
+
+
+def by_file(chosen: set[pytest.Item]) -> dict[Path, set[str]]:
+    found: dict[Path, set[str]] = {}
+    for item in chosen:
+        found.setdefault(item.path, set()).add(item.originalname if isinstance(item, pytest.Function) else item.name)
+    return found
+
+
+def words(path: Path, tests: set[str]) -> Iterator[str]:
+    """Names, attributes, and what programs in strings are made of, but for other tests and for docstrings."""
+    tree = ast.parse(path.read_text())
+    for node in outside(tree, tests):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"\w+", node.value)
+
+
+def outside(node: ast.AST, tests: set[str]) -> Iterator[ast.AST]:
+    """All of a tree but docstrings and tests that are not among those."""
+    body = getattr(node, "body", None)
+    documented = isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    for child in ast.iter_child_nodes(node):
+        other = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and child.name.startswith("test")
+        if (other and child.name not in tests) or (documented and child is body[0]):
+            continue
+        yield child
+        yield from outside(child, tests)
