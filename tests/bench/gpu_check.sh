@@ -70,7 +70,7 @@ fi
 # Without the project's settings, which ask for plugins that such machines lack.
 test=(
     "${python[@]}" -m pytest -q -rfE --tb=short --durations=5 --disable-warnings --continue-on-collection-errors
-    -p resuming -p no:cacheprovider -p no:asyncio -c /dev/null --rootdir "$PWD" --import-mode=importlib
+    --exhaustive -p resuming -p no:cacheprovider -p no:asyncio -c /dev/null --rootdir "$PWD" --import-mode=importlib
 )
 parts=(first)
 [ $# -gt 0 ] || set -- probe correct
