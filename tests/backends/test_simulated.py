@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import time
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from aiodev._core.errors import BackendUnavailableError, DeviceError, DeviceLostError
-from aiodev.testing import SimulatedBackend
+from aiodev.testing import SimulatedBackend, simulated
 
 _PATIENCE = 10**10
 
@@ -95,17 +96,24 @@ def test_a_lost_device_stays_lost_and_hangs_nobody(sim: SimulatedBackend) -> Non
     assert cell.value and sim.faults(other) == []
 
 
-def test_latency_is_added_to_each_operation(sim: SimulatedBackend) -> None:
-    """With a latency of 50 ms, four operations of one queue take 200 ms."""
+def test_latency_is_added_to_each_operation(sim: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once before each, on the device: who submits does not wait for it."""
+    over, slept = threading.Event(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        assert over.wait(30)
+        slept.append(seconds)
+
+    monkeypatch.setattr(simulated, "time", SimpleNamespace(sleep=sleep))
     sim.latency = 0.05
     queue, _ = sim.create_queue(0, 0, False)
     cell = ctypes.c_int64()
-    begin = time.perf_counter()
     for _ in range(4):
         value = sim.stamp(queue, ctypes.addressof(cell))
-    assert time.perf_counter() - begin < 0.15, "submitting waited for the latency"
+    assert slept == [] and not sim.spin(queue, 1, 0)
+    over.set()
     assert sim.spin(queue, value, _PATIENCE)
-    assert time.perf_counter() - begin >= 0.2
+    assert slept == [0.05] * 4
 
 
 def test_an_unavailable_device_does_not_start() -> None:

@@ -15,7 +15,7 @@ import aiodev
 from aiodev._core.backend.handle import BackendHandle
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties
 from aiodev._core.backend.registry import Registry, registry
-from aiodev._core.waiting import fairness, reactor
+from aiodev._core.waiting import fairness, reactor, spinning
 from aiodev.testing import SimulatedBackend
 
 
@@ -147,3 +147,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     fairness.budget.renew(made())
     yield made
     fairness.budget.renew(real())
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock that says how long a wait or a part of the work took: a test lets that time pass."""
+    made = Clock()
+    made.work(10**9)
+    for module in (reactor, spinning):
+        monkeypatch.setattr(module, "time", made)
+    return made

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
+from turns import Clock
 
 import aiodev
 from aiodev._core.waiting import reactor, spinning
@@ -140,10 +140,10 @@ async def test_the_loop_goes_on_while_it_helps(how: str, monkeypatch: pytest.Mon
 
 
 class Told:
-    """A timeline that is helped with as often as it is told, which ``takes`` so many seconds each time."""
+    """A timeline that is helped with as often as it is told, which ``takes`` so many ns of a clock each time."""
 
-    def __init__(self, times: int, takes: float = 0.0) -> None:
-        self.times, self.takes = times, takes
+    def __init__(self, times: int, takes: int = 0, clock: Clock | None = None) -> None:
+        self.times, self.takes, self.clock = times, takes, clock or Clock()
         self.durations: list[int] = []
         self.timeline: Any = SimpleNamespace(
             parked=0,
@@ -157,7 +157,7 @@ class Told:
 
     def _help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
         self.durations.append(duration)
-        time.sleep(self.takes)
+        self.clock.work(self.takes)
         self.times -= 1
         return self.times >= 0
 
@@ -212,14 +212,12 @@ async def test_others_go_first() -> None:
     busy.cancel()
 
 
-async def test_who_helped_for_a_moment_spins_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_helped_for_a_moment_spins_the_next_time(waiting: Clock) -> None:
     """As one who parked for a moment does: what takes so little is over before a thread that helps has begun."""
-    monkeypatch.setattr(spinning, "_SOON_NS", 10**9)
-    quick, slow = Told(1), Told(1, takes=0.002)
+    quick, slow = (Told(1, spinning._SOON_NS + more, waiting) for more in (0, 1))
     for told in (quick, slow):
         told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
     assert await awaiting(quick) and quick.timeline.spin_ns == spinning._MOST_NS
-    monkeypatch.setattr(spinning, "_SOON_NS", 1_000_000)
     assert await awaiting(slow) and slow.timeline.spin_ns == 0
 
 
@@ -230,9 +228,11 @@ async def test_where_tasks_are_parked_nobody_helps() -> None:
     assert list(reactor.help(told.timeline, 1)) == [] and told.durations == []
 
 
-async def test_leisure_ends_with_what_the_loop_knows_of() -> None:
+async def test_leisure_ends_with_what_the_loop_knows_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timer that is due, or something that is ready."""
     loop, here = asyncio.get_running_loop(), current_reactor()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
     duration, descriptor = here.leisure()
     assert duration == reactor._TURN_NS and descriptor >= 0
     timer = loop.call_later(0.001, int)
@@ -254,14 +254,15 @@ def test_a_loop_that_cannot_be_looked_into_is_kept_for_less() -> None:
     here.waits.recycle()
 
 
-async def test_a_turn_in_which_nothing_would_happen_is_left_out() -> None:
+async def test_a_turn_in_which_nothing_would_happen_is_left_out(waiting: Clock, clock: Clock) -> None:
     """Who helped, and looked at the loop meanwhile, goes on at once; but now and then others have their turn all the same."""
     here = current_reactor()
     await asyncio.sleep(0)
 
-    for turned, renewed in ((time.monotonic_ns(), True), (time.monotonic_ns() - 2 * reactor._TURN_NS, False)):
-        told = Told(1, takes=2 * reactor._LOOKED_NS / 1e9)
-        here.turned, before = turned, reactor.budget.until
+    for ago, renewed in ((0, True), (2 * reactor._TURN_NS, False)):
+        told = Told(1, 2 * reactor._LOOKED_NS, waiting)
+        clock.work(1)
+        here.turned, before = waiting.now - ago, reactor.budget.until
         assert list(reactor.help(told.timeline, 1)) == []
         assert (reactor.budget.until > before) is renewed
 
@@ -275,18 +276,19 @@ def test_nobody_helps_when_the_loop_is_to_stop() -> None:
     loop.close()
 
 
-def test_loops_that_cannot_be_looked_into_are_not_kept_from_others() -> None:
+def test_loops_that_cannot_be_looked_into_are_not_kept_from_others(waiting: Clock) -> None:
     """A fifth of the time at most, however long the work, and however many tasks wait."""
     uvloop = pytest.importorskip("uvloop")
 
     async def main() -> tuple[int, int]:
-        tolds = [Told(1000, takes=0.0002) for _ in range(10)]
-        began = time.monotonic_ns()
-        while time.monotonic_ns() < began + 50_000_000:
+        tolds = [Told(1000, 200_000, waiting) for _ in range(10)]
+        began = waiting.now
+        while waiting.now < began + 50_000_000:
             await asyncio.gather(*map(awaiting, tolds))
+            waiting.work(20_000)  # what else the loop does
         durations = [duration for told in tolds for duration in told.durations]
         assert set(durations) == {reactor._BLIND_TURN_NS}
-        return len(durations) * 200_000, time.monotonic_ns() - began
+        return len(durations) * 200_000, waiting.now - began
 
     helped, elapsed = uvloop.run(main())
     assert 0 < helped <= elapsed // 4

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from turns import Clock
 
 from aiodev._core.waiting import spinning
 
-MOST = 50_000_000
+MOST = 50_000
 QUICK, SLOW = MOST, 3 * MOST
 
 
@@ -21,11 +21,17 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spinning, "_SOON_NS", 2 * MOST)
 
 
+@pytest.fixture
+def waits(waiting: Clock) -> Waits:
+    """A timeline that nobody has waited for yet."""
+    return Waits(waiting)
+
+
 class Waits:
     """A timeline whose operations take as long as it is told."""
 
-    def __init__(self, in_vain: bool = False) -> None:
-        self.in_vain = in_vain  #: whatever is spun for takes longer than the spin
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.in_vain = clock, False  #: whatever is spun for takes longer than the spin
         self.spins: list[int] = []
         self.timeline: Any = SimpleNamespace(
             parked=0, queue=0, spin_ns=MOST, spin_doubts=0, quick_waits=0, operations=SimpleNamespace(spin=self._spin)
@@ -39,46 +45,42 @@ class Waits:
         """Wait for so many ns, as the reactor does; whether that spun."""
         self.left, before = elapsed, len(self.spins)
         if not spinning.spin(self.timeline, 1):
-            self.timeline.parked_at = time.monotonic_ns() - elapsed
+            self.timeline.parked_at = self.clock.now
+            self.clock.work(elapsed)
             spinning.learn(self.timeline)
         return len(self.spins) > before
 
 
-def test_quick_operations_are_spun_for() -> None:
-    waits = Waits()
+def test_quick_operations_are_spun_for(waits: Waits) -> None:
     assert all(waits.wait(QUICK) for _ in range(10))
     assert waits.spins == [MOST] * 10
 
 
-def test_long_operations_are_not() -> None:
-    waits = Waits()
+def test_long_operations_are_not(waits: Waits) -> None:
     assert waits.wait(SLOW)
     assert not any(waits.wait(SLOW) for _ in range(1000))
 
 
-def test_after_a_slow_beginning_two_quick_waits_suffice() -> None:
+def test_after_a_slow_beginning_two_quick_waits_suffice(waits: Waits) -> None:
     """As after a pause, when cores have to wake up first."""
-    waits = Waits()
     assert [waits.wait(elapsed) for elapsed in (SLOW, SLOW, QUICK, QUICK, QUICK)] == [True, False, False, True, True]
 
 
-def test_spins_in_vain_become_rare_where_parked_waits_are_quick() -> None:
+def test_spins_in_vain_become_rare_where_parked_waits_are_quick(waits: Waits) -> None:
     """As with a foreign process on the core that the worker needs: it runs only while nobody spins."""
-    waits = Waits(in_vain=True)
+    waits.in_vain = True
     for _ in range(6500):
         waits.wait(QUICK)
     assert 390 <= len(waits.spins) <= 420
 
 
-def test_long_operations_in_between_leave_spinning_off() -> None:
+def test_long_operations_in_between_leave_spinning_off(waits: Waits) -> None:
     """One long, one short: each short one alone would have paid, each long one would have been in vain."""
-    waits = Waits()
     spun = sum(waits.wait(SLOW if turn % 2 == 0 else QUICK) for turn in range(1000))
     assert spun <= 3
 
 
-def test_spins_that_pay_take_doubts_back() -> None:
-    waits = Waits()
+def test_spins_that_pay_take_doubts_back(waits: Waits) -> None:
     for _ in range(4):
         waits.timeline.spin_ns = MOST
         waits.wait(SLOW)
@@ -89,10 +91,10 @@ def test_spins_that_pay_take_doubts_back() -> None:
     assert waits.timeline.spin_doubts == 0
 
 
-def test_nobody_spins_where_others_are_parked_or_nothing_may() -> None:
-    waits = Waits()
+def test_nobody_spins_where_others_are_parked_or_nothing_may(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
     waits.timeline.parked = 1
     assert not waits.wait(QUICK)
     waits.timeline.parked = waits.timeline.spin_ns = 0
-    spinning._MOST_NS = spinning._SOON_NS = 0
+    monkeypatch.setattr(spinning, "_MOST_NS", 0)
+    monkeypatch.setattr(spinning, "_SOON_NS", 0)
     assert not any(waits.wait(QUICK) for _ in range(100))
