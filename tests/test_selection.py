@@ -74,6 +74,14 @@ def test_each_value_is_chosen_for_each_place(places: list[str]) -> None:
     assert len(found) == 6
 
 
+def test_two_types_stand_for_the_others() -> None:
+    """Where the type is all that differs; beside other parameters each has its turn."""
+    types = ["f4", "f8", "i4", "?"]
+    assert [p["dtype"] for p in chosen(("dtype", types))] in (["f4", "f8"], ["f8", "f4"])
+    found = chosen(("name", list("abcdefgh")), ("dtype", types))
+    assert len(found) == 8 and all(sum(p["dtype"] == dtype for p in found) == 2 for dtype in types)
+
+
 def test_what_is_marked_is_left_out() -> None:
     assert selection.covering(items("test", ("name", ["a"]), exhaustive=True)) == set()
 

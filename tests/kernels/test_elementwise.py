@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
-from selection import examples
+from selection import examples, some
 
 import aiodev
 import aiodev.kernels as kernels
@@ -301,7 +301,7 @@ def test_integers_beyond_the_dtype(dtype: str) -> None:
     host = np.array([0, 1, 127], dtype)
     x = on_device(host)
     for number in (2, -129, 1 << 64, 2, -(1 << 70)):
-        for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"):
+        for name in some(("less", "equal", "not_equal", "less_equal", "greater", "greater_equal"), 2):
             check(getattr(kernels, name)(x, number), getattr(np, name)(host, number))
             check(getattr(kernels, name)(number, x), getattr(np, name)(number, host))
         if number != 2:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from selection import examples
+from selection import examples, some
 
 import aiodev
 import aiodev.kernels as kernels
 from aiodev.kernels.indexing import bodies
 
-DTYPES = st.sampled_from(["f4", "u8", "c8", "?"])
+DTYPES = st.sampled_from(some(["f4", "u8", "c8", "?"], 2))
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 5]), min_size=1, max_size=4)
 
 
@@ -47,7 +47,7 @@ def test_take(shape: list[int], dtype: str, flip: bool, data: st.DataObject) -> 
     reach = length if mode == "raise" else 3 * length
     count = tuple(data.draw(st.lists(st.sampled_from([0, 1, 2, 4]), max_size=2)))
     indices = (
-        np.random.default_rng(length).integers(-reach, reach, count).astype(data.draw(st.sampled_from(["i8", "i2"])))
+        np.random.default_rng(length).integers(-reach, reach, count).astype(data.draw(st.sampled_from(some(["i8", "i2"]))))
     )
     expected = np.take(host, indices, axis, mode=mode)
     same(kernels.take(x, on_device(indices), axis=axis, mode=mode), expected)
@@ -112,7 +112,7 @@ def test_an_index_out_of_bounds_reaches_the_waiter() -> None:
     same(kernels.take(x, on_device(np.array([1])), axis=0), [[3.0, 4.0, 5.0]])
 
 
-@given(SHAPES, st.sampled_from(["f4", "i2", "c16", "?"]), st.booleans(), st.booleans(), st.data())
+@given(SHAPES, st.sampled_from(some(["f4", "i2", "c16", "?"], 2)), st.booleans(), st.booleans(), st.data())
 @settings(deadline=None, max_examples=examples(40))
 def test_put(shape: list[int], dtype: str, flip: bool, scalar: bool, data: st.DataObject) -> None:
     """In place, in C order of whatever view it is, numbers and arrays."""
@@ -125,7 +125,7 @@ def test_put(shape: list[int], dtype: str, flip: bool, scalar: bool, data: st.Da
     same(x, expected)
 
 
-@given(SHAPES, st.sampled_from(["f4", "f8", "i1", "u8"]), st.booleans(), st.data())
+@given(SHAPES, st.sampled_from(some(["f4", "f8", "i1", "u8"], 2)), st.booleans(), st.data())
 @settings(deadline=None, max_examples=examples(60))
 def test_scatter_add(shape: list[int], dtype: str, flip: bool, data: st.DataObject) -> None:
     """As often as an index occurs, along any axis or none, into any view."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from selection import some
 
 import aiodev
 from aiodev import kernels as k
@@ -75,7 +76,7 @@ def fail() -> None:
 
 
 @pytest.mark.usefixtures("told")
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", some(SHAPES), ids=str)
 @pytest.mark.parametrize("name", CALLS)
 async def test_what_was_only_read_stays_as_it_was(name: str, shape: tuple[int, int]) -> None:
     """The call is submitted behind a failure, so nothing of it runs; then its argument is read."""

@@ -16,6 +16,8 @@ from scipy import special, stats
 import aiodev
 from aiodev.kernels import random
 
+pytestmark = pytest.mark.exhaustive
+
 SEED = 20261121
 MANY, MILLION = 10_000_000, 1_000_000
 SIGNIFICANCE = 1e-3

@@ -2,8 +2,8 @@
 
 What takes long is compiling: a kernel for each function, type and layout. By default
 
-1. a test that has several parameters runs with each value of each of them, but not with every combination; those that say which
-   executor or device it runs on are combined with all others' values;
+1. a test that has several parameters runs with each value of each of them, but not with every combination; of a ``dtype`` two
+   values suffice; parameters that say which executor or device it runs on are combined with all other values;
 2. a test that is marked ``exhaustive`` does not run;
 3. lists that are given to ``some`` are cut to their first values, and numbers that are given to ``examples`` to a tenth;
    hypothesis draws the same each time.
@@ -20,6 +20,8 @@ import pytest
 __all__ = ["COLLECTED", "covering", "examples", "some"]
 
 Value = TypeVar("Value")
+#: A value of parameters that are given together: (place, their names, what tells it from others).
+Given = tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]
 
 #: Where pytest's configuration keeps what was collected, before any of it was left out.
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
@@ -29,6 +31,9 @@ exhaustive = True
 
 #: Fewest examples: enough that hypothesis goes beyond the simplest ones.
 FEWEST = 5
+
+#: Of how many types a test needs to run by itself.
+TYPES = 2
 
 #: What a parameter's values are when it says where a test runs.
 PLACES = {"native", "python", "cpu", "sim", "cuda"}
@@ -57,7 +62,7 @@ def covering(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     chosen: set[pytest.Item] = set()
     for group in tests.values():
         left = {item: _values(item) for item in group}
-        missing, uses = set().union(*left.values()), Counter[object]()
+        missing, uses = _needed(left.values()), Counter[object]()
         while missing:
             best = max(left, key=lambda item: (len(left[item] & missing), -sum(uses[value] for value in left[item])))
             values = left.pop(best)
@@ -68,8 +73,20 @@ def covering(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     return chosen
 
 
-def _values(item: pytest.Item) -> frozenset[object]:
-    """What a test's parameters are, as (place, parameters that are given together, their values)."""
+def _needed(items: Iterable[frozenset[Given]]) -> set[Given]:
+    """What is to occur: all values, but for types that others stand for."""
+    needed = dict.fromkeys(value for values in items for value in sorted(values, key=lambda value: value[1]))
+    types: Counter[object] = Counter()
+    for value in list(needed):
+        place, names, _ = value
+        types[place] += names == ("dtype",)
+        if names == ("dtype",) and types[place] > TYPES:
+            del needed[value]
+    return set(needed)
+
+
+def _values(item: pytest.Item) -> frozenset[Given]:
+    """What a test's parameters are."""
     specification = getattr(item, "callspec", None)
     if specification is None:
         return frozenset()
