@@ -14,6 +14,7 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import itertools
 import os
 import random
 import shutil
@@ -28,6 +29,7 @@ import pytest
 import selection
 
 from aiodev._backends.executor import code_cache
+from aiodev._core.backend.registry import registry
 
 with contextlib.suppress(ImportError):  # which machines with a GPU may lack, and most tests do not need
     import hypothesis
@@ -55,6 +57,27 @@ def anyio_backend(request: pytest.FixtureRequest) -> Loop:
     if importlib.util.find_spec(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
     return LOOPS[request.param]
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[Any]], str]:
+    """Registers a kind of backend for as long as the test lasts; gives its name.
+
+    Which no other has: what the process keeps for a device, such as cached memory and idle streams, is no use to another.
+    """
+    for name in ("_entries", "_resolved"):
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    monkeypatch.setattr(registry, "_default", registry._default)
+
+    def add(kind: type[Any]) -> str:
+        name = f"{kind.__name__.lower()}_{next(_numbers)}"
+        registry.register(name, type(kind.__name__, (kind,), {"name": name}))
+        return name
+
+    return add
 
 
 @pytest.fixture

@@ -178,15 +178,15 @@ def test_asarray_of_an_array_with_a_copy() -> None:
         aiodev.asarray(array, "f4", copy=False)
 
 
-def test_asarray_converts_and_moves() -> None:
+def test_asarray_converts_and_moves(register: Callable[[type[Any]], str]) -> None:
     """To another device, and back."""
-    aiodev.register_backend("simulated_asarray", SimulatedBackend)
+    name = register(SimulatedBackend)
     array = aiodev.arange(3, device="cpu")
-    there = aiodev.asarray(array, "f4", "simulated_asarray")
-    assert there.device.type == "simulated_asarray" and there.dtype == np.float32
+    there = aiodev.asarray(array, "f4", name)
+    assert there.device.type == name and there.dtype == np.float32
     assert aiodev.asarray(there, "i2", "cpu").numpy_blocking().tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="copy=False"):
-        aiodev.asarray(array, device="simulated_asarray", copy=False)
+        aiodev.asarray(array, device=name, copy=False)
 
 
 def test_asarray_copies_as_asked() -> None:

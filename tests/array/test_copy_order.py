@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -155,15 +156,10 @@ async def test_arrays_of_the_cpu_and_of_a_device() -> None:
         assert np.array_equal(await here.numpy(), numbers(1))
 
 
-async def test_from_one_kind_of_device_to_another_by_way_of_the_host() -> None:
+async def test_from_one_kind_of_device_to_another_by_way_of_the_host(register: Callable[[type[Any]], str]) -> None:
     """Neither reaches the other."""
-
-    class Other(SimulatedBackend):
-        name = "othersim"
-
-    if "othersim" not in aiodev.available_backends():
-        aiodev.register_backend("othersim", Other)
-    array = aiodev.asarray(numbers(), device="sim")
-    moved = array.to("othersim")
-    assert moved.device == aiodev.Device("othersim")
+    one, other = register(SimulatedBackend), register(SimulatedBackend)
+    array = aiodev.asarray(numbers(), device=one)
+    moved = array.to(other)
+    assert moved.device == aiodev.Device(other)
     assert np.array_equal(await moved.numpy(), numbers())

@@ -149,16 +149,15 @@ class Locking(SimulatedBackend):
         del self.locked[address]
 
 
-async def test_page_locked_blocks_come_back() -> None:
+async def test_page_locked_blocks_come_back(register: Callable[[type[Any]], str]) -> None:
     """Those by which constructors take values, when the copies are done."""
-    if "locking" not in aiodev.available_backends():
-        aiodev.register_backend("locking", Locking)
-    aiodev.init_blocking("locking")
+    locking = register(Locking)
+    aiodev.init_blocking(locking)
 
     def in_use() -> int:
-        return aiodev.memory.host_memory_stats("locking")["allocated_bytes.current"]
+        return aiodev.memory.host_memory_stats(locking)["allocated_bytes.current"]
 
-    with Stream("locking") as stream:
+    with Stream(locking) as stream:
         held, host = Latch(stream), np.arange(1000)
         arrays = [aiodev.asarray(host) for _ in range(10)]
         host[:] = -1

@@ -99,9 +99,12 @@ def test_long_and_wide(name: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    some([("sum", "f4"), ("max", "f8"), ("argmax", "f4"), ("prod", "i4"), ("any", "b1")], 5)
-    + some([("sum", "f2"), ("sum", "c8"), ("prod", "c16"), ("mean", "u1"), ("mean", "f8")], 0)
-    + some([("all", "f4"), ("max", "u8"), ("min", "f2"), ("argmax", "b1"), ("argmin", "i8")], 0),
+    some(
+        [("sum", "f4"), ("max", "f8"), ("argmax", "f4"), ("prod", "i4"), ("any", "b1")]
+        + [("sum", "f2"), ("sum", "c8"), ("prod", "c16"), ("mean", "u1"), ("mean", "f8")]
+        + [("all", "f4"), ("max", "u8"), ("min", "f2"), ("argmax", "b1"), ("argmin", "i8")],
+        5,
+    ),
 )
 def test_few_beside_many(name: str, dtype: str) -> None:
     """Rows of few elements and few columns, so many that some are left where vectors and slabs end."""
