@@ -8,14 +8,15 @@ from aiodev._backends.cuda import CUDABackend
 from aiodev._backends.cuda.structs import WINDOW
 from aiodev._core.backend.interface import Fault
 
-SECOND = 1_000_000_000
+#: ns that nothing takes
+PATIENCE = 30_000_000_000
 
 
 def test_what_the_driver_has_is_not_withdrawn(backend: CUDABackend) -> None:
     """Behind work that does not end, as many operations as the window has are handed on and run; the others do not."""
     queue, _ = backend.create_queue(0, 0, True)
     memory, count, word = backend.allocate(0, 4096), 3 * WINDOW, backend.allocate_pinned(0, 64)
-    assert backend.spin(queue, backend.fill(queue, memory, 4096, b"\0"), 30 * SECOND)
+    assert backend.spin(queue, backend.fill(queue, memory, 4096, b"\0"), PATIENCE)
     ctypes.memset(word, 0, 8)
     driver, device = backend.executor.driver, backend.executor.devices[0]
     with driver.bound(device.context):
@@ -26,9 +27,9 @@ def test_what_the_driver_has_is_not_withdrawn(backend: CUDABackend) -> None:
     assert backend.withdraw(queue, issued, last, False) == 0
     assert backend.withdraw(queue, 2, last, True) == issued + 1
     ctypes.memset(word, 1, 1)
-    assert backend.spin(queue, last, 30 * SECOND)
+    assert backend.spin(queue, last, PATIENCE)
     found = (ctypes.c_char * count)()
-    assert backend.spin(queue, backend.copy(queue, ctypes.addressof(found), memory, count), 30 * SECOND)
+    assert backend.spin(queue, backend.copy(queue, ctypes.addressof(found), memory, count), PATIENCE)
     assert found.raw == b"\1" * WINDOW + bytes(count - WINDOW)
     assert backend.faults(queue) == [Fault(issued + 1, last, None, withdrawn=True)]
     backend.destroy_queue(queue)
