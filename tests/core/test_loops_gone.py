@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from selection import examples
 
 import aiodev
 from aiodev import Stream
@@ -114,7 +115,7 @@ def test_loops_leave_no_descriptors(close: bool) -> None:
             run()
             gc.collect()
         before = len(os.listdir(descriptors))
-        for _ in range(20):
+        for _ in range(examples(20)):
             run()
             gc.collect()
         assert len(os.listdir(descriptors)) <= before

@@ -9,6 +9,8 @@ import pytest
 
 BENCH = Path(__file__).parents[1] / "bench"
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.mark.parametrize("group", ["launching", "waiting", "moving"])
 def test_figures_run(group: str, run: Callable[..., str], tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CHECK = ROOT / "tests" / "bench" / "gpu_check.sh"
 
+pytestmark = pytest.mark.exhaustive
+
 Check = Callable[..., subprocess.CompletedProcess[str]]
 
 

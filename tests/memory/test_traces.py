@@ -10,6 +10,7 @@ import pytest
 from memory_model import FakeMemory, FakeTimeline
 from memory_reference import ReferencePolicy
 from memory_traces import COMPARED, TRACES, replay, replay_reference
+from selection import examples
 
 import aiodev
 from aiodev._memory.allocator import CachingAllocator
@@ -88,7 +89,7 @@ def test_a_million_operations_leave_the_accounts_exact() -> None:
     sizes = [int(2 ** rng.uniform(0, 22)) for _ in range(4096)]
     places = [rng.randrange(3000) for _ in range(4099)]
     held: list[Any] = [None] * 3000
-    for k in range(500_000):  # each an allocation, and the free of what was there
+    for k in range(examples(500_000)):  # each an allocation, and the free of what was there
         held[places[k % 4099]] = pool.allocate(sizes[k % 4096], timeline)
     alive = [buffer.block.size for buffer in held if buffer is not None]
     assert pool.totals.allocated == sum(alive)
