@@ -188,7 +188,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Say what did not run."""
     left_out = config.stash.get(LEFT_OUT, 0)
     if left_out:
-        line = f"{left_out:,} combinations of parameters were left out: pytest --exhaustive runs them, and more examples"
+        line = f"{left_out:,} tests were left out: pytest --exhaustive runs them, and more examples"
         terminalreporter.write_line(line)
 
 
