@@ -119,6 +119,8 @@ async def call(name: str) -> list[Any]:
         made = CALLS[short]()
     else:
         required = [p.name for p in inspect.signature(FUNCTIONS[name]).parameters.values() if p.default is p.empty]
+        unknown = set(required) - ARGUMENTS.keys()
+        assert not unknown, f"ARGUMENTS does not say what {unknown} are given, nor CALLS how {short} is called"
         whole = short.startswith("bitwise")
         made = FUNCTIONS[name](*(array("i8") if whole else ARGUMENTS[parameter]() for parameter in required))
     if inspect.isawaitable(made):
