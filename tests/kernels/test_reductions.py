@@ -108,7 +108,7 @@ def test_long_and_wide(name: str, shape: tuple[int, ...]) -> None:
 )
 def test_few_beside_many(name: str, dtype: str) -> None:
     """Rows of few elements and few columns, so many that some are left where vectors and slabs end."""
-    for few in (*range(1, 10), 12, 15, 16, 17, 20, 33):
+    for few in some((3, 8, 17, 33, 1, 2, 4, 5, 6, 7, 9, 12, 15, 16, 20), 4):
         host = numbers((5003, few), dtype)
         for axis in (0, 1):
             check(name, getattr(kernels, name)(on_device(host), axis=axis), expected_of(name, host, axis))
