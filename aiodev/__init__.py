@@ -25,7 +25,7 @@ from aiodev._core.backend.device_info import (
     register_backend,
     set_device,
 )
-from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
+from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.callsites import register_library
 from aiodev._core.errors import *  # noqa: F403  # all errors are public
@@ -73,6 +73,7 @@ __all__ = [
     "DeviceLike",
     "DeviceProperties",
     "Event",
+    "Executor",
     "Fault",
     "Generator",
     "Kernel",

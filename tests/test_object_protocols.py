@@ -87,8 +87,8 @@ LEFT_OUT = {testing.Conformance, testing.Rule}
 def a_queue_latch() -> testing.QueueLatch:
     backend = testing.SimulatedBackend()
     backend.start()
-    queue, _ = backend.create_queue(0, 0, False)
-    return testing.QueueLatch(backend, queue)
+    queue, _ = backend.executor.create_queue(0, 0, False)
+    return testing.QueueLatch(backend.executor, queue)
 
 
 def opened(latch: Any) -> Any:

@@ -103,8 +103,7 @@ def _follow_foreign(stream: Stream, foreign: int) -> int:
     """Order a stream of ours after another library's; returns the number of the wait."""
     timeline = stream.timeline
     timeline.entry.ensure_started()  # the driver runs already: the memory is there
-    value: int = timeline.entry.backend.wait_foreign(timeline.queue, foreign)
-    return value
+    return timeline.hand_on().wait_foreign(timeline.queue, foreign)
 
 
 def _array_of(imported: Imported, stream: Stream, value: int, host: bool) -> Array:

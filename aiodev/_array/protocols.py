@@ -165,7 +165,7 @@ class Protocols:
         """Have another library's stream wait for the work on this array; False if the host has waited instead."""
         follows = True
         for timeline, value in self._buffer.pending():
-            follows = timeline.entry.backend.foreign_wait(stream, timeline.queue, value) and follows
+            follows = timeline.hand_on().foreign_wait(stream, timeline.queue, value) and follows
         if not follows:
             wait_for_uses(self._buffer)
         self._buffer.check()
@@ -201,7 +201,7 @@ class _Lent:
         timeline = self._stream.timeline
         if timeline.lost is None:
             with suppress(CaptureError):  # a graph is being made, whose owner keeps what it uses for as long as it is replayed
-                value = timeline.entry.backend.wait_foreign(timeline.queue, self._foreign)
+                value = timeline.operations.wait_foreign(timeline.queue, self._foreign)
                 self._array._buffer._record_read(timeline, value)
 
 

@@ -45,7 +45,7 @@ def what_is_behind_a_failure_completes_without_running(bench: Workbench) -> None
     bench.open(gate, failed=True)
     lane.finish()
     lane.copy_chain(late)
-    bench.backend.fill(lane.number, filled[0], 1, b"\xff" * 8)
+    bench.executor.fill(lane.number, filled[0], 1, b"\xff" * 8)
     lane.finish()
     assert bench.values(early) == [1] + [0] * 49, "an operation behind a failure ran"
     assert bench.values(late) == [1] + [0] * 49, "an operation submitted after a failure, before forgive, ran"

@@ -56,7 +56,7 @@ def kernels_run_every_index_once(bench: Workbench) -> None:
     entry = _load(bench, _count, 1, "i8", "A1i8C")
     for size in (1, 2, 7, 64, 1000, 16385, 300_001):
         lane, cells = bench.lane(), bench.cells([5] * size)
-        lane.reach(bench.backend.launch(lane.number, entry, size, _vector(3, cells), 0))
+        lane.reach(bench.executor.launch(lane.number, entry, size, _vector(3, cells), 0))
         assert bench.values(cells) == [8] * size, f"not every one of {size} indices ran exactly once"
 
 
@@ -65,7 +65,7 @@ def empty_launches_complete(bench: Workbench) -> None:
     """A launch of no indices does nothing and completes in its turn."""
     entry = _load(bench, _count, 1, "i8", "A1i8C")
     lane, cells = bench.lane(), bench.cells([5])
-    lane.reach(bench.backend.launch(lane.number, entry, 0, _vector(3, cells), 0))
+    lane.reach(bench.executor.launch(lane.number, entry, 0, _vector(3, cells), 0))
     assert bench.values(cells) == [5] and not lane.faults()
 
 
@@ -76,7 +76,7 @@ def two_dimensions_run_in_rows(bench: Workbench) -> None:
     for rows, columns in ((1, 1), (3, 5), (37, 211), (4000, 6)):
         lane, cells = bench.lane(), bench.cells([0] * (rows * columns))
         block = _words(rows, columns, cells.address, rows, columns)
-        lane.reach(bench.backend.launch(lane.number, entry, rows * columns, block, 0))
+        lane.reach(bench.executor.launch(lane.number, entry, rows * columns, block, 0))
         expected = [1000 * i + j + 1 for i in range(rows) for j in range(columns)]
         assert bench.values(cells) == expected, f"a launch over {rows} x {columns} is wrong"
 
@@ -88,10 +88,10 @@ def kernels_keep_order_with_copies(bench: Workbench) -> None:
     for size, rounds in ((8, 300), (100_000, 20)):
         lane, first, second = bench.lane(), bench.cells([0] * size), bench.cells([0] * size)
         for _ in range(rounds):
-            bench.backend.launch(lane.number, entry, size, _vector(1, first), 0)
-            bench.backend.copy(lane.number, second.address, first.address, 8 * size)
-            bench.backend.launch(lane.number, entry, size, _vector(1, second), 0)
-            bench.backend.copy(lane.number, first.address, second.address, 8 * size)
+            bench.executor.launch(lane.number, entry, size, _vector(1, first), 0)
+            bench.executor.copy(lane.number, second.address, first.address, 8 * size)
+            bench.executor.launch(lane.number, entry, size, _vector(1, second), 0)
+            bench.executor.copy(lane.number, first.address, second.address, 8 * size)
         lane.finish()
         assert bench.values(first) == [2 * rounds] * size, "kernels and copies of one queue overtook each other"
 
@@ -104,7 +104,7 @@ def kernels_of_many_queues_run_together(bench: Workbench) -> None:
     cells = [bench.cells([0] * 20_000) for _ in lanes]
     for step in range(10):
         for lane, mine in zip(lanes, cells, strict=True):
-            bench.backend.launch(lane.number, entry, len(mine), _vector(step, mine), 0)
+            bench.executor.launch(lane.number, entry, len(mine), _vector(step, mine), 0)
     for lane, mine in zip(lanes, cells, strict=True):
         lane.finish()
         assert bench.values(mine) == [45] * len(mine)
@@ -117,7 +117,7 @@ def a_kernels_exception_is_its_fault(bench: Workbench) -> None:
     site = callsites.here(0)
     for size in (10, 200_000):
         lane, cells, chain = bench.lane(), bench.cells([0] * size), bench.chain(4, 3)
-        failed = bench.backend.launch(lane.number, entry, size, _vector(size - 3, cells), site)
+        failed = bench.executor.launch(lane.number, entry, size, _vector(size - 3, cells), site)
         last = lane.copy_chain(chain)
         lane.finish()
         (fault,) = lane.faults()
@@ -140,7 +140,7 @@ def failures_of_many_queues_stay_apart(bench: Workbench) -> None:
     lanes, cells = bench.lanes(12), [bench.cells([0] * 500) for _ in range(12)]
     for number, (lane, mine) in enumerate(zip(lanes, cells, strict=True)):
         for _ in range(10):
-            bench.backend.launch(lane.number, entry, 500, _vector(7 if number % 3 == 0 else -1, mine), 0)
+            bench.executor.launch(lane.number, entry, 500, _vector(7 if number % 3 == 0 else -1, mine), 0)
     for number, lane in enumerate(lanes):
         lane.finish()
         assert [fault.first for fault in lane.faults()] == ([1] if number % 3 == 0 else []), repr(lane)

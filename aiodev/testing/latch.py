@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Protocol
 
 from aiodev._backends.cpu.host import HostBackend
-from aiodev._core.backend.interface import Backend
+from aiodev._core.backend.interface import Backend, Executor
 
 __all__ = ["Latch", "QueueLatch", "held_workers"]
 
@@ -74,25 +74,26 @@ class Latch:
 
 
 class QueueLatch:
-    """The same for a backend's queue.
+    """Holds a queue of a backend's executor from now on, until released; leaving the block releases it.
 
     Example:
         >>> from aiodev.testing import QueueLatch, SimulatedBackend
         >>> backend = SimulatedBackend()
         >>> backend.start()
-        >>> queue, slot = backend.create_queue(0, 0, False)
-        >>> with QueueLatch(backend, queue) as latch:
-        ...     backend.spin(queue, latch.value, 0)  # looks whether it is done: not yet
+        >>> executor = backend.executor
+        >>> queue, counters = executor.create_queue(0, 0, False)
+        >>> with QueueLatch(executor, queue) as latch:
+        ...     executor.spin(queue, latch.value, 0)  # looks whether it is done: not yet
         False
-        >>> backend.spin(queue, latch.value, 10**9)
+        >>> executor.spin(queue, latch.value, 10**9)
         True
-        >>> backend.destroy_queue(queue)
+        >>> executor.destroy_queue(queue)
         >>> backend.stop()
     """
 
-    def __init__(self, backend: Backend, queue: int) -> None:
-        self.value, self._gate = backend.gate(queue)
-        self._backend = backend
+    def __init__(self, executor: Executor, queue: int) -> None:
+        self.value, self._gate = executor.gate(queue)
+        self._executor = executor
         self._held = True
 
     def __reduce__(self) -> NoReturn:
@@ -106,7 +107,7 @@ class QueueLatch:
         """Let the queue go on; with ``failed`` it fails here. A second call does nothing."""
         if self._held:
             self._held = False
-            self._backend.open_gate(self._gate, failed)
+            self._executor.open_gate(self._gate, failed)
 
     def __enter__(self) -> QueueLatch:
         return self
@@ -135,7 +136,8 @@ def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) ->
         ...     stream.copy(array, array.reshape(8)).query()
         False
     """
-    count = backend.executor.thread_count
+    executor = backend.executor
+    count = executor.thread_count
     entered, release = threading.Semaphore(0), threading.Event()
 
     def hold(*_: object) -> int:
@@ -145,14 +147,14 @@ def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) ->
 
     entry = backend.reserve_entry()
     callback = _ENTRY(hold)
-    if backend.executor.kind == "native":
-        backend.set_entry(entry, ctypes.cast(callback, ctypes.c_void_p).value or 0)
+    if executor.kind == "native":
+        executor.set_entry(entry, ctypes.cast(callback, ctypes.c_void_p).value or 0)
     else:
-        backend.set_entry(entry, hold)
-    queues = [backend.create_queue(index, backend.capabilities.priorities[0], False)[0] for _ in range(count)]
+        executor.set_entry(entry, hold)
+    queues = [executor.create_queue(index, backend.capabilities.priorities[0], False)[0] for _ in range(count)]
     try:
         for queue in queues:
-            backend.launch(queue, entry, 1, b"", 0)
+            executor.launch(queue, entry, 1, b"", 0)
         for _ in queues:
             if not entered.acquire(timeout=timeout):
                 raise TimeoutError(f"not all of {count} workers could be held within {timeout} s")
@@ -160,5 +162,5 @@ def held_workers(backend: HostBackend, index: int = 0, timeout: float = 30.0) ->
     finally:
         release.set()
         for queue in queues:
-            backend.spin(queue, 1, int(timeout * 1e9))
-            backend.destroy_queue(queue)
+            executor.spin(queue, 1, int(timeout * 1e9))
+            executor.destroy_queue(queue)

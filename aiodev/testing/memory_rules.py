@@ -83,7 +83,7 @@ def ranges_hold_memory_where_it_is_mapped(bench: Workbench) -> None:
     assert start > 0 and start % granule == 0, f"a range begins at {start:#x}, which is no multiple of {granule}"
     backend.map_range(0, start, granule)
     backend.map_range(0, start + granule, 3 * granule)
-    lane.reach(backend.fill(lane.number, start, 4 * granule, b"\x01"))
+    lane.reach(bench.executor.fill(lane.number, start, 4 * granule, b"\x01"))
     backend.unmap_range(0, start + granule, 2 * granule)
     for kept in (start, start + 3 * granule):
         assert bench.read(kept, 64) == b"\x01" * 64, "memory beside what was unmapped has changed"
@@ -130,7 +130,7 @@ def copies_move_exactly_their_bytes(bench: Workbench) -> None:
     expected = bytearray(limit)
     for nbytes in (0, 1, 2, 3, 7, 8, 9, 31, 64, 100, 255, 1000):
         src, dst = chance.randrange(limit - nbytes), chance.randrange(limit - nbytes)
-        bench.backend.copy(lane.number, second + dst, first + src, nbytes)
+        bench.executor.copy(lane.number, second + dst, first + src, nbytes)
         expected[dst : dst + nbytes] = image[src : src + nbytes]
     lane.finish()
     assert bench.read(second, limit) == bytes(expected), "a copy moved the wrong bytes"
@@ -144,8 +144,8 @@ def large_copies_are_whole(bench: Workbench) -> None:
     first, second, third = (bench.allocate(_LARGE) for _ in range(3))
     bench.write(first, data)
     lane = bench.lane()
-    bench.backend.copy(lane.number, second, first, _LARGE)
-    bench.backend.copy(lane.number, third, second, _LARGE)
+    bench.executor.copy(lane.number, second, first, _LARGE)
+    bench.executor.copy(lane.number, third, second, _LARGE)
     lane.finish()
     assert bench.read(third, _LARGE) == data, "a large copy is not whole"
 
@@ -155,7 +155,7 @@ def host_memory_is_read_when_the_copy_runs(bench: Workbench) -> None:
     """A copy reads its source when its turn comes, not at submission."""
     lane, cells, source = bench.lane(), bench.cells([0]), bench.host(8)
     _, gate = lane.gate()
-    bench.backend.copy(lane.number, cells[0], ctypes.addressof(source), 8)
+    bench.executor.copy(lane.number, cells[0], ctypes.addressof(source), 8)
     ctypes.memset(ctypes.addressof(source), 99, 1)
     bench.open(gate)
     lane.finish()
@@ -170,7 +170,7 @@ def fills_repeat_their_pattern(bench: Workbench) -> None:
         for count in (0, 1, 2, 3, 17, 256, 511):
             address, pattern = bench.allocate(room), chance.randbytes(width)
             bench.write(address, b"\xee" * room)
-            bench.backend.fill(lane.number, address + 16 * width, count, pattern)
+            bench.executor.fill(lane.number, address + 16 * width, count, pattern)
             lane.finish()
             body = pattern * count
             expected = b"\xee" * (16 * width) + body
@@ -186,7 +186,7 @@ def large_fills_are_whole(bench: Workbench) -> None:
         pattern = bytes(range(1, width + 1))
         count = _LARGE // width
         address = bench.allocate(_LARGE)
-        lane.reach(bench.backend.fill(lane.number, address, count, pattern))
+        lane.reach(bench.executor.fill(lane.number, address, count, pattern))
         found = bench.read(address, count * width)
         assert found == pattern * count, f"a large fill of {width}-byte patterns is not whole"
 
@@ -199,7 +199,7 @@ def stamps_tell_the_time_in_order(bench: Workbench) -> None:
     lane, cells = bench.lane(), bench.host(8 * 200)
     before = time.perf_counter_ns()
     for i in range(200):
-        bench.backend.stamp(lane.number, ctypes.addressof(cells) + 8 * i)
+        bench.executor.stamp(lane.number, ctypes.addressof(cells) + 8 * i)
     lane.finish()
     after = time.perf_counter_ns()
     stamps = list((ctypes.c_int64 * 200).from_buffer(cells))
@@ -213,9 +213,9 @@ def stamps_measure_a_held_queue(bench: Workbench) -> None:
     if not bench.backend.capabilities.timing:
         raise NotApplicable("capabilities.timing is false")
     lane, cells = bench.lane(), bench.host(16)
-    lane.reach(bench.backend.stamp(lane.number, ctypes.addressof(cells)))
+    lane.reach(bench.executor.stamp(lane.number, ctypes.addressof(cells)))
     value, gate = lane.gate()
-    bench.backend.stamp(lane.number, ctypes.addressof(cells) + 8)
+    bench.executor.stamp(lane.number, ctypes.addressof(cells) + 8)
     begin = time.perf_counter_ns()
     lane.spin(value, 5_000_000)
     held = time.perf_counter_ns() - begin

@@ -28,13 +28,13 @@ def values_count_from_one(bench: Workbench) -> None:
 def recycled_queues_start_afresh(bench: Workbench) -> None:
     """A queue made after another was destroyed, even one that had failed, starts at zero and without faults."""
     for _ in range(40):
-        number, counters = bench.backend.create_queue(0, 0, False)
+        number, counters = bench.executor.create_queue(0, 0, False)
         assert list(counters[:2]) == [0, 0], f"a fresh queue has counters {list(counters)}"
-        assert bench.backend.faults(number) == [], "a fresh queue has faults"
-        _, gate = bench.backend.gate(number)
-        bench.backend.open_gate(gate, True)
-        bench.until(partial(bench.backend.spin, number, 1, 1_000_000), "a failed gate does not complete")
-        bench.backend.destroy_queue(number)
+        assert bench.executor.faults(number) == [], "a fresh queue has faults"
+        _, gate = bench.executor.gate(number)
+        bench.executor.open_gate(gate, True)
+        bench.until(partial(bench.executor.spin, number, 1, 1_000_000), "a failed gate does not complete")
+        bench.executor.destroy_queue(number)
 
 
 @rule

@@ -17,7 +17,7 @@ _LONG = 24 << 20
 def _stamp(bench: Workbench, lane: Lane) -> ctypes.c_int64:
     """Submit a stamp; the result holds it once the lane has finished."""
     cell = bench.host(8)
-    bench.backend.stamp(lane.number, ctypes.addressof(cell))
+    bench.executor.stamp(lane.number, ctypes.addressof(cell))
     return ctypes.c_int64.from_buffer(cell)
 
 
@@ -44,7 +44,7 @@ def urgent_work_overtakes(bench: Workbench) -> None:
             urgent_stamp = _stamp(bench, urgent)
         if lane is not None:
             lane.wait(starter, start)
-            bench.backend.copy(lane.number, target, source, _BULK)
+            bench.executor.copy(lane.number, target, source, _BULK)
             stamps.append(_stamp(bench, lane))
     bench.open(gate)
     for lane in (*crowd, urgent):
@@ -76,7 +76,7 @@ def long_queues_share_a_device(bench: Workbench) -> None:
         lane.wait(starter, start)
         lane.copy_chain(cells)
         for _ in range(16):  # longer than any turn that a queue may have before others have theirs
-            bench.backend.copy(lane.number, target, source, _BULK)
+            bench.executor.copy(lane.number, target, source, _BULK)
     late.wait(starter, start)
     last = late.copy_chain(chain)
     witnesses = [_stamp(bench, lane) for lane in (late, *backlog)]
@@ -98,18 +98,18 @@ def newcomers_wait_for_their_turn(bench: Workbench) -> None:
     crowd, copies = 2 * min(bench.backend.device_properties(0).multi_processor_count, 64) + 2, 8
     source, target = bench.allocate(_LONG), bench.allocate(_LONG)
     starter, old = bench.lane(), bench.lane()
-    bench.backend.copy(starter.number, target, source, _LONG)  # the first one is longer: the memory is fetched from the system
+    bench.executor.copy(starter.number, target, source, _LONG)  # the first one is longer: the memory is fetched from the system
     start, gate = starter.gate()
 
     def newcomer() -> Lane:
         lane = bench.lane()
         lane.wait(starter, start)
-        bench.backend.copy(lane.number, target, source, _LONG)
+        bench.executor.copy(lane.number, target, source, _LONG)
         return lane
 
     old.wait(starter, start)
     for _ in range(copies):
-        bench.backend.copy(old.number, target, source, _LONG)
+        bench.executor.copy(old.number, target, source, _LONG)
     waiting = [newcomer() for _ in range(crowd)]
     came = crowd
     bench.open(gate)

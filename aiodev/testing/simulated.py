@@ -109,6 +109,8 @@ class _SimulatedExecutor(PortableExecutor):
     def __init__(self, backend: SimulatedBackend, devices: int, threads: int) -> None:
         self._backend = backend
         self._device_of: dict[int, int] = {}
+        self._foreign: dict[int, tuple[int, memoryview[int]]] = {}
+        self._foreign_lock = threading.Lock()
         super().__init__(devices, threads, time.perf_counter_ns)  # a latency uses no core
 
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
@@ -124,6 +126,27 @@ class _SimulatedExecutor(PortableExecutor):
 
     def before(self, queue: int) -> None:
         self._backend.before(self._device_of[queue])
+
+    # Streams of other libraries: for each handle that is mentioned, a queue of device 0
+
+    def foreign_queue(self, stream: int) -> tuple[int, memoryview[int]]:
+        with self._foreign_lock:
+            if stream not in self._foreign:
+                self._foreign[stream] = self.create_queue(0, 0, False)
+            return self._foreign[stream]
+
+    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
+        self.wait(self.foreign_queue(stream)[0], queue, value)
+        return True
+
+    def wait_foreign(self, queue: int, stream: int) -> int:
+        if stream:
+            other, counters = self.foreign_queue(stream)
+            return self.wait(queue, other, counters[SUBMITTED])
+        with self._foreign_lock:
+            every = list(self._foreign.values())
+        waits = [self.wait(queue, other, counters[SUBMITTED]) for other, counters in every]
+        return waits[-1] if waits else 0
 
 
 class SimulatedBackend(HostBackend):
@@ -157,7 +180,6 @@ class SimulatedBackend(HostBackend):
         self._failures: list[tuple[int, BaseException]] = []
         self._failing_allocations = 0
         self._lost: dict[int, str] = {}
-        self._foreign: dict[int, tuple[int, memoryview[int]]] = {}
 
     def unavailable_reason(self) -> str | None:
         """What the constructor was told."""
@@ -195,14 +217,12 @@ class SimulatedBackend(HostBackend):
         """See the ABC."""
         return self.memory.free(index), self.memory.total
 
-    # Streams of other libraries: for each handle that is mentioned, a queue of device 0
+    # Other libraries
 
     def foreign_queue(self, stream: int) -> tuple[int, memoryview[int]]:
         """The queue that plays another library's stream, for tests to submit to, and its counters."""
-        with self._lock:
-            if stream not in self._foreign:
-                self._foreign[stream] = self.create_queue(0, 0, False)
-            return self._foreign[stream]
+        assert isinstance(self.executor, _SimulatedExecutor)
+        return self.executor.foreign_queue(stream)
 
     def home_of(self, address: int) -> int:
         """See the ABC."""
@@ -210,21 +230,6 @@ class SimulatedBackend(HostBackend):
         if not 0 <= index < self._devices:
             raise BufferError(f"the memory at {address:#x} is on no device of {self.name!r}")
         return index
-
-    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
-        """See the ABC."""
-        self.wait(self.foreign_queue(stream)[0], queue, value)
-        return True
-
-    def wait_foreign(self, queue: int, stream: int) -> int:
-        """See the ABC."""
-        if stream:
-            other, counters = self.foreign_queue(stream)
-            return self.wait(queue, other, counters[SUBMITTED])
-        with self._lock:
-            every = list(self._foreign.values())
-        waits = [self.wait(queue, other, counters[SUBMITTED]) for other, counters in every]
-        return waits[-1] if waits else 0
 
     # Kernels
 

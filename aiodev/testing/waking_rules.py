@@ -22,12 +22,12 @@ class _Bell:
     """A waker and the pipe that it writes to."""
 
     def __init__(self, bench: Workbench) -> None:
-        self._backend, self._patience = bench.backend, bench.patience
+        self._executor, self._patience = bench.executor, bench.patience
         self._reading, writing = bench.pipe()
-        self.waker = bench.backend.create_waker(writing)
+        self.waker = bench.executor.create_waker(writing)
 
     def arm(self, lane: Lane, value: int) -> bool:
-        return self._backend.arm(lane.number, value, self.waker)
+        return self._executor.arm(lane.number, value, self.waker)
 
     def rung(self, timeout: float = 0.0) -> int:
         """Bytes that were written since the last call."""
@@ -44,7 +44,7 @@ class _Bell:
                 return
 
     def collect(self) -> list[int]:
-        return self._backend.collect(self.waker)
+        return self._executor.collect(self.waker)
 
 
 @rule
@@ -239,11 +239,11 @@ def a_full_descriptor_stops_nothing(bench: Workbench) -> None:
             os.write(writing, b"x" * 4096)
     lane = bench.lane()
     value, gate = lane.gate()
-    waker = bench.backend.create_waker(writing)
-    assert bench.backend.arm(lane.number, value, waker)
+    waker = bench.executor.create_waker(writing)
+    assert bench.executor.arm(lane.number, value, waker)
     bench.open(gate)
     lane.reach(value)
-    bench.until(lambda: lane.number in bench.backend.collect(waker), "a queue is not named")
+    bench.until(lambda: lane.number in bench.executor.collect(waker), "a queue is not named")
 
 
 RULES = (

@@ -213,13 +213,13 @@ def forgiving_is_not_needed_after_a_withdrawal(bench: Workbench) -> None:
 def recycled_queues_have_no_withdrawals(bench: Workbench) -> None:
     """What was withdrawn of a queue, ahead of its time or behind a failure, is not of the one that is made after it."""
     for _ in range(40):
-        number, _ = bench.backend.create_queue(0, 0, False)
-        _, gate = bench.backend.gate(number)
-        bench.backend.fill(number, 0, 0, bytes(1))
-        assert bench.backend.withdraw(number, 2, 50, False) == 2
-        bench.backend.open_gate(gate, True)
-        bench.until(partial(bench.backend.spin, number, 2, 1_000_000), "a withdrawn fill does not complete")
-        bench.backend.destroy_queue(number)
+        number, _ = bench.executor.create_queue(0, 0, False)
+        _, gate = bench.executor.gate(number)
+        bench.executor.fill(number, 0, 0, bytes(1))
+        assert bench.executor.withdraw(number, 2, 50, False) == 2
+        bench.executor.open_gate(gate, True)
+        bench.until(partial(bench.executor.spin, number, 2, 1_000_000), "a withdrawn fill does not complete")
+        bench.executor.destroy_queue(number)
     for _ in range(40):
         lane, cells = bench.lane(), bench.cells([0, 0, 1])
         for i in range(2):

@@ -32,11 +32,11 @@ class Cells:
 
 
 class Lane:
-    """A queue, with its number bound to the backend's methods."""
+    """A queue, with its number bound to the executor's methods."""
 
     def __init__(self, bench: Workbench, index: int, number: int, counters: memoryview[int]) -> None:
         self.index, self.number, self.counters = index, number, counters
-        self._bench, self._backend = bench, bench.backend
+        self._bench, self._executor = bench, bench.executor
 
     def __repr__(self) -> str:
         state = f"completed {self.completed} of {self.submitted}"
@@ -59,7 +59,7 @@ class Lane:
 
     def copy_word(self, dst: int, src: int) -> int:
         """Submit the copy of one word."""
-        return self._backend.copy(self.number, dst, src, WORD)
+        return self._executor.copy(self.number, dst, src, WORD)
 
     def copy_chain(self, cells: Cells) -> int:
         """Submit copies of each cell to the next: only in order do they bring the first cell's word to the last."""
@@ -70,11 +70,11 @@ class Lane:
 
     def wait(self, other: Lane, value: int) -> int:
         """Submit a wait for ``other``."""
-        return self._backend.wait(self.number, other.number, value)
+        return self._executor.wait(self.number, other.number, value)
 
     def gate(self) -> tuple[int, int]:
         """Submit a gate; the workbench opens it at the end if nobody did."""
-        value, gate = self._backend.gate(self.number)
+        value, gate = self._executor.gate(self.number)
         self._bench.shut_gates.add(gate)
         return value, gate
 
@@ -86,23 +86,23 @@ class Lane:
 
     def withdraw(self, first: int, last: int, partly: bool = False) -> int:
         """Withdraw operations; returns the first of them, or 0."""
-        return self._backend.withdraw(self.number, first, last, partly)
+        return self._executor.withdraw(self.number, first, last, partly)
 
     def faults(self) -> list[Fault]:
         """The queue's failures."""
-        return self._backend.faults(self.number)
+        return self._executor.faults(self.number)
 
     def forgive(self) -> None:
         """End the open failure."""
-        self._backend.forgive(self.number)
+        self._executor.forgive(self.number)
 
     def spin(self, value: int, duration: int) -> bool:
-        """The backend's own bounded wait."""
-        return self._backend.spin(self.number, value, duration)
+        """The executor's own bounded wait."""
+        return self._executor.spin(self.number, value, duration)
 
     def help(self, value: int, duration: int) -> bool:
-        """Do a part of what the value waits for, if the backend leaves any to us."""
-        return self._backend.help(self.number, value, duration, -1)
+        """Do a part of what the value waits for, if the executor leaves any to us."""
+        return self._executor.help(self.number, value, duration, -1)
 
     def reach(self, value: int) -> None:
         """Wait for ``value``, however long the workbench is patient."""
@@ -117,7 +117,7 @@ class Workbench:
     """Queues and memory of one backend for one rule; leaving the block gives everything back."""
 
     def __init__(self, backend: Backend, patience: float = 30.0) -> None:
-        self.backend = backend
+        self.backend, self.executor = backend, backend.executor
         self.patience = patience
         self.shut_gates: set[int] = set()
         self._lanes: list[Lane] = []
@@ -137,7 +137,7 @@ class Workbench:
             for lane in self._lanes:
                 lane.finish()
             for lane in self._lanes:
-                self.backend.destroy_queue(lane.number)
+                self.executor.destroy_queue(lane.number)
             for index, address, nbytes in self._memory:
                 self.backend.deallocate(index, address, nbytes)
             # Last: a worker may write to a waker's descriptor until its queue is destroyed.
@@ -147,7 +147,7 @@ class Workbench:
 
     def lane(self, index: int = 0, priority: int = 0, reserved: bool = False) -> Lane:
         """A new queue."""
-        number, counters = self.backend.create_queue(index, priority, reserved)
+        number, counters = self.executor.create_queue(index, priority, reserved)
         lane = Lane(self, index, number, counters)
         self._lanes.append(lane)
         return lane
@@ -184,13 +184,13 @@ class Workbench:
         staging = self.host(max(1, len(raw)))
         ctypes.memmove(staging, raw, len(raw))
         lane = self.lane(index)
-        lane.reach(self.backend.copy(lane.number, address, ctypes.addressof(staging), len(raw)))
+        lane.reach(self.executor.copy(lane.number, address, ctypes.addressof(staging), len(raw)))
 
     def read(self, address: int, nbytes: int, index: int = 0) -> bytes:
         """Bytes of device memory."""
         staging = self.host(max(1, nbytes))
         lane = self.lane(index)
-        lane.reach(self.backend.copy(lane.number, ctypes.addressof(staging), address, nbytes))
+        lane.reach(self.executor.copy(lane.number, ctypes.addressof(staging), address, nbytes))
         return staging.raw[:nbytes]
 
     def values(self, cells: Cells) -> list[int]:
@@ -206,7 +206,7 @@ class Workbench:
     def open(self, gate: int, failed: bool = False) -> None:
         """Open a gate that a lane gave."""
         self.shut_gates.remove(gate)
-        self.backend.open_gate(gate, failed)
+        self.executor.open_gate(gate, failed)
 
     def pipe(self) -> tuple[int, int]:
         """Reading and writing end of a non-blocking pipe."""

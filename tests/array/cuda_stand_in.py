@@ -69,11 +69,11 @@ def check_order_of_a_consumer(backend: StandIn) -> None:
         array.copy_from(aiodev.ones(3, "f4"))  # not from the host, which would have to take part
         capsule = array.__dlpack__(stream=77, max_version=(1, 0))
     queue, counters = backend.foreign_queue(77)
-    done = backend.stamp(queue, CELL)
+    done = backend.executor.stamp(queue, CELL)
     assert counters[0] < done
     latch.release()
-    assert backend.spin(queue, done, 10**10)
-    held = QueueLatch(backend, queue)
+    assert backend.executor.spin(queue, done, 10**10)
+    held = QueueLatch(backend.executor, queue)
     imported = capsules.import_capsule(capsule)
     buffer = array._buffer
     stream.synchronize_blocking()
@@ -97,7 +97,7 @@ def check_imports(backend: StandIn) -> None:
         array = aiodev.arange(6, dtype="f4").reshape(2, 3)
         expected = array.numpy_blocking()
     producer = Producer(array)
-    held = QueueLatch(backend, backend.foreign_queue(1)[0])
+    held = QueueLatch(backend.executor, backend.foreign_queue(1)[0])
     with aiodev.Stream("cuda:0"):
         shared = aiodev.from_dlpack(producer)
         assert producer.asked == {"stream": 1, "max_version": (1, 0)}

@@ -88,7 +88,7 @@ def test_use_before_start_says_what_to_do() -> None:
     """A backend that was not started raises and says so."""
     backend = _cpu(AIODEV_EXECUTOR="python")
     with pytest.raises(RuntimeError, match="start"):
-        backend.create_queue(0, 0, False)
+        backend.executor.create_queue(0, 0, False)
     backend.stop()
 
 
@@ -194,8 +194,8 @@ def test_stop_ends_the_threads_and_may_be_repeated(cpu: HostBackend) -> None:
     """A backend of its own can be started, stopped, and stopped again without a trace."""
     backend = _cpu(AIODEV_EXECUTOR=cpu.executor.kind)
     backend.start()
-    queue, counters = backend.create_queue(0, 0, False)
-    assert backend.spin(queue, backend.fill(queue, 0, 0, b"x"), 10**10)
+    queue, counters = backend.executor.create_queue(0, 0, False)
+    assert backend.executor.spin(queue, backend.executor.fill(queue, 0, 0, b"x"), 10**10)
     assert counters[0] == 1
     backend.stop()
     backend.stop()

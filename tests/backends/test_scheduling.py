@@ -23,16 +23,16 @@ def test_urgent_work_that_came_last_runs_first(cpu: HostBackend) -> None:
     queues = []
     with held_workers(cpu):
         for i, priority in enumerate((1, 0, -1)):
-            queue, counters = cpu.create_queue(0, priority, False)
+            queue, counters = cpu.executor.create_queue(0, priority, False)
             block = (ctypes.c_char * (8 << 20))()
-            cpu.stamp(queue, ctypes.addressof(cells) + 8 * i)
+            cpu.executor.stamp(queue, ctypes.addressof(cells) + 8 * i)
             # Long, so that a second worker that is freed at the same time is not soon done with the next queue.
-            cpu.fill(queue, ctypes.addressof(block), 1 << 20, b"12345678")
+            cpu.executor.fill(queue, ctypes.addressof(block), 1 << 20, b"12345678")
             queues.append((queue, block))
             assert counters[0] == 0, "a worker that should be held ran something"
     for queue, _ in queues:
-        assert cpu.spin(queue, 2, _PATIENCE)
-        cpu.destroy_queue(queue)
+        assert cpu.executor.spin(queue, 2, _PATIENCE)
+        cpu.executor.destroy_queue(queue)
     if cpu.executor.thread_count == 1:
         assert cells[2] < cells[1] < cells[0]
     assert cells[2] < cells[0], "a low-priority queue that came first ran before a high-priority one"
@@ -41,36 +41,36 @@ def test_urgent_work_that_came_last_runs_first(cpu: HostBackend) -> None:
 def test_submitting_needs_no_worker(cpu: HostBackend) -> None:
     """Submission, arming and queries work while no worker is free."""
     with held_workers(cpu):
-        queue, counters = cpu.create_queue(0, 0, False)
+        queue, counters = cpu.executor.create_queue(0, 0, False)
         for _ in range(1000):
-            cpu.fill(queue, 0, 0, b"x")
-        assert counters[0] == 0 and not cpu.spin(queue, 1, 0)
-    assert cpu.spin(queue, 1000, _PATIENCE)
-    cpu.destroy_queue(queue)
+            cpu.executor.fill(queue, 0, 0, b"x")
+        assert counters[0] == 0 and not cpu.executor.spin(queue, 1, 0)
+    assert cpu.executor.spin(queue, 1000, _PATIENCE)
+    cpu.executor.destroy_queue(queue)
 
 
 def test_reserved_queue_runs_while_all_others_are_held(cpu: HostBackend) -> None:
     """A reserved queue of the native executor has a worker of its own."""
     if cpu.executor.kind != "native":
         pytest.skip("queues of the portable executor own nothing")
-    queue, _ = cpu.create_queue(0, 0, True)
+    queue, _ = cpu.executor.create_queue(0, 0, True)
     with held_workers(cpu):
-        assert cpu.spin(queue, cpu.fill(queue, 0, 0, b"x"), _PATIENCE)
-    cpu.destroy_queue(queue)
+        assert cpu.executor.spin(queue, cpu.executor.fill(queue, 0, 0, b"x"), _PATIENCE)
+    cpu.executor.destroy_queue(queue)
 
 
 def test_queue_latch_holds_and_fails(cpu: HostBackend) -> None:
     """A queue latch holds until released, once, and can fail the queue."""
-    queue, counters = cpu.create_queue(0, 0, False)
-    with QueueLatch(cpu, queue) as latch:
-        assert not cpu.spin(queue, latch.value, 1000)
+    queue, counters = cpu.executor.create_queue(0, 0, False)
+    with QueueLatch(cpu.executor, queue) as latch:
+        assert not cpu.executor.spin(queue, latch.value, 1000)
     latch.release()
-    assert cpu.spin(queue, latch.value, _PATIENCE)
-    failing = QueueLatch(cpu, queue)
+    assert cpu.executor.spin(queue, latch.value, _PATIENCE)
+    failing = QueueLatch(cpu.executor, queue)
     failing.release(failed=True)
-    assert cpu.spin(queue, failing.value, _PATIENCE)
-    assert cpu.faults(queue)[0].first == failing.value
-    cpu.destroy_queue(queue)
+    assert cpu.executor.spin(queue, failing.value, _PATIENCE)
+    assert cpu.executor.faults(queue)[0].first == failing.value
+    cpu.executor.destroy_queue(queue)
 
 
 def test_workers_share_a_long_range() -> None:

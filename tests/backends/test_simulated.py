@@ -38,38 +38,38 @@ def test_the_host_cannot_read_its_memory(sim: SimulatedBackend) -> None:
 @pytest.mark.parametrize("overrun", [1, 4096])
 def test_illegal_access_fails_the_operation(sim: SimulatedBackend, overrun: int) -> None:
     """A copy beyond an allocation fails as on a real device, at its own place on the timeline."""
-    queue, _ = sim.create_queue(0, 0, False)
+    queue, _ = sim.executor.create_queue(0, 0, False)
     address, host = sim.allocate(0, 256), ctypes.create_string_buffer(256 + overrun)
-    value = sim.copy(queue, address, ctypes.addressof(host), 256 + overrun)
-    assert sim.spin(queue, value, _PATIENCE)
-    (fault,) = sim.faults(queue)
+    value = sim.executor.copy(queue, address, ctypes.addressof(host), 256 + overrun)
+    assert sim.executor.spin(queue, value, _PATIENCE)
+    (fault,) = sim.executor.faults(queue)
     assert fault.first == value and isinstance(fault.error, DeviceError)
     sim.deallocate(0, address, 256)
 
 
 def test_use_after_free_fails_the_operation(sim: SimulatedBackend) -> None:
     """A fill of memory that was given back in the meantime fails instead of corrupting something."""
-    queue, _ = sim.create_queue(0, 0, False)
+    queue, _ = sim.executor.create_queue(0, 0, False)
     address = sim.allocate(0, 256)
-    _, gate = sim.gate(queue)
-    value = sim.fill(queue, address, 256, b"x")
+    _, gate = sim.executor.gate(queue)
+    value = sim.executor.fill(queue, address, 256, b"x")
     sim.deallocate(0, address, 256)
-    sim.open_gate(gate, False)
-    assert sim.spin(queue, value, _PATIENCE)
-    assert isinstance(sim.faults(queue)[0].error, DeviceError)
+    sim.executor.open_gate(gate, False)
+    assert sim.executor.spin(queue, value, _PATIENCE)
+    assert isinstance(sim.executor.faults(queue)[0].error, DeviceError)
 
 
 def test_injected_failure_hits_the_chosen_operation(sim: SimulatedBackend) -> None:
     """``fail(error, after=n)`` fails the operation after n that run."""
-    queue, _ = sim.create_queue(0, 0, False)
+    queue, _ = sim.executor.create_queue(0, 0, False)
     cells = (ctypes.c_int64 * 3)()
     boom = ValueError("boom")
     sim.fail(boom, after=1)
     for i in range(3):
-        value = sim.stamp(queue, ctypes.addressof(cells) + 8 * i)
-    assert sim.spin(queue, value, _PATIENCE)
+        value = sim.executor.stamp(queue, ctypes.addressof(cells) + 8 * i)
+    assert sim.executor.spin(queue, value, _PATIENCE)
     assert cells[0] and not cells[1] and not cells[2]
-    assert [(fault.first, fault.error) for fault in sim.faults(queue)] == [(2, boom)]
+    assert [(fault.first, fault.error) for fault in sim.executor.faults(queue)] == [(2, boom)]
 
 
 def test_injected_allocation_failures_are_counted(sim: SimulatedBackend) -> None:
@@ -83,17 +83,17 @@ def test_injected_allocation_failures_are_counted(sim: SimulatedBackend) -> None
 
 def test_a_lost_device_stays_lost_and_hangs_nobody(sim: SimulatedBackend) -> None:
     """After ``lose`` everything on that device completes as failed, forgiven or not; the other device runs on."""
-    lost, _ = sim.create_queue(0, 0, False)
-    other, _ = sim.create_queue(1, 0, False)
+    lost, _ = sim.executor.create_queue(0, 0, False)
+    other, _ = sim.executor.create_queue(1, 0, False)
     cell = ctypes.c_int64()
     sim.lose(0, "fell off the bus")
     for _ in range(2):
-        assert sim.spin(lost, sim.stamp(lost, ctypes.addressof(cell)), _PATIENCE)
-        error = sim.faults(lost)[-1].error
+        assert sim.executor.spin(lost, sim.executor.stamp(lost, ctypes.addressof(cell)), _PATIENCE)
+        error = sim.executor.faults(lost)[-1].error
         assert isinstance(error, DeviceLostError) and error.device == "sim:0" and "bus" in str(error)
-        sim.forgive(lost)
-    assert sim.spin(other, sim.stamp(other, ctypes.addressof(cell)), _PATIENCE)
-    assert cell.value and sim.faults(other) == []
+        sim.executor.forgive(lost)
+    assert sim.executor.spin(other, sim.executor.stamp(other, ctypes.addressof(cell)), _PATIENCE)
+    assert cell.value and sim.executor.faults(other) == []
 
 
 def test_latency_is_added_to_each_operation(sim: SimulatedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,13 +106,13 @@ def test_latency_is_added_to_each_operation(sim: SimulatedBackend, monkeypatch: 
 
     monkeypatch.setattr(simulated, "time", SimpleNamespace(sleep=sleep))
     sim.latency = 0.05
-    queue, _ = sim.create_queue(0, 0, False)
+    queue, _ = sim.executor.create_queue(0, 0, False)
     cell = ctypes.c_int64()
     for _ in range(4):
-        value = sim.stamp(queue, ctypes.addressof(cell))
-    assert slept == [] and not sim.spin(queue, 1, 0)
+        value = sim.executor.stamp(queue, ctypes.addressof(cell))
+    assert slept == [] and not sim.executor.spin(queue, 1, 0)
     over.set()
-    assert sim.spin(queue, value, _PATIENCE)
+    assert sim.executor.spin(queue, value, _PATIENCE)
     assert slept == [0.05] * 4
 
 

@@ -94,13 +94,13 @@ def test_a_failure_ends_where_the_backend_forgave_it(monkeypatch: pytest.MonkeyP
     while not failed.query():
         pass
     backend = aiodev.get_backend("cpu")
-    forgive = backend.forgive
+    forgive = backend.executor.forgive
 
     def forgive_and_submit(queue: int) -> None:
         forgive(queue)
         later.append(stream.call(int, 3))
 
-    monkeypatch.setattr(backend, "forgive", forgive_and_submit)
+    monkeypatch.setattr(backend.executor, "forgive", forgive_and_submit)
     with pytest.raises(OSError):
         failed.synchronize_blocking(30)
     (done,) = later

@@ -109,7 +109,7 @@ async def test_the_loop_goes_on_while_it_helps(how: str, monkeypatch: pytest.Mon
     flag, backend = np.from_dlpack(stop), aiodev.get_backend("cpu")
     helped: list[int] = []
     seen: list[bool] = []
-    helps = backend.help
+    helps = backend.executor.help
 
     def help(*arguments: int) -> bool:
         if not helped:
@@ -131,7 +131,7 @@ async def test_the_loop_goes_on_while_it_helps(how: str, monkeypatch: pytest.Mon
         flag[0] = 1
         loop.remove_reader(read_end)
 
-    monkeypatch.setattr(backend, "help", help)
+    monkeypatch.setattr(backend.executor, "help", help)
     done = burn[size](stop, out)
     await done
     assert seen == [False]

@@ -45,7 +45,7 @@ class Interrupted(BaseException):
 
 
 class Promptly:
-    """A backend whose work is done as soon as somebody waits for it; it writes a descriptor once between two collections.
+    """An executor whose work is done as soon as somebody waits for it; it writes a descriptor once between two collections.
 
     Attributes:
         prompt: else work is done when ``finish`` is called.
@@ -61,9 +61,7 @@ class Promptly:
     def line(self) -> Any:
         """A timeline of which nothing is done."""
         queue = len(self.lines) + 1
-        operations = SimpleNamespace(spin=lambda *_: False, help=lambda *_: False)
         line = SimpleNamespace(
-            entry=SimpleNamespace(backend=self),
             queue=queue,
             counters=[0] * COUNTER_WORDS,
             parked=0,
@@ -73,11 +71,17 @@ class Promptly:
             spin_ns=0,
             spin_doubts=0,
             quick_waits=0,
-            operations=operations,
+            operations=self,
         )
         line.reached = lambda value: line.counters[COMPLETED] >= value
         self.lines[queue] = line
         return line
+
+    def spin(self, queue: int, value: int, duration: int) -> bool:
+        return False
+
+    def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
+        return False
 
     def create_waker(self, descriptor: int) -> int:
         self.events[descriptor] = descriptor
@@ -374,15 +378,8 @@ def test_what_is_submitted_while_something_is_submitted_has_its_number(handed_on
     def everywhere() -> None:
         numbers: dict[int, int] = {}
         deferred: list[Deferred] = []
-        backend = Recording()
+        executors: list[Any] = []
         cells = itertools.count()
-
-        def bind() -> None:
-            assert isinstance(timeline.entry.backend, Recording)
-
-        timeline: Any = SimpleNamespace(
-            entry=SimpleNamespace(backend=backend), queue=1, lost=None, open_queue=bind, bind=bind
-        )
 
         def submit() -> None:
             cell = next(cells)
@@ -390,8 +387,8 @@ def test_what_is_submitted_while_something_is_submitted_has_its_number(handed_on
 
         def prepare() -> None:
             numbers.clear()
-            timeline.entry.backend = Recording()
-            deferred[:] = [Deferred(timeline)]
+            executors[:] = [Recording()]
+            deferred[:] = [Deferred(lambda: (executors[0], 1), lambda: None, pytest.fail)]
             for _ in range(2):
                 submit()
 
@@ -404,7 +401,7 @@ def test_what_is_submitted_while_something_is_submitted_has_its_number(handed_on
         for _ in interrupted_everywhere(act, deferred_module, prepare=prepare, arrive=submit, least=4):
             deferred[0].started(None)
             submit()
-            given = timeline.entry.backend.given
+            given = executors[0].given
             assert len(given) == len(numbers)
             assert {cell: number for number, cell in enumerate(given, 1)} == numbers
 

@@ -32,7 +32,7 @@ class Bells:
 
     def line(self) -> Any:
         """Its timeline."""
-        return SimpleNamespace(entry=SimpleNamespace(backend=self), queue=7, counters=self.counters, parked=0)
+        return SimpleNamespace(operations=self, queue=7, counters=self.counters, parked=0)
 
     def create_waker(self, descriptor: int) -> int:
         return descriptor

@@ -157,20 +157,20 @@ def test_calls_wait_for_their_turn(backend: CUDABackend, driver: standin.StandIn
     take = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int64] * 4)(lambda *words: seen.append(words) or 0)
     address = ctypes.cast(take, ctypes.c_void_p).value
     cell, lock = ctypes.c_int64(0), ctypes.c_int64(0)
-    queue, _ = backend.create_queue(0, 0, False)
-    _, gate = backend.gate(queue)
-    done = backend.call_native(queue, pack([(address, -1, None, cell), (address, 2)], lock))
+    queue, _ = backend.executor.create_queue(0, 0, False)
+    _, gate = backend.executor.gate(queue)
+    done = backend.executor.call_native(queue, pack([(address, -1, None, cell), (address, 2)], lock))
     cell.value = 77
-    assert not backend.spin(queue, done, 1_000_000) and not seen
-    backend.open_gate(gate, False)
-    assert backend.spin(queue, done, PATIENCE) and lock.value == 0
+    assert not backend.executor.spin(queue, done, 1_000_000) and not seen
+    backend.executor.open_gate(gate, False)
+    assert backend.executor.spin(queue, done, PATIENCE) and lock.value == 0
     stream = seen[0][1]
     assert seen == [(-1, stream, 77, 0), (2, 0, 0, 0)] and stream > 0
-    missing = backend.call_native(queue, pack([(ctypes.c_int64(0),), (address, 3)], None))
-    assert backend.spin(queue, missing, PATIENCE)
-    (fault,) = backend.faults(queue)
+    missing = backend.executor.call_native(queue, pack([(ctypes.c_int64(0),), (address, 3)], None))
+    assert backend.executor.spin(queue, missing, PATIENCE)
+    (fault,) = backend.executor.faults(queue)
     assert isinstance(fault.error, aiodev.DeviceError) and len(seen) == 2
-    backend.destroy_queue(queue)
+    backend.executor.destroy_queue(queue)
 
 
 def test_what_cannot_be_passed() -> None:

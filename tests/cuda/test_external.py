@@ -39,19 +39,19 @@ def test_work_goes_to_the_other_librarys_stream(backend: CUDABackend, foreign: i
         driver.call("cuStreamWaitValue64", foreign, here, 1, 0, doing="holding a stream")
     seen = set()
     for turn in (1, 2):
-        queue, _ = backend.adopt_stream(1, foreign)
+        queue, _ = backend.executor.adopt_stream(1, foreign)
         seen.add(queue)
-        assert backend.handle_of(queue) == foreign
-        filled = backend.fill(queue, here + 8, 8, bytes([turn]))
+        assert backend.executor.handle_of(queue) == foreign
+        filled = backend.executor.fill(queue, here + 8, 8, bytes([turn]))
         with driver.bound(device.context):
             driver.call("cuMemsetD8Async", here + 15, 9, 1, foreign, doing="writing")
         if turn == 1:
-            assert not backend.spin(queue, filled, 1_000_000)
+            assert not backend.executor.spin(queue, filled, 1_000_000)
             word[0] = 1
-        last = backend.fill(queue, here + 8, 1, b"\7")
-        assert backend.spin(queue, last, PATIENCE)
+        last = backend.executor.fill(queue, here + 8, 1, b"\7")
+        assert backend.executor.spin(queue, last, PATIENCE)
         assert list(word.__class__.from_address(here))[1] == int.from_bytes(bytes([7, *[turn] * 6, 9]), "little")
-        backend.destroy_queue(queue)
+        backend.executor.destroy_queue(queue)
     assert len(seen) == 1
     backend.deallocate_pinned(1, here)
 
@@ -63,18 +63,18 @@ def test_a_thousand_rounds_keep_their_order(backend: CUDABackend, foreign: int) 
     word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(1, 8))
     word[0] = 0
     memory, seen = backend.allocate(1, 64), backend.allocate(1, rounds)
-    queue, _ = backend.adopt_stream(1, foreign)
+    queue, _ = backend.executor.adopt_stream(1, foreign)
     with driver.bound(device.context):
         driver.call("cuStreamWaitValue64", foreign, ctypes.addressof(word), 1, 0, doing="holding a stream")
         for turn in range(rounds):
             if turn == 300:
                 word[0] = 1
-            backend.fill(queue, memory, 1, bytes([turn % 251]))
+            backend.executor.fill(queue, memory, 1, bytes([turn % 251]))
             driver.call("cuMemcpyAsync", seen + turn, memory, 1, foreign, doing="reading")
     found = (ctypes.c_uint8 * rounds)()
-    assert backend.spin(queue, backend.copy(queue, ctypes.addressof(found), seen, rounds), PATIENCE)
+    assert backend.executor.spin(queue, backend.executor.copy(queue, ctypes.addressof(found), seen, rounds), PATIENCE)
     assert list(found) == [turn % 251 for turn in range(rounds)]
-    backend.destroy_queue(queue)
+    backend.executor.destroy_queue(queue)
     for address, nbytes in ((memory, 64), (seen, rounds)):
         backend.deallocate(1, address, nbytes)
 
@@ -86,9 +86,9 @@ calls, device = backend.executor.driver, backend.executor.devices[0]
 word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
 word[0] = 0
 memory = backend.allocate(0, 64)
-ours, counters = backend.create_queue(0, 0, False)
-done = backend.fill(ours, memory, 1, b"x")
-assert backend.spin(ours, done, 30 * 10**9)
+ours, counters = backend.executor.create_queue(0, 0, False)
+done = backend.executor.fill(ours, memory, 1, b"x")
+assert backend.executor.spin(ours, done, 30 * 10**9)
 with calls.bound(device.context):
     theirs = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
     calls.call("cuStreamWaitValue64", theirs, ctypes.addressof(word), 1, 0, doing="holding a stream")
@@ -113,13 +113,13 @@ def let_go(condition):
     [
         """
 let_go(lambda: driver.count("cuCtxSynchronize") > 0)
-backend.call_native(ours, pack([(calls.address("cuCtxSynchronize"),)], None))
+backend.executor.call_native(ours, pack([(calls.address("cuCtxSynchronize"),)], None))
 """,
         """
 let_go(lambda: driver.blocked() > 0)
-queue, _ = backend.adopt_stream(0, theirs)
+queue, _ = backend.executor.adopt_stream(0, theirs)
 for _ in range(1100):
-    backend.fill(queue, memory, 1, b"x")
+    backend.executor.fill(queue, memory, 1, b"x")
 """,
         """
 driver.waits(True)
@@ -128,17 +128,17 @@ let_go(lambda: driver.count("cuMemsetD8Async") > before[0])
 thread = threading.Thread(target=lambda: backend.deallocate(0, backend.allocate(0, 64), 64))
 thread.start()
 until(lambda: driver.count("cuMemAlloc") > before[1])
-backend.fill(ours, memory, 1, b"y")
+backend.executor.fill(ours, memory, 1, b"y")
 thread.join()
 """,
         """
 with calls.bound(device.context):
     for _ in range(1022):
         calls.call("cuMemsetD8Async", memory, 1, 1, theirs, doing="filling a channel")
-    calls.call("cuStreamWaitValue64", backend.handle_of(ours), ctypes.addressof(word), 1, 0, doing="holding a stream")
-value = backend.fill(ours, memory, 1, b"y")
+    calls.call("cuStreamWaitValue64", backend.executor.handle_of(ours), ctypes.addressof(word), 1, 0, doing="holding a stream")
+value = backend.executor.fill(ours, memory, 1, b"y")
 let_go(lambda: driver.blocked() > 0)
-assert backend.foreign_wait(theirs, ours, value)
+assert backend.executor.foreign_wait(theirs, ours, value)
 """,
     ],
     ids=["calls of a library", "a full channel", "a launch while memory is allocated", "another stream that waits for ours"],
@@ -152,14 +152,14 @@ def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..
 
 def test_failures_are_those_of_the_queue(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
     """A call that is refused fails its operation, on the adopted stream as on any."""
-    queue, _ = backend.adopt_stream(1, foreign)
+    queue, _ = backend.executor.adopt_stream(1, foreign)
     memory = backend.allocate(1, 64)
     driver.inject("cuMemsetD8Async", 1)
-    failed = backend.fill(queue, memory, 8, b"x")
-    assert backend.spin(queue, failed, PATIENCE) and backend.faults(queue)[0].first == failed
-    backend.forgive(queue)
-    assert backend.spin(queue, backend.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.faults(queue)) == 1
-    backend.destroy_queue(queue)
+    failed = backend.executor.fill(queue, memory, 8, b"x")
+    assert backend.executor.spin(queue, failed, PATIENCE) and backend.executor.faults(queue)[0].first == failed
+    backend.executor.forgive(queue)
+    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.executor.faults(queue)) == 1
+    backend.executor.destroy_queue(queue)
     backend.deallocate(1, memory, 64)
 
 
@@ -167,22 +167,22 @@ def test_a_capture_refuses_operations_alone(
     backend: CUDABackend, driver: standin.StandIn, foreign: int
 ) -> None:
     """What is submitted while another library captures the stream fails, in its turn; the device lives and goes on after."""
-    queue, counters = backend.adopt_stream(1, foreign)
+    queue, counters = backend.executor.adopt_stream(1, foreign)
     memory = backend.allocate(1, 64)
     driver.latency(0.02)
-    good = backend.fill(queue, memory, 8, b"x")
+    good = backend.executor.fill(queue, memory, 8, b"x")
     driver.capture(True, foreign)
-    failed = backend.fill(queue, memory, 8, b"y")
-    behind, gate = backend.gate(queue)
+    failed = backend.executor.fill(queue, memory, 8, b"y")
+    behind, gate = backend.executor.gate(queue)
     driver.latency(0)
-    assert backend.spin(queue, behind, PATIENCE)
-    (fault,) = backend.faults(queue)
+    assert backend.executor.spin(queue, behind, PATIENCE)
+    (fault,) = backend.executor.faults(queue)
     assert fault.first == failed == good + 1 and isinstance(fault.error, aiodev.CaptureError)
-    backend.open_gate(gate, False)
+    backend.executor.open_gate(gate, False)
     driver.capture(False)
-    backend.forgive(queue)
-    assert backend.spin(queue, backend.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.faults(queue)) == 1
-    backend.destroy_queue(queue)
+    backend.executor.forgive(queue)
+    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.executor.faults(queue)) == 1
+    backend.executor.destroy_queue(queue)
     backend.deallocate(1, memory, 64)
 
 
@@ -192,61 +192,61 @@ def test_a_completion_that_is_refused_fails_alone(
     status: int, ahead: int, backend: CUDABackend, driver: standin.StandIn
 ) -> None:
     """A stream that takes an operation, and then not the write of its number, costs that operation, not the device."""
-    queue, counters = backend.create_queue(0, 0, False)
+    queue, counters = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, 64)
     driver.latency(0.01)
     for _ in range(ahead):
-        backend.fill(queue, memory, 8, b"x")
+        backend.executor.fill(queue, memory, 8, b"x")
     driver.inject("cuStreamWriteValue64", status)
-    failed = backend.fill(queue, memory, 8, b"y")
-    behind = backend.fill(queue, memory, 8, b"z")
+    failed = backend.executor.fill(queue, memory, 8, b"y")
+    behind = backend.executor.fill(queue, memory, 8, b"z")
     driver.latency(0)
-    assert backend.spin(queue, behind, PATIENCE)
-    (fault,) = backend.faults(queue)
+    assert backend.executor.spin(queue, behind, PATIENCE)
+    (fault,) = backend.executor.faults(queue)
     assert fault.first == failed and (fault.last is None or fault.last >= behind)
     assert isinstance(fault.error, aiodev.CaptureError) == (status >= 900)
-    backend.forgive(queue)
-    assert backend.spin(queue, backend.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.faults(queue)) == 1
-    backend.destroy_queue(queue)
+    backend.executor.forgive(queue)
+    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.executor.faults(queue)) == 1
+    backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, 64)
 
 
 def test_a_stream_that_is_captured_is_not_made_to_wait(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
     """The host waits instead: what is in a graph would wait at each replay, and nothing is submitted to that stream."""
-    queue, _ = backend.create_queue(1, 0, False)
+    queue, _ = backend.executor.create_queue(1, 0, False)
     memory = backend.allocate(1, 64)
     driver.latency(0.02)
-    value = backend.fill(queue, memory, 8, b"x")
+    value = backend.executor.fill(queue, memory, 8, b"x")
     driver.capture(True, foreign)
-    assert not backend.foreign_wait(foreign, queue, value)
+    assert not backend.executor.foreign_wait(foreign, queue, value)
     driver.capture(False)
-    assert backend.foreign_wait(foreign, queue, value)
+    assert backend.executor.foreign_wait(foreign, queue, value)
     driver.latency(0)
-    assert backend.spin(queue, value, PATIENCE)
-    backend.destroy_queue(queue)
+    assert backend.executor.spin(queue, value, PATIENCE)
+    backend.executor.destroy_queue(queue)
     backend.deallocate(1, memory, 64)
 
 
 def test_streams_that_cannot_be_taken(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
     """Those of another device, and those that are being captured."""
     with pytest.raises(ValueError, match="cuda:0: it is of another device"):
-        backend.adopt_stream(0, foreign)
+        backend.executor.adopt_stream(0, foreign)
     driver.capture(True, foreign)
     with pytest.raises(aiodev.CaptureError, match="cuda:1"):
-        backend.adopt_stream(1, foreign)
+        backend.executor.adopt_stream(1, foreign)
     driver.capture(False)
 
 
 def test_a_handle_only_when_nothing_would_be_overtaken(backend: CUDABackend) -> None:
     """While an operation is held on the host the stream is not given away."""
-    queue, _ = backend.create_queue(0, 0, False)
-    handle = backend.handle_of(queue)
+    queue, _ = backend.executor.create_queue(0, 0, False)
+    handle = backend.executor.handle_of(queue)
     assert handle != 0
-    value, gate = backend.gate(queue)
-    assert backend.handle_of(queue) == 0
-    backend.open_gate(gate, False)
-    assert backend.spin(queue, value, PATIENCE) and backend.handle_of(queue) == handle
-    backend.destroy_queue(queue)
+    value, gate = backend.executor.gate(queue)
+    assert backend.executor.handle_of(queue) == 0
+    backend.executor.open_gate(gate, False)
+    assert backend.executor.spin(queue, value, PATIENCE) and backend.executor.handle_of(queue) == handle
+    backend.executor.destroy_queue(queue)
 
 
 class _Method:

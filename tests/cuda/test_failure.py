@@ -34,41 +34,41 @@ def test_a_refused_call_fails_its_operation(
     function: str, submit: Callable[[Any, int, int], int], backend: CUDABackend, driver: standin.StandIn
 ) -> None:
     """The operation fails with the driver's name and number; the queue is as usable as after any failure."""
-    queue, counters = backend.create_queue(0, 0, False)
+    queue, counters = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, 1024)
-    assert backend.spin(queue, backend.fill(queue, memory, 1024, b"\0"), PATIENCE)
+    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 1024, b"\0"), PATIENCE)
     driver.inject(function, INVALID_VALUE)
     failed = submit(backend, queue, memory)
-    behind = backend.fill(queue, memory, 1, b"\xff")
-    assert backend.spin(queue, behind, PATIENCE)
-    (fault,) = backend.faults(queue)
+    behind = backend.executor.fill(queue, memory, 1, b"\xff")
+    assert backend.executor.spin(queue, behind, PATIENCE)
+    (fault,) = backend.executor.faults(queue)
     assert (fault.first, fault.last) == (failed, None) and isinstance(fault.error, DriverError)
     assert fault.error.status == INVALID_VALUE and "cuda:0" in str(fault.error)
-    backend.forgive(queue)
-    assert backend.spin(queue, backend.fill(queue, memory, 1, b"\xff"), PATIENCE)
-    assert len(backend.faults(queue)) == 1 and counters[FAULTS] == 1
-    backend.destroy_queue(queue)
+    backend.executor.forgive(queue)
+    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 1, b"\xff"), PATIENCE)
+    assert len(backend.executor.faults(queue)) == 1 and counters[FAULTS] == 1
+    backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, 1024)
 
 
 def test_a_refused_launch_fails_itself(backend: CUDABackend, driver: standin.StandIn) -> None:
     """A launch that the driver refuses fails alone; what is behind it does not run, and the queue runs again later."""
     entry = backend.load(KernelSpec("add_one", _add_one, 1, ("A1i8C",)), "")
-    queue, _ = backend.create_queue(0, 0, False)
+    queue, _ = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, 64)
     block = struct.pack("<qqq", 8, memory, 8)
-    backend.fill(queue, memory, 8, bytes(8))
+    backend.executor.fill(queue, memory, 8, bytes(8))
     driver.inject("cuLaunchKernel", 701)
-    failed = backend.launch(queue, entry, 8, block, 0)
-    assert backend.spin(queue, backend.launch(queue, entry, 8, block, 0), PATIENCE)
-    (fault,) = backend.faults(queue)
+    failed = backend.executor.launch(queue, entry, 8, block, 0)
+    assert backend.executor.spin(queue, backend.executor.launch(queue, entry, 8, block, 0), PATIENCE)
+    (fault,) = backend.executor.faults(queue)
     assert fault.first == failed and isinstance(fault.error, DriverError) and fault.error.status == 701
-    backend.forgive(queue)
-    backend.launch(queue, entry, 8, block, 0)
+    backend.executor.forgive(queue)
+    backend.executor.launch(queue, entry, 8, block, 0)
     found = (ctypes.c_int64 * 8)()
-    assert backend.spin(queue, backend.copy(queue, ctypes.addressof(found), memory, 64), PATIENCE)
+    assert backend.executor.spin(queue, backend.executor.copy(queue, ctypes.addressof(found), memory, 64), PATIENCE)
     assert list(found) == [1] * 8
-    backend.destroy_queue(queue)
+    backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, 64)
 
 
@@ -84,12 +84,12 @@ def test_no_wait_hangs_whatever_the_driver_refuses(function: str, status: int, r
         f"""
 import time
 backend.start()
-queue, counters = backend.create_queue(0, 0, False)
+queue, counters = backend.executor.create_queue(0, 0, False)
 cell = backend.allocate_pinned(0, 8)
 driver.inject({function!r}, {status})
-value = backend.stamp(queue, cell)
-assert backend.spin(queue, value, 30 * 10**9)
-while not (faults := backend.faults(queue)):
+value = backend.executor.stamp(queue, cell)
+assert backend.executor.spin(queue, value, 30 * 10**9)
+while not (faults := backend.executor.faults(queue)):
     time.sleep(0.001)
 print(type(faults[0].error).__name__)
 """
@@ -113,17 +113,17 @@ def test_contexts_are_left_as_they_were(backend: CUDABackend, library: str) -> N
     """Whoever else uses the driver on this thread finds the context that was current before."""
     current = backend.executor.driver
     other = backend.executor.devices[1].context
-    queue, _ = backend.create_queue(0, 0, False)
+    queue, _ = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, 64)
     with current.bound(other):
-        value = backend.fill(queue, memory, 64, b"\0")
-        _, gate = backend.gate(queue)
-        backend.open_gate(gate, False)
+        value = backend.executor.fill(queue, memory, 64, b"\0")
+        _, gate = backend.executor.gate(queue)
+        backend.executor.open_gate(gate, False)
         backend.deallocate(0, backend.allocate(0, 64), 64)
         assert current.number("cuCtxGetCurrent", doing="asking") == other
-    assert backend.spin(queue, value + 1, PATIENCE)
+    assert backend.executor.spin(queue, value + 1, PATIENCE)
     backend.deallocate(0, memory, 64)
-    backend.destroy_queue(queue)
+    backend.executor.destroy_queue(queue)
 
 
 def test_no_driver() -> None:
@@ -153,33 +153,33 @@ LOSING = """
 import os, select, time
 from aiodev._core.backend.interface import COMPLETED
 backend.start()
-queue, counters = backend.create_queue(0, 0, False)
-held, _ = backend.create_queue(0, 0, False)
+queue, counters = backend.executor.create_queue(0, 0, False)
+held, _ = backend.executor.create_queue(0, 0, False)
 memory = backend.allocate(0, 64)
 driver.latency(3600.0)
 {before}
-value = backend.fill(queue, memory, 64, b"x")
-behind, gate = backend.gate(held)
+value = backend.executor.fill(queue, memory, 64, b"x")
+behind, gate = backend.executor.gate(held)
 reading, writing = os.pipe()
 os.set_blocking(writing, False)
-waker = backend.create_waker(writing)
-assert backend.arm(queue, value, waker) and backend.arm(held, behind, waker)
+waker = backend.executor.create_waker(writing)
+assert backend.executor.arm(queue, value, waker) and backend.executor.arm(held, behind, waker)
 driver.lose(719)
 begin = time.perf_counter()
 found = set()
 while found != {{queue, held}}:
     assert select.select([reading], [], [], 10)[0], "a waiter hangs"
     os.read(reading, 8)
-    found.update(backend.collect(waker))
+    found.update(backend.executor.collect(waker))
 print(round(time.perf_counter() - begin, 3))
 for q in (queue, held):
-    fault = backend.faults(q)[-1]
+    fault = backend.executor.faults(q)[-1]
     assert type(fault.error).__name__ == "DeviceLostError" and "cuda:0" in str(fault.error), fault
-    backend.forgive(q)
-    later = backend.fill(q, memory, 64, b"y")
-    assert backend.spin(q, later, 30 * 10**9)
-    assert type(backend.faults(q)[-1].error).__name__ == "DeviceLostError"
-backend.open_gate(gate, False)
+    backend.executor.forgive(q)
+    later = backend.executor.fill(q, memory, 64, b"y")
+    assert backend.executor.spin(q, later, 30 * 10**9)
+    assert type(backend.executor.faults(q)[-1].error).__name__ == "DeviceLostError"
+backend.executor.open_gate(gate, False)
 """
 
 
@@ -292,10 +292,10 @@ backend._compiler = Marked()
 backend.start()
 entry = backend.load(KernelSpec("fail", fail, 1, ("A1i8C",)), "")
 for index in (0, 1):
-    queue, _ = backend.create_queue(index, 0, False)
+    queue, _ = backend.executor.create_queue(index, 0, False)
     memory = backend.allocate(index, 64)
-    assert backend.spin(queue, backend.launch(queue, entry, 1, struct.pack("<qqq", 1, memory, 8), 0), 30 * 10**9)
-    print(str(backend.faults(queue)[0].error).split("sm_")[1][:2])
+    assert backend.executor.spin(queue, backend.executor.launch(queue, entry, 1, struct.pack("<qqq", 1, memory, 8), 0), 30 * 10**9)
+    print(str(backend.executor.faults(queue)[0].error).split("sm_")[1][:2])
 """,
         STANDIN_MIXED="1",
     )

@@ -34,53 +34,53 @@ def test_a_queue_waits_for_a_foreign_stream(backend: CUDABackend, foreign: int) 
     device = backend.executor.devices[0]
     word = (ctypes.c_int64 * 1).from_address(device.memory.allocate_pinned(8))
     word[0] = 0
-    queue, counters = backend.create_queue(0, 0, False)
+    queue, counters = backend.executor.create_queue(0, 0, False)
     driver.call("cuStreamWaitValue64", foreign, ctypes.addressof(word), 1, 0, doing="holding a stream")
-    held = backend.wait_foreign(queue, foreign)
+    held = backend.executor.wait_foreign(queue, foreign)
     driver.call("cuStreamWaitValue64", foreign, ctypes.addressof(word), 2, 0, doing="holding a stream")
-    assert not backend.spin(queue, held, 2_000_000) and counters[COMPLETED] == 0
+    assert not backend.executor.spin(queue, held, 2_000_000) and counters[COMPLETED] == 0
     word[0] = 1
-    assert backend.spin(queue, held, PATIENCE)
+    assert backend.executor.spin(queue, held, PATIENCE)
     word[0] = 2
-    backend.destroy_queue(queue)
+    backend.executor.destroy_queue(queue)
 
 
 def test_events_are_used_again(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
     """Waiting for a foreign stream makes no event where an earlier one is free; one that a shut gate keeps from use is not."""
-    queue, _ = backend.create_queue(0, 0, False)
+    queue, _ = backend.executor.create_queue(0, 0, False)
     for _ in range(3):
-        backend.wait_foreign(queue, foreign)
+        backend.executor.wait_foreign(queue, foreign)
     made = driver.count("cuEventCreate")
     for _ in range(20):
-        last = backend.wait_foreign(queue, foreign)
-    assert backend.spin(queue, last, PATIENCE) and driver.count("cuEventCreate") == made
-    _, gate = backend.gate(queue)
+        last = backend.executor.wait_foreign(queue, foreign)
+    assert backend.executor.spin(queue, last, PATIENCE) and driver.count("cuEventCreate") == made
+    _, gate = backend.executor.gate(queue)
     for _ in range(5):
-        last = backend.wait_foreign(queue, foreign)
+        last = backend.executor.wait_foreign(queue, foreign)
     found = driver.count("cuEventCreate") - made
     assert found > 0
-    backend.open_gate(gate, False)
-    assert backend.spin(queue, last, PATIENCE)
-    backend.destroy_queue(queue)
-    other, _ = backend.create_queue(0, 0, False)
+    backend.executor.open_gate(gate, False)
+    assert backend.executor.spin(queue, last, PATIENCE)
+    backend.executor.destroy_queue(queue)
+    other, _ = backend.executor.create_queue(0, 0, False)
     for _ in range(20):
-        last = backend.wait_foreign(other, foreign)
-    assert backend.spin(other, last, PATIENCE) and driver.count("cuEventCreate") - made == found
-    backend.destroy_queue(other)
+        last = backend.executor.wait_foreign(other, foreign)
+    assert backend.executor.spin(other, last, PATIENCE) and driver.count("cuEventCreate") - made == found
+    backend.executor.destroy_queue(other)
 
 
 def test_a_foreign_stream_waits_for_a_queue(backend: CUDABackend, foreign: int) -> None:
     """For a value that is on its way; behind a shut gate the answer is no, and the caller waits by itself."""
-    queue, _ = backend.create_queue(0, 0, False)
+    queue, _ = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, 64)
-    value = backend.fill(queue, memory, 64, b"\0")
-    assert backend.foreign_wait(foreign, queue, value)
-    gated, gate = backend.gate(queue)
-    assert not backend.foreign_wait(foreign, queue, gated)
-    backend.open_gate(gate, False)
-    assert backend.spin(queue, gated, PATIENCE)
-    assert backend.foreign_wait(foreign, queue, gated)
-    backend.destroy_queue(queue)
+    value = backend.executor.fill(queue, memory, 64, b"\0")
+    assert backend.executor.foreign_wait(foreign, queue, value)
+    gated, gate = backend.executor.gate(queue)
+    assert not backend.executor.foreign_wait(foreign, queue, gated)
+    backend.executor.open_gate(gate, False)
+    assert backend.executor.spin(queue, gated, PATIENCE)
+    assert backend.executor.foreign_wait(foreign, queue, gated)
+    backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, 64)
 
 
@@ -92,25 +92,25 @@ def test_a_foreign_stream_does_not_follow_the_next_owner_of_a_queue(
     word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
     word[0] = 0
     calls.call("cuStreamWaitValue64", foreign, ctypes.addressof(word), 1, 0, doing="holding a stream")
-    queue, _ = backend.create_queue(0, 0, False)
+    queue, _ = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, 64)
     driver.latency(0.01)
-    value = backend.fill(queue, memory, 64, b"\0")
-    assert backend.foreign_wait(foreign, queue, value)
+    value = backend.executor.fill(queue, memory, 64, b"\0")
+    assert backend.executor.foreign_wait(foreign, queue, value)
     driver.latency(0)
-    assert backend.spin(queue, value, PATIENCE)
-    backend.destroy_queue(queue)
+    assert backend.executor.spin(queue, value, PATIENCE)
+    backend.executor.destroy_queue(queue)
     word[0] = 1
-    mine, _ = backend.create_queue(0, 0, False)
-    assert backend.spin(mine, backend.wait_foreign(mine, foreign), PATIENCE), "it waits for the next owner"
-    backend.destroy_queue(mine)
+    mine, _ = backend.executor.create_queue(0, 0, False)
+    assert backend.executor.spin(mine, backend.executor.wait_foreign(mine, foreign), PATIENCE), "it waits for the next owner"
+    backend.executor.destroy_queue(mine)
     backend.deallocate(0, memory, 64)
 
 
 def test_copies_wait_for_their_own_queue_alone(backend: CUDABackend) -> None:
     """One behind work that takes long holds up no other queue's copy of ordinary memory."""
     calls, context = backend.executor.driver, backend.executor.devices[0].context
-    slow, quick = (backend.create_queue(0, 0, True)[0] for _ in range(2))
+    slow, quick = (backend.executor.create_queue(0, 0, True)[0] for _ in range(2))
     memory, nbytes = backend.allocate(0, 1 << 20), 1 << 19
     source = ctypes.create_string_buffer(b"x" * nbytes, nbytes)
     word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
@@ -118,43 +118,43 @@ def test_copies_wait_for_their_own_queue_alone(backend: CUDABackend) -> None:
     with calls.bound(context):
         stream = Queue(slow).stream
         calls.call("cuStreamWaitValue64", stream, ctypes.addressof(word), 1, 0, doing="holding a stream")
-    backend.fill(slow, memory, nbytes, b"y")
-    behind = backend.copy(slow, memory, ctypes.addressof(source), nbytes)
-    assert backend.spin(quick, backend.copy(quick, memory + nbytes, ctypes.addressof(source), nbytes), PATIENCE)
+    backend.executor.fill(slow, memory, nbytes, b"y")
+    behind = backend.executor.copy(slow, memory, ctypes.addressof(source), nbytes)
+    assert backend.executor.spin(quick, backend.executor.copy(quick, memory + nbytes, ctypes.addressof(source), nbytes), PATIENCE)
     word[0] = 1
-    assert backend.spin(slow, behind, PATIENCE)
+    assert backend.executor.spin(slow, behind, PATIENCE)
     for queue in (slow, quick):
-        backend.destroy_queue(queue)
+        backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, 1 << 20)
 
 
 def test_what_is_being_captured_is_not_waited_for(backend: CUDABackend, driver: standin.StandIn, foreign: int) -> None:
     """A stream that another library captures does nothing yet; to wait for it would draw our stream into its graph."""
-    queue, counters = backend.create_queue(0, 0, False)
+    queue, counters = backend.executor.create_queue(0, 0, False)
     driver.capture(True, foreign)
     with pytest.raises(aiodev.CaptureError, match="cuda:0"):
-        backend.wait_foreign(queue, foreign)
+        backend.executor.wait_foreign(queue, foreign)
     driver.capture(False)
-    assert backend.spin(queue, backend.wait_foreign(queue, foreign), PATIENCE) and counters[SUBMITTED] == 1
-    backend.destroy_queue(queue)
+    assert backend.executor.spin(queue, backend.executor.wait_foreign(queue, foreign), PATIENCE) and counters[SUBMITTED] == 1
+    backend.executor.destroy_queue(queue)
 
 
 def test_other_threads_may_capture(backend: CUDABackend, driver: standin.StandIn) -> None:
     """Neither our threads nor allocating and freeing, which would be unsafe otherwise, invalidate what others capture."""
-    queue, _ = backend.create_queue(0, 0, False)
+    queue, _ = backend.executor.create_queue(0, 0, False)
     before = driver.capture(True)
     asked, waited = driver.count("cuStreamQuery"), driver.count("cuEventSynchronize")
     memory = backend.allocate(0, 1 << 20)
     host = ctypes.create_string_buffer(1 << 20)
-    staged = backend.copy(queue, memory, ctypes.addressof(host), 1 << 20)
-    assert backend.spin(queue, staged, PATIENCE)
+    staged = backend.executor.copy(queue, memory, ctypes.addressof(host), 1 << 20)
+    assert backend.executor.spin(queue, staged, PATIENCE)
     driver.latency(0.05)
-    assert backend.spin(queue, backend.fill(queue, memory, 8, b"x"), PATIENCE)  # long enough for a look at the device's health
+    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 8, b"x"), PATIENCE)  # long enough for a look at the device's health
     driver.latency(0)
     backend.deallocate(0, memory, 1 << 20)
     assert driver.count("cuStreamQuery") > asked and driver.count("cuEventSynchronize") > waited
     assert driver.capture(False) == before
-    backend.destroy_queue(queue)
+    backend.executor.destroy_queue(queue)
 
 
 def test_small_ordinary_memory_waits_for_no_stream(run: Callable[..., str]) -> None:
@@ -170,20 +170,20 @@ memory = backend.allocate(0, 1 << 16)
 with calls.bound(device.context):
     theirs = calls.number("cuStreamCreateWithPriority", 1, 0, doing="making a stream")
     calls.call("cuStreamWaitValue64", theirs, ctypes.addressof(word), 1, 0, doing="holding a stream")
-queues = [backend.adopt_stream(0, theirs)[0] for _ in range(50)]
+queues = [backend.executor.adopt_stream(0, theirs)[0] for _ in range(50)]
 source, target = (ctypes.create_string_buffer(1000) for _ in range(2))
 last = []
 for turn, queue in enumerate(queues):  # more than there are slots, so some go through the thread
     source.raw = bytes([turn]) * 1000
-    last.append(backend.copy(queue, memory + 1000 * turn, ctypes.addressof(source), 1000))
+    last.append(backend.executor.copy(queue, memory + 1000 * turn, ctypes.addressof(source), 1000))
     if turn < 8:
         source.raw = bytes(1000)  # which was taken already
 print("submitted")
 word[0] = 1
 for turn, (queue, value) in enumerate(zip(queues, last)):
-    assert backend.spin(queue, value, 30 * 10**9)
-    back = backend.copy(queue, ctypes.addressof(target), memory + 1000 * turn, 1000)
-    assert backend.spin(queue, back, 30 * 10**9) and (turn >= 8 or target.raw == bytes([turn]) * 1000)
+    assert backend.executor.spin(queue, value, 30 * 10**9)
+    back = backend.executor.copy(queue, ctypes.addressof(target), memory + 1000 * turn, 1000)
+    assert backend.executor.spin(queue, back, 30 * 10**9) and (turn >= 8 or target.raw == bytes([turn]) * 1000)
 print("copied")
 """
     )
@@ -192,30 +192,30 @@ print("copied")
 
 def test_small_ordinary_memory_goes_at_once(backend: CUDABackend, driver: standin.StandIn) -> None:
     """Up to 64 KiB on an idle queue go without the staging thread; what is ahead has its turn first all the same."""
-    queue, counters = backend.create_queue(0, 0, False)
+    queue, counters = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, 1 << 17)
     source, target = (ctypes.create_string_buffer(1 << 17) for _ in range(2))
     waited = driver.count("cuEventSynchronize")
     source.raw = b"a" * (1 << 17)
-    assert backend.spin(queue, backend.copy(queue, memory, ctypes.addressof(source), 1 << 16), PATIENCE)
+    assert backend.executor.spin(queue, backend.executor.copy(queue, memory, ctypes.addressof(source), 1 << 16), PATIENCE)
     assert driver.count("cuEventSynchronize") == waited
-    _, gate = backend.gate(queue)
-    backend.copy(queue, memory, ctypes.addressof(source), 1 << 16)
+    _, gate = backend.executor.gate(queue)
+    backend.executor.copy(queue, memory, ctypes.addressof(source), 1 << 16)
     source.raw = b"b" * (1 << 17)
-    backend.open_gate(gate, False)
-    done = backend.copy(queue, ctypes.addressof(target), memory, 1 << 16)
-    assert backend.spin(queue, done, PATIENCE) and target.raw[: 1 << 16] == b"b" * (1 << 16)
+    backend.executor.open_gate(gate, False)
+    done = backend.executor.copy(queue, ctypes.addressof(target), memory, 1 << 16)
+    assert backend.executor.spin(queue, done, PATIENCE) and target.raw[: 1 << 16] == b"b" * (1 << 16)
     waited = driver.count("cuEventSynchronize")
-    assert backend.spin(queue, backend.copy(queue, memory, ctypes.addressof(source), 1 << 17), PATIENCE)
+    assert backend.executor.spin(queue, backend.executor.copy(queue, memory, ctypes.addressof(source), 1 << 17), PATIENCE)
     assert driver.count("cuEventSynchronize") > waited
-    backend.destroy_queue(queue)
+    backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, 1 << 17)
 
 
 def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin.StandIn) -> None:
     """However many queues there are, each of the driver's streams is given no more than it takes without blocking."""
-    queues = [backend.create_queue(1, 1, False)[0] for _ in range(3 * STREAM_SLOTS)]
-    gates = [backend.gate(queue) for queue in queues]
+    queues = [backend.executor.create_queue(1, 1, False)[0] for _ in range(3 * STREAM_SLOTS)]
+    gates = [backend.executor.gate(queue) for queue in queues]
     memory = backend.allocate(1, 64)
     word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(1, 8))
     word[0] = 0
@@ -226,14 +226,14 @@ def test_queues_share_the_room_of_a_stream(backend: CUDABackend, driver: standin
         with driver_calls.bound(backend.executor.devices[1].context):
             driver_calls.call("cuStreamWaitValue64", stream, ctypes.addressof(word), 1, 0, doing="holding a stream")
     for _, gate in gates:
-        backend.open_gate(gate, False)
+        backend.executor.open_gate(gate, False)
     before = driver.count("cuMemsetD8Async")
-    last = [[backend.fill(queue, memory, 1, b"x") for _ in range(200)][-1] for queue in queues]
+    last = [[backend.executor.fill(queue, memory, 1, b"x") for _ in range(200)][-1] for queue in queues]
     assert driver.count("cuMemsetD8Async") - before <= STREAM_SLOTS * STREAM_WINDOW
     word[0] = 1
     for queue, value in zip(queues, last, strict=True):
-        assert backend.spin(queue, value, PATIENCE)
-        backend.destroy_queue(queue)
+        assert backend.executor.spin(queue, value, PATIENCE)
+        backend.executor.destroy_queue(queue)
     assert driver.count("cuMemsetD8Async") - before == 200 * len(queues)
     backend.deallocate(1, memory, 64)
 
@@ -292,9 +292,9 @@ def test_priorities(backend: CUDABackend, driver: standin.StandIn) -> None:
     """Ours go with every other library's, unless they ask for more: the driver's least priority is everybody's default."""
     found = []
     for priority in (-1, 0, 1):
-        queue, _ = backend.create_queue(0, priority, True)
-        found.append(driver.priority(backend.handle_of(queue)))
-        backend.destroy_queue(queue)
+        queue, _ = backend.executor.create_queue(0, priority, True)
+        found.append(driver.priority(backend.executor.handle_of(queue)))
+        backend.executor.destroy_queue(queue)
     assert found == [-5, 0, 0]
 
 
@@ -303,15 +303,15 @@ def test_ordinary_memory_goes_through_page_locked_memory(
     nbytes: int, backend: CUDABackend, driver: standin.StandIn
 ) -> None:
     """Of any size, in pieces that keep their order, without the driver ever seeing an address that it does not know."""
-    queue, _ = backend.create_queue(0, 0, False)
+    queue, _ = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, nbytes)
     host = bytes(range(251)) * (nbytes // 251 + 1)
     source = ctypes.create_string_buffer(host[:nbytes], nbytes)
     target = ctypes.create_string_buffer(nbytes)
-    backend.copy(queue, memory, ctypes.addressof(source), nbytes)
-    backend.fill(queue, memory, 1, b"\xee")
-    done = backend.copy(queue, ctypes.addressof(target), memory, nbytes)
-    assert backend.spin(queue, done, PATIENCE)
+    backend.executor.copy(queue, memory, ctypes.addressof(source), nbytes)
+    backend.executor.fill(queue, memory, 1, b"\xee")
+    done = backend.executor.copy(queue, ctypes.addressof(target), memory, nbytes)
+    assert backend.executor.spin(queue, done, PATIENCE)
     assert target.raw == b"\xee" + host[1:nbytes]
-    backend.destroy_queue(queue)
+    backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, nbytes)

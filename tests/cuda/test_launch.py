@@ -46,15 +46,15 @@ def launched(
     if key not in _entries:
         spec = KernelSpec(body.__name__, body, len(shape), ("A1i8C",), options)
         _entries[key] = backend.load(spec, "")
-    queue, _ = backend.create_queue(0, 0, False)
+    queue, _ = backend.executor.create_queue(0, 0, False)
     memory = backend.allocate(0, 64)
     block = struct.pack(f"<{len(shape)}qqq", *shape, memory, 8)
     size = 1
     for length in shape:
         size *= length
-    assert backend.spin(queue, backend.launch(queue, _entries[key], 1 if size else 0, block, 0), PATIENCE)
-    assert not backend.faults(queue)
-    backend.destroy_queue(queue)
+    assert backend.executor.spin(queue, backend.executor.launch(queue, _entries[key], 1 if size else 0, block, 0), PATIENCE)
+    assert not backend.executor.faults(queue)
+    backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, 64)
     return driver.grid()
 

@@ -119,16 +119,16 @@ def test_copies_between_devices_name_both(backend: CUDABackend, driver: standin.
     for index, address in enumerate(ranges):
         backend.map_range(index, address, GRANULE)
     for index in range(2):
-        queue, _ = backend.create_queue(index, 0, False)
+        queue, _ = backend.executor.create_queue(index, 0, False)
         before = driver.count("cuMemcpyPeerAsync")
-        backend.fill(queue, ranges[index], 16, b"\x07" if index else b"\x09")
-        backend.copy(queue, ranges[1 - index], ranges[index], 16)
-        backend.copy(queue, ranges[1 - index] + 16, ranges[1 - index], 16)
-        done = backend.copy(queue, ctypes.addressof(found), ranges[1 - index] + 16, 16)
-        assert backend.spin(queue, done, PATIENCE) and not backend.faults(queue)
+        backend.executor.fill(queue, ranges[index], 16, b"\x07" if index else b"\x09")
+        backend.executor.copy(queue, ranges[1 - index], ranges[index], 16)
+        backend.executor.copy(queue, ranges[1 - index] + 16, ranges[1 - index], 16)
+        done = backend.executor.copy(queue, ctypes.addressof(found), ranges[1 - index] + 16, 16)
+        assert backend.executor.spin(queue, done, PATIENCE) and not backend.executor.faults(queue)
         assert found.raw == (b"\x07" if index else b"\x09") * 16
         assert driver.count("cuMemcpyPeerAsync") == before + 1
-        backend.destroy_queue(queue)
+        backend.executor.destroy_queue(queue)
     for index, address in enumerate(ranges):
         backend.unmap_range(index, address, GRANULE)
         backend.release_range(index, address, GRANULE)
@@ -139,15 +139,15 @@ def test_what_is_not_mapped_cannot_be_used(run: Callable[..., str]) -> None:
     said = run(
         """
 backend.start()
-queue, _ = backend.create_queue(0, 0, False)
+queue, _ = backend.executor.create_queue(0, 0, False)
 granule = backend.granularity(0)
 start = backend.reserve_range(0, 2 * granule)
 backend.map_range(0, start, 2 * granule)
-assert backend.spin(queue, backend.fill(queue, start + granule - 8, 16, b"x"), 30 * 10**9)
+assert backend.executor.spin(queue, backend.executor.fill(queue, start + granule - 8, 16, b"x"), 30 * 10**9)
 backend.unmap_range(0, start, granule)
-value = backend.fill(queue, start + granule - 8, 16, b"x")
-assert backend.spin(queue, value, 30 * 10**9)
-print(type(backend.faults(queue)[0].error).__name__)
+value = backend.executor.fill(queue, start + granule - 8, 16, b"x")
+assert backend.executor.spin(queue, value, 30 * 10**9)
+print(type(backend.executor.faults(queue)[0].error).__name__)
 """
     )
     assert said == "DeviceLostError\n"

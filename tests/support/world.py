@@ -34,12 +34,12 @@ class World:
         self.entries = [
             backend.load(KernelSpec(name, function, 1, ("i8", "A1i8C")), "") for name, function in names.items()
         ]
-        self.queues = [backend.create_queue(0, 0, False)[0] for _ in range(QUEUES)]
+        self.queues = [backend.executor.create_queue(0, 0, False)[0] for _ in range(QUEUES)]
         self.memory = [backend.allocate(0, 16 * WORDS) for _ in range(QUEUES)]
         self.host = [(ctypes.c_int64 * WORDS)() for _ in range(QUEUES)]
         self.last = [0] * QUEUES
         for q in range(QUEUES):
-            self.last[q] = backend.fill(self.queues[q], self.memory[q], 2 * WORDS, struct.pack("<q", q + 1))
+            self.last[q] = backend.executor.fill(self.queues[q], self.memory[q], 2 * WORDS, struct.pack("<q", q + 1))
 
     def segment(self, length: int) -> tuple[Any, ...]:
         """Submit, wait for all, and give what is to be seen; then forgive."""
@@ -51,27 +51,27 @@ class World:
         while gates:
             self.open(gates)
         for queue, value in zip(self.queues, self.last, strict=True):
-            assert self.backend.spin(queue, value, 20 * SECOND), "an operation does not complete"
+            assert self.backend.executor.spin(queue, value, 20 * SECOND), "an operation does not complete"
         numbers = {queue: q for q, queue in enumerate(self.queues)}
         faults = [
             [
                 (f.first, f.last, type(f.error).__name__, f.dependency and (numbers[f.dependency[0]], f.dependency[1]))
-                for f in self.backend.faults(queue)
+                for f in self.backend.executor.faults(queue)
             ]
             for queue in self.queues
         ]
         for queue in self.queues:
-            self.backend.forgive(queue)
+            self.backend.executor.forgive(queue)
         return faults, [list(words) for words in self.host], [self.read(q) for q in range(QUEUES)]
 
     def read(self, q: int) -> list[int]:
         found = (ctypes.c_int64 * (2 * WORDS))()
-        self.last[q] = self.backend.copy(self.queues[q], ctypes.addressof(found), self.memory[q], 16 * WORDS)
-        assert self.backend.spin(self.queues[q], self.last[q], 20 * SECOND)
+        self.last[q] = self.backend.executor.copy(self.queues[q], ctypes.addressof(found), self.memory[q], 16 * WORDS)
+        assert self.backend.executor.spin(self.queues[q], self.last[q], 20 * SECOND)
         return list(found)
 
     def open(self, gates: list[tuple[int, bool]]) -> None:
-        self.backend.open_gate(*gates.pop(self.chance.randrange(len(gates))))
+        self.backend.executor.open_gate(*gates.pop(self.chance.randrange(len(gates))))
 
     def operation(self, q: int, gates: list[tuple[int, bool]]) -> None:
         backend, chance, queue, memory = self.backend, self.chance, self.queues[q], self.memory[q]
@@ -80,27 +80,27 @@ class World:
         if kind in ("step", "safe"):
             bad = int(chance.random() < 0.1)
             block = struct.pack("<qqqq", WORDS, bad, memory, WORDS)
-            self.last[q] = backend.launch(queue, self.entries[kind == "safe"], WORDS, block, 0)
+            self.last[q] = backend.executor.launch(queue, self.entries[kind == "safe"], WORDS, block, 0)
         elif kind == "copy":
-            self.last[q] = backend.copy(queue, memory + 8 * WORDS, memory, 8 * WORDS)
+            self.last[q] = backend.executor.copy(queue, memory + 8 * WORDS, memory, 8 * WORDS)
         elif kind == "up":
-            self.last[q] = backend.copy(queue, memory, host, 8 * WORDS)
+            self.last[q] = backend.executor.copy(queue, memory, host, 8 * WORDS)
         elif kind == "down":
-            self.last[q] = backend.copy(queue, host, memory + 8 * WORDS, 8 * WORDS)
+            self.last[q] = backend.executor.copy(queue, host, memory + 8 * WORDS, 8 * WORDS)
         elif kind == "fill":
             width = chance.choice((1, 2, 4, 8, 16))
-            self.last[q] = backend.fill(queue, memory, 64 // width, chance.randbytes(width))
+            self.last[q] = backend.executor.fill(queue, memory, 64 // width, chance.randbytes(width))
         elif kind == "wait":
             other = chance.randrange(QUEUES)
             if other != q:
-                self.last[q] = backend.wait(queue, self.queues[other], self.last[other])
+                self.last[q] = backend.executor.wait(queue, self.queues[other], self.last[other])
         else:
-            self.last[q], gate = backend.gate(queue)
+            self.last[q], gate = backend.executor.gate(queue)
             gates.append((gate, chance.random() < 0.15))
 
     def leave(self) -> None:
         for queue, address in zip(self.queues, self.memory, strict=True):
-            self.backend.destroy_queue(queue)
+            self.backend.executor.destroy_queue(queue)
             self.backend.deallocate(0, address, 16 * WORDS)
 
 

@@ -8,7 +8,7 @@ import platform
 import sys
 
 from aiodev._backends.cpu.code_cache import native_key
-from aiodev._backends.cpu.host import Executor, HostBackend
+from aiodev._backends.cpu.host import HostBackend, HostExecutor
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
@@ -67,7 +67,7 @@ class CPUBackend(HostBackend):
         threads = (self.settings.cpu_threads or len(usable_cores())) // self.device_count()
         self.adopt(self._make_executor(max(1, threads)))
 
-    def _make_executor(self, threads: int) -> Executor:
+    def _make_executor(self, threads: int) -> HostExecutor:
         if self.executor_kind == "native":
             try:
                 return self._make_native(threads)
@@ -83,13 +83,12 @@ class CPUBackend(HostBackend):
                 )
         return PortableExecutor(self.device_count(), threads)
 
-    def _make_native(self, threads: int) -> Executor:
+    def _make_native(self, threads: int) -> HostExecutor:
         native_code.prepare(_NATIVE, native_key)  # LLVM works while numba is imported
         with quiet_import():
             from aiodev._backends.cpu.compile import compiler  # noqa: F401  # which the first kernel would import
             from aiodev._backends.cpu.executor.executor import NativeExecutor
-        executor: Executor = NativeExecutor(self.device_count(), threads, self.settings.worker_spin_us * 1000)
-        return executor
+        return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_us * 1000)
 
     # Memory
 

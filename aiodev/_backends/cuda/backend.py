@@ -21,7 +21,7 @@ from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core import callsites
-from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Fault, KernelSpec
+from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["CUDABackend"]
 
 _NATIVE = "aiodev._backends.cuda.executor"
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
 class Image(Protocol):
@@ -52,12 +53,6 @@ class Compiler(Protocol):
     def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image: ...
 
 
-#: Bound on the instance by ``start``, so that a call goes to the executor without a step between.
-_BOUND = (
-    "create_queue", "destroy_queue", "launch", "copy", "fill", "wait", "gate", "open_gate", "stamp", "withdraw", "spin",
-    "home_of", "adopt_stream", "handle_of", "call_native", "attach_thread",
-    "foreign_wait", "wait_foreign", "create_waker", "collect", "arm", "faults", "forgive",
-)  # fmt: skip
 _WAIT_BY = {"poll": structs.BY_POLL, "callback": structs.BY_CALLBACK, "event": structs.BY_EVENT}
 #: Of numba-cuda, by the modules that the compiler of kernels imports.
 MINIMUM_COMPILER = (0, 30)
@@ -107,6 +102,7 @@ class CUDABackend(Backend):
     """
 
     name = "cuda"
+    executor: CUDAExecutor
 
     def __init__(
         self, configuration: Settings | None = None, *, library: str = LIBRARY, compiler: Compiler | None = None
@@ -114,7 +110,7 @@ class CUDABackend(Backend):
         self.settings = settings if configuration is None else configuration
         self.capabilities = Capabilities(host_accessible=False)
         self._library, self._compiler = library, compiler
-        self._executor: CUDAExecutor | None = None
+        self._started = False
         self._devices: tuple[DeviceProperties, ...] = ()
         self._images: dict[int, tuple[str, dict[tuple[int, int], Image]]] = {}
         self._lock = threading.Lock()
@@ -123,7 +119,7 @@ class CUDABackend(Backend):
 
     def unavailable_reason(self) -> str | None:
         """No compiler, no driver, too old a driver, or no device that will do."""
-        if self._executor is not None:
+        if self._started:
             return None
         reason, _ = count_devices(self._library)
         if reason is None and self._compiler is None:
@@ -132,7 +128,7 @@ class CUDABackend(Backend):
 
     def device_count(self) -> int:
         """Visible devices; 0 when unavailable. Starts no driver in this process, which may therefore fork."""
-        if self._executor is not None:
+        if self._started:
             return len(self._devices)
         return count_devices(self._library)[1] if self.unavailable_reason() is None else 0
 
@@ -154,10 +150,8 @@ class CUDABackend(Backend):
         # Of CUstreams that share a channel, each waits for the others: an operation's number is written behind it. The driver
         # has eight channels unless it is told, before it makes the context, to have 32, which is the most.
         with _environment("CUDA_DEVICE_MAX_CONNECTIONS", "32"):
-            executor = self._start_driver(CUDAExecutor)
-        self._executor = executor
-        for method in _BOUND:
-            setattr(self, method, getattr(executor, method))
+            self.executor = self._start_driver(CUDAExecutor)
+        self._started = True
 
     def _start_driver(self, executor_type: type[CUDAExecutor]) -> CUDAExecutor:
         driver = Driver(self._library)
@@ -171,17 +165,10 @@ class CUDABackend(Backend):
         executor.explain = self._explain
         return executor
 
-    @property
-    def executor(self) -> CUDAExecutor:
-        """The executor; RuntimeError before ``start``."""
-        if self._executor is None:
-            raise RuntimeError("backend 'cuda' has not been started; call start() first")
-        return self._executor
-
     def stop(self) -> None:
         """Let the executor's threads end; a second call does nothing more."""
-        if self._executor is not None:
-            self._executor.stop()
+        if self._started:
+            self.executor.stop()
 
     # Memory
 
@@ -245,8 +232,8 @@ class CUDABackend(Backend):
         return load_image(spec, directory, architecture, self._driver_major())
 
     def _driver_major(self) -> int:
-        if self._executor is not None:
-            return self._executor.driver.version // 1000
+        if self._started:
+            return self.executor.driver.version // 1000
         return find_devices(self._library).driver_version // 1000
 
     def reserve_entry(self) -> int:
@@ -318,96 +305,18 @@ class CUDABackend(Backend):
         error.submitted_at = error.submitted_at or callsites.describe(site)
         return error
 
-    # What the executor does
-
-    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
-        """See the ABC."""
-        return self.executor.create_queue(index, priority, reserved)
-
-    def destroy_queue(self, queue: int) -> None:
-        """See the ABC."""
-        self.executor.destroy_queue(queue)
-
-    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
-        """See the ABC."""
-        return self.executor.launch(queue, entry, size, arguments, site)
-
-    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
-        """See the ABC."""
-        return self.executor.copy(queue, dst, src, nbytes)
-
-    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
-        """See the ABC."""
-        return self.executor.fill(queue, dst, count, pattern)
-
-    def wait(self, queue: int, other: int, value: int) -> int:
-        """See the ABC."""
-        return self.executor.wait(queue, other, value)
-
-    def gate(self, queue: int) -> tuple[int, int]:
-        """See the ABC."""
-        return self.executor.gate(queue)
-
-    def open_gate(self, gate: int, failed: bool) -> None:
-        """See the ABC."""
-        self.executor.open_gate(gate, failed)
-
-    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
-        """See the ABC."""
-        return self.executor.withdraw(queue, first, last, partly)
-
-    def stamp(self, queue: int, cell: int) -> int:
-        """See the ABC."""
-        return self.executor.stamp(queue, cell)
+    # Memory and threads of other libraries
 
     def home_of(self, address: int) -> int:
         """See the ABC."""
-        return self.executor.home_of(address)
-
-    def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
-        """See the ABC."""
-        return self.executor.adopt_stream(index, stream)
-
-    def handle_of(self, queue: int) -> int:
-        """See the ABC."""
-        return self.executor.handle_of(queue)
-
-    def call_native(self, queue: int, block: bytes) -> int:
-        """See the ABC."""
-        return self.executor.call_native(queue, block)
+        ordinal, driver = ctypes.c_int(), self.executor.driver
+        try:
+            with driver.bound(self.executor.devices[0].context):
+                driver.call("cuPointerGetAttribute", ctypes.byref(ordinal), _DEVICE_ORDINAL, address, doing="finding memory")
+        except DriverError as error:
+            raise BufferError(f"the memory at {address:#x} is on no CUDA device: {error}") from None
+        return ordinal.value
 
     def attach_thread(self, index: int) -> None:
-        """See the ABC."""
-        self.executor.attach_thread(index)
-
-    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
-        """See the ABC."""
-        return self.executor.foreign_wait(stream, queue, value)
-
-    def wait_foreign(self, queue: int, stream: int) -> int:
-        """See the ABC."""
-        return self.executor.wait_foreign(queue, stream)
-
-    def spin(self, queue: int, value: int, duration: int) -> bool:
-        """See the ABC."""
-        return self.executor.spin(queue, value, duration)
-
-    def create_waker(self, descriptor: int) -> int:
-        """See the ABC."""
-        return self.executor.create_waker(descriptor)
-
-    def collect(self, waker: int) -> list[int]:
-        """See the ABC."""
-        return self.executor.collect(waker)
-
-    def arm(self, queue: int, value: int, waker: int) -> bool:
-        """See the ABC."""
-        return self.executor.arm(queue, value, waker)
-
-    def faults(self, queue: int) -> list[Fault]:
-        """See the ABC."""
-        return self.executor.faults(queue)
-
-    def forgive(self, queue: int) -> None:
-        """See the ABC."""
-        self.executor.forgive(queue)
+        """Make the device's context current on this thread, for as long as nobody makes another so."""
+        self.executor.driver.attach(self.executor.devices[index].context)

@@ -18,8 +18,10 @@ from typing import Any
 from aiodev._backends.executor import code_cache
 from aiodev._backends.executor.preload import load_llvm
 
-__all__ = ["NativeCode", "NativeCodeError", "load", "prepare"]
+__all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
 
+#: Stands in a class's body for a method that is a compiled function, which each instance has itself: nothing is in front of it.
+COMPILED: Any = None
 _FASTCALL = 0x80  # METH_FASTCALL
 _log = logging.getLogger("aiodev")
 

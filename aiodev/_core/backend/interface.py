@@ -1,8 +1,9 @@
-"""The one interface between aiodev and a kind of device.
+"""The two interfaces between aiodev and a kind of device.
 
-A backend exchanges integers and plain data only: a *queue*, an *entry*, a *waker*, a *gate* and an address are
-``int``; arguments are ``bytes``. Whatever is a Python object (streams, events, arrays, kernels) is made above it, once
-for all backends. The conformance test is :func:`aiodev.testing.check_backend`.
+A :class:`Backend` has devices, their memory and compiled code; it starts an :class:`Executor`, which runs queues. Both
+exchange integers and plain data only: a *queue*, an *entry*, a *waker*, a *gate* and an address are ``int``; arguments are
+``bytes``. Whatever is a Python object (streams, events, arrays, kernels) is made above them, once for all backends. The
+conformance test is :func:`aiodev.testing.check_backend`.
 
 Every submission returns its *value* on the queue's timeline: the first is 1, the next 2, and so on. An operation has
 completed when the queue's ``COMPLETED`` counter has reached its value; operations of one queue complete in order.
@@ -23,6 +24,7 @@ __all__ = [
     "Backend",
     "Capabilities",
     "DeviceProperties",
+    "Executor",
     "Fault",
     "KernelSpec",
 ]
@@ -111,29 +113,212 @@ class KernelSpec(NamedTuple):
     uniform: bool = False  #: all indices take about as long and none waits: a thread that waits for the kernel may run some
 
 
-class Backend(ABC):
-    """One kind of device.
+class Executor(ABC):
+    """Runs the queues of a started backend: submission, waiting, wake-ups and failure.
 
-    ``unavailable_reason`` and ``device_count`` are cheap, start nothing and do not break a later fork. Everything else
-    needs ``start``. No method but ``start``, ``stop``, ``compile`` and ``load`` blocks for longer than a system call,
-    and ``spin`` and ``help`` for as long as they are told to; ``spin`` for twice that where it does a part of the work
-    meanwhile. All may be called from any thread. Submissions hold no reference to anything: the memory that they use is
-    the caller's to keep until they have completed.
+    :meth:`Backend.start` makes it, as :attr:`Backend.executor`. No method blocks for longer than a system call, but ``spin``
+    and ``help``, for as long as they are told to; ``spin`` for twice that where it does a part of the work meanwhile. All may
+    be called from any thread. Submissions hold no reference to anything: the memory that they use is the caller's to keep
+    until they have completed.
+
+    Callers look a method up once and keep it. A method may therefore be an attribute of the instance, such as a compiled
+    function, which nothing stands in front of.
 
     Example:
-        >>> from aiodev.testing import SimulatedBackend, check_backend
+        >>> from aiodev.testing import SimulatedBackend
         >>> backend = SimulatedBackend()
         >>> backend.start()
-        >>> queue, counters = backend.create_queue(0, priority=0, reserved=False)
-        >>> backend.fill(queue, 0, 0, bytes(1))  # an operation that does nothing, the first of its queue
+        >>> executor = backend.executor
+        >>> queue, counters = executor.create_queue(0, priority=0, reserved=False)
+        >>> executor.fill(queue, 0, 0, bytes(1))  # an operation that does nothing, the first of its queue
         1
-        >>> backend.spin(queue, 1, 10**9), counters[0]
+        >>> executor.spin(queue, 1, 10**9), counters[0]
         (True, 1)
+        >>> backend.stop()
+    """
+
+    def __reduce__(self) -> NoReturn:
+        """Queues are not copied and not pickled."""
+        raise TypeError("executors are not pickled or copied: their queues belong to their process")
+
+    # Queues
+
+    @abstractmethod
+    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
+        """Make a queue of device ``index``; returns it and its counters, all zero (``COUNTER_WORDS`` of int64, see ``COMPLETED``)."""
+
+    @abstractmethod
+    def destroy_queue(self, queue: int) -> None:
+        """Give an idle queue back; its counters are not read again."""
+
+    # Submission: each appends an operation and returns its value. None blocks; the depth is bounded by memory alone.
+
+    @abstractmethod
+    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
+        """Run entry ``entry`` (of ``load``) over ``range(size)``; ``arguments`` is copied.
+
+        The arguments are the lengths of the shape, then each argument's words, all little-endian int64: for a
+        contiguous array its address and shape, for any other also its strides in bytes, for a scalar its value.
+        ``site`` is an integer that names the place of submission; it comes back in the error.
+        """
+
+    @abstractmethod
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        """Copy ``nbytes`` between two addresses, host or device; page-locked or not, the caller and the GIL are not needed."""
+
+    @abstractmethod
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        """Write ``pattern`` (1, 2, 4, 8 or 16 bytes) ``count`` times from address ``dst`` on."""
+
+    @abstractmethod
+    def wait(self, queue: int, other: int, value: int) -> int:
+        """Hold ``queue`` until ``other``, a queue of the same executor, has completed ``value``; fail if that failed.
+
+        A wait holds behind a failure, too: what is submitted after ``forgive`` relies on the order that it sets up.
+        """
+
+    @abstractmethod
+    def gate(self, queue: int) -> tuple[int, int]:
+        """Hold ``queue`` until the host opens a gate; returns (value, gate). A gate behind a failure does not hold."""
+
+    @abstractmethod
+    def open_gate(self, gate: int, failed: bool) -> None:
+        """Open a gate, once; with ``failed`` its operation fails, with ``Fault.error`` None."""
+
+    @abstractmethod
+    def stamp(self, queue: int, cell: int) -> int:
+        """Store the time, in ns of ``time.perf_counter_ns``'s clock, as int64 at address ``cell`` (host memory)."""
+
+    @abstractmethod
+    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
+        """Have operations ``first`` … ``last`` not run, unless the first has begun; ``partly``: those that have not begun.
+
+        Returns the first that will not run, with all from there to ``last``; or 0, and nothing has changed. Waits for no
+        operation. What the queue has not been given yet has not begun, nor has what a gate or a wait holds. An operation that
+        is next, behind one that is about to end, may count as begun; one behind an operation that runs does not.
+
+        What is withdrawn completes in its turn, with a ``Fault`` that says so, unless it is behind another. A wait among it
+        holds all the same; a gate is still to be opened, and may hold until it is.
+        """
+
+    # Streams of other libraries, by the driver's handle (for CUDA as DLPack has it: 1 is the legacy default stream). Only
+    # where the host cannot reach the memory are these needed.
+
+    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
+        """Have another library's stream wait for ``value`` of ``queue``; False if it cannot: then the host waits."""
+        return False
+
+    def wait_foreign(self, queue: int, stream: int) -> int:
+        """Hold ``queue`` until another library's stream has done what it was given so far; 0: until all of them have.
+
+        Raises:
+            CaptureError: it is being captured into a graph.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot wait for another library's stream")
+
+    def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
+        """A queue whose operations go to another library's stream, which outlives them; as ``create_queue``.
+
+        Raises:
+            ValueError: the stream is of another device.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot submit to another library's stream")
+
+    def handle_of(self, queue: int) -> int:
+        """The driver's handle of a queue's stream; 0 while an operation of the queue is held back from it."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams of its own")
+
+    # Native libraries that submit to the device's own streams
+
+    def call_native(self, queue: int, block: bytes) -> int:
+        """Call native functions, which submit to the queue's stream, when their turn comes; see ``_core.native.pack``."""
+        raise NotImplementedError(f"{type(self).__name__} has no streams of its own; kernels call native functions there")
+
+    # Waiting
+
+    @abstractmethod
+    def spin(self, queue: int, value: int, duration: int) -> bool:
+        """Wait for ``value`` without the GIL for at most ``duration`` ns; whether it was reached."""
+
+    def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
+        """Do a part of what ``value`` waits for in this thread, without the GIL, for about ``duration`` ns at most.
+
+        That ends within some 0.2 ms of when ``descriptor`` becomes readable, if it is not -1. Returns whether there was
+        anything to do, here and now. An executor whose device does all of it, the default, returns False.
+        """
+        return False
+
+    @abstractmethod
+    def create_waker(self, descriptor: int) -> int:
+        """A waker that writes 8 bytes (the integer 1) to a non-blocking descriptor; it lives as long as the executor.
+
+        Wake-ups coalesce: between two calls of ``collect`` it writes at most once.
+        """
+
+    @abstractmethod
+    def collect(self, waker: int) -> list[int]:
+        """The queues that reached their armed value since the last call; each is armed again only by ``arm``.
+
+        To be called after the descriptor became readable and was read.
+        """
+
+    @abstractmethod
+    def arm(self, queue: int, value: int, waker: int) -> bool:
+        """Have ``waker`` fire once when ``queue`` reaches ``value``; False (and it will not fire) when it has already.
+
+        One waker has at most one armed value on one queue: arming it again for a lower one replaces that, for a higher
+        one keeps the lower. A spurious wake-up is allowed, a lost one is not.
+        """
+
+    # Failure
+
+    @abstractmethod
+    def faults(self, queue: int) -> list[Fault]:
+        """The queue's failures, oldest first (at least the last 32). ``FAULTS`` is non-zero exactly when there are any."""
+
+    @abstractmethod
+    def forgive(self, queue: int) -> None:
+        """End an open fault: what is submitted from now on runs again."""
+
+
+class _SetByStart:
+    """An attribute that instances have from ``start`` on."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, backend: Backend | None, owner: type) -> _SetByStart:
+        if backend is None:
+            return self
+        raise RuntimeError(f"backend {backend.name!r} has no {self._name} before it was started; call start() first")
+
+
+def _set_by_start() -> Any:
+    return _SetByStart()
+
+
+class Backend(ABC):
+    """One kind of device: which devices there are, their memory, and code for them. What runs there is its executor's.
+
+    ``unavailable_reason`` and ``device_count`` are cheap, start nothing and do not break a later fork. Everything else
+    needs ``start``, which sets ``executor``. No method but ``start``, ``stop``, ``compile`` and ``load`` blocks for longer than
+    a system call. All may be called from any thread.
+
+    Example:
+        >>> from aiodev.testing import SimulatedBackend
+        >>> backend = SimulatedBackend()
+        >>> backend.start()
+        >>> address = backend.allocate(0, 1024)
+        >>> address % 256
+        0
+        >>> backend.deallocate(0, address, 1024)
         >>> backend.stop()
     """
 
     name: ClassVar[str]
     capabilities: Capabilities
+    #: What runs the queues of all devices; ``start`` sets it. RuntimeError before.
+    executor: Executor = _set_by_start()
 
     def __reduce__(self) -> NoReturn:
         """A device's queues and memory are not copied and not pickled."""
@@ -156,7 +341,7 @@ class Backend(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Import, load and start what is needed. Blocks; called once, off every loop."""
+        """Import, load and start what is needed, and set ``executor``. Blocks; called once, off every loop."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -208,81 +393,6 @@ class Backend(ABC):
         """Give back what ``allocate_pinned`` gave."""
         raise NotImplementedError(f"backend {self.name!r} has no page-locked memory")
 
-    # Queues
-
-    @abstractmethod
-    def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
-        """A queue of device ``index`` and its counters, all zero (``COUNTER_WORDS`` of int64, see ``COMPLETED``)."""
-
-    @abstractmethod
-    def destroy_queue(self, queue: int) -> None:
-        """Give an idle queue back; its counters are not read again."""
-
-    # Submission: each appends an operation and returns its value. None blocks; the depth is bounded by memory alone.
-
-    @abstractmethod
-    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
-        """Run entry ``entry`` (of ``load``) over ``range(size)``; ``arguments`` is copied.
-
-        The arguments are the lengths of the shape, then each argument's words, all little-endian int64: for a
-        contiguous array its address and shape, for any other also its strides in bytes, for a scalar its value.
-        ``site`` is an integer that names the place of submission; it comes back in the error.
-        """
-
-    @abstractmethod
-    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
-        """Copy ``nbytes`` between two addresses, host or device; page-locked or not, the caller and the GIL are not needed."""
-
-    @abstractmethod
-    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
-        """Write ``pattern`` (1, 2, 4, 8 or 16 bytes) ``count`` times from address ``dst`` on."""
-
-    @abstractmethod
-    def wait(self, queue: int, other: int, value: int) -> int:
-        """Hold ``queue`` until ``other``, a queue of the same backend, has completed ``value``; fail if that failed.
-
-        A wait holds behind a failure, too: what is submitted after ``forgive`` relies on the order that it sets up.
-        """
-
-    @abstractmethod
-    def gate(self, queue: int) -> tuple[int, int]:
-        """Hold ``queue`` until the host opens a gate; returns (value, gate). A gate behind a failure does not hold."""
-
-    @abstractmethod
-    def open_gate(self, gate: int, failed: bool) -> None:
-        """Open a gate, once; with ``failed`` its operation fails, with ``Fault.error`` None."""
-
-    @abstractmethod
-    def stamp(self, queue: int, cell: int) -> int:
-        """Store the time, in ns of ``time.perf_counter_ns``'s clock, as int64 at address ``cell`` (host memory)."""
-
-    @abstractmethod
-    def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
-        """Have operations ``first`` … ``last`` not run, unless the first has begun; ``partly``: those that have not begun.
-
-        Returns the first that will not run, with all from there to ``last``; or 0, and nothing has changed. Waits for no
-        operation. What the queue has not been given yet has not begun, nor has what a gate or a wait holds. An operation that
-        is next, behind one that is about to end, may count as begun; one behind an operation that runs does not.
-
-        What is withdrawn completes in its turn, with a ``Fault`` that says so, unless it is behind another. A wait among it
-        holds all the same; a gate is still to be opened, and may hold until it is.
-        """
-
-    # Streams of other libraries, by the driver's handle (for CUDA as DLPack has it: 1 is the legacy default stream). Only
-    # backends whose memory the host cannot reach need these.
-
-    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
-        """Have another library's stream wait for ``value`` of ``queue``; False if it cannot: then the host waits."""
-        return False
-
-    def wait_foreign(self, queue: int, stream: int) -> int:
-        """Hold ``queue`` until another library's stream has done what it was given so far; 0: until all of them have.
-
-        Raises:
-            CaptureError: it is being captured into a graph.
-        """
-        raise NotImplementedError(f"backend {self.name!r} cannot wait for another library's stream")
-
     def home_of(self, address: int) -> int:
         """Index of the device that has the memory at an address of another library's; needs a start.
 
@@ -291,72 +401,8 @@ class Backend(ABC):
         """
         raise NotImplementedError(f"backend {self.name!r} knows only its own memory")
 
-    def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
-        """A queue whose operations go to another library's stream, which outlives them; as ``create_queue``.
-
-        Raises:
-            ValueError: the stream is of another device.
-        """
-        raise NotImplementedError(f"backend {self.name!r} cannot submit to another library's stream")
-
-    def handle_of(self, queue: int) -> int:
-        """The driver's handle of a queue's stream; 0 while an operation of the queue is held back from it."""
-        raise NotImplementedError(f"backend {self.name!r} has no streams of its own")
-
-    # Native libraries that submit to the device's own streams
-
-    def call_native(self, queue: int, block: bytes) -> int:
-        """Call native functions, which submit to the queue's stream, when their turn comes; see ``_core.native.pack``."""
-        raise NotImplementedError(f"backend {self.name!r} has no streams of its own; kernels call native functions there")
-
     def attach_thread(self, index: int) -> None:  # noqa: B027  # most devices have nothing of the kind
         """Make device ``index`` the one that native libraries find current on this thread. Needs a start."""
-
-    # Waiting
-
-    @abstractmethod
-    def spin(self, queue: int, value: int, duration: int) -> bool:
-        """Wait for ``value`` without the GIL for at most ``duration`` ns; whether it was reached."""
-
-    def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
-        """Do a part of what ``value`` waits for in this thread, without the GIL, for about ``duration`` ns at most.
-
-        That ends within some 0.2 ms of when ``descriptor`` becomes readable, if it is not -1. Returns whether there was
-        anything to do, here and now. A backend whose device does all of it, the default, returns False.
-        """
-        return False
-
-    @abstractmethod
-    def create_waker(self, descriptor: int) -> int:
-        """A waker that writes 8 bytes (the integer 1) to a non-blocking descriptor; it lives as long as the backend.
-
-        Wake-ups coalesce: between two calls of ``collect`` it writes at most once.
-        """
-
-    @abstractmethod
-    def collect(self, waker: int) -> list[int]:
-        """The queues that reached their armed value since the last call; each is armed again only by ``arm``.
-
-        To be called after the descriptor became readable and was read.
-        """
-
-    @abstractmethod
-    def arm(self, queue: int, value: int, waker: int) -> bool:
-        """Have ``waker`` fire once when ``queue`` reaches ``value``; False (and it will not fire) when it has already.
-
-        One waker has at most one armed value on one queue: arming it again for a lower one replaces that, for a higher
-        one keeps the lower. A spurious wake-up is allowed, a lost one is not.
-        """
-
-    # Failure
-
-    @abstractmethod
-    def faults(self, queue: int) -> list[Fault]:
-        """The queue's failures, oldest first (at least the last 32). ``FAULTS`` is non-zero exactly when there are any."""
-
-    @abstractmethod
-    def forgive(self, queue: int) -> None:
-        """End an open fault: what is submitted from now on runs again."""
 
     # Kernels
 

@@ -132,7 +132,7 @@ class NativeStream:
         if timeline.device.type != "cuda":
             raise AttributeError(f"a stream on {timeline.device} has no CUDA stream")
         timeline.entry.ensure_started()
-        handle = timeline.entry.backend.handle_of(timeline.queue)
+        handle = timeline.hand_on().handle_of(timeline.queue)
         if handle == 0:
             raise RuntimeError(
                 f"{timeline.label} holds operations on the host, which another library's work would overtake; "

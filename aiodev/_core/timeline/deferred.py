@@ -1,22 +1,50 @@
-"""What a timeline submits to instead of its backend: while that starts, and when the timeline is lost.
+"""What a timeline submits to instead of its backend's executor: while that starts, and when the timeline is lost.
 
 Starting a backend imports compilers and drivers, for half a second or more, in a thread. Submitting must not wait for
-that, so operations are numbered here as the backend would number them, and handed on when it has started. Once handed on,
+that, so operations are numbered here as the executor would number them, and handed on when it is there. Once handed on,
 a straggler that still holds a reference to this object is passed straight through.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aiodev._core.backend.interface import COUNTER_WORDS, SUBMITTED, Backend
+from aiodev._core.backend.interface import COUNTER_WORDS, SUBMITTED, Executor
 from aiodev._core.errors import fresh
 
-if TYPE_CHECKING:
-    from aiodev._core.timeline.timeline import Timeline
+__all__ = ["Deferred", "Lost"]
+
+Operation = Callable[[Executor, int], int]  #: submits to a queue of an executor, and returns the number
+
+
+class _Refusing(Executor):
+    """An executor that has no queues."""
+
+    @abstractmethod
+    def _refusal(self) -> BaseException:
+        """What every call raises."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise self._refusal()
+
+    create_queue = destroy_queue = adopt_stream = handle_of = _refuse
+    launch = copy = fill = wait = gate = open_gate = stamp = withdraw = call_native = _refuse
+    foreign_wait = wait_foreign = spin = help = create_waker = collect = arm = faults = forgive = _refuse
+
+
+class Lost(_Refusing):
+    """What a lost timeline submits to: everything raises the loss."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def _refusal(self) -> BaseException:
+        return fresh(self._error)
 
 
 class DeferredGate:
@@ -42,119 +70,122 @@ class DeferredGate:
             open_gate(failed)
 
 
-class Deferred:
-    """Operations of one timeline, kept until its backend has started."""
+class Deferred(_Refusing):
+    """Operations of one timeline, kept until its backend has started.
 
-    def __init__(self, timeline: Timeline) -> None:
-        self._timeline = timeline
+    Args:
+        open_queue: gives the timeline's executor and queue, once the backend has started; raises what a lost timeline does.
+        bind: has the timeline submit to the executor itself from now on.
+        lose: has every wait of the timeline raise an error.
+    """
+
+    def __init__(
+        self,
+        open_queue: Callable[[], tuple[Executor, int]],
+        bind: Callable[[], None],
+        lose: Callable[[BaseException], None],
+    ) -> None:
+        self._open_queue, self._bind, self._lose = open_queue, bind, lose
         # Re-entrant: a finalizer, or a signal's handler, may submit while this thread holds it. Numbers are given, and the end
         # is reached, by statements that call nothing, so that nobody comes between.
         self._lock = threading.RLock()
         self._count = 0
-        self._pending: dict[int, Callable[[Backend, int], int]] = {}
+        self._pending: dict[int, Operation] = {}
         self._withdrawn: list[tuple[int, int]] = []
-        self._begun = self._done = False
+        self._gates: dict[int, DeferredGate] = {}
+        self._begun = self._done = self._failed = False
         self.counters: memoryview[int] = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
 
-    def _defer(self, operation: Callable[[Backend, int], int]) -> int:
-        """Number ``operation(backend, queue)`` and keep it, or run it when the backend has started meanwhile."""
+    def _refusal(self) -> BaseException:
+        return RuntimeError("the backend has not started: it can be submitted to, and not be asked")
+
+    def defer(self, operation: Operation) -> int:
+        """Number ``operation(executor, queue)`` and keep it, or run it when the backend has started meanwhile."""
         with self._lock:
             if not self._done:
                 number = self._count = self._count + 1
                 self._pending[number] = operation
                 self.counters[SUBMITTED] = self._count
                 return number
-        timeline = self._timeline
-        if timeline.lost is not None:
-            raise fresh(timeline.lost)
-        return operation(timeline.entry.backend, timeline.queue)
+        return operation(*self._open_queue())
 
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
-        """As :meth:`Backend.launch`; likewise the others."""
-        return self._defer(lambda backend, queue: backend.launch(queue, entry, size, arguments, site))
+        return self.defer(lambda executor, queue: executor.launch(queue, entry, size, arguments, site))
 
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
-        return self._defer(lambda backend, queue: backend.copy(queue, dst, src, nbytes))
+        return self.defer(lambda executor, queue: executor.copy(queue, dst, src, nbytes))
 
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
-        return self._defer(lambda backend, queue: backend.fill(queue, dst, count, pattern))
+        return self.defer(lambda executor, queue: executor.fill(queue, dst, count, pattern))
 
     def stamp(self, queue: int, cell: int) -> int:
-        return self._defer(lambda backend, queue: backend.stamp(queue, cell))
+        return self.defer(lambda executor, queue: executor.stamp(queue, cell))
 
     def call_native(self, queue: int, block: bytes) -> int:
-        return self._defer(lambda backend, queue: backend.call_native(queue, block))
+        return self.defer(lambda executor, queue: executor.call_native(queue, block))
 
-    def wait_timeline(self, other: Timeline, value: int) -> int:
-        """Wait for a timeline that may be deferred itself."""
+    def wait(self, queue: int, other: int, value: int) -> int:
+        return self.defer(lambda executor, queue: executor.wait(queue, other, value))
 
-        def wait(backend: Backend, queue: int) -> int:
-            other.open_queue()
-            return backend.wait(queue, other.queue, value)
+    def gate(self, queue: int) -> tuple[int, int]:
+        handle, gate = next(_gates), DeferredGate()
+        self._gates[handle] = gate
 
-        return self._defer(wait)
-
-    def gate(self, queue: int) -> tuple[int, DeferredGate]:
-        gate = DeferredGate()
-
-        def make(backend: Backend, queue: int) -> int:
-            value, handle = backend.gate(queue)
-            gate.bind(functools.partial(backend.open_gate, handle))
+        def make(executor: Executor, queue: int) -> int:
+            value, handle = executor.gate(queue)
+            gate.bind(functools.partial(executor.open_gate, handle))
             return value
 
-        return self._defer(make), gate
+        return self.defer(make), handle
+
+    def open_gate(self, gate: int, failed: bool) -> None:
+        self._gates.pop(gate).open(failed)
+
+    def foreign_wait(self, stream: int, queue: int, value: int) -> bool:
+        return False
 
     def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
-        """Nothing has begun yet; the backend is told before it is given the operations."""
+        """Nothing has begun yet; the executor is told before it is given the operations."""
         with self._lock:
             if not self._begun:
                 self._withdrawn.append((first, last))
                 return first
-        timeline = self._timeline
-        return 0 if timeline.lost is not None else timeline.entry.backend.withdraw(timeline.queue, first, last, partly)
+        if self._failed:
+            return 0
+        executor, queue = self._open_queue()
+        return executor.withdraw(queue, first, last, partly)
 
     def started(self, error: BaseException | None) -> None:
         """The backend has started: hand on what is pending. It could not: every operation fails with ``error``."""
-        timeline = self._timeline
         with self._lock:
             if self._begun:
                 return
             self._begun = True
             if error is not None:
-                self._done = True
-                timeline.lose(error)
-                self._pending.clear()
+                self._fail(error)
                 return
             try:
-                self._hand_on(timeline)
+                self._hand_on()
             except BaseException as failure:  # no memory, as a rule: what cannot be handed on must not be waited for
-                self._done = True
-                timeline.lose(failure)
-                self._pending.clear()
+                self._fail(failure)
 
-    def _hand_on(self, timeline: Timeline) -> None:
-        backend = timeline.entry.backend
-        timeline.open_queue()
+    def _fail(self, error: BaseException) -> None:
+        self._done = self._failed = True
+        self._lose(error)
+        self._pending.clear()
+
+    def _hand_on(self) -> None:
+        executor, queue = self._open_queue()
         for first, last in self._withdrawn:
-            backend.withdraw(timeline.queue, first, last, False)
+            executor.withdraw(queue, first, last, False)
         number = 0
         while True:
             if not self._pending:
                 self._done = True
                 break
             number += 1
-            self._pending.pop(number)(backend, timeline.queue)
-        timeline.bind()
+            self._pending.pop(number)(executor, queue)
+        self._bind()
 
 
-class Lost:
-    """What a lost timeline submits to: everything raises the loss."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def refuse(*args: object) -> Any:
-            raise fresh(self._error)
-
-        return refuse
+_gates = itertools.count(1)

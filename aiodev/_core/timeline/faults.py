@@ -127,7 +127,7 @@ class FaultLog:
         """Take new faults into the list; returns those that come from another timeline, with it and its fault's number."""
         dependent: list[tuple[KnownFault, Timeline | None, int]] = []
         newest = self.known[-1].first if self.known else 0
-        for fault in timeline.entry.backend.faults(timeline.queue):
+        for fault in timeline.open_queue()[0].faults(timeline.queue):
             if fault.first <= newest:
                 continue
             guarded, own = self._gates.pop(fault.first, (fault.first, None))
@@ -200,10 +200,10 @@ def tell(timeline: Timeline, fault: KnownFault) -> bool:
         tellings += 1
         timeline.faults.untold.remove(fault)
         if fault.last is None:
-            backend, queue = timeline.entry.backend, timeline.queue
-            backend.forgive(queue)
-            # Where it ended, by the backend's word: others may be submitting.
-            ends = (ended.last for ended in backend.faults(queue) if ended.first == fault.first)
+            executor, queue = timeline.open_queue()
+            executor.forgive(queue)
+            # Where it ended, by the executor's word: others may be submitting.
+            ends = (ended.last for ended in executor.faults(queue) if ended.first == fault.first)
             last = next(ends, None) or timeline.counters[SUBMITTED]
             timeline.faults.end(fault, last)
             timeline.distrust(fault.first, last)

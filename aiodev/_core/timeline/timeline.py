@@ -30,14 +30,14 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Backend
+from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Executor
 from aiodev._core.config import settings
 from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.finalizing import until_exit
 from aiodev._core.timeline import faults
-from aiodev._core.timeline.deferred import Deferred, DeferredGate, Lost
+from aiodev._core.timeline.deferred import Deferred, Lost
 from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.vector_clock import NO_CLOCK, Clock, PartialClock, merged, totals
@@ -68,8 +68,8 @@ OURS: External = (None, None)
 class Timeline:
     """One queue of one backend, and what is known of its operations.
 
-    Until the backend has started, ``backend`` submissions go to a :class:`~aiodev._core.timeline.deferred.Deferred` queue
-    with the same methods, which numbers them the same way and hands them on.
+    Until the backend has started, ``operations`` is not its executor but a :class:`~aiodev._core.timeline.deferred.Deferred`
+    one, which numbers what is submitted the same way and hands it on.
     """
 
     __slots__ = (
@@ -133,36 +133,49 @@ class Timeline:
         self._bound: Callable[[], None] | None = None
         self._native_counters: memoryview[int] | None = None
         self._lease: _Lease | None = None
-        self.operations: Any  # a Backend, a Deferred, or a Lost
+        self.operations: Executor
         self.deferred = not entry.started
         if self.deferred:
-            self.operations = Deferred(self)
-            self.counters: memoryview[int] = self.operations.counters
-            entry.start_soon(self.operations.started)
+            self.operations = deferred = Deferred(self.open_queue, self.bind, self.lose)
+            self.counters: memoryview[int] = deferred.counters
+            entry.start_soon(deferred.started)
         else:
             self.open_queue()
             self.bind()
         _living[id(self)] = self  # when it is whole, since other threads wait for all that live
 
-    def open_queue(self) -> None:
-        """Have a queue of the backend, which has started; nothing happens when there is one."""
+    def open_queue(self) -> tuple[Executor, int]:
+        """The executor of the backend, which has started, and the queue, which is made if there is none. Raises the loss."""
+        if self.lost is not None:
+            raise fresh(self.lost)
+        executor = self.entry.backend.executor
         with _opening:
             if self.queue == 0:
-                backend, handle = self.entry.backend, self._external[0]
+                handle = self._external[0]
                 if handle is None:
-                    queue, self._native_counters = backend.create_queue(self.device.index, self.priority, self._reserved)
+                    queue, self._native_counters = executor.create_queue(self.device.index, self.priority, self._reserved)
                 else:
-                    queue, self._native_counters = backend.adopt_stream(self.device.index, handle)
+                    queue, self._native_counters = executor.adopt_stream(self.device.index, handle)
                 self.queue = queue
+        return executor, self.queue
 
     def bind(self) -> None:
-        """Submit to the backend from now on."""
+        """Submit to the executor itself from now on."""
         assert self._native_counters is not None
         self.counters = self._native_counters
-        self.operations = self.entry.backend
+        self.operations = self.entry.backend.executor
         self.deferred = False
         if self._bound is not None:
             self._bound()
+
+    def hand_on(self) -> Executor:
+        """``operations``; if the backend has started, that is its executor, which is given all that was submitted before.
+
+        Who has waited for the start may be here before the thread that made it.
+        """
+        if isinstance(self.operations, Deferred) and self.entry.started:
+            self.operations.started(None)
+        return self.operations
 
     def when_bound(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` whenever ``operations`` is replaced."""
@@ -170,19 +183,16 @@ class Timeline:
 
     def gate(self, by_program: bool = False) -> Gate:
         """Hold the timeline until the gate that is returned is opened; ``by_program``: when the program sees fit."""
-        value, handle = self.operations.gate(self.queue)
+        operations = self.operations
+        value, gate = operations.gate(self.queue)
         self.held += by_program
         faults = self.faults
-        return Gate(value, partial(self._open_gate, handle, by_program), faults.gate_fails, faults.withdrawals)
+        return Gate(value, partial(self._open_gate, operations, gate, by_program), faults.gate_fails, faults.withdrawals)
 
-    def _open_gate(self, handle: int | DeferredGate, by_program: bool, failed: bool) -> None:
+    def _open_gate(self, operations: Executor, gate: int, by_program: bool, failed: bool) -> None:
         self.held -= by_program
-        if self.lost is not None:
-            return  # in a forked child native code must not run: a worker of the parent may have held a lock at the fork
-        if isinstance(handle, DeferredGate):
-            handle.open(failed)
-        else:
-            self.entry.backend.open_gate(handle, failed)
+        if self.lost is None:  # in a forked child native code must not run: a worker of the parent may have held a lock at the fork
+            operations.open_gate(gate, failed)
 
     def __repr__(self) -> str:
         return f"<timeline of {self.label}: {self.counters[COMPLETED]} of {self.counters[SUBMITTED]} done>"
@@ -296,7 +306,7 @@ class Timeline:
             return None
         operations = self.operations
         if operations is other.operations:
-            number: int = operations.wait(self.queue, other.queue, value)
+            number = operations.wait(self.queue, other.queue, value)
         else:
             number = self._enqueue_wait(other, value)
         totals.waits_enqueued += 1
@@ -330,11 +340,9 @@ class Timeline:
         if self.entry is other.entry:
             operations = self.operations
             if isinstance(operations, Deferred):
-                return operations.wait_timeline(other, value)
-            if isinstance(other.operations, Deferred):
-                other.operations.started(None)  # its backend is ours, and ours has
-            number: int = operations.wait(self.queue, other.queue, value)
-            return number
+                return operations.defer(lambda executor, queue: executor.wait(queue, other.open_queue()[1], value))
+            other.hand_on()  # its backend is ours, and has started
+            return operations.wait(self.queue, other.queue, value)
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
 
@@ -469,7 +477,7 @@ class Timeline:
         self.report()
         _dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and self._lease is None:
-            self._lease = _Lease(self.entry.backend, self.queue)
+            self._lease = _Lease(self.operations, self.queue)
 
     def __del__(self) -> None:
         if self.queue == 0 or self.lost is not None:
@@ -492,15 +500,15 @@ class _Lease:
     that it ends the timeline.
     """
 
-    __slots__ = ("backend", "queue")
+    __slots__ = ("executor", "queue")
 
-    def __init__(self, backend: Backend, queue: int) -> None:
-        self.backend = backend
+    def __init__(self, executor: Executor, queue: int) -> None:
+        self.executor = executor
         self.queue = queue
 
     def __del__(self) -> None:
         if self.queue:
-            watcher.call(partial(self.backend.destroy_queue, self.queue))
+            watcher.call(partial(self.executor.destroy_queue, self.queue))
 
 
 def living_timelines() -> set[Timeline]:

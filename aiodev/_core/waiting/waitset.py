@@ -1,7 +1,7 @@
 """Who waits for which operation, and one file descriptor that becomes readable when some of it is done.
 
 Every loop, and every thread that waits, has a ``WaitSet`` of its own; only its owner touches it. Native code is asked for
-the lowest value that somebody waits for on each timeline (``Backend.arm``), and writes the descriptor at most once
+the lowest value that somebody waits for on each timeline (``Executor.arm``), and writes the descriptor at most once
 between two collections, so wake-ups coalesce: ten thousand waiters of one operation cost one system call.
 
 Invariants:
@@ -23,7 +23,7 @@ import os
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from aiodev._core.backend.interface import COMPLETED, Backend
+from aiodev._core.backend.interface import COMPLETED, Executor
 from aiodev._core.finalizing import until_exit
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Descriptor:
     """Something to poll for reading: an eventfd, or a pipe where there is none; and its wakers."""
 
     def __init__(self) -> None:
-        self.wakers: dict[Backend, int] = {}
+        self.wakers: dict[Executor, int] = {}
         self.process = os.getpid()
         if hasattr(os, "eventfd"):
             self.read_end = self.write_end = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -46,11 +46,11 @@ class Descriptor:
             for end in (self.read_end, self.write_end):
                 os.set_blocking(end, False)
 
-    def waker(self, backend: Backend) -> int:
-        """The backend's waker for this descriptor."""
-        waker = self.wakers.get(backend)
+    def waker(self, executor: Executor) -> int:
+        """The executor's waker for this descriptor."""
+        waker = self.wakers.get(executor)
         if waker is None:
-            waker = self.wakers[backend] = backend.create_waker(self.write_end)
+            waker = self.wakers[executor] = executor.create_waker(self.write_end)
         return waker
 
     def wake(self) -> None:
@@ -88,8 +88,8 @@ class WaitSet(Generic[_Token]):
     """Waiters of one loop or thread. A waiter is any hashable token."""
 
     def __init__(self) -> None:
-        self._groups: dict[Backend, dict[int, _Waiters[_Token]]] = {}
-        self._due: list[tuple[Backend, int]] = []  # to be looked at by the next `collect`
+        self._groups: dict[Executor, dict[int, _Waiters[_Token]]] = {}
+        self._due: list[tuple[Executor, int]] = []  # to be looked at by the next `collect`
         self._done: list[_Token] = []  # collected, and not returned yet
         self._torn = False  # `collect` has begun, and has not ended
         self._recycled = False
@@ -120,10 +120,10 @@ class WaitSet(Generic[_Token]):
 
     def add(self, timeline: Timeline, value: int, token: _Token) -> bool:
         """Have ``token`` returned by ``collect`` once ``timeline`` reaches ``value``; False when it has already."""
-        backend = timeline.entry.backend
+        executor = timeline.operations
         if self._torn:
             self.descriptor.wake()  # invariant 3
-        group = self._groups.setdefault(backend, {})
+        group = self._groups.setdefault(executor, {})
         waiters = group.get(timeline.queue)
         if waiters is None:
             waiters = group[timeline.queue] = _Waiters(timeline)
@@ -134,10 +134,10 @@ class WaitSet(Generic[_Token]):
             return True
         heap = waiters.heap
         lowest = not heap or value < heap[0]
-        if lowest and not backend.arm(timeline.queue, value, self.descriptor.waker(backend)):
+        if lowest and not executor.arm(timeline.queue, value, self.descriptor.waker(executor)):
             # The failed attempt may have taken the place of a higher armed value: have the rest looked at.
             if heap:
-                self._due.append((backend, timeline.queue))
+                self._due.append((executor, timeline.queue))
                 self.descriptor.wake()
             else:
                 self._drop(group, waiters)
@@ -148,7 +148,7 @@ class WaitSet(Generic[_Token]):
 
     def discard(self, timeline: Timeline, value: int, token: _Token) -> None:
         """Forget ``token``."""
-        group = self._groups.get(timeline.entry.backend, {})
+        group = self._groups.get(timeline.operations, {})
         waiters = group.get(timeline.queue)
         if waiters is None:
             return
@@ -170,13 +170,13 @@ class WaitSet(Generic[_Token]):
         try:
             self.descriptor.clear()
             if torn:
-                self._due = [(backend, queue) for backend, group in self._groups.items() for queue in group]
-            # Every waker of the descriptor, whether or not anybody waits here for its backend: one that fired for an earlier
+                self._due = [(executor, queue) for executor, group in self._groups.items() for queue in group]
+            # Every waker of the descriptor, whether or not anybody waits here for its executor: one that fired for an earlier
             # owner of the descriptor would stay silent until it is collected.
-            for backend, waker in self.descriptor.wakers.items():
-                self._due.extend((backend, queue) for queue in backend.collect(waker))
-            for backend, queue in self._due:
-                self._settle(backend, self._groups.get(backend, {}), queue)
+            for executor, waker in self.descriptor.wakers.items():
+                self._due.extend((executor, queue) for queue in executor.collect(waker))
+            for executor, queue in self._due:
+                self._settle(executor, self._groups.get(executor, {}), queue)
         except BaseException:
             self.descriptor.wake()
             raise
@@ -184,7 +184,7 @@ class WaitSet(Generic[_Token]):
         done, self._done, self._torn = self._done, [], False
         return done
 
-    def _settle(self, backend: Backend, group: dict[int, _Waiters[_Token]], queue: int) -> None:
+    def _settle(self, executor: Executor, group: dict[int, _Waiters[_Token]], queue: int) -> None:
         waiters = group.get(queue)
         if waiters is None:  # all were discarded, or a stale wake-up
             return
@@ -200,7 +200,7 @@ class WaitSet(Generic[_Token]):
                 self._drop(group, waiters)
                 return
             try:
-                if backend.arm(queue, heap[0], self.descriptor.waker(backend)):
+                if executor.arm(queue, heap[0], self.descriptor.waker(executor)):
                     return
             except Exception:
                 # Whoever waits is woken, tries again, and gets the error; those of other timelines must not miss their turn.

@@ -18,6 +18,7 @@ from functools import partial
 
 from aiodev._backends.cpu import executor as native
 from aiodev._backends.cpu.code_cache import native_key
+from aiodev._backends.cpu.host import HostExecutor
 from aiodev._backends.cpu.structs import (
     CHUNK_BYTES,
     PRIORITIES,
@@ -34,6 +35,7 @@ from aiodev._backends.cpu.structs import (
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.fields import WORD, offset_of, sizeof
+from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
 from aiodev._core.backend.interface import COUNTER_WORDS, Fault
 
@@ -70,19 +72,18 @@ class _Room:
         self.count = self.size = 0
 
 
-class NativeExecutor:
-    """Workers for ``device_count`` devices, ``threads_per_device`` each.
-
-    The hot methods (``launch``, ``wait``, ``stamp``, ``spin``, ``help``, ``arm``, ``forgive``, ``open_gate``) and ``withdraw``
-    are the compiled functions themselves.
-    """
+class NativeExecutor(HostExecutor):
+    """Workers for ``device_count`` devices, ``threads_per_device`` each."""
 
     kind = "native"
+
+    #: The hot methods, and ``withdraw``, are the compiled functions themselves, which an instance has.
+    launch = wait = stamp = spin = help = arm = forgive = open_gate = withdraw = COMPILED
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int = 200_000) -> None:
         code = self._code = native_code.load(native.__name__, native_key())
         self.thread_count = threads_per_device
-        self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
+        self.decode_error = _undecoded
         self._spin_ns = spin_ns
         self._lock = threading.RLock()  # re-entrant: a finalizer may make a stream while this thread holds it
         self._errors: dict[tuple[int, int], BaseException] = {}

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from aiodev._backends.cpu.host import HostExecutor
 from aiodev._backends.cpu.portable.operations import (
     Copy,
     Fill,
@@ -36,17 +37,10 @@ _FINE = time.get_clock_info("thread_time").resolution < 1e-4
 _THREAD_TIME = time.thread_time_ns if _FINE else time.perf_counter_ns
 
 
-class PortableExecutor:
+class PortableExecutor(HostExecutor):
     """Runs the queues of ``device_count`` devices on ``threads_per_device`` threads each, at least two.
 
     ``now`` tells what the calling thread has used, in ns.
-
-    Its methods from ``create_queue`` to ``forgive`` are those of :class:`aiodev._core.backend.interface.Backend`.
-
-    Attributes:
-        thread_count: threads of each device.
-        decode_error: makes an error of (excinfo address, entry, site) when compiled code failed.
-        wrap_error: makes one of (exception, entry, site) when Python code raised.
     """
 
     kind = "python"
@@ -55,8 +49,8 @@ class PortableExecutor:
         self, device_count: int, threads_per_device: int, now: Callable[[], int] = _THREAD_TIME
     ) -> None:
         self.thread_count = max(2, threads_per_device)
-        self.decode_error: Callable[[int, int, int], BaseException] = _undecoded
-        self.wrap_error: Callable[[BaseException, int, int], BaseException] = lambda error, entry, site: error
+        self.decode_error = _undecoded
+        self.wrap_error = lambda error, entry, site: error
         # Re-entrant: the collector may find a future that a gate waits for while this thread holds it.
         self._lock = threading.RLock()
         self._devices = [Device(self._lock, self.thread_count, now) for _ in range(device_count)]

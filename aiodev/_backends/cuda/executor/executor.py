@@ -21,6 +21,7 @@ from aiodev._backends.cuda.structs import Attendant, Device, FaultRecord, Parame
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.fields import offset_of, sizeof
+from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import (
     FAULT_SLOTS,
     KIND_DEPENDENCY,
@@ -33,7 +34,7 @@ from aiodev._backends.executor.structs import (
     NEVER,
     Waker,
 )
-from aiodev._core.backend.interface import COUNTER_WORDS, Fault
+from aiodev._core.backend.interface import COUNTER_WORDS, Executor, Fault
 from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 
 __all__ = ["CUDAExecutor"]
@@ -42,7 +43,6 @@ STREAM_SLOTS = 32  #: CUstreams of each device and priority, which queues share
 _NON_BLOCKING = 1
 _UNTIMED_EVENT = 2
 _BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
-_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _LAST_OF_CAPTURES = 908  # CUDA_ERROR_CAPTURED_EVENT and what else captures refuse
 _RECORDS_CONTEXTS = 12050  # the driver that has cuCtxRecordEvent
 _PARAMETERS_ARE_AT, _PARAMETER_BYTES_ARE_AT, _END = 1, 2, 0  # CU_LAUNCH_PARAM_BUFFER_POINTER, …_BUFFER_SIZE, …_END
@@ -185,16 +185,16 @@ class _Device:
             Queue(each).window = window
 
 
-class CUDAExecutor:
+class CUDAExecutor(Executor):
     """Queues on the streams of ``device_count`` devices.
-
-    The hot methods (``launch``, ``copy``, ``wait``, ``stamp``, ``spin``, ``arm``, ``forgive``, ``open_gate``) and
-    ``withdraw`` are the compiled functions themselves.
 
     Args:
         spin_ns: how long a device's watching thread polls without a pause.
         wait_by: how the end of awaited work is noticed, one of ``structs.BY_…``.
     """
+
+    #: The hot methods, and some others, are the compiled functions themselves, which an instance has.
+    launch = copy = wait = stamp = spin = arm = forgive = open_gate = withdraw = call_native = foreign_wait = COMPILED
 
     def __init__(self, driver: Driver, device_count: int, spin_ns: int, wait_by: int = structs.BY_POLL) -> None:
         self.code = native_code.load(native.__name__, native_key())
@@ -254,18 +254,6 @@ class CUDAExecutor:
             queue = self._make_queue(device, priority, reserved)
             self._pool_of[queue] = pool
         return queue, words_at(queue, COUNTER_WORDS)
-
-    def home_of(self, address: int) -> int:
-        """The device that has the memory at an address."""
-        ordinal = ctypes.c_int()
-        try:
-            with self.driver.bound(self.devices[0].context):
-                self.driver.call(
-                    "cuPointerGetAttribute", ctypes.byref(ordinal), _DEVICE_ORDINAL, address, doing="finding memory"
-                )
-        except DriverError as error:
-            raise BufferError(f"the memory at {address:#x} is on no CUDA device: {error}") from None
-        return ordinal.value
 
     def adopt_stream(self, index: int, stream: int) -> tuple[int, memoryview[int]]:
         """A queue on another library's CUstream."""
@@ -383,10 +371,6 @@ class CUDAExecutor:
             raise CaptureError(str(error)) from error  # the legacy stream, while one that waits for it is captured
         if capturing.value:  # our work would be drawn into its graph, and complete nothing
             raise CaptureError(f"{doing}: that is being captured into a graph, and does nothing yet")
-
-    def attach_thread(self, index: int) -> None:
-        """Make the device's context current on this thread, for as long as nobody makes another so."""
-        self.driver.attach(self.devices[index].context)
 
     def _device(self, queue: int) -> _Device:
         native = Queue(queue).device
