@@ -13,6 +13,7 @@ from aiodev._core.backend import fork as _fork
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.device_info import (
     available_backends,
+    capabilities,
     current_device,
     device_count,
     get_backend,
@@ -27,7 +28,7 @@ from aiodev._core.backend.device_info import (
 )
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
 from aiodev._core.backend.registry import DeviceLike
-from aiodev._core.callsites import register_library
+from aiodev._core.callsites import describe as describe_site, register_library
 from aiodev._core.errors import *  # noqa: F403  # all errors are public
 from aiodev._core.errors import __all__ as _errors
 from aiodev._core.streams.completion import Completion, as_completed
@@ -86,10 +87,12 @@ __all__ = [
     "asarray",
     "available_backends",
     "broadcast_to",
+    "capabilities",
     "current_device",
     "current_stream",
     "default_generator",
     "default_stream",
+    "describe_site",
     "device",
     "device_count",
     "device_of",

@@ -49,7 +49,7 @@ _TEAMS, _PIECE = 1 << 10, 1 << 11
 
 def has_teams(device: aiodev.Device) -> bool:
     """Whether the bodies that teams run are used there."""
-    return device.type == "cuda"
+    return aiodev.capabilities(device).thread_blocks
 
 
 def on_teams(kernel: aiodev.Kernel, body: Callable[..., Any]) -> None:

@@ -117,6 +117,22 @@ def test_imports_form_no_cycle() -> None:
     graphlib.TopologicalSorter(graph).prepare()
 
 
+#: Who may compare names of devices: the registry says what is built in, and programs and tests say where they run.
+NAMED = {"aiodev._core.backend.registry", "aiodev._core.backend.device"}
+
+
+@pytest.mark.parametrize("module", sorted(m for m in MODULES if m not in NAMED and LADDER[unit(m)] < 8 or unit(m) == "kernels"))
+def test_capabilities_are_asked_for_and_not_names(module: str) -> None:
+    """Outside the backends nothing is chosen by the name of a device: one that nobody knows yet says what it can do."""
+    if unit(module) == "_backends":
+        return
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        tables = [*node.keys, *node.values] if isinstance(node, ast.Dict) else []
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else tables
+        names = [side.value for side in sides if isinstance(side, ast.Constant) and side.value in ("cpu", "cuda")]
+        assert not names, f"{module}:{node.lineno} looks at the name {names[0]!r}; ask aiodev.capabilities"
+
+
 def test_every_package_is_installed() -> None:
     """pyproject.toml names exactly the packages that there are."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
 
-__all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "VERSION", "Tensor"]
+__all__ = ["CPU", "CUDA", "VERSION", "Tensor"]
 
 #: Device types.
-CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+CPU, CUDA = 1, 2
 #: The newest version that is known here.
 VERSION = (1, 0)
 

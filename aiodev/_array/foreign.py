@@ -10,7 +10,9 @@ from aiodev._array import dlpack, host_values, layout
 from aiodev._array.array import Array, make_array
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.protocols import LEGACY, Unwaited
-from aiodev._core.backend.device import Device
+from aiodev._core.backend.device import HOST, Device
+from aiodev._core.backend.device_info import capabilities
+from aiodev._core.backend.interface import DLPACK_HOST
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.streams.current import current_stream
 from aiodev._memory.buffer import Foreign, ForeignBuffer
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from aiodev._core.streams.stream import Stream
 
 __all__ = ["from_dlpack", "is_elsewhere", "share_elsewhere", "wrap_host"]
-
-#: DLPack's device types as ours. Page-locked memory is the host's; managed memory is any device's.
-_HOMES = {dlpack.CPU: "cpu", dlpack.CUDA_HOST: "cpu", dlpack.CUDA: "cuda", dlpack.CUDA_MANAGED: "cuda"}
 
 
 def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | None = None) -> Array:
@@ -64,10 +63,8 @@ def _consume(x: Any, wanted: Device | None) -> Array:
     from aiodev._array.capsules import import_capsule
 
     kind, index = x.__dlpack_device__()
-    if kind not in _HOMES:
-        raise BufferError(f"DLPack device type {kind}: memory of the host (1, 3) and of CUDA (2, 13) can be shared")
-    if _HOMES[kind] == "cpu":
-        home = wanted if wanted is not None and wanted.type == "cpu" else Device("cpu")
+    if kind in DLPACK_HOST:
+        home = wanted if wanted is not None and capabilities(wanted).host_accessible else HOST
         stream = current_stream(home)
         try:
             capsule = _ask(x)
@@ -76,7 +73,10 @@ def _consume(x: Any, wanted: Device | None) -> Array:
                 return wrap_host(x, stream)
             raise
         return _array_of(import_capsule(capsule), stream, 0, host=True)
-    stream = current_stream(Device(_HOMES[kind], index))
+    name = registry.name_of(lambda has: kind in has.dlpack_types)
+    if name is None:
+        raise BufferError(f"DLPack device type {kind}: no backend here has such memory, as CUDA's has (2, 13)")
+    stream = current_stream(Device(name, index))
     capsule = _ask(x, stream=LEGACY)
     return _array_of(import_capsule(capsule), stream, _follow_foreign(stream, LEGACY), host=False)
 
@@ -91,12 +91,15 @@ def _ask(x: Any, **arguments: Any) -> Any:
 
 def _home_of(address: int | None) -> Device:
     """The CUDA device that has the memory at an address; the current one for no memory."""
+    name = registry.name_of(lambda has: has.cuda_interfaces)
+    if name is None:
+        raise BufferError("the object has the CUDA array interface, and no backend here has CUDA devices")
     if not address:
         current = registry.resolve(None)[1]
-        return current if current.type == "cuda" else registry.resolve("cuda")[1]
-    entry = registry.entry("cuda")
+        return current if current.type == name else registry.resolve(name)[1]
+    entry = registry.entry(name)
     entry.ensure_started()  # the driver runs already: the memory is there
-    return Device("cuda", entry.backend.home_of(address))
+    return Device(name, entry.backend.home_of(address))
 
 
 def _follow_foreign(stream: Stream, foreign: int) -> int:
@@ -143,7 +146,7 @@ def is_elsewhere(obj: Any) -> bool:
     """Whether an object's elements are where NumPy cannot reach them."""
     ask = getattr(obj, "__dlpack_device__", None)
     if ask is not None:
-        return _HOMES.get(ask()[0]) != "cpu"
+        return ask()[0] not in DLPACK_HOST
     return hasattr(obj, "__cuda_array_interface__")
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from aiodev._array import dlpack
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
-from aiodev._core.backend.device import Device
+from aiodev._core.backend.device import HOST, Device
+from aiodev._core.backend.device_info import capabilities
 from aiodev._core.errors import CaptureError
 from aiodev._core.finalizing import until_exit
 from aiodev._core.streams.stream import Stream
@@ -28,7 +29,6 @@ __all__ = ["Protocols", "Unwaited", "interface", "wait_for_uses"]
 
 #: Handles of CUDA streams that mean another thing than an address: the legacy default stream, and the thread's own.
 LEGACY, PER_THREAD = 1, 2
-_DEVICE_TYPES = {"cpu": dlpack.CPU, "cuda": dlpack.CUDA}
 
 
 def wait_for_uses(buffer: Buffer) -> None:
@@ -71,7 +71,7 @@ class Protocols:
 
         The legacy default stream, which the interface names, is made to wait for the work on the array.
         """
-        if self.device.type != "cuda":
+        if not capabilities(self.device).cuda_interfaces:
             raise AttributeError(
                 f"the array is on {self.device}; only arrays on CUDA devices have a CUDA array interface"
             )
@@ -98,9 +98,10 @@ class Protocols:
         device = self.device
         if self._buffer.source.host_accessible:
             return dlpack.CPU, 0
-        if device.type not in _DEVICE_TYPES:
+        kinds = capabilities(device).dlpack_types
+        if not kinds:
             raise BufferError(f"DLPack has no number for devices of type {device.type!r}; `array.to('cpu')` moves it")
-        return _DEVICE_TYPES[device.type], device.index
+        return kinds[0], device.index
 
     def __dlpack__(
         self,
@@ -138,7 +139,7 @@ class Protocols:
                 f"strides {self._strides}: consumers of DLPack need not know negative strides; copy=True exports a copy, "
                 f"and NumPy's asarray shares the memory"
             )
-        shown = self._copied(Device("cpu") if wanted != own else self.device) if copied else self
+        shown = self._copied(HOST if wanted != own else self.device) if copied else self
         owner: Any = shown
         if wanted[0] == dlpack.CPU:
             if stream not in (None, -1):

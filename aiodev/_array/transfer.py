@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from aiodev._core.backend.device import HOST
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 
@@ -39,7 +40,7 @@ def carry(dst: Array, src: Any) -> Completion[None]:
         return current_stream(dst.device).copy(dst, src)
     here, there = dst._buffer.source, source.source
     if here.device.type != there.device.type and not (here.host_accessible or there.host_accessible):
-        return carry(dst, src.to("cpu"))
+        return carry(dst, src.to(HOST))
     streams = [current_stream(dst.device), current_stream(src.device)]
     # A device that the host cannot reach must do the copy itself; the host's own could not.
     if dst._buffer.source.host_accessible and not source.source.host_accessible:

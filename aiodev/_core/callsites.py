@@ -87,7 +87,14 @@ def is_library(frame: FrameType) -> bool:
 
 
 def describe(site: int) -> str | None:
-    """``file:line`` of a site, or None for 0, no site."""
+    """``file:line`` of a site, which is where a launch was submitted, or None for 0, no site.
+
+    For backends, whose executors are given sites as integers.
+
+    Example:
+        >>> aiodev.describe_site(0) is None
+        True
+    """
     if site == 0:
         return None
     code = _codes[(site >> 32) - 1]

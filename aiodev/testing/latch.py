@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Protocol
 
 from aiodev._backends.cpu.host import HostBackend
-from aiodev._core.backend.interface import Backend, Executor
+from aiodev._core.backend.interface import Executor
 
 __all__ = ["Latch", "QueueLatch", "held_workers"]
 

@@ -132,11 +132,12 @@ def _adding(parts: tuple[aiodev.Array, aiodev.Array, aiodev.Array], mode: int, w
     whole = outer * count * inner <= _PIECE  # one index of the launch, with nobody beside it
     few = count >= 2 * _TIMES * length  # places
     blocks = min(_BLOCKS // outer, count // (_TIMES * length), count * inner // _PIECE) if few and not wide else 0
-    if device.type == "cpu" and (wide or whole or (few and blocks < 2)):
+    loops = not aiodev.capabilities(device).simt
+    if loops and (wide or whole or (few and blocks < 2)):
         width = max(_WIDTH, -(-inner // (2 * _cores(device)))) if wide and not whole else inner
         slices = -(-inner // width)
         return [(bodies.add_slices, outer * slices, (slices, width, mode, *parts), (None, None, None, 2, 0, which))]
-    if device.type == "cpu" and blocks:
+    if loops and blocks:
         sums, strips = aiodev.empty((outer, blocks, size), x.dtype, device), -(-size // bodies.STRIP)
         is_wrong = aiodev.empty(outer * blocks, np.bool_, device)
         apart = blocks, mode, length, indices, values, sums, is_wrong

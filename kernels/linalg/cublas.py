@@ -116,7 +116,7 @@ def multiply(stream: aiodev.Stream, a: aiodev.Array, b: aiodev.Array, out: aiode
     A stack of one is multiplied with each of the others.
     """
     found = _TYPES.get(out.dtype)
-    library = find_library() if found is not None and stream.device.type == "cuda" else None
+    library = find_library() if found is not None and aiodev.capabilities(stream.device).cuda_interfaces else None
     if found is None or library is None:
         return False
     device = _device(stream.device, library)

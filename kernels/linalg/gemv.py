@@ -165,7 +165,7 @@ def submit_one(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array, *, made: b
 
     ``made`` says whether ``out`` is new.
     """
-    if out.device.type != "cpu" or not x1.dtype == x2.dtype == out.dtype or max(out.shape) < out.size:
+    if aiodev.capabilities(out.device).simt or not x1.dtype == x2.dtype == out.dtype or max(out.shape) < out.size:
         return False
     turned = x1.ndim == 1 or x1.shape[0] == 1
     matrix, vector = (x2.T, x1) if turned else (x1, x2)

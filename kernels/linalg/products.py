@@ -236,7 +236,7 @@ def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType, cal
     stream = aiodev.current_stream(out.device)
     unit = _unit(out.device, dtype, stream)
     rows, columns = out.shape[-2:]
-    by_loops = unit is None and out.device.type == "cpu"
+    by_loops = unit is None and not aiodev.capabilities(out.device).simt
     if not is_fit(out, packed=by_loops or out.ndim > 3):
         whole = aiodev.empty(out.shape, dtype, out.device)
         _fill(a, b, whole, dtype, call)
@@ -260,7 +260,7 @@ def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType, cal
 
 def _unit(device: aiodev.Device, dtype: DType, stream: aiodev.Stream) -> tuple[Any, ...] | None:
     """What launches pass for BLAS to be called for a type, with ``stream`` ordered after its loading; None if it has none."""
-    if device.type != "cpu" or dtype not in _PLACES:
+    if dtype not in _PLACES or not aiodev.capabilities(device).host_code:
         return None
     units = _units.get(device)
     if units is None:
@@ -284,7 +284,7 @@ def _submit(
     batch, rows, columns = out.shape
     inner = a.shape[-1]
     step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
-    if out.device.type != "cpu" and inner:
+    if inner and aiodev.capabilities(out.device).simt:
         if cublas.multiply(stream, a, b, out):
             return None
         if rows >= _TILE and columns >= _TILE and batch * rows * columns >= _TILED:

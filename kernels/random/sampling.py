@@ -111,7 +111,7 @@ def is_packed(array: aiodev.Array) -> bool:
 
 def blocks_of(device: aiodev.Device) -> int:
     """How many blocks of four words an index of a launch makes."""
-    return _CPU_BLOCKS if device.type == "cpu" else 1
+    return 1 if aiodev.capabilities(device).simt else _CPU_BLOCKS
 
 
 class Sourced:

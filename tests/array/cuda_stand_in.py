@@ -13,9 +13,13 @@ from aiodev.testing.simulated import SimulatedBackend
 
 
 class StandIn(SimulatedBackend):
-    """A simulated device that is called as CUDA's are."""
+    """A simulated device that is called, and shares its memory, as CUDA's are."""
 
     name = "cuda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities = self.capabilities._replace(cuda_interfaces=True, dlpack_types=(dlpack.CUDA, 13))
 
 
 class Producer:

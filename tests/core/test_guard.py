@@ -301,7 +301,8 @@ def test_device_of_host_objects_changes_nothing(host: object) -> None:
 
 def test_device_of_foreign_arrays(add_backend: AddBackend) -> None:
     """Arrays of other libraries say where they are by DLPack."""
-    add_backend("cuda", 2)
+    backend = add_backend("cuda", 2)
+    backend.capabilities = backend.capabilities._replace(dlpack_types=(2, 13))
     with aiodev.device_of(Foreign(2, 1)):
         assert aiodev.current_device() == Device("cuda", 1)
 

@@ -158,7 +158,8 @@ def test_failures_are_those_of_the_queue(backend: CUDABackend, driver: standin.S
     failed = backend.executor.fill(queue, memory, 8, b"x")
     assert backend.executor.spin(queue, failed, PATIENCE) and backend.executor.faults(queue)[0].first == failed
     backend.executor.forgive(queue)
-    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.executor.faults(queue)) == 1
+    value = backend.executor.fill(queue, memory, 8, b"x")
+    assert backend.executor.spin(queue, value, PATIENCE) and len(backend.executor.faults(queue)) == 1
     backend.executor.destroy_queue(queue)
     backend.deallocate(1, memory, 64)
 
@@ -181,7 +182,8 @@ def test_a_capture_refuses_operations_alone(
     backend.executor.open_gate(gate, False)
     driver.capture(False)
     backend.executor.forgive(queue)
-    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.executor.faults(queue)) == 1
+    value = backend.executor.fill(queue, memory, 8, b"x")
+    assert backend.executor.spin(queue, value, PATIENCE) and len(backend.executor.faults(queue)) == 1
     backend.executor.destroy_queue(queue)
     backend.deallocate(1, memory, 64)
 
@@ -206,7 +208,8 @@ def test_a_completion_that_is_refused_fails_alone(
     assert fault.first == failed and (fault.last is None or fault.last >= behind)
     assert isinstance(fault.error, aiodev.CaptureError) == (status >= 900)
     backend.executor.forgive(queue)
-    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 8, b"x"), PATIENCE) and len(backend.executor.faults(queue)) == 1
+    value = backend.executor.fill(queue, memory, 8, b"x")
+    assert backend.executor.spin(queue, value, PATIENCE) and len(backend.executor.faults(queue)) == 1
     backend.executor.destroy_queue(queue)
     backend.deallocate(0, memory, 64)
 

@@ -149,7 +149,8 @@ def test_other_threads_may_capture(backend: CUDABackend, driver: standin.StandIn
     staged = backend.executor.copy(queue, memory, ctypes.addressof(host), 1 << 20)
     assert backend.executor.spin(queue, staged, PATIENCE)
     driver.latency(0.05)
-    assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 8, b"x"), PATIENCE)  # long enough for a look at the device's health
+    value = backend.executor.fill(queue, memory, 8, b"x")
+    assert backend.executor.spin(queue, value, PATIENCE)  # long enough for a look at the device's health
     driver.latency(0)
     backend.deallocate(0, memory, 1 << 20)
     assert driver.count("cuStreamQuery") > asked and driver.count("cuEventSynchronize") > waited

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["CUDABackend"]
 
 _NATIVE = "aiodev._backends.cuda.executor"
+_DLPACK_TYPES = 2, 13  # kDLCUDA, kDLCUDAManaged
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 
@@ -108,7 +109,10 @@ class CUDABackend(Backend):
         self, configuration: Settings | None = None, *, library: str = LIBRARY, compiler: Compiler | None = None
     ) -> None:
         self.settings = settings if configuration is None else configuration
-        self.capabilities = Capabilities(host_accessible=False)
+        self.capabilities = Capabilities(
+            host_accessible=False, simt=True, thread_blocks=True, native_streams=True, cuda_interfaces=True,
+            dlpack_types=_DLPACK_TYPES,
+        )  # fmt: skip
         self._library, self._compiler = library, compiler
         self._started = False
         self._devices: tuple[DeviceProperties, ...] = ()

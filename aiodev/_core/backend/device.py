@@ -85,3 +85,7 @@ def _parse(name: str) -> tuple[str, int | None]:
     if match is None:
         raise InvalidDeviceError(name, "a device is a type and an index, such as 'cpu' or 'cuda:1'")
     return match["type"], None if match["index"] is None else int(match["index"])
+
+
+#: The device whose memory is the host's, and which every machine has.
+HOST = Device("cpu")

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from aiodev._core import context
 from aiodev._core.backend.device import Device
-from aiodev._core.backend.interface import Backend, DeviceProperties
+from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.errors import BackendNotFoundError
 
 __all__ = [
     "available_backends",
+    "capabilities",
     "current_device",
     "device_count",
     "get_backend",
@@ -53,6 +54,24 @@ def get_backend(device: DeviceLike) -> Backend:
         'cpu'
     """
     return registry.entry_of(device).backend
+
+
+def capabilities(device: DeviceLike | None = None) -> Capabilities:
+    """What the backend of a device (default: the current one) can do. Starts nothing, and costs some look-ups in tables.
+
+    Code that has two ways to do something chooses by this, not by the device's type: then it knows devices to come.
+
+    Raises:
+        BackendNotFoundError: there is no such type.
+        BackendUnavailableError: its backend cannot even be loaded.
+
+    Example:
+        >>> aiodev.capabilities("cpu").simt  # its cores loop over ranges of indices
+        False
+    """
+    if type(device) is Device:
+        return registry.entry(device.type).backend.capabilities
+    return (registry.resolve() if device is None else (registry.entry_of(device),))[0].backend.capabilities
 
 
 def available_backends() -> tuple[str, ...]:

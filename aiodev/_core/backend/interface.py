@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 __all__ = [
     "COMPLETED",
     "COUNTER_WORDS",
+    "DLPACK_HOST",
     "FAULTS",
     "SUBMITTED",
     "Backend",
@@ -34,8 +35,12 @@ __all__ = [
 COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS = 0, 1, 8, 16
 
 
+#: DLPack's types of memory that is the host's: its own, and page-locked for CUDA and for ROCm.
+DLPACK_HOST = frozenset({1, 3, 11})
+
+
 class Capabilities(NamedTuple):
-    """What a backend can do, as data.
+    """What a backend can do, as data: what is asked instead of its name, by :func:`aiodev.capabilities`.
 
     Example:
         >>> aiodev.get_backend("cpu").capabilities.host_accessible
@@ -48,6 +53,12 @@ class Capabilities(NamedTuple):
     restarts_after_fork: bool = False  #: a forked child may start the backend afresh
     stand_in: bool = False  #: stands in for another device, for tests: the default only where there is nothing else
     priorities: tuple[int, int] = (-1, 1)  #: highest and lowest, inclusive; more urgent is lower
+    simt: bool = False  #: indices are hardware threads, thousands at a time; else cores loop over ranges of them
+    thread_blocks: bool = False  #: blocks of threads share memory and have barriers: ``block=``, ``grid=`` and ``team=`` work
+    host_code: bool = False  #: kernels run in this process, and :func:`aiodev.lang.call_native` reaches its C functions
+    native_streams: bool = False  #: streams are a driver's: ``call_native``, ``adopt_stream`` and ``handle_of`` work
+    cuda_interfaces: bool = False  #: memory and streams are CUDA's: there are ``__cuda_array_interface__``, ``__cuda_stream__``
+    dlpack_types: tuple[int, ...] = ()  #: DLPack's types of memory that is this backend's, its own first; none for the host's
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +148,10 @@ class Executor(ABC):
         >>> backend.stop()
     """
 
+    #: Words of a queue's counters, int64, which the executor writes and anyone may read at any time: how many operations have
+    #: completed, how many faults there were, and how many were submitted; and how many words there are.
+    COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS = COMPLETED, FAULTS, SUBMITTED, COUNTER_WORDS
+
     def __reduce__(self) -> NoReturn:
         """Queues are not copied and not pickled."""
         raise TypeError("executors are not pickled or copied: their queues belong to their process")
@@ -145,7 +160,7 @@ class Executor(ABC):
 
     @abstractmethod
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
-        """Make a queue of device ``index``; returns it and its counters, all zero (``COUNTER_WORDS`` of int64, see ``COMPLETED``)."""
+        """Make a queue of device ``index``; returns it and its counters, all zero (``COUNTER_WORDS`` of int64)."""
 
     @abstractmethod
     def destroy_queue(self, queue: int) -> None:
@@ -232,7 +247,7 @@ class Executor(ABC):
 
     def call_native(self, queue: int, block: bytes) -> int:
         """Call native functions, which submit to the queue's stream, when their turn comes; see ``_core.native.pack``."""
-        raise NotImplementedError(f"{type(self).__name__} has no streams of its own; kernels call native functions there")
+        raise NotImplementedError(f"{type(self).__name__} has no streams of its own")
 
     # Waiting
 

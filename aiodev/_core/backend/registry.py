@@ -15,13 +15,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from aiodev._core import context
-from aiodev._core.backend.device import Device
+from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.handle import BackendHandle, Factory
-from aiodev._core.backend.interface import Backend
+from aiodev._core.backend.interface import Backend, Capabilities
 from aiodev._core.errors import BackendNotFoundError, BackendUnavailableError, InvalidDeviceError
 
 __all__ = [
@@ -128,7 +129,15 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """All names, best first: accelerators, in order of registration, before the CPU."""
         self._complete()
-        return tuple(sorted(self._entries, key=lambda name: name == "cpu"))
+        return tuple(sorted(self._entries, key=lambda name: name == HOST.type))
+
+    def name_of(self, has: Callable[[Capabilities], bool]) -> str | None:
+        """The best name whose backend's capabilities are asked for, whether or not it can start here; starts nothing."""
+        for name in self.names():
+            with suppress(BackendUnavailableError):
+                if has(self._entries[name].backend.capabilities):
+                    return name
+        return None
 
     def available(self) -> tuple[str, ...]:
         """The names of those that can start here, best first. Never raises, starts nothing."""

@@ -7,13 +7,11 @@ from typing import Any
 
 from aiodev._core import context
 from aiodev._core.backend.device import Device
+from aiodev._core.backend.interface import DLPACK_HOST
 from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.waiting.reactor import starting
 
 __all__ = ["device", "device_of", "init"]
-
-#: DLPack's codes of memory that only one device can reach: CUDA's own and managed.
-_DLPACK_TYPES = {2: "cuda", 13: "cuda"}
 
 
 class device:
@@ -87,8 +85,9 @@ def device_of(obj: object) -> device:
     ask = getattr(obj, "__dlpack_device__", None)
     if ask is not None:
         code, index = ask()
-        if code in _DLPACK_TYPES:
-            return device(Device(_DLPACK_TYPES[code], index))
+        name = None if code in DLPACK_HOST else registry.name_of(lambda has: code in has.dlpack_types)
+        if name is not None:
+            return device(Device(name, index))
     return device(None)
 
 

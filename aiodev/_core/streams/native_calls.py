@@ -109,6 +109,9 @@ class NativeStream:
         """
         self._check_room()
         timeline = self.timeline
+        if not timeline.entry.backend.capabilities.native_streams:
+            found = f"backend {timeline.entry.name!r} has no streams of its own"
+            raise NotImplementedError(f"{found}; kernels call native functions there")
         value = timeline.operations.call_native(timeline.queue, pack(calls, lock))
         timeline.keep(value, (calls, lock))
         for item in itertools.chain(*calls):
@@ -129,7 +132,7 @@ class NativeStream:
             AttributeError: the device has no such streams.
         """
         timeline = self.timeline
-        if timeline.device.type != "cuda":
+        if not timeline.entry.backend.capabilities.cuda_interfaces:
             raise AttributeError(f"a stream on {timeline.device} has no CUDA stream")
         timeline.entry.ensure_started()
         handle = timeline.hand_on().handle_of(timeline.queue)

@@ -121,6 +121,8 @@ class Stream(NativeStream):
         if handle is not None:
             if priority or reserve:
                 raise ValueError(f"external={external!r}: another library's stream has its priority and slot already")
+            if not entry.backend.capabilities.native_streams:
+                raise NotImplementedError(f"backend {entry.name!r} cannot submit to another library's stream")
             entry.ensure_started()  # the driver runs already
         self.device = resolved
         self.priority = max(-1, min(1, operator.index(priority)))

@@ -191,7 +191,7 @@ class Timeline:
 
     def _open_gate(self, operations: Executor, gate: int, by_program: bool, failed: bool) -> None:
         self.held -= by_program
-        if self.lost is None:  # in a forked child native code must not run: a worker of the parent may have held a lock at the fork
+        if self.lost is None:  # in a forked child no native code must run: a worker of the parent may have held a lock then
             operations.open_gate(gate, failed)
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from aiodev._array.array import Array, make_array
 from aiodev._array.copy import set_strided_kernel
 from aiodev._array.transfer import set_repeat_copy
+from aiodev._core.backend.device_info import capabilities
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
@@ -60,7 +61,7 @@ def _launch(
 ) -> Completion[None]:
     chosen, lengths = copy_strided, shape
     numbers: tuple[int, ...] = ()
-    if stream.device.type == "cpu" and shape[2] >= _ROW and _has_rows(dst) and _has_rows(src):
+    if not capabilities(stream.device).simt and shape[2] >= _ROW and _has_rows(dst) and _has_rows(src):
         outer, rows, width = shape
         group = max(1, _PIECE // width)
         chosen, lengths = copy_rows, (-(-outer * rows // group),)
