@@ -38,7 +38,7 @@ def test_a_refused_call_fails_its_operation(
     memory = backend.allocate(0, 1024)
     assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 1024, b"\0"), PATIENCE)
     driver.inject(function, INVALID_VALUE)
-    failed = submit(backend, queue, memory)
+    failed = submit(backend.executor, queue, memory)
     behind = backend.executor.fill(queue, memory, 1, b"\xff")
     assert backend.executor.spin(queue, behind, PATIENCE)
     (fault,) = backend.executor.faults(queue)
