@@ -133,6 +133,18 @@ def test_capabilities_are_asked_for_and_not_names(module: str) -> None:
         assert not names, f"{module}:{node.lineno} looks at the name {names[0]!r}; ask aiodev.capabilities"
 
 
+def calls_of(module: str, name: str) -> list[int]:
+    """Lines on which a module calls a function or a method of that name."""
+    calls = (node for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.Call))
+    return [node.lineno for node in calls if getattr(node.func, "attr", getattr(node.func, "id", None)) == name]
+
+
+def test_one_module_speaks_to_the_system_of_forks() -> None:
+    """All that a forked child does has one order; the standard kernels, which see only public names, come after it."""
+    found = {module for module in MODULES if unit(module) != "kernels" and calls_of(module, "register_at_fork")}
+    assert found == {"aiodev._core.at_fork"}
+
+
 def test_every_package_is_installed() -> None:
     """pyproject.toml names exactly the packages that there are."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

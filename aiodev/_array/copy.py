@@ -19,7 +19,6 @@ Page-locked memory goes straight to a device; how ordinary memory does, without 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -30,12 +29,13 @@ from aiodev._array.dtypes import DType
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import Unwaited
 from aiodev._core.config import settings
+from aiodev._core.hooks import Hook
 from aiodev._core.streams.completion import Completion, point, several
-from aiodev._core.streams.stream import Stream
+from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
-__all__ = ["PIECES", "copy_arrays", "set_strided_kernel"]
+__all__ = ["PIECES", "copy_arrays", "strided_kernel"]
 
 HostArray = np.ndarray[Any, DType]
 Side = Array | HostArray
@@ -52,14 +52,9 @@ _WORDS: dict[int, DType] = {
 }
 
 #: Launches the kernel that copies (stream, shape of three dimensions, dst, src, the arrays that these are words of or None).
-StridedKernel = Callable[[Stream, tuple[int, ...], Array, Array, tuple[Array, Array] | None], Completion[None]]
-_strided_kernel: StridedKernel | None = None
-
-
-def set_strided_kernel(kernel: StridedKernel) -> None:
-    """Say what copies arrays with gaps; kernels stand above arrays."""
-    global _strided_kernel
-    _strided_kernel = kernel
+strided_kernel: Hook[[Stream, tuple[int, ...], Array, Array, tuple[Array, Array] | None], Completion[None]] = Hook(
+    "aiodev._kernel.dispatch.strided"
+)
 
 
 def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
@@ -229,14 +224,12 @@ def _seen_from(stream: Stream, side: Side) -> Array:
 
 def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
     """Copy by kernel: as unsigned words, over the fewest dimensions, three at a time."""
-    if _strided_kernel is None:
-        raise RuntimeError("no strided kernel: import aiodev, which sets one")
     inner, to, fro, boxes = _boxes(dst.shape, dst.strides, src.strides)
     word = _WORDS[dst.dtype.itemsize]
     whole = (dst, src) if len(boxes) == 1 else None
     done = None
     for there, here in boxes:
-        done = _strided_kernel(
+        done = strided_kernel.call(
             stream,
             inner,
             make_array(dst._buffer, dst._address + there, inner, word, to, True),
@@ -264,6 +257,6 @@ def _boxes(
 if settings.debug:
     from aiodev._array.host_changes import copy_checked
 
-    Stream.copy_arrays = functools.partial(copy_checked, copy_arrays)
+    copying.provide(functools.partial(copy_checked, copy_arrays))
 else:
-    Stream.copy_arrays = copy_arrays
+    copying.provide(copy_arrays)

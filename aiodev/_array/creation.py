@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,11 @@ from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.layout import parse_shape
 from aiodev._core import context
 from aiodev._core.backend.registry import DeviceLike
+from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._memory.allocators import allocator_of
 
-__all__ = ["arange", "asarray", "empty", "empty_like", "full", "ones", "set_converter", "zeros"]
+__all__ = ["arange", "asarray", "convert", "empty", "empty_like", "full", "ones", "zeros"]
 
 #: Bytes of a range that is computed here and now; a larger one is computed in a thread, in stream order.
 _HERE = 64 << 10
@@ -179,7 +179,7 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
             return _shared(found, device, copy)
         if copy is False:
             raise ValueError(f"copy=False, but the array is {found.dtype}, and must be copied to be {other}")
-        return _shared(_convert(found, other), device, None)
+        return _shared(convert.call(found, other), device, None)
     wanted = None if dtype is None else parse_dtype(dtype)
     if copy is False:
         host = np.asarray(obj, wanted)
@@ -195,18 +195,8 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     return host_values.array_of(host, wanted or parse_dtype(host.dtype), stream, isinstance(obj, _PLAIN))
 
 
-def _unconverted(array: Array, dtype: DType) -> Array:
-    raise RuntimeError("nothing converts arrays: import aiodev, which says what does")
-
-
-#: Gives an array on the same device in another dtype; kernels stand above arrays.
-_convert: Callable[[Array, DType], Array] = _unconverted
-
-
-def set_converter(convert: Callable[[Array, DType], Array]) -> None:
-    """Say what converts arrays on a device."""
-    global _convert
-    _convert = convert
+#: Gives an array on the same device in another dtype.
+convert: Hook[[Array, DType], Array] = Hook("aiodev._kernel.dispatch.conversion")
 
 
 def _shared(array: Array, device: DeviceLike | None, copy: bool | None) -> Array:

@@ -32,7 +32,7 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Unwaited
-from aiodev._core.backend.registry import registry
+from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
@@ -62,7 +62,7 @@ _LOCKED = 64 << 10
 _READERS_KEPT = 4
 
 _readers: dict[Device, list[Stream]] = {}
-registry.after_fork.append(_readers.clear)
+in_child(_readers.clear)
 
 
 async def read(array: Array) -> HostArray:

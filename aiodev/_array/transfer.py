@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend.device import HOST
+from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 
@@ -14,16 +14,10 @@ if TYPE_CHECKING:
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["carry", "set_repeat_copy"]
+__all__ = ["carry", "repeat_copy"]
 
-#: Copies as arrays of the same layouts were copied before, or gives None; kernels stand above arrays.
-repeat_copy: Callable[[Array, Array], Completion[None] | None] = lambda dst, src: None  # noqa: E731
-
-
-def set_repeat_copy(repeat: Callable[[Array, Array], Completion[None] | None]) -> None:
-    """Say what remembers copies of arrays with gaps."""
-    global repeat_copy
-    repeat_copy = repeat
+#: (dst, src): copies as arrays of the same layouts were copied before, or gives None.
+repeat_copy: Hook[[Array, Array], Completion[None] | None] = Hook("aiodev._kernel.dispatch.strided")
 
 
 def carry(dst: Array, src: Any) -> Completion[None]:
@@ -34,7 +28,7 @@ def carry(dst: Array, src: Any) -> Completion[None]:
     Between two kinds of device that the host does not reach it goes by way of the host.
     """
     source = getattr(src, "_buffer", None)
-    if source is not None and (done := repeat_copy(dst, src)) is not None:
+    if source is not None and (done := repeat_copy.call(dst, src)) is not None:
         return done
     if source is None or source.source.device is dst.device:
         return current_stream(dst.device).copy(dst, src)

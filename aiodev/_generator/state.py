@@ -14,7 +14,7 @@ import threading
 from contextlib import AbstractContextManager
 from typing import SupportsIndex
 
-from aiodev._core.backend.registry import registry
+from aiodev._core.at_fork import in_child
 
 __all__ = ["BLOCK", "State", "check_offset", "check_seed", "fresh_seed", "guard", "parse_state"]
 
@@ -39,7 +39,7 @@ def _forget_after_fork() -> None:
     _lock = threading.RLock()
 
 
-registry.after_fork.append(_forget_after_fork)
+in_child(_forget_after_fork)
 
 
 class State:

@@ -11,6 +11,7 @@ from typing import Any, cast, overload
 
 from aiodev._array.array import Array
 from aiodev._core import callsites
+from aiodev._core.at_fork import in_child
 from aiodev._core.backend.registry import registry
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
@@ -262,7 +263,7 @@ def _forget_after_fork() -> None:
         known._forget()
 
 
-registry.after_fork.append(_forget_after_fork)
+in_child(_forget_after_fork)
 
 
 @overload

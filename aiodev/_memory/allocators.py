@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.config import settings
@@ -122,4 +123,4 @@ def _make(entry: BackendHandle, device: Device) -> CachingAllocator:
 
 
 # In a forked child the backend is another one: what the parent had allocated stays readable and is never reused.
-registry.after_fork.append(_pools.clear)
+in_child(_pools.clear)

@@ -17,7 +17,8 @@ from typing import Any
 
 import anyio
 
-from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.at_fork import in_child
+from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.waiting.loops import running_loop
 from aiodev._core.waiting.reactor import others_first
 from aiodev._memory.allocators import allocator_for, known_allocator
@@ -120,7 +121,7 @@ class Admission:
 
 
 _admissions: dict[str, Admission] = {}
-registry.after_fork.append(_admissions.clear)
+in_child(_admissions.clear)
 
 
 class Lease:

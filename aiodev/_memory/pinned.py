@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from aiodev._core.at_fork import in_child
 from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.finalizing import until_exit
 
@@ -78,7 +79,7 @@ class _Block:
 
 
 _caches: dict[str, PinnedCache] = {}
-registry.after_fork.append(_caches.clear)
+in_child(_caches.clear)
 
 
 def host_memory_stats(device: DeviceLike | None = None) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiodev._core.at_fork import in_child
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
@@ -11,7 +12,7 @@ from aiodev._memory.buffer import Buffer
 __all__ = ["allocate", "free"]
 
 _held: dict[int, tuple[Buffer, Stream]] = {}
-registry.after_fork.append(_held.clear)
+in_child(_held.clear)
 
 
 def allocate(nbytes: int, device: DeviceLike | None = None, stream: Stream | None = None) -> int:

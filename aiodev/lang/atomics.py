@@ -6,9 +6,10 @@ bits from run to run. Elements are integers or floats; ``index`` is an int, or a
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
+
+from aiodev._core.at_fork import in_child
 
 __all__ = ["atomic_add", "atomic_cas", "atomic_max", "atomic_min"]
 
@@ -24,8 +25,7 @@ def _renew_after_fork() -> None:
     _update = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+in_child(_renew_after_fork)
 
 
 def atomic_add(array: Any, index: Index, value: Any) -> Any:

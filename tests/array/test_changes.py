@@ -14,13 +14,14 @@ import pytest
 import aiodev
 from aiodev._array.copy import copy_arrays
 from aiodev._array.host_changes import copy_checked
+from aiodev._core.streams import stream
 from aiodev.testing.latch import Latch
 
 
 @pytest.fixture(autouse=True)
 def debug_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as copies are concerned."""
-    monkeypatch.setattr(aiodev.Stream, "copy_arrays", staticmethod(partial(copy_checked, copy_arrays)))
+    monkeypatch.setattr(stream.copy_arrays, "call", partial(copy_checked, copy_arrays))
 
 
 @pytest.mark.parametrize("gaps", [False, True])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import threading
+
+from aiodev._core.at_fork import in_child
 
 _PAGE = 1 << 20
 
@@ -46,4 +47,4 @@ def words_at(address: int, count: int) -> memoryview[int]:
 #: The process's arena. Workers may read it for as long as the process lives.
 arena = Arena()
 # A forked child goes on with the same arena; another thread of the parent may have held the lock.
-os.register_at_fork(after_in_child=arena.renew_lock)
+in_child(arena.renew_lock)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 
 from aiodev._backends.executor import code_cache
 from aiodev._backends.executor.preload import load_llvm
+from aiodev._core.at_fork import in_child
 
 __all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
 
@@ -138,7 +138,7 @@ def _forget_threads() -> None:
 _lock = threading.Lock()
 _loaded: dict[str, NativeCode] = {}
 _kept: list[NativeCode] = []  # its functions may be anywhere
-os.register_at_fork(after_in_child=_forget_threads)
+in_child(_forget_threads)
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.restype = ctypes.py_object
 _new_function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]

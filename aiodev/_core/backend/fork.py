@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._core.backend.registry import registry
+from aiodev._core.at_fork import in_child
 from aiodev._core.cache_directory import cache
 from aiodev._core.errors import BadForkError
 from aiodev._core.streams import current, host_calls
@@ -11,8 +11,8 @@ from aiodev._core.waiting.watcher import watcher
 
 
 def install() -> None:
-    """Have the registry call us in forked children."""
-    registry.after_fork.append(_forget)
+    """Have it forgotten in forked children."""
+    in_child(_forget)
 
 
 def _forget() -> None:

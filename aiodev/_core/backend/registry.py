@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,6 +19,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 from aiodev._core import context
+from aiodev._core.at_fork import around_fork, in_child
 from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.handle import BackendHandle, Factory
 from aiodev._core.backend.interface import Backend, Capabilities
@@ -84,8 +84,6 @@ class Registry:
         # what is visible. ``_default`` is the answer for None where no device is current.
         self._resolved: dict[DeviceLike, Resolved] = {}
         self._default: Resolved | None = None
-        #: Called in a forked child, after the backends were forgotten.
-        self.after_fork: list[Callable[[], object]] = []
         self._forking = threading.Lock()
         self._held: list[BackendHandle] = []
         self._add(built_in)
@@ -243,8 +241,6 @@ class Registry:
         self._forget_answers()
         for entry in self._entries.values():
             entry.forget_after_fork()
-        for hook in self.after_fork:
-            hook()
 
 
 def _loader(point: EntryPointLike) -> Factory:
@@ -264,4 +260,5 @@ def _installed() -> Iterable[EntryPointLike]:
 #: The process's registry.
 registry = Registry(_BUILT_IN, _installed)
 atexit.register(registry.stop)
-os.register_at_fork(before=registry.settle, after_in_parent=registry.resume, after_in_child=registry.forget_after_fork)
+around_fork(registry.settle, registry.resume)
+in_child(registry.forget_after_fork)

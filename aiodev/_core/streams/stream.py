@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import anyio
 
@@ -21,6 +21,7 @@ from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.config import settings
 from aiodev._core.errors import ClosedError
 from aiodev._core.finalizing import weakly
+from aiodev._core.hooks import Hook
 from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.event import Event
@@ -36,6 +37,9 @@ from aiodev._core.waiting.reactor import at_hand, current_reactor, others_first,
 __all__ = ["Stream"]
 
 T = TypeVar("T")
+
+#: (stream, dst, src): copies an array, or to or from one.
+copy_arrays: Hook[[Any, Any, Any], Completion[None]] = Hook("aiodev._array.copy")
 
 #: Streams of one device and priority share this many executing slots, round robin.
 SLOTS = 32
@@ -98,9 +102,6 @@ class Stream(NativeStream):
         "stream_id",
         "timeline",
     )
-
-    #: Set by the array layer: (stream, dst, src) -> Completion.
-    copy_arrays: ClassVar[Callable[[Stream, Any, Any], Completion[None]]]
 
     _launch: Callable[[int, int, bytes, int], int]
     _copy: Callable[[int, int, int], int]
@@ -220,7 +221,7 @@ class Stream(NativeStream):
             ValueError: the shapes or dtypes differ, or ``dst`` is read-only.
             StreamFullError: ``maxsize`` operations are pending.
         """
-        return Stream.copy_arrays(self, dst, src)
+        return copy_arrays.call(self, dst, src)
 
     def call(self, fn: Callable[..., T], /, *args: Any) -> Completion[T]:
         """Run ``fn(*args)`` in stream order, in a thread, with this task's context variables.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from aiodev._array import creation
 from aiodev._array.array import Array, allocate
-from aiodev._array.creation import set_converter
 from aiodev._array.dtypes import DType
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.kernel import kernel
@@ -40,4 +40,4 @@ def converted(x: Array, dtype: DType) -> Array:
     return out
 
 
-set_converter(converted)
+creation.convert.provide(converted)

@@ -28,7 +28,7 @@ from aiodev._array.array import Array, Key, make_array
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import extent
 from aiodev._core import context
-from aiodev._core.backend.registry import registry
+from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
@@ -396,4 +396,4 @@ def _forget_after_fork() -> None:
         cache.clear()
 
 
-registry.after_fork.append(_forget_after_fork)
+in_child(_forget_after_fork)

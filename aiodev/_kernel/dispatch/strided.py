@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from aiodev._array.array import Array, make_array
-from aiodev._array.copy import set_strided_kernel
-from aiodev._array.transfer import set_repeat_copy
+from aiodev._array.copy import strided_kernel
+from aiodev._array.transfer import repeat_copy
 from aiodev._core.backend.device_info import capabilities
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
@@ -102,5 +102,5 @@ def _are_apart(dst: Array, src: Array) -> bool:
     return apart and to.source.device is fro.source.device
 
 
-set_strided_kernel(_launch)
-set_repeat_copy(_repeat)
+strided_kernel.provide(_launch)
+repeat_copy.provide(_repeat)
