@@ -1,15 +1,14 @@
 """What is current for the running task: its device, and its stream on each device.
 
-One context variable holds an immutable linked frame. A guard pushes a frame and pops it again, so the previous state
-lives in the frame, not in the guard: the same stream may be entered by any number of tasks, nested, at once. Tasks copy
-the context when they are created, which is how they inherit, and nothing that they do is seen outside.
+That is a scope (:mod:`aiodev._core.scopes`): a guard pushes a frame and pops it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+
+from aiodev._core.scopes import Scoped
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -22,33 +21,32 @@ class Frame:
         device: the current device; None for the default one.
         streams: the current stream of each device that has one other than its default stream.
         stream: that of ``device``, at hand for submissions that name none; None for the default one.
-        parent: the frame to go back to; None for the outermost.
+        outer: the frame to go back to; None for the outermost.
         owner: the guard that pushed it.
     """
 
-    __slots__ = ("device", "owner", "parent", "stream", "streams")
+    __slots__ = ("device", "outer", "owner", "stream", "streams")
 
     def __init__(
-        self, device: Device | None, streams: Mapping[Device, Any], parent: Frame | None, owner: object
+        self, device: Device | None, streams: Mapping[Device, Any], outer: Frame | None, owner: object
     ) -> None:
         self.device = device
         self.streams = streams
         self.stream = None if device is None else streams.get(device)
-        self.parent = parent
+        self.outer = outer
         self.owner = owner
 
 
-_outermost = Frame(None, {}, None, None)
-_frame: ContextVar[Frame] = ContextVar("aiodev.frame", default=_outermost)
+_frames = Scoped("aiodev.frame", Frame(None, {}, None, None))
 
 #: The running task's frame. A bound method of C: every submission without a stream of its own comes through here.
-current = _frame.get
+current = _frames.get
 
 
 def push(owner: object, device: Device | None = None, stream: Any = None) -> None:
     """Enter a guard: from now on ``device`` and ``stream`` are current; None leaves what is."""
-    frame = _frame.get()
-    _frame.set(_changed(frame, device, stream, frame, owner))
+    frame = current()
+    _frames.set(_changed(frame, device, stream, frame, owner))
 
 
 def pop(owner: object) -> None:
@@ -57,22 +55,15 @@ def pop(owner: object) -> None:
     Raises:
         RuntimeError: the innermost guard of this task is another one.
     """
-    frame = _frame.get()
-    if frame.owner is not owner or frame.parent is None:
-        innermost = "none" if frame.parent is None else repr(frame.owner)
-        raise RuntimeError(
-            f"{owner!r} is left, but the innermost guard of this task is {innermost}; guards must be left in the "
-            f"task that entered them, in reverse order"
-        )
-    _frame.set(frame.parent)
+    _frames.leave(owner)
 
 
 def replace(device: Device | None = None, stream: Any = None) -> None:
     """Change what is current, until the innermost guard is left."""
-    frame = _frame.get()
-    _frame.set(_changed(frame, device, stream, frame.parent, frame.owner))
+    frame = current()
+    _frames.set(_changed(frame, device, stream, frame.outer, frame.owner))
 
 
-def _changed(frame: Frame, device: Device | None, stream: Any, parent: Frame | None, owner: object) -> Frame:
+def _changed(frame: Frame, device: Device | None, stream: Any, outer: Frame | None, owner: object) -> Frame:
     streams = frame.streams if stream is None else {**frame.streams, stream.device: stream}
-    return Frame(frame.device if device is None else device, streams, parent, owner)
+    return Frame(frame.device if device is None else device, streams, outer, owner)

@@ -11,11 +11,11 @@ what is outside. So a seed that is set before a device was used, or its backend 
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, SupportsIndex
 
 from aiodev._core.backend.registry import DeviceLike, registry
+from aiodev._core.scopes import Scoped
 from aiodev._generator.generator import Generator
 from aiodev._generator.state import State, check_seed, fresh_seed, guard
 
@@ -70,8 +70,7 @@ class Scope:
                 state.write(seed, 0)
 
 
-_process = Scope()
-_scope: ContextVar[Scope] = ContextVar("aiodev.rng", default=_process)
+_scope = Scoped("aiodev.rng", Scope())
 _generators: dict[Device, DefaultGenerator] = {}
 
 
@@ -200,10 +199,7 @@ class fork_rng:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        scope = _scope.get()
-        if scope.owner is not self or scope.outer is None:
-            raise RuntimeError("fork_rng: blocks must be left in the task that entered them, in reverse order")
-        _scope.set(scope.outer)
+        _scope.leave(self)
 
     async def __aenter__(self) -> None:
         self.__enter__()

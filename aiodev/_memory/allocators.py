@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.config import settings
+from aiodev._core.scopes import Scoped
 from aiodev._memory.allocator import CachingAllocator
 
 if TYPE_CHECKING:
@@ -28,20 +28,19 @@ class Chosen:
 
     Attributes:
         allocators: by device.
-        outside: what to go back to; None for the outermost.
+        outer: what to go back to; None for the outermost.
         owner: the pool that was entered.
     """
 
-    __slots__ = ("allocators", "outside", "owner")
+    __slots__ = ("allocators", "outer", "owner")
 
-    def __init__(self, allocators: Mapping[Device, CachingAllocator], outside: Chosen | None, owner: object) -> None:
+    def __init__(self, allocators: Mapping[Device, CachingAllocator], outer: Chosen | None, owner: object) -> None:
         self.allocators = allocators
-        self.outside = outside
+        self.outer = outer
         self.owner = owner
 
 
-_NOTHING_CHOSEN = Chosen({}, None, None)
-chosen: ContextVar[Chosen] = ContextVar("aiodev.memory", default=_NOTHING_CHOSEN)
+chosen = Scoped("aiodev.memory", Chosen({}, None, None))
 #: How many pools there are: most programs have none, and an allocation then looks no further.
 pool_count = 0
 

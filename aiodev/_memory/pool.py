@@ -44,17 +44,14 @@ class MemoryPool:
         return sum(segment.mapped() for segment in self._allocator.supply.segments())
 
     def __enter__(self) -> MemoryPool:
-        outside = allocators.chosen.get()
-        allocators.chosen.set(allocators.Chosen({**outside.allocators, self.device: self._allocator}, outside, self))
+        outer = allocators.chosen.get()
+        allocators.chosen.set(allocators.Chosen({**outer.allocators, self.device: self._allocator}, outer, self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        inside = allocators.chosen.get()
-        if inside.owner is not self or inside.outside is None:
-            raise RuntimeError(f"{self!r} is left, but it is not what this task entered last")
-        allocators.chosen.set(inside.outside)
+        allocators.chosen.leave(self)
 
     async def __aenter__(self) -> MemoryPool:
         return self.__enter__()

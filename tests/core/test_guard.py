@@ -34,7 +34,7 @@ def clean_context() -> Any:
     """Undo what a test leaves current in pytest's own context."""
     frame = context.current()
     yield
-    context._frame.set(frame)
+    context._frames.set(frame)
 
 
 class FakeStream:

@@ -293,7 +293,7 @@ async def test_a_pool_serves_only_those_inside() -> None:
         assert aiodev.empty(3 * MIB, "u1", "cpu")._address == address
     numbers = {s["segment_pool_id"] for s in memory.memory_snapshot("cpu")}
     assert len(numbers) == 3 and 0 in numbers
-    with pytest.raises(RuntimeError, match="not what this task entered last"):
+    with pytest.raises(RuntimeError, match="the innermost guard of this task is"):
         pool.__exit__(None, None, None)
     del y, z, outside
 
