@@ -133,6 +133,42 @@ def test_capabilities_are_asked_for_and_not_names(module: str) -> None:
         assert not names, f"{module}:{node.lineno} looks at the name {names[0]!r}; ask aiodev.capabilities"
 
 
+#: Modules that cannot be read one after the other, since each names types of the others. This list only becomes shorter.
+CIRCLES = {
+    ("aiodev._array.array", "aiodev._array.transfer", "aiodev._array.readback"),
+    ("aiodev._backends.cpu.portable.operations", "aiodev._backends.cpu.portable.worker"),
+    ("aiodev._backends.cuda.compile.compiler", "aiodev._backends.cuda.compile.image"),
+    ("aiodev._core.waiting.callbacks", "aiodev._core.streams.completion"),
+    ("aiodev._core.streams.event", "aiodev._core.streams.stream"),
+    ("aiodev._generator.generator", "aiodev._generator.recording"),
+    ("aiodev._kernel.bound", "aiodev._kernel.kernel"),
+    ("aiodev._memory.block", "aiodev._memory.extents"),
+}
+
+
+def circles() -> set[tuple[str, ...]]:
+    """Modules that lead to each other by imports of any kind, those for type checkers and those in functions included."""
+    ahead = {module: {target for _, target in imports(module) if target in MODULES} - {"aiodev"} for module in MODULES}
+    reached: dict[str, set[str]] = {}
+    for module in ahead:
+        seen, left = set(), [module]
+        while left:
+            new = ahead[left.pop()] - seen
+            seen |= new
+            left += new
+        reached[module] = seen
+    return {
+        tuple(sorted(other for other in reached[module] if module in reached[other]))
+        for module in reached
+        if reached[module] - {module} and module in reached[module] and module != "aiodev"
+    }
+
+
+def test_circles_only_become_fewer() -> None:
+    """A new circle says that a class does too much, or that a protocol is missing; one that is broken leaves the list."""
+    assert circles() == CIRCLES
+
+
 def calls_of(module: str, name: str) -> list[int]:
     """Lines on which a module calls a function or a method of that name."""
     calls = (node for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.Call))

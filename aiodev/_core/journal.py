@@ -16,7 +16,6 @@ from aiodev._core import callsites
 from aiodev._core.streams import trace
 
 if TYPE_CHECKING:
-    from aiodev._core.streams.stream import Stream
     from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["attach", "describe"]
@@ -27,7 +26,7 @@ _MOST = 1 << 16
 _entries: weakref.WeakKeyDictionary[Timeline, OrderedDict[int, tuple[str, int]]] = weakref.WeakKeyDictionary()
 
 
-def attach(stream: Stream) -> None:
+def attach(stream: trace.Traced) -> None:
     """Note what is submitted to ``stream`` from now on."""
     timeline = stream.timeline
     stream._launch = _noted(timeline, stream._launch, _name_of_kernel)

@@ -1,8 +1,8 @@
 """What holds for a block of the running task, and for the tasks that are created in it.
 
 A context variable holds an immutable linked scope. A guard enters a scope and leaves it again, so the previous state lives in
-the scope, not in the guard: the same guard may be entered by any number of tasks, nested, at once. Tasks copy the context
-when they are created, which is how they inherit, and nothing that they do is seen outside.
+the scope, not in the guard: the same guard may be entered by any number of tasks, nested, at once. Tasks copy the context when
+they are created, which is how they inherit, and nothing that they do is seen outside.
 """
 
 from __future__ import annotations

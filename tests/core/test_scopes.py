@@ -25,9 +25,8 @@ def test_guards_are_left_in_reverse_order(kind: str) -> None:
     outer, inner = GUARDS[kind](), GUARDS[kind]()
 
     def cross() -> None:
-        with outer, inner:
-            with pytest.raises(RuntimeError, match="innermost guard of this task is .*; guards must be left in"):
-                outer.__exit__(None, None, None)
+        with outer, inner, pytest.raises(RuntimeError, match="innermost guard of this task is .*; guards must be left in"):
+            outer.__exit__(None, None, None)
 
     contextvars.copy_context().run(cross)
 

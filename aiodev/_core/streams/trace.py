@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.waiting.blocking import wait_blocking
 
 if TYPE_CHECKING:
-    from aiodev._core.streams.stream import Stream
+    from aiodev._core.backend.device import Device
     from aiodev._core.timeline.timeline import Timeline
 
 #: Names of kernel entries, filled in by the kernel layer.
 entry_names: dict[int, str] = {}
+
+
+class Traced(Protocol):
+    """A stream, and how it submits."""
+
+    _launch: Callable[[int, int, bytes, int], int]
+    _copy: Callable[[int, int, int], int]
+    _fill: Callable[[int, int, bytes], int]
+    stream_id: int
+    device: Device
+    timeline: Timeline
 
 
 class Span:
@@ -46,14 +57,14 @@ class Trace:
     def __init__(self) -> None:
         self.spans: list[Span] = []
 
-    def attach(self, stream: Stream) -> None:
+    def attach(self, stream: Traced) -> None:
         """Trace what is submitted to ``stream`` from now on."""
         stream._launch = self._traced(stream, stream._launch, lambda args: entry_names.get(args[0], "kernel"))
         stream._copy = self._traced(stream, stream._copy, lambda args: "copy")
         stream._fill = self._traced(stream, stream._fill, lambda args: "fill")
 
     def _traced(
-        self, stream: Stream, submit: Callable[..., int], name: Callable[[tuple[Any, ...]], str]
+        self, stream: Traced, submit: Callable[..., int], name: Callable[[tuple[Any, ...]], str]
     ) -> Callable[..., int]:
         timeline = stream.timeline
         identity = Identity(stream)
@@ -76,7 +87,7 @@ class Identity:
 
     __slots__ = ("device", "stream_id")
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Traced) -> None:
         self.stream_id = stream.stream_id
         self.device = stream.device
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import bisect
 import operator
 import threading
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from aiodev._core.backend.interface import FAULTS, SUBMITTED, Fault
+from aiodev._core.backend.interface import FAULTS, SUBMITTED, Executor, Fault
 from aiodev._core.errors import DependencyError, WithdrawnError
 from aiodev._core.timeline.kept import KeptError
 from aiodev._core.timeline.withdrawal import Withdrawals
-
-if TYPE_CHECKING:
-    from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["FaultLog", "KnownFault", "dependency_error", "learn", "root_cause", "tell"]
 
@@ -22,6 +19,31 @@ _learning = threading.RLock()  # re-entrant, for a fault's cause is on another t
 
 #: How many faults somebody was told of: while it is what it was, none that was untold has been told.
 tellings = 0
+
+
+class Failing(Protocol):
+    """A timeline, as far as failure is concerned."""
+
+    @property
+    def counters(self) -> memoryview[int]: ...
+
+    @property
+    def faults(self) -> FaultLog: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def lost(self) -> BaseException | None: ...
+
+    @property
+    def queue(self) -> int: ...
+
+    def open_queue(self) -> tuple[Executor, int]: ...
+
+    def kept_timeline(self, queue: int) -> Failing | None: ...
+
+    def distrust(self, first: int, last: int) -> None: ...
 
 
 class KnownFault:
@@ -123,9 +145,9 @@ class FaultLog:
             place = bisect.bisect_right(known, value, key=_first)
         return known[place - 1] if place and known[place - 1].covers(value) else None
 
-    def take_new(self, timeline: Timeline) -> list[tuple[KnownFault, Timeline | None, int]]:
+    def take_new(self, timeline: Failing) -> list[tuple[KnownFault, Failing | None, int]]:
         """Take new faults into the list; returns those that come from another timeline, with it and its fault's number."""
-        dependent: list[tuple[KnownFault, Timeline | None, int]] = []
+        dependent: list[tuple[KnownFault, Failing | None, int]] = []
         newest = self.known[-1].first if self.known else 0
         for fault in timeline.open_queue()[0].faults(timeline.queue):
             if fault.first <= newest:
@@ -148,16 +170,16 @@ class FaultLog:
         return dependent
 
 
-def learn(timeline: Timeline) -> None:
+def learn(timeline: Failing) -> None:
     """Learn of new faults, here and on every timeline that they come from, and then what caused each.
 
     Not by recursion: streams that wait for each other in turn have faults that come from each other in turn, and a chain
     of dependent streams may be longer than the stack.
     """
     with _learning:
-        seen: dict[Timeline, int] = {}
-        dependent: list[tuple[KnownFault, Timeline | None, int]] = []
-        ahead: list[Timeline] = [timeline]
+        seen: dict[Failing, int] = {}
+        dependent: list[tuple[KnownFault, Failing | None, int]] = []
+        ahead: list[Failing] = [timeline]
         while ahead:
             line = ahead.pop()
             if line.queue == 0 or line.lost is not None:  # a lost queue is the parent's, or not there any more
@@ -187,7 +209,7 @@ def _forgotten(first: int, error: WithdrawnError) -> KnownFault:
     return KnownFault(Fault(first, first, error, withdrawn=True), KeptError(error, ours=True), first)
 
 
-def tell(timeline: Timeline, fault: KnownFault) -> bool:
+def tell(timeline: Failing, fault: KnownFault) -> bool:
     """Note that a waiter is being told; that ends the fault, and what is submitted from now on runs again.
 
     Returns whether this waiter is the first one.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from aiodev._core.timeline.withdrawal import Withdrawals
+from aiodev._core.timeline.withdrawal import Withdrawals
 
 __all__ = ["Gate", "opened_on_error"]
 

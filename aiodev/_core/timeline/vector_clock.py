@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.config import settings
 
-if TYPE_CHECKING:
-    from aiodev._core.timeline.timeline import Timeline
-
 __all__ = ["NO_CLOCK", "Clock", "PartialClock", "follows", "merged", "totals"]
 
+
+class Ordered(Protocol):
+    """A timeline, as far as order is concerned."""
+
+    @property
+    def counters(self) -> memoryview[int]: ...
+
+    held: int  #: gates that are shut and that only the program opens
+
+    def reached(self, value: int) -> bool: ...
+
+    def clocks_at(self, value: int) -> Sequence[Clock]: ...
+
+
 #: A vector clock: what has run before, as the number of an operation of each timeline.
-Clock = Mapping["Timeline", int]
+Clock = Mapping[Ordered, int]
 NO_CLOCK: Clock = {}
 
 
@@ -25,7 +36,7 @@ NO_CLOCK: Clock = {}
 MOST_KNOWN = sys.maxsize if settings.debug else 64
 
 
-class PartialClock(dict["Timeline", int]):
+class PartialClock(dict[Ordered, int]):
     """A clock that leaves out points: what it says is true, and there is more.
 
     Once the operation that it is of is done, so is all that it leaves out.
@@ -34,7 +45,7 @@ class PartialClock(dict["Timeline", int]):
     __slots__ = ()
 
 
-def merged(known: Clock, clock: Clock, own: Timeline, other: Timeline, value: int) -> Clock:
+def merged(known: Clock, clock: Clock, own: Ordered, other: Ordered, value: int) -> Clock:
     """The later points of both, without those that are reached, and without those of ``own``; and ``value`` of ``other``.
 
     Of more than :data:`MOST_KNOWN` the newest, which are more likely to be waited for again.
@@ -50,7 +61,7 @@ def merged(known: Clock, clock: Clock, own: Timeline, other: Timeline, value: in
     return PartialClock(later) if type(known) is PartialClock or type(clock) is PartialClock else later
 
 
-def follows(timeline: Timeline, value: int, other: Timeline, last: int) -> bool:
+def follows(timeline: Ordered, value: int, other: Ordered, last: int) -> bool:
     """Whether operation ``value`` of ``timeline`` runs after ``last`` of ``other``, which is not done, through whatever others.
 
     Exact where timelines know their past clocks (:attr:`Timeline.past`), which takes time and memory: for debugging.

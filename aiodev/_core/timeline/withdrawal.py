@@ -19,18 +19,24 @@ from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from aiodev._core import callsites
 from aiodev._core.errors import WithdrawnError
-
-if TYPE_CHECKING:
-    from aiodev._core.timeline.gate import Gate
 
 __all__ = ["Withdrawals"]
 
 _KEPT = 1024  # whoever waits for an older one finds nothing; see the log of faults
 _first = attrgetter("first")
+
+
+class Withdrawable(Protocol):
+    """A gate, which whoever opens it is told of."""
+
+    @property
+    def value(self) -> int: ...
+
+    def withdraw(self) -> None: ...
 
 
 class _Span(NamedTuple):
@@ -56,7 +62,7 @@ class Withdrawals:
         self._lock = threading.RLock()  # re-entrant: a finalizer may withdraw, too
         self._begun = 0  # the last operation that the host has begun
         self.spans: tuple[_Span, ...] = ()
-        self.gates: dict[int, Gate] = {}
+        self.gates: dict[int, Withdrawable] = {}
 
     def begin(self, value: int) -> bool:
         """Note that the host begins operation ``value``; False when it must not, since it was withdrawn or is behind one."""

@@ -16,12 +16,13 @@ What it waited for is not lost, only its wake-ups are.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.waiting import fairness
@@ -35,10 +36,8 @@ if TYPE_CHECKING:
 
     import anyio
 
-    from aiodev._core.backend.registry import BackendHandle
-    from aiodev._core.streams.stream import Stream
+    from aiodev._core.backend.handle import BackendHandle
     from aiodev._core.timeline.timeline import Timeline
-    from aiodev._core.waiting.callbacks import DoneCallback
 
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
@@ -50,10 +49,33 @@ _REST = 4  # times as long as it has helped blindly, it leaves to what its loop 
 _LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 
 
+class DoneCallback(Protocol):
+    """A function that is called when an operation is done (:mod:`aiodev._core.waiting.callbacks`)."""
+
+    @property
+    def context(self) -> contextvars.Context: ...
+
+    def call(self) -> None: ...
+
+    def call_in_turn(self) -> None: ...
+
+    def call_in_context(self) -> None: ...
+
+    # As who waits for the operation: a future of asyncio, or a task of trio.
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: None) -> None: ...
+
+    def wake(self) -> None: ...
+
+    def __hash__(self) -> int: ...
+
+
 class _Line:
     """How a reactor's tasks take their turns; of every kind of loop the same."""
 
-    draining: weakref.WeakKeyDictionary[Stream, anyio.Lock]  #: held by who waits for room in a stream; others stand behind
+    draining: weakref.WeakKeyDictionary[Any, anyio.Lock]  #: held by who waits for room in a stream; others stand behind
     ready: ReadyQueue[Any]
     taking_turns: bool  #: a batch is out, or about to be
     turned: int  #: when a task let others run last, by time.monotonic_ns

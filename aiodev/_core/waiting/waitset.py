@@ -21,13 +21,11 @@ import heapq
 import logging
 import os
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from aiodev._core.backend.interface import COMPLETED, Executor
 from aiodev._core.finalizing import until_exit
-
-if TYPE_CHECKING:
-    from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.timeline.points import Waited
 
 logger = logging.getLogger("aiodev")
 _Token = TypeVar("_Token", bound=Hashable)
@@ -74,7 +72,7 @@ class _Waiters(Generic[_Token]):
 
     __slots__ = ("by_value", "heap", "timeline")
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Waited) -> None:
         self.timeline = timeline
         self.heap: list[int] = []
         self.by_value: dict[int, dict[_Token, None]] = {}
@@ -118,7 +116,7 @@ class WaitSet(Generic[_Token]):
     def __del__(self) -> None:
         self.recycle()  # a thread has ended, and with it what it waited with
 
-    def add(self, timeline: Timeline, value: int, token: _Token) -> bool:
+    def add(self, timeline: Waited, value: int, token: _Token) -> bool:
         """Have ``token`` returned by ``collect`` once ``timeline`` reaches ``value``; False when it has already."""
         executor = timeline.operations
         if self._torn:
@@ -146,7 +144,7 @@ class WaitSet(Generic[_Token]):
         waiters.by_value[value] = {token: None}
         return True
 
-    def discard(self, timeline: Timeline, value: int, token: _Token) -> None:
+    def discard(self, timeline: Waited, value: int, token: _Token) -> None:
         """Forget ``token``."""
         group = self._groups.get(timeline.operations, {})
         waiters = group.get(timeline.queue)

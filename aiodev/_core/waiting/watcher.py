@@ -18,12 +18,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from aiodev._core.timeline.points import Tended
 from aiodev._core.waiting.waitset import WaitSet
-
-if TYPE_CHECKING:
-    from aiodev._core.timeline.timeline import Timeline
 
 logger = logging.getLogger("aiodev")
 
@@ -51,11 +48,11 @@ class Watcher:
 
     def __init__(self) -> None:
         self._starting = threading.RLock()
-        self._inbox: deque[tuple[Timeline | None, int, _Job]] = deque()
-        self._tended: deque[weakref.ref[Timeline]] = deque()
+        self._inbox: deque[tuple[Tended | None, int, _Job]] = deque()
+        self._tended: deque[weakref.ref[Tended]] = deque()
         self._waits: WaitSet[_Job] | None = None
 
-    def watch(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
+    def watch(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
         """Call ``callback`` once ``timeline`` reaches ``value``: now, when it has already, else from the watcher's thread."""
         if timeline.deferred:
             timeline.entry.start_soon(lambda error: self.watch(timeline, value, callback))
@@ -64,7 +61,7 @@ class Watcher:
         else:
             self.hand_over(timeline, value, callback)
 
-    def hand_over(self, timeline: Timeline, value: int, callback: Callable[[], object]) -> None:
+    def hand_over(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
         """As ``watch``, but always from the watcher's thread: for finalizers, which may run under any lock."""
         self._inbox.append((timeline, value, _Job(callback)))
         self._started().descriptor.wake()
@@ -74,7 +71,7 @@ class Watcher:
         self._inbox.append((None, 0, _Job(callback)))
         self._started().descriptor.wake()
 
-    def tend(self, timeline: Timeline) -> None:
+    def tend(self, timeline: Tended) -> None:
         """Have ``timeline`` let go of what it needs no more, soon after that is so; for finalizers, too."""
         idle = not self._tended
         self._tended.append(weakref.ref(timeline))

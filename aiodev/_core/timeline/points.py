@@ -1,0 +1,50 @@
+"""What waiting needs to know of a line of operations: as much of a timeline as there is to wait for.
+
+A point is such a line and the number of one of its operations. What waits stands below timelines, which have their own finished
+operations looked after by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from aiodev._core.backend.interface import Executor
+
+__all__ = ["Tended", "Waited"]
+
+
+class Waited(Protocol):
+    """A queue of an executor, for wait sets.
+
+    Attributes:
+        parked: how many wait sets have waiters of it.
+    """
+
+    counters: memoryview[int]
+    operations: Executor
+    parked: int
+    queue: int
+
+
+class Starting(Protocol):
+    """A backend that may be starting."""
+
+    def start_soon(self, callback: Callable[[BaseException | None], object]) -> None: ...
+
+
+class Tended(Waited, Protocol):
+    """One that the watcher waits for, or has let go of what its finished operations needed."""
+
+    deferred: bool
+    tended: bool
+
+    @property
+    def entry(self) -> Starting: ...
+
+    @property
+    def needed(self) -> Any: ...  # true while there is something
+
+    def reached(self, value: int) -> bool: ...
+
+    def let_go(self) -> None: ...
