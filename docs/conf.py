@@ -70,6 +70,7 @@ import numpy as np
 import aiodev
 """
 doctest_test_doctest_blocks = "default"
+doctest_path = [str(Path(__file__).parent / "howto")]  # of the backend that is shown there
 
 
 class SettingsTable(SphinxDirective):

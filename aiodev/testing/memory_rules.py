@@ -6,7 +6,7 @@ import ctypes
 import random
 import time
 
-from aiodev._core.backend.interface import DeviceProperties
+from aiodev._core.backend.interface import Capabilities, DeviceProperties, Executor
 from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Workbench
 
@@ -225,7 +225,27 @@ def stamps_measure_a_held_queue(bench: Workbench) -> None:
     assert second - first >= held, f"stamps are {second - first} ns apart around a gate held for {held} ns"
 
 
+@rule
+def start_has_made_an_executor(bench: Workbench) -> None:
+    """A started backend has one executor, which stays."""
+    assert isinstance(bench.executor, Executor), f"it is {bench.executor!r}"
+    assert bench.backend.executor is bench.executor, "the executor was replaced"
+
+
+@rule
+def capabilities_agree(bench: Workbench) -> None:
+    """What it says that it can do fits together: as memory that is the host's has no number of its own in DLPack."""
+    found = bench.backend.capabilities
+    assert isinstance(found, Capabilities), f"capabilities are {found!r}"
+    assert found.priorities[0] <= found.priorities[1], f"priorities are highest and lowest, not {found.priorities}"
+    assert not (found.host_accessible and found.dlpack_types), "memory of the host has the host's number in DLPack"
+    assert found.simt or not found.thread_blocks, "there are blocks of threads, and no threads"
+    assert found.native_streams or not found.cuda_interfaces, "CUDA's streams are a driver's"
+
+
 RULES = (
+    start_has_made_an_executor,
+    capabilities_agree,
     devices_are_described,
     allocations_are_aligned_and_apart,
     memory_can_be_given_back,

@@ -294,11 +294,13 @@ def scalar_of(dtype, words):
 def array_of(text, words):
     ndim, dtype, layout = int(text[1]), np.dtype(text[2:].rstrip("rCA")), text.rstrip("r")[-1]
     address, shape = next(words), tuple(next(words) for _ in range(ndim))
-    strides = tuple(next(words) for _ in range(ndim)) if layout == "A" else None
+    if layout == "A":
+        strides = tuple(next(words) for _ in range(ndim))
+    else:
+        strides = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(ndim))
     if 0 in shape:
         return np.empty(shape, dtype)
-    steps = strides or (dtype.itemsize * math.prod(shape),)
-    below = sum((n - 1) * step for n, step in zip(shape, steps, strict=True) if step < 0)
-    above = sum((n - 1) * step for n, step in zip(shape, steps, strict=True) if step > 0)
+    below = sum((n - 1) * step for n, step in zip(shape, strides, strict=True) if step < 0)
+    above = sum((n - 1) * step for n, step in zip(shape, strides, strict=True) if step > 0)
     memory = (ctypes.c_char * (above - below + dtype.itemsize)).from_address(address + below)
     return np.ndarray(shape, dtype, memory, -below, strides)

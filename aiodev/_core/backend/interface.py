@@ -246,7 +246,13 @@ class Executor(ABC):
     # Native libraries that submit to the device's own streams
 
     def call_native(self, queue: int, block: bytes) -> int:
-        """Call native functions, which submit to the queue's stream, when their turn comes; see ``_core.native.pack``."""
+        """Call native functions, which submit to the queue's stream, when their turn comes.
+
+        ``block`` is a row of little-endian int64: the address of a lock of 8 bytes, or 0; how many calls there are; and of each
+        call how many arguments, then (kind, word) of the function and of each argument. A word of kind 0 is passed as it is,
+        kind 1 is the stream's handle, and of kind 2 what is at the address when the call is made. The first call that returns
+        anything but 0 fails the operation.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no streams of its own")
 
     # Waiting

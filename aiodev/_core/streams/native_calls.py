@@ -23,7 +23,7 @@ LEGACY, PER_THREAD = 1, 2
 
 
 def pack(calls: Sequence[Sequence[Any]], lock: Any) -> bytes:
-    """The block of :meth:`Backend.call_native`: a lock's address or 0, how many calls; of each, how many arguments, then
+    """The block of :meth:`Executor.call_native`: a lock's address or 0, how many calls; of each, how many arguments, then
     (kind, word) of the function and of each argument.
 
     Raises:

@@ -6,7 +6,7 @@ has begun cannot be called back; the rest can be.
 **Invariants.**
 
 1.  An operation is withdrawn before it begins or not at all. For what runs on the device the backend sees to that
-    (:meth:`Backend.withdraw`), for a function that is called :meth:`Withdrawals.begin`, under the lock that withdrawing takes.
+    (:meth:`Executor.withdraw`), for a function that is called :meth:`Withdrawals.begin`, under the lock that withdrawing takes.
 2.  What was submitted behind a withdrawn operation, before it was withdrawn, does not run either. What is submitted later
     does: whoever withdraws knows, as a waiter does who was told of a failure.
 3.  ``spans`` says all of that from the moment of withdrawing on, wherever the backend has got to. It is replaced as a whole.

@@ -2,7 +2,7 @@
 
 1.  Load the counter. Done: no round trip through the loop (but see :mod:`aiodev._core.waiting.fairness`).
 2.  Spin in native code, without the GIL, for some tens of µs, where that pays (:mod:`aiodev._core.waiting.spinning`).
-3.  Help. Where this thread can do a part of the work itself (:meth:`Backend.help`), it does, for as long as the loop has
+3.  Help. Where this thread can do a part of the work itself (:meth:`Executor.help`), it does, for as long as the loop has
     nothing else to do: what becomes ready meanwhile, and timers that are due, are looked at between two pieces of the work.
 4.  Park. The task is suspended; native code writes the loop's descriptor; every task whose operation is done then stands in
     the loop's line (:class:`ReadyQueue`), from which as many are resumed a turn as keep the turn short. The order is: enter the
