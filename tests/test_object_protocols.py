@@ -57,6 +57,7 @@ TABLE: dict[type, Promise] = {
     aiodev.BoundLaunch: Promise(lambda: increment.bind(3, an_array())),
     aiodev.Capabilities: a_value(lambda: aiodev.get_backend("cpu").capabilities, "Capabilities"),
     aiodev.Completion: Promise(lambda: increment[3](an_array()), repr="<"),
+    aiodev.Executor: Promise(lambda: an_executor()),
     aiodev.Device: Promise(lambda: aiodev.Device("cpu"), repr="aiodev.Device(", copied=SAME, pickled=SAME),
     aiodev.DeviceProperties: a_value(lambda: aiodev.get_device_properties("cpu"), "DeviceProperties"),
     aiodev.Event: Promise(lambda: aiodev.default_stream("cpu").record_event()),
@@ -82,6 +83,11 @@ TABLE: dict[type, Promise] = {
 }
 #: They hold the functions that they run; a test's, as a rule.
 LEFT_OUT = {testing.Conformance, testing.Rule}
+
+
+def an_executor() -> aiodev.Executor:
+    aiodev.init_blocking("cpu")
+    return aiodev.get_backend("cpu").executor
 
 
 def a_queue_latch() -> testing.QueueLatch:

@@ -156,6 +156,9 @@ class Executor(ABC):
         """Queues are not copied and not pickled."""
         raise TypeError("executors are not pickled or copied: their queues belong to their process")
 
+    def __repr__(self) -> str:
+        return f"<aiodev executor {type(self).__name__}>"
+
     # Queues
 
     @abstractmethod
