@@ -294,7 +294,8 @@ entry = backend.load(KernelSpec("fail", fail, 1, ("A1i8C",)), "")
 for index in (0, 1):
     queue, _ = backend.executor.create_queue(index, 0, False)
     memory = backend.allocate(index, 64)
-    assert backend.executor.spin(queue, backend.executor.launch(queue, entry, 1, struct.pack("<qqq", 1, memory, 8), 0), 30 * 10**9)
+    last = backend.executor.launch(queue, entry, 1, struct.pack("<qqq", 1, memory, 8), 0)
+    assert backend.executor.spin(queue, last, 30 * 10**9)
     print(str(backend.executor.faults(queue)[0].error).split("sm_")[1][:2])
 """,
         STANDIN_MIXED="1",

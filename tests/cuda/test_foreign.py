@@ -120,7 +120,8 @@ def test_copies_wait_for_their_own_queue_alone(backend: CUDABackend) -> None:
         calls.call("cuStreamWaitValue64", stream, ctypes.addressof(word), 1, 0, doing="holding a stream")
     backend.executor.fill(slow, memory, nbytes, b"y")
     behind = backend.executor.copy(slow, memory, ctypes.addressof(source), nbytes)
-    assert backend.executor.spin(quick, backend.executor.copy(quick, memory + nbytes, ctypes.addressof(source), nbytes), PATIENCE)
+    last = backend.executor.copy(quick, memory + nbytes, ctypes.addressof(source), nbytes)
+    assert backend.executor.spin(quick, last, PATIENCE)
     word[0] = 1
     assert backend.executor.spin(slow, behind, PATIENCE)
     for queue in (slow, quick):
