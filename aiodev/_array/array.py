@@ -246,7 +246,8 @@ class Array(Operators, Protocols):
         try:
             found, offset = layout.index_layout(self._layout, index)
         except layout.NoView:
-            return indexing.get(self, index)
+            chosen: Array = indexing.get(self, index)
+            return chosen
         return self._view(found.shape, found.strides, offset)
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -6,12 +6,8 @@ nobody has (0.1 s, once a process).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from aiodev._array.array import Array
+from typing import Any
 
 __all__ = ["indexing", "kernels"]
 
@@ -22,8 +18,8 @@ class _Functions:
     def __init__(self, module: str) -> None:
         self._module = module
 
-    def __getattr__(self, name: str) -> Callable[..., Array]:
-        found: Callable[..., Array] = getattr(import_module(self._module), name)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(import_module(self._module), name)
         setattr(self, name, found)
         return found
 

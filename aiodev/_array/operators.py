@@ -19,14 +19,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from aiodev._array.computing import kernels
-
-if TYPE_CHECKING:
-    from aiodev._array.array import Array
 
 __all__ = ["Operators"]
 
@@ -73,161 +70,161 @@ class Operators:
 
     # Arithmetic
 
-    def __add__(self, other: Any) -> Array:
+    def __add__(self, other: Any) -> Self:
         return kernels.add(self, other) if _computes(other) else NotImplemented
 
-    def __radd__(self, other: Any) -> Array:
+    def __radd__(self, other: Any) -> Self:
         return kernels.add(other, self) if _computes(other) else NotImplemented
 
-    def __iadd__(self, other: Any) -> Array:
+    def __iadd__(self, other: Any) -> Self:
         return _in_place(kernels.add, self, other)
 
-    def __sub__(self, other: Any) -> Array:
+    def __sub__(self, other: Any) -> Self:
         return kernels.subtract(self, other) if _computes(other) else NotImplemented
 
-    def __rsub__(self, other: Any) -> Array:
+    def __rsub__(self, other: Any) -> Self:
         return kernels.subtract(other, self) if _computes(other) else NotImplemented
 
-    def __isub__(self, other: Any) -> Array:
+    def __isub__(self, other: Any) -> Self:
         return _in_place(kernels.subtract, self, other)
 
-    def __mul__(self, other: Any) -> Array:
+    def __mul__(self, other: Any) -> Self:
         return kernels.multiply(self, other) if _computes(other) else NotImplemented
 
-    def __rmul__(self, other: Any) -> Array:
+    def __rmul__(self, other: Any) -> Self:
         return kernels.multiply(other, self) if _computes(other) else NotImplemented
 
-    def __imul__(self, other: Any) -> Array:
+    def __imul__(self, other: Any) -> Self:
         return _in_place(kernels.multiply, self, other)
 
-    def __truediv__(self, other: Any) -> Array:
+    def __truediv__(self, other: Any) -> Self:
         return kernels.divide(self, other) if _computes(other) else NotImplemented
 
-    def __rtruediv__(self, other: Any) -> Array:
+    def __rtruediv__(self, other: Any) -> Self:
         return kernels.divide(other, self) if _computes(other) else NotImplemented
 
-    def __itruediv__(self, other: Any) -> Array:
+    def __itruediv__(self, other: Any) -> Self:
         return _in_place(kernels.divide, self, other)
 
-    def __floordiv__(self, other: Any) -> Array:
+    def __floordiv__(self, other: Any) -> Self:
         return kernels.floor_divide(self, other) if _computes(other) else NotImplemented
 
-    def __rfloordiv__(self, other: Any) -> Array:
+    def __rfloordiv__(self, other: Any) -> Self:
         return kernels.floor_divide(other, self) if _computes(other) else NotImplemented
 
-    def __ifloordiv__(self, other: Any) -> Array:
+    def __ifloordiv__(self, other: Any) -> Self:
         return _in_place(kernels.floor_divide, self, other)
 
-    def __mod__(self, other: Any) -> Array:
+    def __mod__(self, other: Any) -> Self:
         return kernels.remainder(self, other) if _computes(other) else NotImplemented
 
-    def __rmod__(self, other: Any) -> Array:
+    def __rmod__(self, other: Any) -> Self:
         return kernels.remainder(other, self) if _computes(other) else NotImplemented
 
-    def __imod__(self, other: Any) -> Array:
+    def __imod__(self, other: Any) -> Self:
         return _in_place(kernels.remainder, self, other)
 
-    def __divmod__(self, other: Any) -> tuple[Array, Array]:
+    def __divmod__(self, other: Any) -> tuple[Self, Self]:
         return (self // other, self % other) if _computes(other) else NotImplemented
 
-    def __rdivmod__(self, other: Any) -> tuple[Array, Array]:
+    def __rdivmod__(self, other: Any) -> tuple[Self, Self]:
         return (other // self, other % self) if _computes(other) else NotImplemented
 
-    def __pow__(self, other: Any) -> Array:
+    def __pow__(self, other: Any) -> Self:
         return kernels.pow(self, other) if _computes(other) else NotImplemented
 
-    def __rpow__(self, other: Any) -> Array:
+    def __rpow__(self, other: Any) -> Self:
         return kernels.pow(other, self) if _computes(other) else NotImplemented
 
-    def __ipow__(self, other: Any) -> Array:
+    def __ipow__(self, other: Any) -> Self:
         return _in_place(kernels.pow, self, other)
 
-    def __matmul__(self, other: Any) -> Array:
+    def __matmul__(self, other: Any) -> Self:
         return kernels.matmul(self, other) if _computes(other) else NotImplemented
 
-    def __rmatmul__(self, other: Any) -> Array:
+    def __rmatmul__(self, other: Any) -> Self:
         return kernels.matmul(other, self) if _computes(other) else NotImplemented
 
-    def __imatmul__(self, other: Any) -> Array:
+    def __imatmul__(self, other: Any) -> Self:
         return _replaced(self, kernels.matmul(self, other)) if _computes(other) else NotImplemented
 
-    def __neg__(self) -> Array:
+    def __neg__(self) -> Self:
         return kernels.negative(self)
 
-    def __pos__(self) -> Array:
+    def __pos__(self) -> Self:
         return kernels.positive(self)
 
-    def __abs__(self) -> Array:
+    def __abs__(self) -> Self:
         return kernels.abs(self)
 
     # Bits
 
-    def __and__(self, other: Any) -> Array:
+    def __and__(self, other: Any) -> Self:
         return kernels.bitwise_and(self, other) if _computes(other) else NotImplemented
 
-    def __rand__(self, other: Any) -> Array:
+    def __rand__(self, other: Any) -> Self:
         return kernels.bitwise_and(other, self) if _computes(other) else NotImplemented
 
-    def __iand__(self, other: Any) -> Array:
+    def __iand__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_and, self, other)
 
-    def __or__(self, other: Any) -> Array:
+    def __or__(self, other: Any) -> Self:
         return kernels.bitwise_or(self, other) if _computes(other) else NotImplemented
 
-    def __ror__(self, other: Any) -> Array:
+    def __ror__(self, other: Any) -> Self:
         return kernels.bitwise_or(other, self) if _computes(other) else NotImplemented
 
-    def __ior__(self, other: Any) -> Array:
+    def __ior__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_or, self, other)
 
-    def __xor__(self, other: Any) -> Array:
+    def __xor__(self, other: Any) -> Self:
         return kernels.bitwise_xor(self, other) if _computes(other) else NotImplemented
 
-    def __rxor__(self, other: Any) -> Array:
+    def __rxor__(self, other: Any) -> Self:
         return kernels.bitwise_xor(other, self) if _computes(other) else NotImplemented
 
-    def __ixor__(self, other: Any) -> Array:
+    def __ixor__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_xor, self, other)
 
-    def __lshift__(self, other: Any) -> Array:
+    def __lshift__(self, other: Any) -> Self:
         return kernels.bitwise_left_shift(self, other) if _computes(other) else NotImplemented
 
-    def __rlshift__(self, other: Any) -> Array:
+    def __rlshift__(self, other: Any) -> Self:
         return kernels.bitwise_left_shift(other, self) if _computes(other) else NotImplemented
 
-    def __ilshift__(self, other: Any) -> Array:
+    def __ilshift__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_left_shift, self, other)
 
-    def __rshift__(self, other: Any) -> Array:
+    def __rshift__(self, other: Any) -> Self:
         return kernels.bitwise_right_shift(self, other) if _computes(other) else NotImplemented
 
-    def __rrshift__(self, other: Any) -> Array:
+    def __rrshift__(self, other: Any) -> Self:
         return kernels.bitwise_right_shift(other, self) if _computes(other) else NotImplemented
 
-    def __irshift__(self, other: Any) -> Array:
+    def __irshift__(self, other: Any) -> Self:
         return _in_place(kernels.bitwise_right_shift, self, other)
 
-    def __invert__(self) -> Array:
+    def __invert__(self) -> Self:
         return kernels.bitwise_invert(self)
 
     # Comparisons, of elements
 
-    def __eq__(self, other: Any) -> Array:  # type: ignore[override]
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
         return kernels.equal(self, other) if _computes(other) else NotImplemented
 
-    def __ne__(self, other: Any) -> Array:  # type: ignore[override]
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
         return kernels.not_equal(self, other) if _computes(other) else NotImplemented
 
-    def __lt__(self, other: Any) -> Array:
+    def __lt__(self, other: Any) -> Self:
         return kernels.less(self, other) if _computes(other) else NotImplemented
 
-    def __le__(self, other: Any) -> Array:
+    def __le__(self, other: Any) -> Self:
         return kernels.less_equal(self, other) if _computes(other) else NotImplemented
 
-    def __gt__(self, other: Any) -> Array:
+    def __gt__(self, other: Any) -> Self:
         return kernels.greater(self, other) if _computes(other) else NotImplemented
 
-    def __ge__(self, other: Any) -> Array:
+    def __ge__(self, other: Any) -> Self:
         return kernels.greater_equal(self, other) if _computes(other) else NotImplemented
 
     # Values, here and now: these block
@@ -273,16 +270,15 @@ def _computes(other: Any) -> bool:
     return other.__class__ in _PLAIN or isinstance(other, _KNOWN)
 
 
-def _in_place(function: Callable[..., Array], array: Any, other: Any) -> Array:
+def _in_place(function: Callable[..., Any], array: Any, other: Any) -> Any:
     if not _computes(other):
-        found: Array = NotImplemented
-        return found
+        return NotImplemented
     if other is not array and isinstance(other, Operators) and other._buffer is array._buffer:
         return _replaced(array, function(array, other))
     return function(array, other, out=array)
 
 
-def _replaced(array: Any, values: Array) -> Array:
+def _replaced(array: Any, values: Any) -> Any:
     """The array, filled with what was computed apart."""
     if values.shape != array.shape:
         raise ValueError(f"the result has the shape {values.shape}, and cannot be written to {array!r}")
@@ -291,8 +287,7 @@ def _replaced(array: Any, values: Array) -> Array:
             raise TypeError(f"the result has the dtype {values.dtype}, and cannot be written to {array!r}")
         values = kernels.astype(values, array.dtype)
     array.copy_from(values)
-    found: Array = array
-    return found
+    return array
 
 
 def _at_least_1d(*arrays: Any) -> Any:

@@ -22,5 +22,5 @@ def test_what_is_provided_is_called() -> None:
 def test_what_nobody_provides_says_who_should() -> None:
     """The error names the module."""
     missing: Hook[[], None] = Hook("aiodev._kernel.dispatch.strided")
-    with pytest.raises(RuntimeError, match=r"aiodev\._kernel\.strided provides this"):
+    with pytest.raises(RuntimeError, match=r"aiodev\._kernel\.dispatch\.strided provides this"):
         missing.call()
