@@ -184,8 +184,17 @@ class Supply:
         return block
 
     def _reserve_range(self, kind: Extents, size: int) -> Block:
-        """A range that can hold all that the device has; where addresses are short, a smaller one."""
-        nbytes = max(self._whole(self._raw.info()[1]), self._whole(size))
+        """A range that can hold all that the device has; where addresses are short, a smaller one.
+
+        None for what the device can never hold: backends may take a size that no address space has for another one.
+
+        Raises:
+            MemoryError: there is none.
+        """
+        total = self._raw.info()[1]
+        if size > total:
+            raise MemoryError(f"{size:,} bytes asked for, the device has {total:,}")
+        nbytes = self._whole(total)
         while True:
             try:
                 address = self._raw.reserve_range(nbytes)

@@ -181,6 +181,14 @@ def test_addresses_that_the_system_does_not_have_are_refused() -> None:
         HostMemory(1 << 30).reserve(1 << 62)
 
 
+@pytest.mark.skipif(not GRANULARITY, reason="no ranges on this system")
+@pytest.mark.parametrize("nbytes", [1 << 63, 1 << 64, (1 << 64) + HUGE_PAGE, 1 << 83, -1, 0])
+def test_a_range_of_no_size_of_the_system_is_refused(nbytes: int) -> None:
+    """It is not cut down to 64 bits, with which other memory of the process would be unmapped."""
+    with pytest.raises(MemoryError, match="range"):
+        HostMemory(1 << 30).reserve(nbytes)
+
+
 def test_deallocating_twice_is_an_error() -> None:
     """An address can be given back once."""
     memory = HostMemory(1 << 20)

@@ -27,6 +27,8 @@ CHECK_FROM = 16 << 20
 #: Of ranges; 0 where the system calls that they need, and the values of their flags, are not known.
 GRANULARITY = HUGE_PAGE if sys.platform == "linux" else 0
 
+#: No address space has more.
+_MOST = sys.maxsize - HUGE_PAGE
 _PROT_NONE, _MAP_FIXED, _MAP_NORESERVE = 0, 0x10, 0x4000  # Linux; the module mmap has no names for these
 
 
@@ -69,6 +71,8 @@ class HostMemory:
 
     def reserve(self, nbytes: int) -> int:
         """First of ``nbytes`` addresses, aligned to a huge page, that are nobody else's; they cannot be touched."""
+        if not 0 < nbytes <= _MOST:  # what does not fit a size_t would become another size
+            raise MemoryError(f"there is no range of {nbytes:,} addresses")
         address = _system_map(0, nbytes + HUGE_PAGE, 0)
         start = -(-address // HUGE_PAGE) * HUGE_PAGE
         if start > address:

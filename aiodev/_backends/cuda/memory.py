@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import cast
@@ -104,6 +105,8 @@ class DeviceMemory:
 
     def allocate_pinned(self, nbytes: int) -> int:
         """Address of page-locked host memory, which every device can reach at that address."""
+        if nbytes > sys.maxsize:  # which the driver would be told as another size
+            raise MemoryError(f"{nbytes:,} bytes of page-locked memory asked for")
         with self._doing(f"allocating {nbytes:,} bytes of page-locked memory") as doing:
             return self.driver.number("cuMemHostAlloc", max(1, nbytes), _PORTABLE, doing=doing)
 
