@@ -14,9 +14,12 @@ import aiodev
 __all__ = [
     "array_of",
     "arrays_of",
+    "as_float",
     "broadcast",
     "checked_axis",
     "checked_out",
+    "dtype_of",
+    "flags",
     "has_no_gaps",
     "move_last",
     "packed",
@@ -24,6 +27,7 @@ __all__ = [
     "repeated",
     "shared",
     "whole",
+    "whole_number",
     "whole_numbers",
     "written",
 ]
@@ -32,14 +36,14 @@ DType = np.dtype[Any]
 HostArray = np.ndarray[Any, Any]
 
 
-def array_of(function: str, x: Any) -> None:
-    """See that the argument ``x`` is an array.
+def array_of(function: str, x: Any, name: str = "x") -> None:
+    """See that an argument is an array.
 
     Raises:
         TypeError: it is something else.
     """
     if not isinstance(x, aiodev.Array):
-        arrays_of(function, x=x)
+        arrays_of(function, **{name: x})
 
 
 def arrays_of(function: str, **values: Any) -> tuple[aiodev.Array, ...]:
@@ -135,13 +139,68 @@ def real_number(function: str, name: str, value: Any) -> float:
     return float(value)
 
 
+def as_float(function: str, name: str, value: Any) -> float:
+    """A real number as a float.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: it is too large.
+    """
+    try:
+        return float(real_number(function, name, value))
+    except OverflowError:
+        raise ValueError(f"{function}: {name}: expected a real number that a float can be, got a larger one") from None
+
+
+def dtype_of(function: str, dtype: Any) -> DType | None:
+    """What NumPy takes for a dtype; None stays.
+
+    Raises:
+        TypeError: it is none.
+    """
+    try:
+        return None if dtype is None else np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError):  # NumPy's own words name no argument
+        raise TypeError(
+            f"{function}: dtype: expected what NumPy takes for a dtype, or None, got {type(dtype).__name__}"
+        ) from None
+
+
+def flags(function: str, **values: Any) -> None:
+    """See that the arguments are truth values.
+
+    Raises:
+        TypeError: one is something else.
+    """
+    for name, value in values.items():
+        if not isinstance(value, int | np.bool_):
+            raise TypeError(f"{function}: {name}: expected True or False, got {type(value).__name__}")
+
+
+def whole_number(function: str, name: str, value: Any, least: int | None = None) -> int:
+    """An integer, of ``least`` or more.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: it is less.
+    """
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{function}: {name}: expected an integer, got {type(value).__name__}") from None
+    if least is not None and found < least:
+        raise ValueError(f"{function}: {name}: expected {least} or more, got {found}")
+    return found
+
+
 def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
     """One integer or several, as ints.
 
     Raises:
         TypeError: something else is among them, such as a truth value.
     """
-    given = value if isinstance(value, tuple | list) or np.ndim(value) else (value,)
+    several = isinstance(value, tuple | list | range) or (isinstance(value, np.ndarray) and value.ndim)
+    given = value if several else (value,)
     try:
         if not any(isinstance(own, bool) for own in given):
             return tuple(map(operator.index, given))

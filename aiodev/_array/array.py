@@ -18,8 +18,10 @@ from aiodev._array.layout import Layout, Shape
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
 from aiodev._array.transfer import carry
+from aiodev._core.arguments import instance
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
 from aiodev._memory.allocators import allocator_of
 from aiodev._memory.buffer import Buffer
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._core.backend.registry import DeviceLike
     from aiodev._core.streams.completion import Completion
-    from aiodev._core.streams.stream import Stream
 
 __all__ = ["Array", "Key", "allocate", "make_array"]
 
@@ -400,7 +401,7 @@ class Array(Operators, Protocols):
 
         Launches and copies of aiodev say so themselves; this is for work that other libraries submit.
         """
-        timeline = stream.timeline
+        timeline = instance("record_stream", "stream", stream, Stream, "a Stream").timeline
         self._buffer.stamp_foreign(timeline, timeline.submitted)
 
     def free(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from aiodev._array.array import Array
 from aiodev._array.layout import parse_shape
+from aiodev._core.arguments import instance
 
 __all__ = ["broadcast_to"]
 
@@ -14,6 +15,7 @@ def broadcast_to(x: Array, /, shape: Any) -> Array:
     """A read-only view in which dimensions of length 1, and new ones before the first, are repeated to ``shape``.
 
     Raises:
+        TypeError: ``x`` is no array, or ``shape`` no shape.
         ValueError: the shape does not follow from that of ``x`` by repetition.
 
     Example:
@@ -22,6 +24,7 @@ def broadcast_to(x: Array, /, shape: Any) -> Array:
         array([[0, 1, 2],
                [0, 1, 2]])
     """
+    instance("broadcast_to", "x", x, Array, "an array")
     wanted = parse_shape(shape)
     fill = len(wanted) - x.ndim
     found = (1,) * fill + x.shape

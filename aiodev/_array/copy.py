@@ -28,6 +28,7 @@ from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import Unwaited
+from aiodev._core.arguments import UNCONVERTED, named, refusal
 from aiodev._core.config import settings
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.completion import Completion, point, several
@@ -59,7 +60,10 @@ strided_kernel: Hook[[Stream, tuple[int, ...], Array, Array, tuple[Array, Array]
 
 def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on a stream; see :meth:`aiodev.Stream.copy`."""
-    source = src if isinstance(src, Array) else np.asarray(src)
+    try:
+        source = src if isinstance(src, Array) else np.asarray(src)
+    except UNCONVERTED as error:
+        raise named("copy", "src", error) from error
     _check(stream, dst, source)
     if _has_no_gaps(dst) and _has_no_gaps(source) and dst.size:
         to, fro = _address(dst), _address(source)
@@ -138,15 +142,15 @@ def _address(side: Side) -> int:
 def _check(stream: Stream, dst: Any, src: Side) -> None:
     """Raise for what cannot be copied."""
     if not isinstance(dst, Array | np.ndarray):
-        raise TypeError(f"copy to {type(dst).__name__}: expected an aiodev.Array or a NumPy array")
+        raise refusal("copy", "dst", "an aiodev.Array or a NumPy array", dst)
     if not isinstance(dst, Array) and not isinstance(src, Array):
         raise TypeError("copy from host to host: one side must be an aiodev.Array")
     if dst.shape != src.shape:
-        raise ValueError(f"copy to shape {dst.shape}: the source has shape {src.shape}")
+        raise ValueError(f"copy to dst of shape {dst.shape}: src has the shape {src.shape}")
     if dst.dtype != src.dtype:
-        raise ValueError(f"copy to {dst.dtype}: the source is {src.dtype}; aiodev.kernels.astype converts")
+        raise ValueError(f"copy to dst of {dst.dtype}: src is {src.dtype}; aiodev.kernels.astype converts")
     if not (dst._writable if isinstance(dst, Array) else dst.flags.writeable):
-        raise ValueError("copy to a read-only array")
+        raise ValueError("copy to dst, which is read-only: copy_from and copy write to it")
     for side in (dst, src):
         if isinstance(side, Array):
             held = side._buffer.source

@@ -13,7 +13,7 @@ from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.layout import parse_shape
-from aiodev._core import context
+from aiodev._core import arguments, context
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
@@ -67,6 +67,7 @@ def empty_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) ->
         >>> y.shape, y.dtype
         ((2, 3), dtype('float32'))
     """
+    arguments.instance("empty_like", "x", x, Array, "an array")
     return empty(x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device)
 
 
@@ -96,12 +97,23 @@ def ones(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Arr
 def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike | None = None) -> Array:
     """An array filled with one value; its dtype is that of the value unless given.
 
+    Raises:
+        TypeError: ``fill_value`` is no number, or none that can become one of that dtype.
+        ValueError: it is an array, or too large for the dtype.
+
     Example:
         >>> import aiodev
         >>> aiodev.full(3, 1.5, device="cpu").numpy_blocking()
         array([1.5, 1.5, 1.5])
     """
-    pattern = np.asarray(fill_value, None if dtype is None else parse_dtype(dtype))
+    wanted = None if dtype is None else parse_dtype(dtype)
+    try:
+        pattern = np.asarray(fill_value, wanted)
+    except OverflowError:
+        expected = f"a number that {wanted or 'a dtype'} has"
+        raise ValueError(arguments.message("full", "fill_value", expected, fill_value)) from None
+    except (TypeError, ValueError):
+        raise arguments.refusal("full", "fill_value", f"one number, as of {wanted or 'some dtype'}", fill_value) from None
     if pattern.ndim:
         raise ValueError(f"fill_value has the shape {pattern.shape}; expected one number")
     array = empty(shape, pattern.dtype, device)
@@ -118,7 +130,8 @@ def arange(
     """Evenly spaced values from ``start`` (0 if only one number is given) up to ``stop``, without it, as NumPy's.
 
     Raises:
-        ValueError: ``step`` is 0.
+        TypeError: one of them is no real number.
+        ValueError: ``step`` is 0, or a number is NaN or infinite.
 
     Example:
         >>> import aiodev
@@ -127,10 +140,17 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    for name, bound in (("start", start), ("stop", stop), ("step", step)):
+        if not isinstance(bound, int | float):
+            arguments.number("arange", name, bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound)
     if not step:
         raise ValueError(f"arange: step={step!r}: expected a number other than 0")
     found = parse_dtype(np.result_type(start, stop, step) if dtype is None else dtype)
-    length = max(0, math.ceil((stop - start) / step))
+    try:
+        length = max(0, math.ceil((stop - start) / step))
+    except (OverflowError, ValueError):
+        between = f"from {arguments.shown(start)} to {arguments.shown(stop)} by {arguments.shown(step)}"
+        raise ValueError(f"arange: expected numbers with a finite number of steps between them, got {between}") from None
     stream = current_stream(device)
     if length * found.itemsize <= _HERE:
         return host_values.array_of(_values(start, stop, step, found)[:length], found, stream, ours=True)
@@ -164,8 +184,9 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
             there is a copy only where the dtype or the device is another.
 
     Raises:
+        OverflowError: a Python integer is beyond ``dtype``.
         TypeError: no device has its dtype, or complex numbers on a device would have to become real.
-        ValueError: ``copy=False``, and there must be a copy.
+        ValueError: ``copy=False``, and there must be a copy; or NumPy can make no array of it.
 
     Example:
         >>> import aiodev
@@ -182,7 +203,7 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
         return _shared(convert.call(found, other), device, None)
     wanted = None if dtype is None else parse_dtype(dtype)
     if copy is False:
-        host = np.asarray(obj, wanted)
+        host = _on_host(obj, wanted)
         if host is not obj:
             raise ValueError(f"copy=False, but {type(obj).__name__} must be copied to be an array of {host.dtype}")
         try:
@@ -190,9 +211,18 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
         except BufferError as error:
             raise ValueError(str(error)) from error
     # What is an array already is converted when it is taken; of anything else, NumPy makes one.
-    host = np.asarray(obj) if isinstance(obj, np.ndarray) else np.asarray(obj, wanted)
+    host = _on_host(obj, None if isinstance(obj, np.ndarray) else wanted)
+    if wanted is not None and host.dtype.kind not in "biufc":
+        host = _on_host(host, wanted)  # of texts and the like, as NumPy can
     stream = current_stream(device)
     return host_values.array_of(host, wanted or parse_dtype(host.dtype), stream, isinstance(obj, _PLAIN))
+
+
+def _on_host(obj: Any, dtype: DType | None) -> np.ndarray[Any, DType]:
+    try:
+        return np.asarray(obj, dtype)
+    except arguments.UNCONVERTED as error:
+        raise arguments.named("asarray", "obj", error) from error
 
 
 #: Gives an array on the same device in another dtype.

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DEFAULT", "DType", "parse_dtype"]
+from aiodev._core.arguments import refusal
+
+__all__ = ["DEFAULT", "DType", "numpy_dtype", "parse_dtype"]
 
 DType = np.dtype[Any]
 
@@ -15,6 +17,19 @@ DEFAULT: DType = np.dtype(np.float64)
 
 _SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
 _known: dict[Any, DType] = {None: DEFAULT}
+
+
+def numpy_dtype(dtype: Any) -> DType:
+    """What NumPy takes for a dtype.
+
+    Raises:
+        TypeError: it takes it for none.
+    """
+    try:
+        found: DType = np.dtype(dtype)
+        return found
+    except (TypeError, ValueError, SyntaxError):  # NumPy's own words name no argument
+        raise refusal(None, "dtype", "what NumPy takes for a dtype, or None", dtype) from None
 
 
 def parse_dtype(dtype: Any) -> DType:
@@ -26,10 +41,10 @@ def parse_dtype(dtype: Any) -> DType:
     try:
         return _known[dtype]
     except (KeyError, TypeError):
-        found: DType = np.dtype(dtype).newbyteorder("=")
+        found = numpy_dtype(dtype).newbyteorder("=")
         if found.itemsize not in _SIZES.get(found.kind, ()):
             raise TypeError(
-                f"dtype {np.dtype(dtype)}: device arrays hold booleans, integers, floats or complex numbers of at most "
+                f"dtype {found}: device arrays hold booleans, integers, floats or complex numbers of at most "
                 f"16 bytes"
             ) from None
         if isinstance(dtype, type | str | np.dtype) and len(_known) < 256:

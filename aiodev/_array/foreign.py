@@ -10,6 +10,7 @@ from aiodev._array import dlpack, host_values, layout
 from aiodev._array.array import Array, make_array
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.protocols import LEGACY, Unwaited
+from aiodev._core import arguments
 from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.device_info import capabilities
 from aiodev._core.backend.interface import DLPACK_HOST
@@ -37,6 +38,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
         copy: True for a copy, False for none, None for one only where there must be.
 
     Raises:
+        TypeError: ``x`` does not have what DLPack asks for.
         BufferError: ``copy=False`` and another device, or memory that no array can be over.
 
     Example:
@@ -47,6 +49,8 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
         >>> shared.numpy_blocking()
         array([0., 7., 0.])
     """
+    if copy is not None:
+        arguments.instance("from_dlpack", "copy", copy, bool, "True, False or None")
     wanted = None if device is None else registry.resolve(device)[1]
     shared = x[...] if isinstance(x, Array) else _consume(x, wanted)
     home = wanted or shared.device
@@ -62,7 +66,11 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
 def _consume(x: Any, wanted: Device | None) -> Array:
     from aiodev._array.capsules import import_capsule
 
-    kind, index = x.__dlpack_device__()
+    try:
+        kind, index = x.__dlpack_device__()
+    except (AttributeError, TypeError, ValueError):
+        expected = "an object with __dlpack__ and __dlpack_device__, whose numbers are DLPack's"
+        raise arguments.refusal("from_dlpack", "x", expected, x) from None
     if kind in DLPACK_HOST:
         home = wanted if wanted is not None and capabilities(wanted).host_accessible else HOST
         stream = current_stream(home)

@@ -142,7 +142,7 @@ def permute(layout: Layout, axes: Sequence[int]) -> Layout:
 
 def transposition(ndim: int, axes: tuple[Any, ...]) -> Sequence[int]:
     """The permutation that ``transpose(*axes)`` means: none given, reversed; else a sequence, or the axes themselves."""
-    if not axes or axes == (None,):
+    if not axes or (len(axes) == 1 and axes[0] is None):
         return range(ndim - 1, -1, -1)
     if len(axes) == 1 and isinstance(axes[0], Sequence):
         return axes[0]
@@ -165,7 +165,10 @@ def index_rows(shape: Shape, index: Index) -> tuple[Shape, int] | None:
         return rest, math.prod(rest) * (row + length if row < 0 else row)
     if index.__class__ is not slice:
         return None
-    start, stop, step = index.indices(length)
+    try:
+        start, stop, step = index.indices(length)
+    except (TypeError, ValueError):
+        return None
     if step != 1:
         return None
     rest = shape[1:]
@@ -201,7 +204,10 @@ def index_layout(layout: Layout, index: Index) -> Part:
             strides += layout.strides[axis : axis + rest]
             axis += rest
         elif isinstance(item, slice):
-            start, stop, step = item.indices(layout.shape[axis])
+            try:
+                start, stop, step = item.indices(layout.shape[axis])
+            except (TypeError, ValueError):
+                raise IndexError(f"index {item}: a slice has integers or None, and a step other than 0") from None
             length = len(range(start, stop, step))
             shape.append(length)
             strides.append(layout.strides[axis] * step)
@@ -239,7 +245,7 @@ def resolve_shape(shape: tuple[Any, ...], size: int) -> Shape:
         TypeError: a length is no integer.
         ValueError: the shape does not have that many elements.
     """
-    if shape == (size,) and shape[0].__class__ is int:
+    if len(shape) == 1 and shape[0].__class__ is int and shape[0] == size:
         return shape
     lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
     found = list(integers("shape", lengths))

@@ -9,6 +9,7 @@ import numpy as np
 
 from aiodev._array.dtypes import parse_dtype
 from aiodev._array.layout import parse_shape
+from aiodev._core import arguments
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.pinned import pinned_cache
@@ -29,6 +30,7 @@ def empty_pinned(shape: Any, dtype: Any = None, device: DeviceLike | None = None
         device: whose backend the memory is for; the current device by default. That is started if need be, which blocks.
 
     Raises:
+        TypeError, ValueError: a shape or a dtype that NumPy's arrays do not have.
         MemoryError: the system has no more that it can lock.
         NotImplementedError: the backend has none.
 
@@ -41,9 +43,11 @@ def empty_pinned(shape: Any, dtype: Any = None, device: DeviceLike | None = None
     found, lengths = parse_dtype(dtype), parse_shape(shape)
     entry, resolved = registry.resolve(device)
     nbytes = math.prod(lengths) * found.itemsize
-    made: HostArray = (
-        np.asarray(pinned_cache(entry).allocate(resolved.index, nbytes))[:nbytes].view(found).reshape(lengths)
-    )
+    packed = np.asarray(pinned_cache(entry).allocate(resolved.index, nbytes))[:nbytes].view(found)
+    try:
+        made: HostArray = packed.reshape(lengths)
+    except ValueError as error:  # NumPy has fewer dimensions
+        raise arguments.named("empty_pinned", "shape", error) from error
     return made
 
 
@@ -66,9 +70,14 @@ def record_stream(array: HostArray, stream: Stream) -> None:
 
     Copies of aiodev keep theirs by themselves.
 
+    Raises:
+        TypeError: it is no array of the host, or ``stream`` no stream.
+
     Example:
         >>> import aiodev
         >>> staging = aiodev.memory.empty_pinned(8, device="cpu")
         >>> aiodev.memory.record_stream(staging, aiodev.default_stream("cpu"))
     """
-    stream.timeline.keep(stream.timeline.submitted, array, array.nbytes)
+    arguments.instance("record_stream", "array", array, np.ndarray, "a NumPy array")
+    timeline = arguments.instance("record_stream", "stream", stream, Stream, "a Stream").timeline
+    timeline.keep(timeline.submitted, array, array.nbytes)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aiodev._array import dlpack
-from aiodev._array.dtypes import DType
+from aiodev._array.dtypes import DType, numpy_dtype
 from aiodev._array.layout import Shape
+from aiodev._core.arguments import integer, refusal
 from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.device_info import capabilities
 from aiodev._core.errors import CaptureError
@@ -87,14 +88,19 @@ class Protocols:
         """
         self._need_host_access(TypeError)
         view = np.asarray(_Exported(self))
-        if copy or (copy is None and dtype is not None and np.dtype(dtype) != view.dtype):
-            return view.astype(dtype or view.dtype)
-        if dtype is not None and np.dtype(dtype) != view.dtype:
-            raise ValueError(f"copy=False, but {view.dtype} must be converted to {np.dtype(dtype)}")
+        wanted = view.dtype if dtype is None else numpy_dtype(dtype)
+        if copy or (copy is None and wanted != view.dtype):
+            return view.astype(wanted)
+        if wanted != view.dtype:
+            raise ValueError(f"copy=False, but {view.dtype} must be converted to {wanted}")
         return view
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's (type, index) of the device."""
+        """DLPack's (type, index) of the device.
+
+        Raises:
+            BufferError: DLPack has no number for it.
+        """
         device = self.device
         if self._buffer.source.host_accessible:
             return dlpack.CPU, 0
@@ -121,13 +127,16 @@ class Protocols:
             copy: True for a copy; False for none; None for one where there must be.
 
         Raises:
+            TypeError: ``dl_device`` or ``max_version`` is no pair of integers.
             BufferError: ``copy=False`` and another device; a device that is neither; a stream that does not exist; negative
                 strides; or the array is read-only and the consumer too old to be told.
         """
         from aiodev._array.capsules import export_capsule
 
         own = self.__dlpack_device__()
-        wanted = own if dl_device is None else tuple(dl_device)
+        wanted = own if dl_device is None else _pair("dl_device", dl_device)
+        if max_version is not None:
+            max_version = _pair("max_version", max_version)
         if wanted not in (own, (dlpack.CPU, 0)):
             raise BufferError(f"dl_device={wanted}: the array is on {own}, and is exported there or to the CPU (1, 0)")
         if wanted != own and copy is False:
@@ -179,6 +188,13 @@ class Protocols:
                 f"the host cannot reach memory of {source.device}; `await array.numpy()` copies it, "
                 f"`array.to('cpu')` moves it"
             )
+
+
+def _pair(name: str, value: Any) -> tuple[int, int]:
+    if isinstance(value, tuple | list) and len(value) == 2:
+        first, second = (integer("__dlpack__", name, own) for own in value)
+        return first, second
+    raise refusal("__dlpack__", name, "a pair of integers", value)
 
 
 @until_exit

@@ -16,6 +16,8 @@ import sys
 import threading
 from types import CodeType, FrameType
 
+from aiodev._core import arguments
+
 __all__ = ["describe", "here", "index_of", "is_library", "outside", "register_library", "show"]
 
 #: What IPython calls the code of its cells; notebooks name a file that does not exist, and IPython knows whose it is.
@@ -37,11 +39,14 @@ def register_library(package: str) -> None:
     ``package`` is the name of a package or a module, such as ``__name__`` in ``__init__.py``; its submodules are meant, too.
     To be called when the library is imported.
 
+    Raises:
+        TypeError: it is no string.
+
     Example:
         >>> import aiodev
         >>> aiodev.register_library("my_kernels")
     """
-    _libraries.add(package)
+    _libraries.add(arguments.instance("register_library", "package", package, str, "a module's name"))
 
 
 def here(depth: int = 1) -> int:

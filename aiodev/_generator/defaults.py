@@ -181,6 +181,9 @@ class fork_rng:
 
     ``with`` and ``async with`` do the same: there is nothing to wait for.
 
+    Raises:
+        RuntimeError: when it is left, and it is not what this task entered last.
+
     Example:
         >>> import aiodev
         >>> from aiodev.kernels import random

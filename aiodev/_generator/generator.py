@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
+from aiodev._core.arguments import integer
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.errors import CaptureError
 from aiodev._generator.philox import child_seed
@@ -123,9 +123,7 @@ class Generator:
             TypeError: ``n`` is no integer.
             ValueError: ``n`` is negative.
         """
-        count = operator.index(n)
-        if count < 0:
-            raise ValueError(f"spawn: expected a number of 0 or more, got {count}")
+        count = integer("spawn", "n", n, least=0)
         self._refuse_recorded("spawn from")
         seed, offset = self._state.reserve(BLOCK * count)
         children = []
@@ -193,9 +191,7 @@ class Generator:
             >>> g.reserve(6)[:2], g.get_offset()
             ((1, 0), 8)
         """
-        words = operator.index(count)
-        if words < 0:
-            raise ValueError(f"reserve: expected a number of words of 0 or more, got {words}")
+        words = integer("reserve", "count", count, least=0)
         recorded = recordings.get().get(self)
         if recorded is not None:
             return recorded.reserve(words)

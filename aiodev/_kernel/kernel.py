@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any, cast, overload
 
 from aiodev._array.array import Array
@@ -82,8 +82,7 @@ class Kernel:
         self._bodies: dict[str, Callable[..., None]] = {}
         self._launch_options: dict[str, Options] = {}
         self._names = [parameter.name for parameter in self._parameters]
-        unknown = set(reads).difference(self._names)
-        if isinstance(reads, str) or unknown:
+        if not isinstance(reads, list | tuple | Set) or not all(isinstance(own, str) and own in self._names for own in reads):
             raise TypeError(f"{self.name}: reads={reads!r}: expected names among ({', '.join(self._names)})")
         self._specializations = Specializations(
             self.name, ndim, self._names, function, self._bodies, options, self._launch_options, uniform, tuple(reads)
@@ -143,6 +142,10 @@ class Kernel:
     def __repr__(self) -> str:
         where = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
         return f"<aiodev.Kernel {where}({', '.join(self._names)}), ndim={self.ndim}>"
+
+    # Without these, to iterate over a kernel would be to ask for kernel[0], kernel[1] and so on, without an end.
+    __iter__ = None
+    __contains__ = None
 
     def __getitem__(self, shape: Any) -> Callable[..., Completion[None]]:
         """The kernel over ``shape``, or over ``(shape, stream)``; call it to launch.

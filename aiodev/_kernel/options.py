@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from aiodev._core.arguments import shown
+
 __all__ = ["FASTMATH_FLAGS", "Options", "parse_launch", "parse_options"]
 
 #: Sorted pairs of an option that is on and its value: True, a number, or the sorted names of flags.
@@ -35,7 +37,7 @@ def parse_options(boundscheck: bool, fastmath: bool | Collection[str]) -> Option
         raise TypeError(f"fastmath={fastmath!r}: expected True, False or a set of flags, such as {{'contract', 'nsz'}}")
     if not isinstance(fastmath, bool):
         for flag in fastmath:
-            if flag not in FASTMATH_FLAGS:
+            if not isinstance(flag, str) or flag not in FASTMATH_FLAGS:
                 raise ValueError(f"fastmath: {flag!r} is no flag; there are {', '.join(FASTMATH_FLAGS)}")
         fastmath = set(fastmath) == set(FASTMATH_FLAGS) or tuple(sorted(set(fastmath)))
     if fastmath:
@@ -47,11 +49,14 @@ def parse_launch(block: int | None, grid: int | None, team: bool) -> Options:
     """The options of a body that say how it is launched.
 
     Raises:
+        TypeError: ``team`` is no truth value.
         ValueError: a number that is not positive, or a team of unknown size.
     """
     for name, value in (("block", block), ("grid", grid)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{name}={value!r}: expected a positive number")
+    if not isinstance(team, bool):
+        raise TypeError(f"team={shown(team)}: expected True or False")
     if team and block is None:
         raise ValueError("team=True: say how many threads run the body together, as in block=256")
     given = {"block": block, "grid": grid, "team": team or None}

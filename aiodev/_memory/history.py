@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from aiodev._core import callsites
+from aiodev._core.arguments import instance
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._memory.allocator import CachingAllocator
 from aiodev._memory.allocators import allocator_for
@@ -36,11 +37,15 @@ def record_memory_history(enabled: bool = True, device: DeviceLike | None = None
 
     An allocation then takes about half a microsecond longer.
 
+    Raises:
+        TypeError: ``enabled`` is neither True nor False.
+
     Example:
         >>> import aiodev
         >>> aiodev.memory.record_memory_history(True, "cpu")
         >>> aiodev.memory.record_memory_history(False, "cpu")
     """
+    instance("record_memory_history", "enabled", enabled, bool, "True or False")
     pool = allocator_for(device)
     for allocator in (pool, *pool.private):
         if type(allocator) in (CachingAllocator, RecordingAllocator):  # the debugging one always does

@@ -17,6 +17,7 @@ from typing import Any
 
 import anyio
 
+from aiodev._core.arguments import message, refusal
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.waiting.loops import running_loop
@@ -131,6 +132,9 @@ class Lease:
         nbytes: how much.
         device: of which device.
 
+    Raises:
+        RuntimeError: when it is left without having been entered.
+
     Example:
         >>> import aiodev
         >>> aiodev.memory.Lease(1 << 20, "cpu")
@@ -141,9 +145,9 @@ class Lease:
         try:
             self.nbytes = operator.index(nbytes)
         except TypeError:
-            raise TypeError(f"lease: nbytes={nbytes!r}, expected an integer") from None
+            raise refusal("lease", "nbytes", "an integer", nbytes) from None
         if self.nbytes < 0:
-            raise ValueError(f"a lease of {nbytes} bytes")
+            raise ValueError(message("lease", "nbytes", "0 or more", nbytes))
         self._pool = pool = allocator_for(device)
         self.device = pool.device
         self._admission = _admissions.setdefault(str(self.device), Admission(lambda: pool.info()[1]))

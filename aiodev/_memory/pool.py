@@ -24,6 +24,9 @@ class MemoryPool:
     Args:
         device: whose memory; the current device by default.
 
+    Raises:
+        RuntimeError: when it is left, and it is not what this task entered last.
+
     Example:
         >>> import aiodev
         >>> pool = aiodev.memory.MemoryPool("cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiodev._core import arguments
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.streams.current import current_stream
@@ -28,6 +29,7 @@ def allocate(nbytes: int, device: DeviceLike | None = None, stream: Stream | Non
 
     Raises:
         OutOfMemoryError: there is no more.
+        TypeError: ``nbytes`` is no integer, or ``stream`` no stream.
         ValueError: ``nbytes`` is negative, or ``device`` is not the stream's.
 
     Example:
@@ -37,8 +39,11 @@ def allocate(nbytes: int, device: DeviceLike | None = None, stream: Stream | Non
         0
         >>> aiodev.memory.free(address)
     """
+    nbytes = arguments.integer("allocate", "nbytes", nbytes, least=0)
     if stream is None:
         stream = current_stream(device)
+    elif not isinstance(stream, Stream):
+        raise arguments.refusal("allocate", "stream", "a Stream, or None", stream)
     elif device is not None and registry.resolve(device)[1] is not stream.device:
         raise ValueError(f"allocate: device={device!s} is asked for, but the stream is of {stream.device}")
     buffer = allocator_of(stream.timeline).allocate(nbytes, stream.timeline)
@@ -50,6 +55,7 @@ def free(address: int) -> None:
     """Give back what :func:`allocate` gave, in stream order: what its stream was given so far may still use it.
 
     Raises:
+        TypeError: it is no integer.
         ValueError: nothing is allocated at that address; it was freed before, or is not ours, or lies inside of an allocation.
 
     Example:
@@ -62,6 +68,7 @@ def free(address: int) -> None:
         ...     print("freed twice" in str(error))
         True
     """
+    address = arguments.integer("free", "address", address)
     try:
         buffer, stream = _held.pop(address)
     except KeyError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aiodev._core import callsites
+from aiodev._core import arguments, callsites
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._memory.allocator import CachingAllocator
@@ -194,6 +194,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
     Leases that wait are granted if there is room for them now; those that no longer fit at all raise OutOfMemoryError.
 
     Raises:
+        TypeError: ``fraction`` is no number.
         ValueError: ``fraction`` is not in 0 … 1.
 
     Example:
@@ -201,6 +202,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None =
         >>> aiodev.memory.set_per_process_memory_fraction(0.5, "cpu")
         >>> aiodev.memory.set_per_process_memory_fraction(1.0, "cpu")
     """
+    fraction = arguments.number("set_per_process_memory_fraction", "fraction", fraction)
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction={fraction!r}: expected a number from 0 to 1")
     pool = allocator_for(device)
@@ -231,8 +233,7 @@ def on_out_of_memory(hook: Callable[[Device, int], object], device: DeviceLike |
         >>> remove = aiodev.memory.on_out_of_memory(lambda device, nbytes: cache.clear(), "cpu")
         >>> remove()
     """
-    if not callable(hook):
-        raise TypeError(f"on_out_of_memory: expected a function, got {hook!r}")
+    arguments.function("on_out_of_memory", "hook", hook)
     hooks = allocator_for(device).hooks
     hooks.append(hook)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aiodev._core.arguments import refusal
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._memory.report import memory_snapshot
 
@@ -11,6 +12,7 @@ __all__ = ["draw_snapshot"]
 
 _COLORS = {"active_allocated": "#3b7dd8", "active_pending_free": "#e0a030", "inactive": "#d9dde3"}
 _NAMES = {"active_allocated": "in use", "active_pending_free": "freed, work not done", "inactive": "cached"}
+_KEYS = {"blocks", "device", "segment_pool_id", "segment_type", "total_size"}
 _WIDTH, _HEIGHT, _GAP, _MARGIN = 900, 22, 8, 12
 
 
@@ -24,6 +26,9 @@ def draw_snapshot(snapshot: list[dict[str, Any]] | None = None, device: DeviceLi
         snapshot: of :func:`memory_snapshot`; one of now by default.
         device: whose memory, for that; the current device by default.
 
+    Raises:
+        TypeError: it is no snapshot.
+
     Example:
         >>> import aiodev
         >>> x = aiodev.empty(1000, "uint8", "cpu")
@@ -32,7 +37,11 @@ def draw_snapshot(snapshot: list[dict[str, Any]] | None = None, device: DeviceLi
     """
     from html import escape  # costly to import, and hardly ever needed
 
-    segments = [s for s in (memory_snapshot(device) if snapshot is None else snapshot) if s["total_size"]]
+    if snapshot is None:
+        snapshot = memory_snapshot(device)
+    elif not isinstance(snapshot, list) or not all(isinstance(s, dict) and s.keys() >= _KEYS for s in snapshot):
+        raise refusal("draw_snapshot", "snapshot", "what memory_snapshot gives", snapshot)
+    segments = [segment for segment in snapshot if segment["total_size"]]
     scale = (_WIDTH - 2 * _MARGIN) / max((s["total_size"] for s in segments), default=1)
     lines: list[str] = []
     top = _MARGIN

@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import NoReturn, Protocol
 
 from aiodev._backends.cpu.host import HostBackend
+from aiodev._core.arguments import instance
 from aiodev._core.backend.interface import Executor
+from aiodev._core.streams.stream import Stream
 
 __all__ = ["Latch", "QueueLatch", "held_workers"]
 
@@ -23,10 +25,6 @@ class _Gate(Protocol):
     value: int
 
     def open(self, error: BaseException | None = None) -> None: ...
-
-
-class _Gated(Protocol):
-    def _gate(self, by_program: bool) -> _Gate: ...
 
 
 class Latch:
@@ -45,8 +43,8 @@ class Latch:
         True
     """
 
-    def __init__(self, stream: _Gated) -> None:
-        self._gate = stream._gate(True)
+    def __init__(self, stream: Stream) -> None:
+        self._gate = instance("Latch", "stream", stream, Stream, "a Stream")._gate(True)
 
     @property
     def value(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import array_of, has_no_gaps
+from aiodev.kernels.arguments import array_of, dtype_of, has_no_gaps
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
 __all__ = ["astype", "clip", "convert_first", "where"]
@@ -82,6 +82,8 @@ def clip(
         if max is not None:
             return _clip_above((x, max), out)
     except OverflowError:
+        if x.dtype.kind not in "iu":
+            raise
         limits = np.iinfo(x.dtype)
         if type(min) is int and min < limits.min:
             return clip(x, None, max, out=out)
@@ -112,7 +114,8 @@ def astype(
         (array([0, 2]), array([False,  True]))
     """
     array_of("astype", x)
-    wanted = np.dtype(dtype)
+    wanted = dtype_of("astype", np.float64 if dtype is None else dtype)
+    assert wanted is not None
     there = x if device is None else x.to(device)
     if wanted == x.dtype:
         if there is not x or not copy:

@@ -85,6 +85,7 @@ Submits to the current stream; writes to ``out`` if given, else to a new array o
 Raises:
     TypeError: NumPy has no such function of these dtypes, an operand is neither an array nor a number, or ``out`` has a dtype
         that the result cannot become.
+    OverflowError: a Python integer is beyond the dtype that it is computed with in.
     ValueError: the shapes do not fit.
 
 Example:

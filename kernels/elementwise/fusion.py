@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 import aiodev
+from aiodev.kernels.arguments import array_of, arrays_of, dtype_of
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
 __all__ = ["Fused", "binary_transform", "fused", "unary_transform"]
@@ -41,7 +42,7 @@ class Fused:
         self.py_func = function
         self.__doc__ = function.__doc__
         self.__module__ = getattr(function, "__module__", None) or __name__
-        self._dtype = None if dtype is None else np.dtype(dtype)
+        self._dtype = dtype_of("fused", dtype)
         expression = f"function({', '.join(f'{{{name}}}' for name in names)})"
         self._operation = Elementwise(self.name, expression, names, self._types, function)
         self._count, self._repeat = len(names), self._operation.repeat
@@ -91,7 +92,12 @@ class Fused:
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:
     if isinstance(function, np.ufunc):
         return tuple(f"x{k}" for k in range(1, function.nin + 1))
-    parameters = inspect.signature(function).parameters.values()
+    if not callable(function):
+        raise TypeError(f"fused: expected a function of numbers, got {type(function).__name__}")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of some built-in functions nobody knows
+        raise TypeError(f"fused: expected a function of numbers whose parameters are known, got {function!r}") from None
     allowed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or any(p.kind not in allowed or p.default is not p.empty for p in parameters):
         raise TypeError(f"fused: expected a function of numbers, got {inspect.signature(function)}")
@@ -141,7 +147,9 @@ def unary_transform(
         >>> aiodev.kernels.unary_transform(lambda v: v * v + 1, x).numpy_blocking()
         array([1, 2, 5])
     """
-    return _remembered(function)(x, out=out)
+    if x.__class__ is not aiodev.Array:
+        array_of("unary_transform", x)
+    return _remembered("unary_transform", function, 1)(x, out=out)
 
 
 def binary_transform(
@@ -155,9 +163,22 @@ def binary_transform(
         >>> aiodev.kernels.binary_transform(lambda a, b: a * b + 1, x, x).numpy_blocking()
         array([1, 2, 5])
     """
-    return _remembered(function)(x1, x2, out=out)
+    if x1.__class__ is not aiodev.Array and x2.__class__ is not aiodev.Array:
+        arrays_of("binary_transform", x1=x1, x2=x2)
+    return _remembered("binary_transform", function, 2)(x1, x2, out=out)
+
+
+def _remembered(name: str, function: Callable[..., Any], operands: int) -> Fused:
+    try:
+        return _fused(name, function, operands)
+    except TypeError:
+        if callable(function) and function.__hash__ is not None:
+            raise
+        raise TypeError(f"{name}: function: expected a function, got {type(function).__name__}") from None
 
 
 @functools.lru_cache(256)
-def _remembered(function: Callable[..., Any]) -> Fused:
+def _fused(name: str, function: Callable[..., Any], operands: int) -> Fused:
+    if not callable(function) or len(_names(function)) != operands:
+        raise TypeError(f"{name}: function: expected one of {operands} number(s), got {function!r}")
     return Fused(function)

@@ -137,7 +137,6 @@ _BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
 }
 #: These give the argument back for dtypes of these kinds, as the array API has it.
 _KEPT = {"ceil": "biu", "conj": "iuf", "floor": "biu", "real": "biuf", "round": "biu", "trunc": "biu"}
-_FLOAT = np.dtype(float)
 _COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
 
 
@@ -177,7 +176,7 @@ def _unary(name: str) -> Unary:
         found = repeat(None, x, out)
         if found is not None:
             return found
-        if kept is not None and getattr(x, "dtype", _FLOAT).kind in kept:
+        if kept is not None and isinstance(x, aiodev.Array) and x.dtype.kind in kept:
             return copied((x,), out)
         return operation.find_out((x,), out)
 

@@ -22,6 +22,8 @@ Operand = aiodev.Array | complex
 DType = np.dtype[Any]
 Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
 _TRUTH = np.dtype(bool)
+#: NumPy's numbers that devices have, by kind and size.
+_SCALARS = frozenset({"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"})
 
 
 class Elementwise:
@@ -80,7 +82,8 @@ class Elementwise:
                     f"{self.name}: argument {name}: expected an array or a number, got a NumPy array in host memory; "
                     f"aiodev.asarray(value) copies it to the device"
                 )
-            if not isinstance(value, aiodev.Array | bool | int | float | complex | np.number | np.bool_):
+            known = isinstance(value, aiodev.Array | bool | int | float | complex | np.number | np.bool_)
+            if not known or (isinstance(value, np.number) and f"{value.dtype.kind}{value.itemsize}" not in _SCALARS):
                 raise TypeError(f"{self.name}: argument {name}: expected an array or a number, got {value!r}")
         if not any(isinstance(value, aiodev.Array) for value in values):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
@@ -100,6 +103,8 @@ class Elementwise:
         kinds = tuple([_kind(value) for value in values])
         inputs, dtype = self._types(kinds, values)
         shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
+        if not shapes:  # one of NumPy's numbers has the dtype of an array
+            self._check(values)
         alike = shapes.count(shapes[0]) == len(shapes)
         shape: tuple[int, ...] = shapes[0] if alike else broadcast(self.name, *shapes)
         made = out is None
@@ -172,7 +177,9 @@ def _kind(value: Any) -> Any:
     """
     if isinstance(value, aiodev.Array | np.generic):
         return value.dtype
-    return _TRUTH if isinstance(value, bool) else type(value)
+    if isinstance(value, bool):
+        return _TRUTH
+    return next((kind for kind in (int, float, complex) if isinstance(value, kind)), type(value))
 
 
 def _cast(value: Operand, dtype: DType) -> str:

@@ -177,7 +177,7 @@ def searchsorted(
     x1, x2 = arrays_of("searchsorted", x1=x1, x2=x2)
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 has {x1.ndim} dimensions; expected one")
-    if side not in ("left", "right"):
+    if not isinstance(side, str) or side not in ("left", "right"):
         raise ValueError(f"searchsorted: side={side!r}; expected 'left' or 'right'")
     common = np.result_type(x1.dtype, x2.dtype)
     if common.kind == "c":

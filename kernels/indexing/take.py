@@ -182,7 +182,7 @@ def prepare(
 def mode_of(name: str, mode: str) -> int:
     try:
         return _MODES[mode]
-    except KeyError:
+    except (KeyError, TypeError):  # or it has no hash
         raise ValueError(f"{name}: mode={mode!r}: expected 'raise', 'wrap' or 'clip'") from None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import array_of, arrays_of, checked_axis, checked_out, has_no_gaps, whole
+from aiodev.kernels.arguments import array_of, arrays_of, checked_axis, checked_out, flags, has_no_gaps, whole
 from aiodev.kernels.elementwise.conversion import convert_first
 from aiodev.kernels.linalg import norms
 from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
@@ -90,6 +90,7 @@ def vector_norm(
     known = _launches.repeat(key, x, out)
     if known is not None:
         return known
+    flags("vector_norm", keepdims=keepdims)
     array_of("vector_norm", x)
     given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = sorted(checked_axis("vector_norm", a, x.ndim) for a in given)
@@ -148,6 +149,8 @@ def _matrix_norm(
     row, column = (checked_axis("norm", axis, x.ndim) for axis in axes)
     if row == column:
         raise ValueError(f"norm: axes {axes} are the same one")
+    if not isinstance(ord, str | int | float | np.integer | np.floating):
+        raise TypeError(f"norm: ord={ord!r}: expected a number, or 'fro'")
     if ord == "fro":
         return vector_norm(x, axis=(row, column), keepdims=keepdims, out=out)
     if ord not in (1, -1, math.inf, -math.inf):

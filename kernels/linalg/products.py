@@ -139,12 +139,14 @@ def tensordot(
     if repeated is not None:
         return repeated
     x1, x2 = arrays_of("tensordot", x1=x1, x2=x2)
-    if hasattr(axes, "__index__"):
+    if hasattr(axes, "__index__") and not isinstance(axes, np.ndarray | aiodev.Array):
         (axes,) = whole_numbers("tensordot: axes", axes)
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
             raise ValueError(f"tensordot: axes={axes}: the shapes are {x1.shape} and {x2.shape}")
         first, second = list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     else:
+        if not isinstance(axes, tuple | list) or len(axes) != 2:
+            raise TypeError(f"tensordot: axes {axes!r}: expected an integer, or two sequences of them")
         first, second = (
             [checked_axis("tensordot", a, x.ndim) for a in whole_numbers("tensordot: axes", own)]
             for x, own in zip((x1, x2), axes, strict=True)

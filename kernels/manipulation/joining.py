@@ -180,8 +180,12 @@ def repeat(x: aiodev.Array, repeats: int | Sequence[int] | HostArray, /, *, axis
         >>> aiodev.kernels.repeat(x, [3, 0, 1]).numpy_blocking()
         array([0, 0, 0, 2])
     """
-    if repeats.__class__ is not int and isinstance(repeats, list | tuple | np.ndarray) and np.ndim(repeats):
-        return _repeat_each(x, np.asarray(repeats), axis)
+    if isinstance(repeats, list | tuple) or (isinstance(repeats, np.ndarray) and repeats.ndim):
+        try:
+            counts = np.asarray(repeats)
+        except (TypeError, ValueError):
+            raise TypeError(f"repeat: repeats {repeats!r}: expected an integer, or one for each place") from None
+        return _repeat_each(x, counts, axis)
     key = "repeat", fixed(repeats), axis, axis.__class__
     known = repeat_move(key, x, 0, None)
     if known is not None:
@@ -230,6 +234,10 @@ def _repeat_each(x: aiodev.Array, counts: HostArray, axis: int | None) -> aiodev
 def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
     """The whole array ``repetitions`` times along each dimension; missing ones are put before the first.
 
+    Raises:
+        TypeError: ``repetitions`` are no integers.
+        ValueError: one is negative.
+
     Example:
         >>> import aiodev, aiodev.kernels
         >>> x = aiodev.arange(3, device="cpu")
@@ -242,6 +250,8 @@ def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
         return known
     array_of("tile", x)
     times = whole_numbers("tile: repetitions", repetitions)
+    if min(times, default=0) < 0:
+        raise ValueError(f"tile: repetitions {times}: expected 0 or more")
     times = (1,) * (x.ndim - len(times)) + times
     seen = x[(None,) * (len(times) - x.ndim)]
     lengths = [n for pair in zip(times, seen.shape, strict=True) for n in pair]
@@ -265,7 +275,11 @@ def _copied(
 
 
 def _several(name: str, arrays: Sequence[aiodev.Array]) -> list[aiodev.Array]:
-    found = arrays_of(name, **{f"arrays[{number}]": x for number, x in enumerate(arrays)})
+    try:
+        given = list(arrays)
+    except (TypeError, RuntimeError):  # nothing iterable, or a future
+        raise TypeError(f"{name}: arrays: expected a sequence of arrays, got {type(arrays).__name__}") from None
+    found = arrays_of(name, **{f"arrays[{number}]": x for number, x in enumerate(given)})
     if not found:
         raise ValueError(f"{name}: expected at least one array")
     return list(found)
@@ -330,8 +344,10 @@ def pad(
     if known is not None:
         return known
     array_of("pad", x)
-    if mode not in _MODES:
+    if not isinstance(mode, str) or mode not in _MODES:
         raise ValueError(f"pad: mode={mode!r}: expected one of {', '.join(map(repr, _MODES))}")
+    if not isinstance(constant_values, int | float | complex | np.number | np.bool_):
+        raise TypeError(f"pad: constant_values {constant_values!r}: expected a number")
     widths = _widths(width, x.ndim)
     shape = tuple(before + n + after for n, (before, after) in zip(x.shape, widths, strict=True))
     result = checked_out("pad", out, shape, x.dtype, x.device)

@@ -14,6 +14,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
+from aiodev.kernels.arguments import flags
 from aiodev.kernels.random.philox import HALF, LOW, block, double_word
 from aiodev.kernels.random.sampling import Body, Shape, Sourced, blocks_of, prepare
 
@@ -170,6 +171,7 @@ def integers(
         first, last = (0, operator.index(low)) if high is None else (operator.index(low), operator.index(high))
     except TypeError:
         raise TypeError(f"integers: expected integers as bounds, got {low!r} and {high!r}") from None
+    flags("integers", endpoint=endpoint)
     last -= not endpoint
     if first > last:
         raise ValueError(f"integers: there is no integer from {first} to {last}")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import whole_numbers
+from aiodev.kernels.arguments import whole_number, whole_numbers
 from aiodev.kernels.random.philox import block, double_word
 from aiodev.kernels.random.sampling import Shape, Sourced, prepare
 from aiodev.lang import atomic_add
 
-__all__ = ["MOST_ON_HOST", "Weights", "categorical", "draw_categories", "multinomial", "table_of"]
+__all__ = ["MOST_ON_HOST", "Weights", "categorical", "count_weights", "draw_categories", "multinomial", "table_of"]
 
 Weights = Sequence[float] | np.ndarray[Any, Any] | aiodev.Array
 _ZERO, _TWO, _ELEVEN = np.uint64(0), np.uint64(2), np.uint64(11)
@@ -96,7 +95,10 @@ def table_of(name: str, weights: Weights, device: aiodev.Device) -> aiodev.Array
         table = aiodev.empty(weights.size + 1, np.float64, device)
         cumulate[1, aiodev.current_stream(device)](weights, table)
         return table
-    host = np.asarray(weights, np.float64)
+    try:
+        host = np.asarray(weights, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name}: p: expected real numbers in one dimension, got {type(weights).__name__}") from None
     if host.ndim != 1 or host.size == 0:
         raise ValueError(f"{name}: p: expected weights in one dimension, got the shape {host.shape}")
     if host.size > MOST_ON_HOST:
@@ -108,6 +110,20 @@ def table_of(name: str, weights: Weights, device: aiodev.Device) -> aiodev.Array
     if not 0 < total < math.inf:
         raise ValueError(f"{name}: p: expected weights with a positive, finite sum, got {total}")
     return aiodev.asarray(np.append(sums, np.nextafter(total, 0)), device=device)
+
+
+def count_weights(name: str, argument: str, weights: Weights) -> int:
+    """How many there are.
+
+    Raises:
+        TypeError: there is nothing to count.
+    """
+    if isinstance(weights, aiodev.Array):
+        return weights.size
+    try:
+        return len(weights)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: {argument}: expected a sequence of numbers, got {type(weights).__name__}") from None
 
 
 def draw_categories(table: aiodev.Array, generator: aiodev.Generator, out: aiodev.Array) -> None:
@@ -173,13 +189,11 @@ def multinomial(
         >>> counts.shape, int(counts.sum())
         ((3,), 100)
     """
-    draws = operator.index(n)
-    if draws < 0:
-        raise ValueError(f"multinomial: n: expected 0 or more, got {draws}")
+    draws = whole_number("multinomial", "n", n, least=0)
     lengths = () if shape is None else whole_numbers("multinomial: shape", shape)
-    categories = pvals.size if isinstance(pvals, aiodev.Array) else len(pvals)
+    categories = count_weights("multinomial", "pvals", pvals)
     if device is None and generator is not None:
-        device = generator.device
+        device = getattr(generator, "device", None)  # of something else is told below
     counts = aiodev.zeros((*lengths, categories), np.int64, device)
     target = prepare("multinomial", None, None, None, generator, counts, "i")
     table = table_of("multinomial", pvals, counts.device)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import whole_numbers
+from aiodev.kernels.arguments import array_of, flags, whole_number, whole_numbers
 from aiodev.kernels.random.bounded_integers import bounded_again_64, integers, multiply_64
-from aiodev.kernels.random.categories import MOST_ON_HOST, Weights, draw_categories, table_of
+from aiodev.kernels.random.categories import MOST_ON_HOST, Weights, count_weights, draw_categories, table_of
 from aiodev.kernels.random.permutations import permute, source, take_rows
 from aiodev.kernels.random.philox import HALF, block, double_word
 from aiodev.kernels.random.reproducible_math import negative_log_64
@@ -166,10 +165,13 @@ def choice(
         >>> len(set(hand.tolist()))
         5
     """
+    if out is not None:
+        array_of("choice", out, "out")
+    flags("choice", replace=replace)
     rows = a if isinstance(a, aiodev.Array) else None
     if rows is not None and rows.ndim == 0:
         raise ValueError("choice: an array of no dimensions has no rows to choose from")
-    population = a.shape[0] if isinstance(a, aiodev.Array) else operator.index(a)
+    population = a.shape[0] if isinstance(a, aiodev.Array) else whole_number("choice", "a", a)
     if device is None and rows is not None:
         device = rows.device
     elif device is None and out is not None:
@@ -199,7 +201,7 @@ def _check(name: str, population: int, count: int, replace: bool, p: Weights | N
         raise ValueError(f"{name}: {count} of {population} cannot be chosen without replacement")
     if p is None:
         return
-    weights = p.size if isinstance(p, aiodev.Array) else len(p)
+    weights = count_weights(name, "p", p)
     if weights != population:
         raise ValueError(f"{name}: p: expected {population} weights, one for each element, got {weights}")
     if replace or isinstance(p, aiodev.Array) or weights > MOST_ON_HOST:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.arguments import as_float
 from aiodev.kernels.random.philox import block, double_word
 from aiodev.kernels.random.reproducible_math import cos_sin_64, negative_log_64
 from aiodev.kernels.random.sampling import Shape, Sourced, prepare
@@ -148,6 +149,7 @@ def gamma(
         >>> bool(abs(x.mean() - 6) < 0.1)
         True
     """
+    alpha, scale = as_float("gamma", "alpha", alpha), as_float("gamma", "scale", scale)
     if not (math.isfinite(alpha) and math.isfinite(scale) and alpha > 0 and scale >= 0):
         raise ValueError(f"gamma: expected finite alpha > 0 and scale >= 0, got alpha={alpha!r}, scale={scale!r}")
     target = prepare("gamma", shape, dtype, device, generator, out)
@@ -186,6 +188,7 @@ def poisson(
         >>> random.poisson(4.0, 6, generator=g).numpy_blocking()
         array([7, 6, 4, 1, 5, 3])
     """
+    lam = as_float("poisson", "lam", lam)
     if not 0 <= lam <= _GREATEST_MEAN:
         raise ValueError(f"poisson: expected a mean from 0 to {_GREATEST_MEAN:g}, got lam={lam!r}")
     target = prepare("poisson", shape, dtype, device, generator, out, "iuf", np.int64)

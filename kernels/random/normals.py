@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.arguments import as_float
 from aiodev.kernels.random.philox import double_word
 from aiodev.kernels.random.reproducible_math import cos_sin_32, cos_sin_64, negative_log_32, negative_log_64
 from aiodev.kernels.random.sampling import Fill, Shape, prepare
@@ -107,6 +108,7 @@ def normal(
         >>> bool(abs(x.mean() - 10) < 0.01), bool(abs(x.std() - 2) < 0.01)
         (True, True)
     """
+    loc, scale = as_float("normal", "loc", loc), as_float("normal", "scale", scale)
     if not (math.isfinite(loc) and math.isfinite(scale) and scale >= 0):
         raise ValueError(f"normal: expected a finite loc and scale >= 0, got loc={loc!r}, scale={scale!r}")
     target = prepare("normal", shape, dtype, device, generator, out)
@@ -139,6 +141,7 @@ def exponential(
         >>> bool(x.min() > 0), bool(abs(x.mean() - 3) < 0.02)
         (True, True)
     """
+    scale = as_float("exponential", "scale", scale)
     if not (math.isfinite(scale) and scale >= 0):
         raise ValueError(f"exponential: expected a finite scale >= 0, got scale={scale!r}")
     target = prepare("exponential", shape, dtype, device, generator, out)

@@ -10,13 +10,12 @@ they take: element i's bucket is word i, and the exchange at position p takes wo
 
 from __future__ import annotations
 
-import operator
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import checked_axis
+from aiodev.kernels.arguments import checked_axis, whole_number, written
 from aiodev.kernels.random.bounded_integers import bounded_again
 from aiodev.kernels.random.philox import HALF, LOW, block
 from aiodev.kernels.random.sampling import Sourced, prepare
@@ -199,9 +198,7 @@ def permutation(
         target = prepare("permutation", x.shape, x.dtype, x.device, generator, out, "biufc")
         take_rows(x, permute(x.shape[0], target.generator), target.flat)
         return target.finish()
-    n = operator.index(x)
-    if n < 0:
-        raise ValueError(f"permutation: expected a number of 0 or more, got {n}")
+    n = whole_number("permutation", "x", x, least=0)
     target = prepare("permutation", n, np.int64, device, generator, out, "i")
     permute(n, target.generator, target.flat)
     return target.finish()
@@ -211,7 +208,9 @@ def shuffle(x: aiodev.Array, axis: int = 0, *, generator: aiodev.Generator | Non
     """Put the rows of an array in random order, in place; or its parts along another axis. Returns the array.
 
     Raises:
+        TypeError: it is no array.
         ValueError: it has no such axis.
+        LaunchError: it is read-only.
 
     Example:
         >>> import aiodev
@@ -226,6 +225,7 @@ def shuffle(x: aiodev.Array, axis: int = 0, *, generator: aiodev.Generator | Non
     if not isinstance(x, aiodev.Array):
         raise TypeError(f"shuffle: expected an aiodev.Array, got {type(x).__name__}")
     axis = checked_axis("shuffle", axis, x.ndim)
+    written("shuffle", x=x)
     view = x if axis == 0 else x.transpose(axis, *(other for other in range(x.ndim) if other != axis))
     target = prepare("shuffle", None, None, None, generator, view, "biufc")
     before = aiodev.empty_like(view)

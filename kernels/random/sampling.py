@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import whole_numbers
+from aiodev.kernels.arguments import dtype_of, whole_numbers
 from aiodev.kernels.random.philox import block
 
 __all__ = ["Fill", "Sourced", "Target", "blocks_of", "is_packed", "prepare"]
@@ -90,8 +90,8 @@ def _check_out(name: str, out: Any, shape: Shape | None, dtype: Any, device: aio
         raise TypeError(f"{name}: out: expected an aiodev.Array, got {type(out).__name__}")
     if shape is not None and out.shape != whole_numbers(f"{name}: shape", shape):
         raise ValueError(f"{name}: out: expected the shape {shape}, got {out.shape}; leave out the one or the other")
-    if dtype is not None and out.dtype != np.dtype(dtype):
-        raise TypeError(f"{name}: out: expected {np.dtype(dtype)}, got {out.dtype}; leave out the one or the other")
+    if (wanted := dtype_of(name, dtype)) is not None and out.dtype != wanted:
+        raise TypeError(f"{name}: out: expected {wanted}, got {out.dtype}; leave out the one or the other")
     if device is not None and (asked := aiodev.current_stream(device).device) != out.device:
         raise ValueError(f"{name}: out: expected an array on {asked}, got one on {out.device}")
     return out

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev.kernels.arguments import as_float
 from aiodev.kernels.random.philox import double_word
 from aiodev.kernels.random.sampling import Fill, Shape, prepare
 from aiodev.lang import fma
@@ -154,6 +155,7 @@ def uniform(
         >>> bool((x >= -1).all() and (x < 1).all())
         True
     """
+    low, high = as_float("uniform", "low", low), as_float("uniform", "high", high)
     target = prepare("uniform", shape, dtype, device, generator, out)
     kind = target.flat.dtype
     computed = f8 if kind.itemsize == 8 else f4
@@ -187,6 +189,7 @@ def bernoulli(
         >>> tosses.dtype, bool(abs(tosses.mean() - 0.25) < 0.002)
         (dtype('bool'), True)
     """
+    p = as_float("bernoulli", "p", p)
     if not 0 <= p <= 1:
         raise ValueError(f"bernoulli: expected a probability between 0 and 1, got p={p!r}")
     target = prepare("bernoulli", shape, dtype, device, generator, out, "biuf", np.bool_)

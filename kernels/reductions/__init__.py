@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import aiodev
-from aiodev.kernels.arguments import array_of, whole
+from aiodev.kernels.arguments import array_of, dtype_of, flags, whole
 from aiodev.kernels.reductions.launch import Axis, find_place, measure_spread, reduce, repeat
-from aiodev.kernels.reductions.plan import DType, extreme_plan, sum_plan, truth_plan
+from aiodev.kernels.reductions.plan import extreme_plan, sum_plan, truth_plan
 
 __all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "sum_plan", "var"]
 
@@ -58,7 +56,8 @@ def sum(
     if found is not None:
         return found
     array_of("sum", x)
-    return reduce(key, sum_plan("sum", x.dtype, _dtype(dtype)), x, out)
+    flags("sum", keepdims=keepdims)
+    return reduce(key, sum_plan("sum", x.dtype, dtype_of("sum", dtype)), x, out)
 
 
 def prod(
@@ -82,7 +81,8 @@ def prod(
     if found is not None:
         return found
     array_of("prod", x)
-    return reduce(key, sum_plan("prod", x.dtype, _dtype(dtype)), x, out)
+    flags("prod", keepdims=keepdims)
+    return reduce(key, sum_plan("prod", x.dtype, dtype_of("prod", dtype)), x, out)
 
 
 def mean(
@@ -100,6 +100,7 @@ def mean(
     if found is not None:
         return found
     array_of("mean", x)
+    flags("mean", keepdims=keepdims)
     return reduce(key, sum_plan("mean", x.dtype, None), x, out)
 
 
@@ -167,6 +168,7 @@ def max(
     if found is not None:
         return found
     array_of("max", x)
+    flags("max", keepdims=keepdims)
     return reduce(key, extreme_plan("max", x.dtype), x, out, empty=False)
 
 
@@ -185,6 +187,7 @@ def min(
     if found is not None:
         return found
     array_of("min", x)
+    flags("min", keepdims=keepdims)
     return reduce(key, extreme_plan("min", x.dtype), x, out, empty=False)
 
 
@@ -203,6 +206,7 @@ def any(
     if found is not None:
         return found
     array_of("any", x)
+    flags("any", keepdims=keepdims)
     return reduce(key, truth_plan("any", x.dtype), x, out)
 
 
@@ -221,6 +225,7 @@ def all(
     if found is not None:
         return found
     array_of("all", x)
+    flags("all", keepdims=keepdims)
     return reduce(key, truth_plan("all", x.dtype), x, out)
 
 
@@ -254,7 +259,3 @@ def argmin(
         array(1)
     """
     return find_place("argmin", x, axis, keepdims, out)
-
-
-def _dtype(dtype: Any) -> DType | None:
-    return None if dtype is None else np.dtype(dtype)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import array_of, arrays_of
+from aiodev.kernels.arguments import array_of, arrays_of, flags
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.indexing.search import flat
 from aiodev.kernels.reductions import histogram_bodies as bodies, max as _max, min as _min, sum as _sum
@@ -81,6 +81,7 @@ def histogram(
         array_of("histogram", x)
     else:
         arrays_of("histogram", x=x, weights=weights)
+    flags("histogram", density=density)
     if x.dtype.kind == "c" or (weights is not None and weights.dtype.kind == "c"):
         raise TypeError("histogram: complex numbers have no order")
     if weights is not None and weights.shape != x.shape:
@@ -187,7 +188,10 @@ def _given_edges(x: aiodev.Array, bins: Any, limits: tuple[float, float] | None)
         if edges.ndim != 1 or edges.size < 2:
             raise ValueError(f"histogram: edges have the shape {edges.shape}; expected two or more, in one dimension")
         return flat(edges if edges.dtype == np.float64 else astype(edges, np.float64))
-    host = np.asarray(bins, np.float64)
+    try:
+        host = np.asarray(bins, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"histogram: bins: expected how many, or their edges, got {type(bins).__name__}") from None
     if host.ndim != 1 or host.size < 2 or not (host[:-1] <= host[1:]).all():
         raise ValueError(f"histogram: bins={bins!r}; expected how many, or two or more edges in ascending order")
     return aiodev.asarray(host, device=x.device)

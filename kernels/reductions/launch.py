@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import array_of, checked_axis, checked_out, has_no_gaps, real_number, whole
+from aiodev.kernels.arguments import (
+    array_of,
+    as_float,
+    checked_axis,
+    checked_out,
+    flags,
+    has_no_gaps,
+    real_number,
+    whole,
+)
 from aiodev.kernels.reductions.bodies import BLOCK, COLUMNS, rows_beside, slab_depth
 from aiodev.kernels.reductions.plan import Plan, place_plan, spread_plan
 from aiodev.kernels.thread_block import has_teams, pieces_of, slabs_of, strips_of, teams_for
@@ -185,6 +194,7 @@ def measure_spread(
     if found is not None:
         return found
     array_of(name, x)
+    flags(name, keepdims=keepdims)
     plan = spread_plan(name, x.dtype)
     way = _way(name, x.shape, axis, keepdims)
     launch = _Launch(name, x, way, plan.result, out)
@@ -192,7 +202,7 @@ def measure_spread(
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device), beside=False)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
-    freedom = float(max(length - key[3], 0))
+    freedom = max(length - as_float(name, "correction", correction), 0.0)
     if inner == 1 and blocks == 1:
         args: tuple[Any, ...] = flat, length, freedom, launch.out
         return launch.submit(key, (kernels.rows, shares.rows, args, (_X, None, None, _OUT)))
@@ -220,6 +230,7 @@ def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out
     if found is not None:
         return found
     array_of(name, x)
+    flags(name, keepdims=keepdims)
     plan = place_plan(name, x.dtype)
     kernels = plan.kernels
     if isinstance(axis, tuple):

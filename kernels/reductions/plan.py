@@ -69,7 +69,7 @@ def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
         "c": (elements.double_complex, np.complex128),
     }[kind]
     if dtype.kind == "c" and kind != "c":
-        raise TypeError(f"{name}: complex numbers cannot be summed as {wanted}")
+        raise TypeError(f"{name}: dtype {wanted}: complex numbers cannot be summed as that")
     combine, identity = (elements.multiply, 1) if name == "prod" else (elements.add, 0)
     finish = elements.mean_of if name == "mean" else elements.total_of
     sums = combine is elements.add and dtype in (np.float32, np.float64) and kind == "f"

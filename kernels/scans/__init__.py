@@ -14,10 +14,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import aiodev
-from aiodev.kernels.arguments import arrays_of, checked_axis, checked_out, has_no_gaps
+from aiodev.kernels.arguments import arrays_of, checked_axis, checked_out, dtype_of, flags, has_no_gaps
 from aiodev.kernels.reductions import sum_plan
 from aiodev.kernels.reductions.bodies import BLOCK
 from aiodev.kernels.scans.cpu import STRIP, make_columns, make_scan
@@ -115,12 +113,13 @@ def _scan(
     if found is not None:
         return found
     (x,) = arrays_of(name, x=x)
+    flags(name, include_initial=include_initial, exclusive=exclusive)
     if axis is None and x.ndim != 1:
         raise ValueError(f"{name}: an array of {x.ndim} dimensions needs an axis")
     if include_initial and exclusive:
         raise ValueError(f"{name}: include_initial has the exclusive results already; ask for one of the two")
     at = checked_axis(name, 0 if axis is None else axis, x.ndim)
-    plan = sum_plan(reduction, x.dtype, None if dtype is None else np.dtype(dtype))
+    plan = sum_plan(reduction, x.dtype, dtype_of(name, dtype))
     length, inner = x.shape[at], math.prod(x.shape[at + 1 :])
     width = length + bool(include_initial)
     shape = *x.shape[:at], width, *x.shape[at + 1 :]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import arrays_of, checked_axis, checked_out, has_no_gaps, move_last, packed
+from aiodev.kernels.arguments import arrays_of, checked_axis, checked_out, flags, has_no_gaps, move_last, packed
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.sorting.launch import SplitWork, Step, sort_by_teams, sort_places_by_teams
 from aiodev.kernels.sorting.network import LEAST, longest
@@ -84,6 +84,7 @@ def sort(
     if found is not None:
         return found
     (x,) = arrays_of("sort", x=x)
+    flags("sort", descending=descending, stable=stable)
     at = checked_axis("sort", axis, x.ndim)
     check_order("sort", x.dtype)
     if out is not None:
@@ -122,6 +123,7 @@ def argsort(
     if found is not None:
         return found
     (x,) = arrays_of("argsort", x=x)
+    flags("argsort", descending=descending, stable=stable)
     at = checked_axis("argsort", axis, x.ndim)
     check_order("argsort", x.dtype)
     if out is not None:

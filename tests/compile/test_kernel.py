@@ -236,3 +236,10 @@ async def test_boundscheck() -> None:
     with pytest.raises(KernelError) as caught:
         await over[4](*arrays(np.zeros(4)))
     assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_a_kernel_is_not_iterated() -> None:
+    """Its brackets take every number, so that there would be no end."""
+    for iterate in (list, tuple, lambda kernel: 3 in kernel):
+        with pytest.raises(TypeError, match="iterable|container"):
+            iterate(saxpy)

@@ -91,7 +91,7 @@ async def test_a_group_gives_streams_inside_its_block_only() -> None:
 
 async def test_what_completes_is_completions() -> None:
     """Anything else is named, and not an attribute that it lacks."""
-    with pytest.raises(TypeError, match="expected completions.* got 1"):
+    with pytest.raises(TypeError, match="expected completions.* got int 1"):
         await anext(aiodev.as_completed([1]))
 
 

@@ -393,3 +393,33 @@ def test_a_layout_that_was_seen_before() -> None:
             kernels.add(x, x, out=host)
         with pytest.raises(ValueError, match="shape"):
             kernels.add(x, x, out=aiodev.zeros(6, np.float32, "cpu"))
+
+
+def test_one_of_numpys_numbers_is_no_array() -> None:
+    """Nor where an array of its dtype came before, for which types are known."""
+    kernels.exp(on_device(np.float32([1])))
+    with pytest.raises(TypeError, match="exp: expected an array among the arguments"):
+        kernels.exp(np.float32(1))
+
+
+def test_numbers_of_own_classes_are_numbers() -> None:
+    """With the types of Python's."""
+
+    class Count(int):
+        pass
+
+    check(kernels.add(on_device(np.int8([1])), Count(2)), np.int8([3]))
+
+
+def test_numbers_that_no_device_has_are_refused_by_name() -> None:
+    """Beside an array, too."""
+    for number in (np.timedelta64(1), np.longdouble(1)):
+        if f"{number.dtype.kind}{number.itemsize}" != "f8":
+            with pytest.raises(TypeError, match="add: argument x2: expected an array or a number"):
+                kernels.add(on_device([1]), number)
+
+
+def test_a_bound_beyond_all_floats_is_told_by_name() -> None:
+    """Floats have no limits to compare it with."""
+    with pytest.raises(OverflowError, match="clip: argument min"):
+        kernels.clip(on_device([1.0]), 10**400)

@@ -41,7 +41,7 @@ def test_an_address_is_freed_once(sim: str) -> None:
     for wrong in (address, 12345, np.zeros(3).ctypes.data):
         with pytest.raises(ValueError, match="freed twice, or not ours"):
             memory.free(wrong)
-    with pytest.raises(ValueError, match="cannot allocate -1 bytes"):
+    with pytest.raises(ValueError, match="nbytes: .* got int -1"):
         memory.allocate(-1, "cpu")
     with pytest.raises(ValueError, match="the stream is of cpu:0"):
         memory.allocate(1, sim, aiodev.Stream("cpu"))

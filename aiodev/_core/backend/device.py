@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from typing import Any, SupportsIndex
 
+from aiodev._core import arguments
 from aiodev._core.errors import InvalidDeviceError
 
 __all__ = ["Device"]
 
-_NAME = re.compile(r"(?P<type>[a-zA-Z_][a-zA-Z0-9_]*)(?::(?P<index>[0-9]+))?\Z")
+_NAME = re.compile(r"(?P<type>[a-zA-Z_][a-zA-Z0-9_]*)(?::(?P<index>[0-9]{1,18}))?\Z")
 
 
 class Device:
@@ -47,7 +47,7 @@ class Device:
         if index is not None:
             if found is not None:
                 raise InvalidDeviceError(f"{type}, index {index}", "the index is given twice")
-            found = operator.index(index)
+            found = arguments.integer("Device", "index", index)
             if found < 0:
                 raise InvalidDeviceError(f"{type}:{index}", "an index is 0 or more")
         number = found or 0
@@ -80,7 +80,7 @@ _devices: dict[tuple[str, int], Device] = {}
 
 def _parse(name: str) -> tuple[str, int | None]:
     if not isinstance(name, str):
-        raise TypeError(f"a device is a string such as 'cuda:1', a Device or an index, not {name!r}")
+        raise TypeError(f"a device is a string such as 'cuda:1', a Device or an index, not {arguments.shown(name)}")
     match = _NAME.match(name)
     if match is None:
         raise InvalidDeviceError(name, "a device is a type and an index, such as 'cpu' or 'cuda:1'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aiodev._core import context
+from aiodev._core import arguments, context
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties
 from aiodev._core.backend.registry import DeviceLike, registry
@@ -31,6 +31,7 @@ def register_backend(type: str, factory: Callable[[], Backend]) -> None:
     """Make a kind of device known; ``factory()`` is called when it is first needed.
 
     Raises:
+        TypeError: ``type`` is no string, or ``factory`` no function.
         ValueError: the name cannot be a device's, or a backend of that name has already been started.
 
     Example:
@@ -86,14 +87,17 @@ def available_backends() -> tuple[str, ...]:
 
 
 def is_available(type: str) -> bool:
-    """Whether there is such a type of device and it can start here. Never raises, starts nothing.
+    """Whether there is such a type of device and it can start here. Starts nothing.
+
+    Raises:
+        TypeError: ``type`` is no string.
 
     Example:
         >>> aiodev.is_available("cpu"), aiodev.is_available("abacus")
         (True, False)
     """
     try:
-        return registry.entry(type).unavailable_reason() is None
+        return registry.entry(arguments.instance("is_available", "type", type, str, "a string")).unavailable_reason() is None
     except BackendNotFoundError:
         return False
 

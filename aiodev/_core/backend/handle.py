@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from aiodev._core import callsites
+from aiodev._core import arguments, callsites
 from aiodev._core.backend.interface import Backend
 from aiodev._core.errors import BackendUnavailableError, BadForkError
 from aiodev._core.waiting.sync_debug import about_to_block
@@ -157,7 +157,7 @@ class BackendHandle:
             if not attempt.done() and (timeout is None or timeout > 0):
                 about_to_block(starting=True)
             try:
-                attempt.result(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+                attempt.result(None if timeout is None else min(arguments.seconds(None, timeout), threading.TIMEOUT_MAX))
             except TimeoutError:
                 if attempt.done():  # the start itself ran into a timeout
                     raise

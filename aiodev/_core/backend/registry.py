@@ -18,7 +18,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from aiodev._core import context
+from aiodev._core import arguments, context
 from aiodev._core.at_fork import around_fork, in_child
 from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.handle import BackendHandle, Factory
@@ -94,13 +94,13 @@ class Registry:
 
     def register(self, name: str, factory: Factory) -> None:
         """Add a backend, or replace one that has not been started."""
-        device = Device(name)
-        if device.type != name:
-            raise ValueError(f"{name!r} cannot name a kind of device: it has an index")
+        arguments.function("register_backend", "factory", factory)
+        if Device(arguments.instance("register_backend", "type", name, str, "a string")).type != name:
+            raise ValueError(f"register_backend: argument type: {name!r} cannot name a kind of device: it has an index")
         with self._lock:
             known = self._entries.get(name)
             if known is not None and known.busy:
-                raise ValueError(f"backend {name!r} has already been started and cannot be replaced")
+                raise ValueError(f"register_backend: backend {name!r} has already been started and cannot be replaced")
             self._entries[name] = BackendHandle(name, factory)
             self._forget_answers()
 
@@ -119,10 +119,12 @@ class Registry:
         return found
 
     def entry_of(self, device: DeviceLike | None) -> BackendHandle:
-        """The entry of a device's type, whether or not there is such a device; None is the default type."""
-        if isinstance(device, str | Device):
-            return self.entry(Device(device).type)
-        return self.resolve_default()[0]
+        """The entry of a device's type, whether or not there is such a device; None, and an index, is the default type."""
+        if device is None or isinstance(device, int):
+            return self.resolve_default()[0]
+        if not isinstance(device, str | Device):
+            raise TypeError(f"a type of device is a string such as 'cuda', or a device's, not {arguments.shown(device)}")
+        return self.entry(Device(device).type)
 
     def names(self) -> tuple[str, ...]:
         """All names, best first: accelerators, in order of registration, before the CPU."""
@@ -158,6 +160,7 @@ class Registry:
         """The entry and the device that ``device`` means; None is the current device.
 
         Raises:
+            TypeError: nothing that means a device.
             BackendNotFoundError: no such type.
             BackendUnavailableError: it cannot start here.
             BadForkError: it was started before this process was forked.
@@ -167,7 +170,10 @@ class Registry:
             device = context.current().device
             if device is None:
                 return self._default or self.resolve_default()
-        found = self._resolved.get(device)
+        try:
+            found = self._resolved.get(device)
+        except TypeError:  # it has no hash, so that it is no device either
+            found = None
         return self._look_up(device) if found is None else found
 
     def resolve_default(self) -> Resolved:

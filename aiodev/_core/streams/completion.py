@@ -6,7 +6,7 @@ import contextvars
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from typing import Any, Generic, NoReturn, TypeVar, cast, final
 
-from aiodev._core import callsites
+from aiodev._core import arguments, callsites
 from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.streams.outcome import Outcome
 from aiodev._core.timeline.timeline import Timeline
@@ -158,6 +158,9 @@ class Completion(Generic[T]):
         and it may block there. It sees the context variables of ``context``, or of this task. What it raises goes to the loop's
         exception handler; on trio, and in a thread, it is logged. It is not called if the loop is closed before.
 
+        Raises:
+            TypeError: ``fn`` is no function, or ``context`` no context.
+
         Example:
             >>> import aiodev
             >>> async def main():
@@ -169,7 +172,11 @@ class Completion(Generic[T]):
             >>> import asyncio; asyncio.run(main())
             6
         """
-        callback = DoneCallback(self, fn, context or contextvars.copy_context())
+        arguments.function("add_done_callback", "fn", fn)
+        if context is None:
+            context = contextvars.copy_context()
+        arguments.instance("add_done_callback", "context", context, contextvars.Context, "a contextvars.Context, or None")
+        callback = DoneCallback(self, fn, context)
         with callbacks.adding:
             if hasattr(self, "_callbacks"):
                 self._callbacks.append(callback)
@@ -278,9 +285,10 @@ async def as_completed(completions: Iterable[Completion[T]]) -> AsyncIterator[Co
         [0, 1, 2]
     """
     waiting: dict[Timeline, list[Completion[T]]] = {}
-    for completion in completions:
+    expected = "completions, as every submission returns one"
+    for completion in arguments.items("as_completed", "completions", completions, expected):
         if not isinstance(completion, Completion):
-            raise TypeError(f"as_completed: expected completions, as every submission returns one, got {completion!r}")
+            raise arguments.refusal("as_completed", "completions", expected, completion)
         waiting.setdefault(completion.timeline, []).append(completion)
     for line in waiting.values():
         line.sort(key=_value, reverse=True)

@@ -6,7 +6,7 @@ import atexit
 import threading
 from collections.abc import Sequence
 
-from aiodev._core import context
+from aiodev._core import arguments, context
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.streams.completion import Reached
@@ -59,6 +59,9 @@ def current_stream(device: DeviceLike | None = None) -> Stream:
 def set_stream(stream: Stream) -> None:
     """Make a stream current for the rest of the task, or to the end of the innermost guard; the device stays.
 
+    Raises:
+        TypeError: it is no stream.
+
     Example:
         >>> stream = aiodev.Stream("cpu")
         >>> aiodev.set_stream(stream)
@@ -66,7 +69,7 @@ def set_stream(stream: Stream) -> None:
         True
         >>> aiodev.set_stream(aiodev.default_stream("cpu"))
     """
-    context.replace(stream=stream)
+    context.replace(stream=arguments.instance("set_stream", "stream", stream, Stream, "a Stream"))
 
 
 class _NoStream:
@@ -88,6 +91,9 @@ class _NoStream:
 def stream(stream: Stream | None) -> Stream | _NoStream:
     """The guard of a stream that may be None: then it does nothing.
 
+    Raises:
+        TypeError: it is neither.
+
     Example:
         >>> def work(own=None):
         ...     with aiodev.stream(own):  # None: whatever is current
@@ -95,7 +101,9 @@ def stream(stream: Stream | None) -> Stream | _NoStream:
         >>> work() is aiodev.default_stream("cpu")
         True
     """
-    return _NoStream() if stream is None else stream
+    if stream is None:
+        return _NoStream()
+    return arguments.instance("stream", "stream", stream, Stream, "a Stream, or None")
 
 
 def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from aiodev._core import context
+from aiodev._core import arguments, context
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import DLPACK_HOST
 from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
@@ -25,6 +25,7 @@ class device:
         BackendNotFoundError: there is no such type of device.
         BackendUnavailableError: its backend cannot start here.
         InvalidDeviceError: it has no such device.
+        RuntimeError: when it is left, and something else was entered last, in this task.
 
     Example:
         >>> import aiodev
@@ -73,6 +74,9 @@ def device_of(obj: object) -> device:
 
     ``obj`` is anything of ours with a ``device``, or an array of another library that speaks DLPack.
 
+    Raises:
+        TypeError: its ``__dlpack_device__`` does not say what DLPack's says.
+
     Example:
         >>> x = aiodev.zeros(4, device="cpu:0")
         >>> with aiodev.device_of(x):
@@ -84,7 +88,11 @@ def device_of(obj: object) -> device:
         return device(found)
     ask = getattr(obj, "__dlpack_device__", None)
     if ask is not None:
-        code, index = ask()
+        try:
+            code, index = ask()
+        except (TypeError, ValueError):
+            expected = "an object whose __dlpack_device__() is a pair of integers"
+            raise arguments.refusal("device_of", "obj", expected, obj) from None
         name = None if code in DLPACK_HOST else registry.name_of(lambda has: code in has.dlpack_types)
         if name is not None:
             return device(Device(name, index))

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from aiodev._core import arguments
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import SUBMITTED
 from aiodev._core.backend.registry import DeviceLike, registry
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Event"]
 
 _ids = itertools.count(1)
+
+
+def _check_flags(**flags: bool) -> None:
+    for name, flag in flags.items():
+        arguments.instance("Event", name, flag, bool, "True or False")
 
 
 #: What one `record` saw: a point, what that point follows, and where the time is written. Replaced as a whole.
@@ -38,6 +44,10 @@ class Event:
         enable_timing: have ``record`` note the time, for ``elapsed_time``.
         blocking: a waiter parks at once instead of spinning for a moment.
         interprocess: not available yet; raises.
+
+    Raises:
+        TypeError: a flag is neither True nor False.
+        ValueError: ``interprocess`` is asked for.
 
     Example:
         >>> import aiodev
@@ -63,6 +73,8 @@ class Event:
         blocking: bool = False,
         interprocess: bool = False,
     ) -> None:
+        if enable_timing is not False or blocking is not False or interprocess is not False:
+            _check_flags(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
         if interprocess:
             raise ValueError("Event(interprocess=True): no backend here can share events between processes yet")
         self._device = None if device is None else registry.resolve(device)[1]
@@ -91,17 +103,21 @@ class Event:
         Never blocks.
 
         Raises:
+            TypeError: it is no stream.
             ValueError: the stream is on another device than the event.
         """
         if stream is None:
             stream = Event.current_stream(self._device)
+        try:
+            device, timeline = stream.device, stream.timeline
+        except AttributeError:
+            raise arguments.refusal("record", "stream", "a Stream, or None", stream) from None
         if self._device is None:
-            self._device = stream.device
-        elif self._device is not stream.device:  # there is one object for each device
+            self._device = device
+        elif self._device is not device:  # there is one object for each device
             raise ValueError(
                 f"the event belongs to {self._device} and cannot be recorded on {stream}; use another event"
             )
-        timeline = stream.timeline
         totals.events_recorded += 1
         clock = timeline.frontier[1]  # before the point itself: what is read later may be true of later points only
         if self.enable_timing:
@@ -127,11 +143,15 @@ class Event:
         """
         if stream is None:
             stream = Event.current_stream(self._device)
+        try:
+            line = stream.timeline
+        except AttributeError:
+            raise arguments.refusal("wait", "stream", "a Stream, or None", stream) from None
         record = self._record
         if record is None:
-            return point(stream.timeline, 0)
+            return point(line, 0)
         timeline, value, clock, _ = record
-        stream.timeline.join(timeline, value, clock)
+        line.join(timeline, value, clock)
         return point(timeline, value)
 
     def query(self) -> bool:
@@ -165,9 +185,11 @@ class Event:
         """Milliseconds from this event to ``end``, both recorded with timing and done. Never blocks.
 
         Raises:
+            TypeError: ``end`` is no event.
             ValueError: one of them has no timing, or was never recorded, or they are of different device types.
             RuntimeError: one of them is not done.
         """
+        arguments.instance("elapsed_time", "end", end, Event, "an Event")
         for name, event in (("start", self), ("end", end)):
             if not event.enable_timing:
                 raise ValueError(f"the {name} event does not measure time; make it with Event(enable_timing=True)")
@@ -190,12 +212,12 @@ class Event:
 
     def ipc_handle(self) -> bytes:
         """A handle for another process; raises, since no backend here can share events yet."""
-        raise ValueError("the event was not made with interprocess=True, which no backend here offers yet")
+        raise ValueError("ipc_handle: the event was not made with interprocess=True, which no backend here offers yet")
 
     @classmethod
     def from_ipc_handle(cls, device: DeviceLike, handle: bytes) -> Event:
         """The event of another process; raises, since no backend here can share events yet."""
-        raise ValueError(f"events of {registry.resolve(device)[1]} cannot be shared between processes yet")
+        raise ValueError(f"from_ipc_handle: events of {registry.resolve(device)[1]} cannot be shared between processes yet")
 
     def __repr__(self) -> str:
         state = "unrecorded" if self._record is None else "done" if self.query() else "pending"

@@ -39,7 +39,10 @@ class Bridge:
             if loop is running_loop():
                 awaitable.add_done_callback(self._settle)
             else:
-                loop.call_soon_threadsafe(awaitable.add_done_callback, self._settle)
+                try:
+                    loop.call_soon_threadsafe(awaitable.add_done_callback, self._settle)
+                except RuntimeError as error:
+                    raise RuntimeError(f"wait_future: the event loop of the future is closed: {awaitable!r}") from error
         elif "trio" in sys.modules and running_loop() is None:
             run_with = contextvars.copy_context()  # a system task has trio's own by default
             trio = sys.modules["trio"]
@@ -48,7 +51,11 @@ class Bridge:
             trio.lowlevel.spawn_system_task(self._run, awaitable, context=run_with)
             return
         else:
-            task = asyncio.get_running_loop().create_task(_result_of(awaitable))
+            try:
+                running = asyncio.get_running_loop()
+            except RuntimeError as error:
+                raise RuntimeError(f"wait_future: no running event loop, which a coroutine needs: {awaitable!r}") from error
+            task = running.create_task(_result_of(awaitable))
             _tasks.add(task)
             task.add_done_callback(_tasks.discard)
             task.add_done_callback(self._settle)

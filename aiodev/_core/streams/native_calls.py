@@ -8,6 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from aiodev._core import arguments
 from aiodev._core.streams.completion import Completion
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def pack(calls: Sequence[Sequence[Any]], lock: Any) -> bytes:
     """
     words = [0 if lock is None else _address(lock), len(calls)]
     for call in calls:
+        if not isinstance(call, Sequence):
+            raise arguments.refusal("call_native", "calls", "tuples of a function's address and its arguments", call)
         if not 1 <= len(call) <= 1 + MOST_ARGUMENTS:
             raise ValueError(f"call_native: a call is a function and up to {MOST_ARGUMENTS} arguments, here are {len(call)}")
         words.append(len(call) - 1)
@@ -68,7 +71,12 @@ def external_handle(stream: Any) -> int:
         found = getattr(stream, "__cuda_stream__", None)
         if found is None:
             raise TypeError(f"external={stream!r}: expected an object with __cuda_stream__, or a CUstream's address")
-        version, handle = found() if callable(found) else found
+        try:
+            version, handle = found() if callable(found) else found
+        except (AttributeError, TypeError, ValueError):  # it may have none, as one of ours on another device
+            raise arguments.refusal(
+                "Stream", "external", "an object whose __cuda_stream__ is a pair of integers", stream
+            ) from None
         if version != 0:
             raise ValueError(f"external={stream!r}: its __cuda_stream__ is of version {version}, 0 is known")
     if handle == PER_THREAD:
@@ -95,7 +103,10 @@ class NativeStream:
         The functions are called one after the other on whichever thread hands the operation on, with the device's context
         current; they must neither block nor call Python. The first that returns anything but 0 fails the operation.
 
-        Backends whose streams are their own alone raise NotImplementedError: there kernels call native functions.
+        Raises:
+            NotImplementedError: the backend's streams are its own alone; there kernels call native functions.
+            TypeError: a call is no sequence, or holds what is passed in no way.
+            ValueError: it is a call of nothing, or has too many arguments.
 
         Args:
             lock: a buffer of 8 bytes, 0 at first, that the calls hold meanwhile: for a library's handle that streams share.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import inspect
 import itertools
-import operator
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,12 +13,12 @@ from typing import Any, NoReturn, TypeVar
 
 import anyio
 
-from aiodev._core import callsites, context, journal
+from aiodev._core import arguments, callsites, context, journal
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
 from aiodev._core.backend.registry import DeviceLike, registry
 from aiodev._core.config import settings
-from aiodev._core.errors import ClosedError
+from aiodev._core.errors import AiodevError, ClosedError
 from aiodev._core.finalizing import weakly
 from aiodev._core.hooks import Hook
 from aiodev._core.streams import trace
@@ -77,6 +76,11 @@ class Stream(NativeStream):
             gates, copies of ordinary memory) is handed to it when the host is ready; what the other library submits meanwhile
             goes before it. Starts the backend, if need be, blocking.
 
+    Raises:
+        TypeError: a number is no integer, or ``external`` no stream of another library.
+        ValueError: a number makes no sense.
+        RuntimeError: when ``with stream:`` is left, and something else was entered last, in this task.
+
     Example:
         >>> import aiodev
         >>> async def main():
@@ -126,12 +130,13 @@ class Stream(NativeStream):
                 raise NotImplementedError(f"backend {entry.name!r} cannot submit to another library's stream")
             entry.ensure_started()  # the driver runs already
         self.device = resolved
-        self.priority = max(-1, min(1, operator.index(priority)))
-        self.maxsize = operator.index(maxsize)
+        self.priority = max(-1, min(1, arguments.integer("Stream", "priority", priority)))
+        self.maxsize = arguments.integer("Stream", "maxsize", maxsize)
         if self.maxsize < 0:
             raise ValueError(f"maxsize={maxsize}: a number of operations, or 0 for any number")
-        self.low_water = max(0, self.maxsize - 1) if low_water is None else operator.index(low_water)
-        if not 0 <= self.low_water <= max(0, self.maxsize - 1):
+        most = max(0, self.maxsize - 1)
+        self.low_water = most if low_water is None else arguments.integer("Stream", "low_water", low_water)
+        if not 0 <= self.low_water <= most:
             raise ValueError(f"low_water={low_water}: a number of operations below maxsize={maxsize}")
         slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
@@ -177,13 +182,15 @@ class Stream(NativeStream):
         """The living stream with that id.
 
         Raises:
+            TypeError: the id is no integer.
             LookupError: there is none, or it is on another device.
         """
+        stream_id = arguments.integer("from_id", "stream_id", stream_id)
         found = _streams.get(stream_id)
         if found is None:
-            raise LookupError(f"stream id {stream_id}: no stream with this id is alive in this process")
+            raise LookupError(f"from_id: stream id {stream_id}: no stream with this id is alive in this process")
         if device is not None and registry.resolve(device)[1] != found.device:
-            raise LookupError(f"stream id {stream_id} is on {found.device}, not on {device}")
+            raise LookupError(f"from_id: stream id {stream_id} is on {found.device}, not on {device}")
         return found
 
     @property
@@ -205,10 +212,17 @@ class Stream(NativeStream):
         """Launch a kernel over ``shape``; the same as ``kernel[shape, stream](*args)``.
 
         Raises:
+            TypeError: ``kernel`` is none.
             LaunchError: an argument does not fit; it is named.
             StreamFullError: ``maxsize`` operations are pending.
         """
-        completion: Completion[None] = kernel[shape, self](*args)
+        try:
+            launch = kernel[shape, self]
+        except AiodevError:
+            raise
+        except Exception:  # it is subscribed to in another way, or in none
+            raise arguments.refusal("launch", "kernel", "a kernel", kernel) from None
+        completion: Completion[None] = launch(*args)
         return completion
 
     def copy(self, dst: Any, src: Any) -> Completion[None]:
@@ -316,7 +330,7 @@ class Stream(NativeStream):
         """Record ``event``, or a new one, at the present end of the stream."""
         if event is None:
             event = Event()
-        event.record(self)
+        arguments.instance("record_event", "event", event, Event, "an Event, or None").record(self)
         return event
 
     # Withdrawal
@@ -404,6 +418,7 @@ class Stream(NativeStream):
             >>> import asyncio; asyncio.run(main())
             30
         """
+        n = arguments.integer("drain", "n", n)
         if not 0 <= n <= self.maxsize and self.maxsize:
             raise ValueError(f"drain({n}): {self!r} never has room for more than maxsize={self.maxsize} operations")
         await others_first

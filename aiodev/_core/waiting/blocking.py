@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from aiodev._core.arguments import seconds
 from aiodev._core.waiting.spinning import learn, may_wait_awake, spin
 from aiodev._core.waiting.sync_debug import about_to_block
 from aiodev._core.waiting.waitset import WaitSet
@@ -66,6 +67,7 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
 
     Raises:
         TimeoutError: ``timeout`` seconds have passed.
+        TypeError, ValueError: ``timeout`` is no number of seconds.
         SyncError: it has to wait, and an event loop runs here whose task does not want that.
     """
     if timeline.deferred or not timeline.reached(value):
@@ -76,9 +78,7 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
 
 def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
     """The same for several points, (timeline, value); ``timeout`` is for all of them together."""
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    if math.isnan(deadline):
-        raise ValueError(f"timeout={timeout}: expected a number of seconds, or None for no limit")
+    deadline = math.inf if timeout is None else time.monotonic() + seconds(None, timeout)
     told = timeout is not None and timeout <= 0  # there is nothing to tell of: it does not wait
     for timeline, value in points:
         if not told and (timeline.deferred or not timeline.reached(value)):

@@ -13,7 +13,7 @@ import warnings
 from types import FrameType
 from typing import Literal, get_args
 
-from aiodev._core import callsites
+from aiodev._core import arguments, callsites
 from aiodev._core.config import settings
 from aiodev._core.errors import SyncError, SyncWarning
 from aiodev._core.waiting.loops import loop_runs_here
@@ -63,8 +63,8 @@ def set_sync_debug_mode(mode: SyncDebugMode) -> None:
         >>> import asyncio; asyncio.run(main())
         ('Completion.synchronize_blocking', 'await completion')
     """
-    if mode not in get_args(SyncDebugMode):
-        raise ValueError(f"mode={mode!r}: expected one of {', '.join(map(repr, get_args(SyncDebugMode)))}")
+    if not isinstance(mode, str) or mode not in get_args(SyncDebugMode):
+        raise ValueError(f"mode={arguments.shown(mode)}: expected one of {', '.join(map(repr, get_args(SyncDebugMode)))}")
     _mode.set(mode)
 
 

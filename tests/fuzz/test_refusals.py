@@ -1,0 +1,45 @@
+"""Whatever a public function is given: it takes it, or says by name what is wrong with it; it never hangs, crashes or leaks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+exhaustive = pytest.mark.skipif(
+    "AIODEV_TESTS_EXHAUSTIVE" not in os.environ, reason="takes minutes; AIODEV_TESTS_EXHAUSTIVE=1 has it run"
+)
+PROGRAM = Path(__file__).parent / "calls.py"
+
+
+def fuzz(tmp_path: Path, seed: int, calls: int, *arguments: str) -> None:
+    """Run the program in a process of its own, and show what it found, or what was called last."""
+    last = tmp_path / "last"
+    command = [sys.executable, str(PROGRAM), f"--seed={seed}", f"--calls={calls}", f"--last={last}", *arguments]
+    environment = {**os.environ, "AIODEV_CPU_DEVICES": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
+    called = last.read_text(errors="replace").strip() if last.exists() else "nothing"
+    assert done.returncode == 0, f"exit status {done.returncode}; called last: {called}\n{done.stdout}{done.stderr[-4000:]}"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_refusals_name_the_function_or_the_argument(tmp_path: Path, seed: int) -> None:
+    """Some thousands of calls of all that is public, of a fixed seed; kernels of the library are not compiled for it."""
+    fuzz(tmp_path, seed, 3000)
+
+
+@exhaustive
+@pytest.mark.parametrize("seed", range(100, 116))
+def test_refusals_at_length(tmp_path: Path, seed: int) -> None:
+    """The same, of many seeds."""
+    fuzz(tmp_path, seed, 25_000)
+
+
+@exhaustive
+@pytest.mark.parametrize("seed", range(200, 204))
+def test_refusals_with_kernels_that_run(tmp_path: Path, seed: int) -> None:
+    """The same, with kernels of the library compiled and run, for what calls that are taken do afterwards."""
+    fuzz(tmp_path, seed, 4000, "--compile")
