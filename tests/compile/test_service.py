@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -210,3 +211,24 @@ def test_a_file_that_is_damaged_is_as_good_as_none(monkeypatch: pytest.MonkeyPat
     file.write_bytes(file.read_bytes()[:-1])
     assert brought_in() == (1, 0)
     assert brought_in() == (0, 1)
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform == "win32", reason="a current directory cannot be removed here")
+@pytest.mark.parametrize("served_before", [False, True])
+def test_a_current_directory_that_is_gone(
+    workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served_before: bool
+) -> None:
+    """The compiler asks for it; a worker goes elsewhere, before its first job and later."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    outcomes: Outcomes = queue.SimpleQueue()
+    if served_before:
+        workers.submit(job(fill, tmp_path, "aa" * 32), outcomes.put)
+        assert outcomes.get(timeout=60) is None
+    os.rmdir(tmp_path / "gone")
+    workers.submit(job(fill, tmp_path, "bb" * 32), outcomes.put)
+    workers.submit(job(wrong, tmp_path, "cc" * 32), outcomes.put)
+    assert outcomes.get(timeout=60) is None
+    failure = outcomes.get(timeout=60)
+    assert isinstance(failure, CompileError) and "nowhere" in failure.log

@@ -52,6 +52,7 @@ def _yield_to_others() -> None:
 def _serve(job: Job) -> BaseException | None:
     """Compile into the cache; returns what went wrong, or None."""
     name, spec, data, directory = job
+    _have_a_directory()
     try:
         function = Snapshot.rebuild(data)
         registry.entry(name).backend.compile(spec._replace(function=function), directory)
@@ -61,6 +62,14 @@ def _serve(job: Job) -> BaseException | None:
     except Exception:  # whatever it is, the parent must hear of it
         return CompileError(spec.name, traceback.format_exc())
     return None
+
+
+def _have_a_directory() -> None:
+    """The directory that the program was in may be gone by now; numba asks for it, to name files from there."""
+    try:
+        os.getcwd()
+    except OSError:
+        os.chdir(os.sep)
 
 
 def placeholder(*args: Any) -> None:
