@@ -13,6 +13,7 @@ exhaustive = pytest.mark.skipif(
     "AIODEV_TESTS_EXHAUSTIVE" not in os.environ, reason="takes minutes; AIODEV_TESTS_EXHAUSTIVE=1 has it run"
 )
 PROGRAM = Path(__file__).parent / "calls.py"
+SOAK = Path(__file__).parents[1] / "soak.py"
 
 
 def fuzz(tmp_path: Path, seed: int, calls: int, *arguments: str) -> None:
@@ -43,3 +44,13 @@ def test_refusals_at_length(tmp_path: Path, seed: int) -> None:
 def test_refusals_with_kernels_that_run(tmp_path: Path, seed: int) -> None:
     """The same, with kernels of the library compiled and run, for what calls that are taken do afterwards."""
     fuzz(tmp_path, seed, 4000, "--compile")
+
+
+@exhaustive
+@pytest.mark.parametrize("seed", [1, 2])
+def test_soak(seed: int) -> None:
+    """Two minutes of everything at once: what comes out follows a sequential model, and nothing is left."""
+    command = [sys.executable, str(SOAK), "--seconds=120", f"--seed={seed}"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr[-4000:]}"
