@@ -214,3 +214,25 @@ def test_a_failure_that_is_being_logged_at_exit_is_logged() -> None:
     """Once: the process waits for whoever logs it."""
     found = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=120, check=True)
     assert found.stderr.count("never retrieved") == 1
+
+
+def test_native_code_that_is_being_made_is_waited_for() -> None:
+    """LLVM takes itself down at exit, under whoever compiles then; nobody begins to afterwards."""
+    program = """
+import atexit, sys, threading, time
+from aiodev._backends.executor import native_code
+
+begun = threading.Event()
+
+def make(package, key):
+    begun.set()
+    time.sleep(0.3)  # without the GIL, as LLVM
+    print("made", package, flush=True)
+
+native_code._load = make
+threading.Thread(target=native_code.load, args=("first", ""), daemon=True).start()
+begun.wait(30)
+threading.Thread(target=native_code.load, args=("second", ""), daemon=True).start()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.split("\n")[0]) == (0, "made first"), done.stderr

@@ -6,6 +6,7 @@ process to be started, to be told where to import from, and to be ended when the
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import logging
@@ -89,6 +90,8 @@ def load(package: str, key: str) -> NativeCode:
         NativeCodeError: it can be neither found nor made.
     """
     with _lock:
+        if _leaving and threading.current_thread().daemon:  # what LLVM needs is about to be taken down
+            threading.Event().wait()
         if package not in _loaded:
             try:
                 _loaded[package] = _load(package, key)
@@ -129,6 +132,17 @@ def prepare(package: str, key: Callable[[], str]) -> None:
     threading.Thread(target=run, name="aiodev-native-code").start()
 
 
+@atexit.register
+def _wait_for_llvm() -> None:
+    """At exit: let whoever has LLVM at work finish, who may be the backend's daemon thread; nobody begins from now on.
+
+    LLVM takes itself down when the process ends, which a thread that compiles meanwhile does not survive, nor the process.
+    """
+    global _leaving
+    with _lock:
+        _leaving = True
+
+
 def _forget_threads() -> None:
     """After a fork: whoever had the lock is not here."""
     global _lock
@@ -136,6 +150,7 @@ def _forget_threads() -> None:
 
 
 _lock = threading.Lock()
+_leaving = False
 _loaded: dict[str, NativeCode] = {}
 _kept: list[NativeCode] = []  # its functions may be anywhere
 in_child(_forget_threads)

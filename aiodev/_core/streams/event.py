@@ -73,10 +73,14 @@ class Event:
         blocking: bool = False,
         interprocess: bool = False,
     ) -> None:
-        if enable_timing is not False or blocking is not False or interprocess is not False:
+        try:
+            asked = enable_timing or blocking or interprocess
+        except Exception:  # an array's, which has no truth
+            asked = True
+        if asked:
             _check_flags(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
-        if interprocess:
-            raise ValueError("Event(interprocess=True): no backend here can share events between processes yet")
+            if interprocess:
+                raise ValueError("Event(interprocess=True): no backend here can share events between processes yet")
         self._device = None if device is None else registry.resolve(device)[1]
         self.enable_timing = enable_timing
         self.event_id = next(_ids)
@@ -109,12 +113,12 @@ class Event:
         if stream is None:
             stream = Event.current_stream(self._device)
         try:
-            device, timeline = stream.device, stream.timeline
+            timeline = stream.timeline
         except AttributeError:
             raise arguments.refusal("record", "stream", "a Stream, or None", stream) from None
         if self._device is None:
-            self._device = device
-        elif self._device is not device:  # there is one object for each device
+            self._device = stream.device
+        elif self._device is not stream.device:  # there is one object for each device
             raise ValueError(
                 f"the event belongs to {self._device} and cannot be recorded on {stream}; use another event"
             )

@@ -330,7 +330,9 @@ class Stream(NativeStream):
         """Record ``event``, or a new one, at the present end of the stream."""
         if event is None:
             event = Event()
-        arguments.instance("record_event", "event", event, Event, "an Event, or None").record(self)
+        if event.__class__ is not Event:
+            arguments.instance("record_event", "event", event, Event, "an Event, or None")
+        event.record(self)
         return event
 
     # Withdrawal
