@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 from aiodev._core.arguments import shown
 
@@ -33,7 +33,7 @@ def parse_options(boundscheck: bool, fastmath: bool | Collection[str]) -> Option
     options: list[tuple[str, bool | int | tuple[str, ...]]] = []
     if boundscheck:
         options.append(("boundscheck", True))
-    if isinstance(fastmath, str) or not isinstance(fastmath, bool | Collection):
+    if not isinstance(fastmath, bool | list | tuple | Set):
         raise TypeError(f"fastmath={fastmath!r}: expected True, False or a set of flags, such as {{'contract', 'nsz'}}")
     if not isinstance(fastmath, bool):
         for flag in fastmath:

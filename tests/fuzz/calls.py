@@ -339,6 +339,8 @@ class Fuzzer:
                 await asyncio.wait_for(result, PATIENCE)
         if isinstance(result, testing.Latch):
             result.release()
+        if target.function is aiodev.memory.on_out_of_memory:
+            result()
         if target.function is aiodev.memory.allocate:
             aiodev.memory.free(result)
 

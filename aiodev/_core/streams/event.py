@@ -74,10 +74,10 @@ class Event:
         interprocess: bool = False,
     ) -> None:
         try:
-            asked = enable_timing or blocking or interprocess
-        except Exception:  # an array's, which has no truth
-            asked = True
-        if asked:
+            plain = not (enable_timing or blocking or interprocess)
+        except Exception:  # an array, which has no truth
+            plain = False
+        if not plain:
             _check_flags(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
             if interprocess:
                 raise ValueError("Event(interprocess=True): no backend here can share events between processes yet")
