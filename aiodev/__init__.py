@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
-from aiodev import memory
+from aiodev import dtypes, memory
 from aiodev._array.array import Array
 from aiodev._array.broadcast import broadcast_to
 from aiodev._array.creation import arange, asarray, empty, empty_like, full, ones, zeros
+from aiodev._array.dtypes import find_bfloat16 as _find_bfloat16
 from aiodev._array.foreign import from_dlpack
 from aiodev._core.backend import fork as _fork
 from aiodev._core.backend.device import Device
@@ -60,7 +61,11 @@ from aiodev._kernel.dispatch.launch_cache import LaunchCache
 from aiodev._kernel.kernel import Kernel, kernel
 
 if _TYPE_CHECKING:
+    import numpy as _numpy
+
     from aiodev._core.streams.capacity import StreamFullError
+
+    bfloat16: _numpy.dtype[_Any]
 
 __version__ = "0.1.0"
 
@@ -96,6 +101,7 @@ __all__ = [
     "device",
     "device_count",
     "device_of",
+    "dtypes",
     "empty",
     "empty_like",
     "fork_rng",
@@ -149,4 +155,6 @@ def __getattr__(name: str) -> object:
 
         globals()[name] = StreamFullError
         return StreamFullError
+    if name == "bfloat16":  # ml_dtypes defines it, which need not be there, and takes its time
+        return globals().setdefault(name, _find_bfloat16())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from aiodev._array import layout, readback
 from aiodev._array.computing import indexing
-from aiodev._array.dtypes import DType, parse_dtype
+from aiodev._array.dtypes import DType, parse_dtype, row_of
 from aiodev._array.layout import Layout, Shape
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
@@ -101,8 +101,8 @@ class Array(Operators, Protocols):
         what = device, self._dtype, len(self._shape), self._strides is None, self._writable
         found = _keys.get(what)
         if found is None:
-            dtype = self._dtype
-            descriptor = f"A{len(self._shape)}{dtype.kind}{dtype.itemsize}{'C' if self._strides is None else 'A'}"
+            code = row_of(self._dtype).code
+            descriptor = f"A{len(self._shape)}{code}{'C' if self._strides is None else 'A'}"
             found = _keys.setdefault(what, Key((device, descriptor, self._writable)))
         self._key = found
         return found

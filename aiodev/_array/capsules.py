@@ -16,23 +16,17 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from aiodev._array.dlpack import VERSION, Tensor
-from aiodev._array.dtypes import DType
+from aiodev._array.dtypes import dtype_named, row_of
 from aiodev._array.layout import packed_strides
+from aiodev._core.dtypes import DTYPES
 from aiodev._core.finalizing import until_exit
 
 __all__ = ["Imported", "export_capsule", "import_capsule"]
 
 _READ_ONLY, _IS_COPIED = 1, 2
-_KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-_DTYPES: dict[tuple[int, int], DType] = {
-    (code, 8 * size): np.dtype(f"{kind}{size}")
-    for kind, sizes in {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}.items()
-    for code in (_KINDS[kind],)
-    for size in sizes
-}
+#: Names of dtypes by DLPack's code and bits.
+_NAMES = {row.dlpack: row.name for row in DTYPES.values()}
 
 
 class _DLTensor(ctypes.Structure):
@@ -147,7 +141,8 @@ def export_capsule(tensor: Tensor, owner: object, max_version: tuple[int, int] |
     described.data = tensor.address
     described.device_type, described.device_id = tensor.device
     described.ndim = ndim
-    described.code, described.bits, described.lanes = _KINDS[tensor.dtype.kind], 8 * tensor.dtype.itemsize, 1
+    described.code, described.bits = row_of(tensor.dtype).dlpack
+    described.lanes = 1
     described.shape = ctypes.cast(lengths, ctypes.POINTER(ctypes.c_int64))
     described.strides = ctypes.cast(at_strides, ctypes.POINTER(ctypes.c_int64))
     address = ctypes.addressof(structure)
@@ -195,6 +190,7 @@ def import_capsule(capsule: Any) -> Imported:
 
     Raises:
         BufferError: it is used up, or of a version or a dtype that is not known here; then it is left as it was.
+        ModuleNotFoundError: its dtype is defined by a package that is not installed; then, too.
     """
     try:
         name = _name_of(id(capsule))
@@ -214,9 +210,10 @@ def import_capsule(capsule: Any) -> Imported:
 
 
 def _read(found: Any, flags: int) -> Tensor:
-    dtype = _DTYPES.get((found.code, found.bits))
-    if dtype is None or found.lanes != 1:
+    dtype_name = _NAMES.get((found.code, found.bits))
+    if dtype_name is None or found.lanes != 1:
         raise BufferError(f"DLPack dtype code {found.code}, {found.bits} bits × {found.lanes}: no array here has it")
+    dtype = dtype_named(dtype_name)
     shape = tuple(found.shape[: found.ndim]) if found.ndim else ()
     strides = packed_strides(shape, dtype.itemsize)
     if found.strides and found.ndim:

@@ -25,9 +25,9 @@ import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.array import Array, allocate, make_array
-from aiodev._array.dtypes import DType
+from aiodev._array.dtypes import DType, word_dtype
 from aiodev._array.layout import Layout
-from aiodev._array.protocols import Unwaited
+from aiodev._array.protocols import host_view
 from aiodev._core.arguments import UNCONVERTED, named, refusal
 from aiodev._core.config import settings
 from aiodev._core.hooks import Hook
@@ -43,14 +43,6 @@ Side = Array | HostArray
 
 #: Up to so many pieces are copied one by one: it is about what a kernel's launch costs.
 PIECES = 16
-
-_WORDS: dict[int, DType] = {
-    1: np.dtype("u1"),
-    2: np.dtype("u2"),
-    4: np.dtype("u4"),
-    8: np.dtype("u8"),
-    16: np.dtype("c16"),
-}
 
 #: Launches the kernel that copies (stream, shape of three dimensions, dst, src, the arrays that these are words of or None).
 strided_kernel: Hook[[Stream, tuple[int, ...], Array, Array, tuple[Array, Array] | None], Completion[None]] = Hook(
@@ -214,7 +206,7 @@ def _host_view(side: Side) -> HostArray:
     """Memory that the host reaches, as NumPy sees it, without waiting for the work on it: the stream does that."""
     if not isinstance(side, Array):
         return side
-    return np.asarray(Unwaited(side))
+    return host_view(side)
 
 
 def _seen_from(stream: Stream, side: Side) -> Array:
@@ -229,7 +221,7 @@ def _seen_from(stream: Stream, side: Side) -> Array:
 def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
     """Copy by kernel: as unsigned words, over the fewest dimensions, three at a time."""
     inner, to, fro, boxes = _boxes(dst.shape, dst.strides, src.strides)
-    word = _WORDS[dst.dtype.itemsize]
+    word = word_dtype(dst.dtype.itemsize)
     whole = (dst, src) if len(boxes) == 1 else None
     done = None
     for there, here in boxes:

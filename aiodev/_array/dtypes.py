@@ -1,22 +1,50 @@
-"""The element types that devices have: NumPy's booleans, integers, floats and complex numbers, in native byte order."""
+"""Dtypes as NumPy has them, and their rows in the table of element types (:mod:`aiodev._core.dtypes`).
+
+``bfloat16`` is not one of NumPy's: ``ml_dtypes`` defines it, and is imported when it is first asked for. NumPy says of such a
+dtype that its kind is ``V``, and takes a Python float beside it for a ``float16``. So whoever wants a kind, or the dtype of a
+result, asks here. ``bfloat16`` is promoted as ``float16`` is, and with ``float16`` to ``float32``.
+"""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from aiodev._core.arguments import refusal
+from aiodev._core.dtypes import DTYPES, ElementType, element_type
 
-__all__ = ["DEFAULT", "DType", "numpy_dtype", "parse_dtype"]
+__all__ = [
+    "DEFAULT",
+    "DType",
+    "can_cast",
+    "compute_dtype",
+    "dtype_named",
+    "find_bfloat16",
+    "has_dtype",
+    "is_foreign",
+    "is_stored_only",
+    "kind",
+    "numpy_dtype",
+    "parse_dtype",
+    "resolve",
+    "result_type",
+    "row_of",
+    "word_dtype",
+]
 
 DType = np.dtype[Any]
 
 #: Of arrays that are made without one.
 DEFAULT: DType = np.dtype(np.float64)
 
-_SIZES = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
+_HALF, _SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 _known: dict[Any, DType] = {None: DEFAULT}
+#: Rows by dtype: of NumPy's own from the start, of others from when they are first seen.
+_rows: dict[DType, ElementType] = {np.dtype(row.name): row for row in DTYPES.values() if not row.package}
+_dtypes: dict[str, DType] = {row.name: dtype for dtype, row in _rows.items()}
 
 
 def numpy_dtype(dtype: Any) -> DType:
@@ -24,9 +52,10 @@ def numpy_dtype(dtype: Any) -> DType:
 
     Raises:
         TypeError: it takes it for none.
+        ModuleNotFoundError: it is defined by a package that is not installed.
     """
     try:
-        found: DType = np.dtype(dtype)
+        found: DType = _of_name(dtype) if isinstance(dtype, str) else np.dtype(dtype)
         return found
     except (TypeError, ValueError, SyntaxError):  # NumPy's own words name no argument
         raise refusal(None, "dtype", "what NumPy takes for a dtype, or None", dtype) from None
@@ -37,16 +66,187 @@ def parse_dtype(dtype: Any) -> DType:
 
     Raises:
         TypeError: no device has it.
+        ModuleNotFoundError: it is defined by a package that is not installed.
     """
     try:
         return _known[dtype]
     except (KeyError, TypeError):
-        found = numpy_dtype(dtype).newbyteorder("=")
-        if found.itemsize not in _SIZES.get(found.kind, ()):
+        given = numpy_dtype(dtype)
+        found: DType = given.newbyteorder("=")
+        if not has_dtype(found):
             raise TypeError(
-                f"dtype {found}: device arrays hold booleans, integers, floats or complex numbers of at most "
-                f"16 bytes"
+                f"dtype {given}: device arrays hold booleans, integers, floats or complex numbers of at most 16 bytes"
             ) from None
         if isinstance(dtype, type | str | np.dtype) and len(_known) < 256:
             _known[dtype] = found
         return found
+
+
+def _of_name(name: str) -> DType:
+    """The dtype of a name, which may be defined by another package."""
+    row = next((row for row in DTYPES.values() if row.package and row.name == name), None)
+    return np.dtype(name) if row is None else _defined(row)
+
+
+def _defined(row: ElementType) -> DType:
+    try:
+        found: DType = np.dtype(getattr(importlib.import_module(row.package), row.name))
+        return found
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{row.name} is a dtype of {row.package}, which is not installed; `pip install aiodev[{row.name}]` adds it",
+            name=row.package,
+        ) from error
+
+
+def find_bfloat16() -> DType:
+    """The dtype ``bfloat16``.
+
+    Raises:
+        ModuleNotFoundError: ``ml_dtypes``, which defines it, is not installed.
+    """
+    return parse_dtype("bfloat16")
+
+
+def dtype_named(name: str) -> DType:
+    """The dtype of a row."""
+    found = _dtypes.get(name)
+    return parse_dtype(name) if found is None else found
+
+
+def row_of(dtype: DType) -> ElementType:
+    """What the table says of a dtype.
+
+    Raises:
+        TypeError: no device has it.
+    """
+    found = _rows.get(dtype)
+    if found is None:
+        try:
+            row = element_type(dtype.name)
+        except KeyError:
+            row = None
+        if row is None or not row.package or not dtype.isnative or _defined(row) != dtype:
+            raise TypeError(f"dtype {dtype}: no device has it")
+        found = _rows.setdefault(dtype, row)
+    return found
+
+
+def has_dtype(dtype: DType) -> bool:
+    """Whether devices have it."""
+    try:
+        row_of(dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def is_foreign(dtype: DType) -> bool:
+    """Whether another package than NumPy defines it: NumPy's protocols do not know it by its name then."""
+    return row_of(dtype).package != ""
+
+
+def kind(dtype: DType) -> str:
+    """``b``, ``i``, ``u``, ``f`` or ``c``; of what devices do not have, what NumPy says.
+
+    Example:
+        >>> import aiodev.dtypes, numpy
+        >>> aiodev.dtypes.kind(numpy.dtype("float16")), aiodev.dtypes.kind(aiodev.bfloat16), aiodev.bfloat16.kind
+        ('f', 'f', 'V')
+    """
+    found = _rows.get(dtype)
+    if found is not None:
+        return found.kind
+    return row_of(dtype).kind if has_dtype(dtype) else dtype.kind
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """What kernels compute in: ``float32`` for ``float16`` and ``bfloat16``, else the dtype itself.
+
+    Raises:
+        TypeError: no device has it.
+
+    Example:
+        >>> import aiodev.dtypes, numpy
+        >>> aiodev.dtypes.compute_dtype(aiodev.bfloat16), aiodev.dtypes.compute_dtype(numpy.dtype("int16"))
+        (dtype('float32'), dtype('int16'))
+    """
+    row = row_of(dtype)
+    return dtype_named(row.computed) if row.is_stored_only else dtype
+
+
+def is_stored_only(dtype: DType) -> bool:
+    """Whether it is computed in another dtype, which elements become when they are loaded."""
+    return row_of(dtype).is_stored_only
+
+
+def word_dtype(itemsize: int) -> DType:
+    """What elements of a size are moved as: unsigned integers, which nothing changes on the way; of 16 bytes two floats."""
+    return np.dtype("c16" if itemsize == 16 else f"u{itemsize}")
+
+
+# Promotion
+
+
+def result_type(*operands: Any) -> DType:
+    """The common dtype of dtypes and of weak numbers, which are given as their classes: ``int``, ``float`` or ``complex``.
+
+    It is NumPy's (NEP 50), for ``bfloat16`` too: that of ``float16``, which two of ``bfloat16`` have in common with each other.
+
+    Raises:
+        TypeError: there is none.
+
+    Example:
+        >>> import aiodev.dtypes, numpy
+        >>> aiodev.dtypes.result_type(aiodev.bfloat16, float), aiodev.dtypes.result_type(aiodev.bfloat16, numpy.dtype("f2"))
+        (dtype(bfloat16), dtype('float32'))
+    """
+    shown, foreign = _stand_ins(operands)
+    numbers = [operand(1) if isinstance(operand, type) else operand for operand in shown]
+    found: DType = np.result_type(*numbers)
+    return _meant(found, foreign)
+
+
+def resolve(ufunc: np.ufunc, *operands: Any) -> tuple[DType, ...]:
+    """What a ufunc takes and gives: the dtype of each operand (see :func:`result_type`), and that of the result, last.
+
+    Raises:
+        TypeError: it is not defined for these.
+    """
+    shown, foreign = _stand_ins(operands)
+    return tuple(_meant(found, foreign) for found in ufunc.resolve_dtypes((*shown, None)))
+
+
+def can_cast(given: DType, wanted: DType, casting: Any = "same_kind") -> bool:
+    """Whether NumPy's rule of that name lets elements be converted; ``bfloat16`` is as ``float16`` to all but that.
+
+    Example:
+        >>> import aiodev.dtypes, numpy
+        >>> aiodev.dtypes.can_cast(numpy.dtype("float64"), aiodev.bfloat16)
+        True
+    """
+    if given == wanted:
+        return True
+    (one, other), foreign = _stand_ins((given, wanted))
+    if foreign is not None and _HALF in (given, wanted):  # each has numbers that the other lacks
+        return casting in ("same_kind", "unsafe")
+    return np.can_cast(one, other, casting)
+
+
+def _stand_ins(operands: Sequence[Any]) -> tuple[list[Any], DType | None]:
+    """Operands as NumPy can promote them, and the dtype that ``float16`` stands for among them, if one."""
+    foreign = None
+    for operand in operands:
+        if isinstance(operand, np.dtype) and operand not in _numpy and has_dtype(operand):
+            foreign = operand
+    if foreign is None:
+        return list(operands), None
+    stand_in = _SINGLE if any(isinstance(operand, np.dtype) and operand == _HALF for operand in operands) else _HALF
+    return [stand_in if isinstance(o, np.dtype) and o == foreign else o for o in operands], foreign
+
+
+def _meant(dtype: DType, foreign: DType | None) -> DType:
+    return foreign if foreign is not None and dtype == _HALF else dtype
+
+
+_numpy = frozenset(_rows)

@@ -8,8 +8,8 @@ import numpy as np
 
 from aiodev._array import dlpack, host_values, layout
 from aiodev._array.array import Array, make_array
-from aiodev._array.dtypes import DType, parse_dtype
-from aiodev._array.protocols import LEGACY, Unwaited
+from aiodev._array.dtypes import DType, has_dtype, parse_dtype
+from aiodev._array.protocols import LEGACY, host_view
 from aiodev._core import arguments
 from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.device_info import capabilities
@@ -59,7 +59,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike | None = None, copy: bool | Non
     if copy is False:
         raise BufferError(f"copy=False, but the memory is on {shared.device}, not on {home}")
     if not isinstance(x, Array) and shared._buffer.source.host_accessible:
-        return host_values.array_of(np.asarray(Unwaited(shared)), shared.dtype, current_stream(home))
+        return host_values.array_of(host_view(shared), shared.dtype, current_stream(home))
     return shared._copied(home)
 
 
@@ -77,7 +77,8 @@ def _consume(x: Any, wanted: Device | None) -> Array:
         try:
             capsule = _ask(x)
         except BufferError:
-            if isinstance(x, np.ndarray) and not x.flags.writeable:  # NumPy before 2.1 has no capsule that says so
+            # NumPy has no capsules of dtypes that others define, and before 2.1 none that say that an array is read-only.
+            if isinstance(x, np.ndarray) and has_dtype(x.dtype):
                 return wrap_host(x, stream)
             raise
         return _array_of(import_capsule(capsule), stream, 0, host=True)

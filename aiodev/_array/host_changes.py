@@ -54,4 +54,4 @@ def _compare(host: HostArray, before: int, stream: str, site: int) -> None:
 
 
 def _checksum(host: HostArray) -> int:
-    return zlib.crc32(np.ascontiguousarray(host).data)
+    return zlib.crc32(np.ascontiguousarray(host).view(np.uint8).data)

@@ -18,7 +18,7 @@ from aiodev._array.array import Array, allocate
 from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
-from aiodev._array.protocols import Unwaited
+from aiodev._array.protocols import host_view
 from aiodev._core.errors import fresh
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.pinned import pinned_cache
@@ -43,7 +43,7 @@ def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) 
     array = allocate(host.shape, dtype, stream)
     buffer = array._buffer
     if buffer.source.host_accessible and not buffer.pending():
-        np.copyto(np.asarray(Unwaited(array)), host, casting="unsafe")
+        np.copyto(host_view(array), host, casting="unsafe")
     elif host.size:
         if not (ours and host.dtype == dtype):
             host = _staged(host, dtype, stream, buffer.source.host_accessible)

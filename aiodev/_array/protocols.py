@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aiodev._array import dlpack
-from aiodev._array.dtypes import DType, numpy_dtype
+from aiodev._array.dtypes import DType, is_foreign, numpy_dtype
 from aiodev._array.layout import Shape
 from aiodev._core.arguments import integer, refusal
 from aiodev._core.backend.device import HOST, Device
@@ -26,7 +26,7 @@ from aiodev._core.waiting.blocking import wait_all_blocking
 if TYPE_CHECKING:
     from aiodev._memory.buffer import Buffer
 
-__all__ = ["Protocols", "Unwaited", "interface", "wait_for_uses"]
+__all__ = ["Protocols", "host_view", "interface", "wait_for_uses"]
 
 #: Handles of CUDA streams that mean another thing than an address: the legacy default stream, and the thread's own.
 LEGACY, PER_THREAD = 1, 2
@@ -63,6 +63,7 @@ class Protocols:
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's array interface, version 3, over this memory; blocks until the work on it is done."""
         self._need_host_access(AttributeError)
+        self._need_numpy_dtype()
         wait_for_uses(self._buffer)
         return interface(self, self._writable)
 
@@ -76,6 +77,7 @@ class Protocols:
             raise AttributeError(
                 f"the array is on {self.device}; only arrays on CUDA devices have a CUDA array interface"
             )
+        self._need_numpy_dtype()
         stream = LEGACY if self._order_foreign(LEGACY) else None
         return interface(self, self._writable) | {"stream": stream}
 
@@ -87,7 +89,8 @@ class Protocols:
             ValueError: ``copy=False``, and ``dtype`` is another one.
         """
         self._need_host_access(TypeError)
-        view = np.asarray(_Exported(self))
+        wait_for_uses(self._buffer)
+        view = host_view(self, self._writable)
         wanted = view.dtype if dtype is None else numpy_dtype(dtype)
         if copy or (copy is None and wanted != view.dtype):
             return view.astype(wanted)
@@ -181,6 +184,12 @@ class Protocols:
         self._buffer.check()
         return follows
 
+    def _need_numpy_dtype(self) -> None:
+        if is_foreign(self._dtype):
+            raise AttributeError(
+                f"array interfaces have no name for {self._dtype}; DLPack has, and numpy.asarray gives a NumPy array of it"
+            )
+
     def _need_host_access(self, error: type[Exception]) -> None:
         source = self._buffer.source
         if not source.host_accessible:
@@ -225,21 +234,19 @@ class _Lent:
 class _Exported:
     """What NumPy holds as the base of its view, so that the memory lives as long as the view."""
 
-    def __init__(self, array: Protocols) -> None:
+    def __init__(self, array: Protocols, writable: bool) -> None:
         self._array = array
-        self.__array_interface__ = array.__array_interface__
+        self.__array_interface__ = interface(array, writable)
 
 
-class Unwaited:
-    """An array's memory as NumPy sees it, without waiting for the work on it."""
-
-    def __init__(self, array: Protocols) -> None:
-        self._array = array
-        self.__array_interface__ = interface(array, True)
+def host_view(array: Protocols, writable: bool = True) -> np.ndarray[Any, DType]:
+    """An array's memory as NumPy sees it, which lives as long; the work on it is not waited for."""
+    view = np.asarray(_Exported(array, writable))
+    return view.view(array._dtype) if is_foreign(array._dtype) else view
 
 
 def interface(array: Protocols, writable: bool) -> dict[str, Any]:
-    """What NumPy's and the CUDA array interface have in common."""
+    """What NumPy's and the CUDA array interface have in common; of a dtype that NumPy does not define, as plain bytes."""
     return {
         "version": 3,
         "data": (array._address, not writable),

@@ -31,7 +31,7 @@ import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
-from aiodev._array.protocols import Unwaited
+from aiodev._array.protocols import host_view
 from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.current import current_stream
@@ -108,7 +108,7 @@ def _read_directly(array: Array) -> HostArray | None:
     if not (buffer.source.host_accessible or array.size == 0) or not buffer.is_written():
         return None
     buffer.check()
-    return np.array(Unwaited(array)) if array.size else np.empty(array._shape, array._dtype)
+    return np.array(host_view(array)) if array.size else np.empty(array._shape, array._dtype)
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:

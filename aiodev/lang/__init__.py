@@ -31,7 +31,7 @@ from aiodev.lang.elementary import (
 )
 from aiodev.lang.hints import prefetch
 from aiodev.lang.native import call_native
-from aiodev.lang.numeric import abs, atan2, fma, hypot, popcount, pow, rsqrt
+from aiodev.lang.numeric import abs, atan2, bfloat16, fma, hypot, popcount, pow, rsqrt
 from aiodev.lang.sorting import sort
 from aiodev.lang.summing import moments, sum, sum_squares
 from aiodev.lang.team import team_array, team_barrier, team_rank, team_size
@@ -49,6 +49,7 @@ __all__ = [
     "atomic_cas",
     "atomic_max",
     "atomic_min",
+    "bfloat16",
     "call_native",
     "cbrt",
     "cos",

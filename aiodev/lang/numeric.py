@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["abs", "atan2", "fma", "hypot", "popcount", "pow", "rsqrt"]
+__all__ = ["abs", "atan2", "bfloat16", "fma", "hypot", "popcount", "pow", "rsqrt"]
 
 
 def abs(x: Any) -> Any:
@@ -32,6 +32,24 @@ def atan2(y: Any, x: Any) -> Any:
         0.0
     """
     return np.arctan2(y, x)
+
+
+def bfloat16(x: Any) -> Any:
+    """``x`` rounded to a ``bfloat16`` number, as ``float32``: to the nearest, ties to even, and to infinity beyond the largest.
+
+    Elements of ``bfloat16`` arrays are rounded when they are stored; this is for numbers on the way.
+
+    Example:
+        >>> from aiodev import lang
+        >>> float(lang.bfloat16(3.14159))
+        3.140625
+    """
+    with np.errstate(over="ignore"):
+        number = np.float32(x)
+    bits = int(number.view(np.uint32))
+    if number != number:
+        return np.uint32(bits & 0x80000000 | 0x7FC00000).view(np.float32)
+    return np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:

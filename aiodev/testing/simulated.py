@@ -280,7 +280,7 @@ class SimulatedBackend(HostBackend):
 
 def _extent(array: Argument, words: list[int]) -> tuple[int, int]:
     """Bytes before the address of its first element that an array spans (0 or less), and in all."""
-    itemsize = int(array.dtype[1:])
+    itemsize = array.itemsize
     shape, strides = words[: array.ndim], words[array.ndim :]
     if 0 in shape:
         return 0, 0

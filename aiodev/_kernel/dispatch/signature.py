@@ -3,7 +3,7 @@
 Python scalars are weak (NEP 50): they have no type of their own, and take that of the arrays that the body combines them
 with. So ``2.0`` beside ``float32`` arrays is a ``float32``, and the loop stays in single precision. NumPy scalars keep their
 type. A Python int becomes a float only where every use of it is in a sum or a product with elements of floating arrays; it
-stays an ``int64`` where it may be an index, a bound or a divisor.
+stays an ``int64`` where it may be an index, a bound or a divisor. A ``bfloat16`` is passed as the ``float32`` that it is.
 
 The argument block of a launch: the shape, the scalars in order, the arrays in order, all in little-endian 8-byte words.
 """
@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy
 
+from aiodev._array.dtypes import has_dtype, row_of
 from aiodev._core.backend.device import Device
+from aiodev._core.dtypes import DTYPES, element_type
 from aiodev._core.errors import LaunchError
 from aiodev._kernel.analysis.source import BodyUse
 
@@ -27,11 +29,7 @@ ARRAY, READ, SCALAR, COMPLEX = "A", "R", "S", "Z"
 ARRAYS = ARRAY + READ
 
 #: How scalars of each type are packed, in words of 8 bytes; complex ones as two numbers.
-FORMATS = {
-    "b1": "?7x", "i1": "b7x", "i2": "h6x", "i4": "i4x", "i8": "q",
-    "u1": "B7x", "u2": "H6x", "u4": "I4x", "u8": "Q",
-    "f2": "e6x", "f4": "f4x", "f8": "d", "c8": "ff", "c16": "dd",
-}  # fmt: skip
+FORMATS = {code: row.packing for code, row in DTYPES.items() if row.packing}
 _CONTIGUOUS_COPY = "aiodev.asarray(value, device={device!r}) copies it there"
 
 
@@ -110,9 +108,9 @@ def _array_descriptor(kernel: str, name: str, key: Any, device: Device, use: Bod
 
 def _scalar_code(kernel: str, name: str, value: Any, arrays: dict[str, str], device: Device, use: BodyUse) -> str:
     if isinstance(value, numpy.generic):
-        code = f"{value.dtype.kind}{value.dtype.itemsize}"
-        if code in FORMATS:
-            return code
+        if has_dtype(value.dtype):
+            row = row_of(value.dtype)
+            return row.code if row.packing else element_type(row.computed).code
     elif isinstance(value, bool):
         return "b1"
     elif isinstance(value, int):
@@ -136,7 +134,8 @@ def _ndim(descriptor: str) -> int:
 
 
 def _dtype(descriptor: str) -> numpy.dtype[Any]:
-    return numpy.dtype(descriptor.lstrip("A").lstrip("0123456789").rstrip("rCA"))
+    """What an array's elements are computed in."""
+    return numpy.dtype(DTYPES[descriptor.lstrip("A").lstrip("0123456789").rstrip("rCA")].computed)
 
 
 def _weak_int(name: str, arrays: dict[str, str], use: BodyUse) -> str:

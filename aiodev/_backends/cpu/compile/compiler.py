@@ -15,16 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy
 from numba import config, types
 from numba.core import compiler as numba_compiler, errors as numba_errors
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.runtime import rtsys
 from numba.core.target_extension import target_override
-from numba.np.numpy_support import from_dtype
 
-from aiodev._backends.cpu.compile import disk_cache as disk, half, lang
+from aiodev._backends.cpu.compile import bfloat16, disk_cache as disk, half, lang
 from aiodev._backends.cpu.compile.entry_source import Argument, entry_source, parse_arguments
 from aiodev._backends.cpu.compile.errors import decode_error
 from aiodev._backends.cpu.compile.function import jit_function
@@ -51,6 +49,7 @@ _loaded: dict[str, int] = {}
 _lock = threading.Lock()
 
 half.install()
+bfloat16.install()
 lang.install()
 # Code from the cache may allocate (a computed exception does); nothing else would have set up the allocator.
 rtsys.initialize(cpu_target.target_context)
@@ -195,7 +194,7 @@ def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> A
 
 def numba_type(argument: Argument) -> Any:
     """numba's type for an argument."""
-    dtype = from_dtype(numpy.dtype(argument.dtype))
+    dtype = bfloat16.number_type(argument.dtype)
     if not argument.is_array:
         return dtype
     return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)

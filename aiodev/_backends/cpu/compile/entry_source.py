@@ -14,11 +14,13 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from aiodev._core.dtypes import DTYPES
+
 __all__ = ["Argument", "entry_source", "parse_arguments"]
 
 WORD: Final = 8
-_ARRAY: Final = re.compile(r"A(\d+)([a-z]\d+)([CA])(r?)")
-_SCALAR: Final = re.compile(r"[a-z]\d+")
+_ARRAY: Final = re.compile(r"A(\d+)([a-z]+\d+)([CA])(r?)")
+_SCALAR: Final = re.compile(r"[a-z]+\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Argument:
     """One argument of a kernel, parsed from its descriptor (see ``KernelSpec``).
 
     Attributes:
-        dtype: NumPy's dtype code.
+        dtype: its code in the table of dtypes.
         ndim: the number of dimensions of an array, or -1 for a scalar.
         layout: ``C`` or ``A``; empty for a scalar.
         readonly: whether an array may only be read.
@@ -47,7 +49,7 @@ class Argument:
     @property
     def itemsize(self) -> int:
         """Bytes of a scalar, or of an element."""
-        return int(self.dtype[1:])
+        return DTYPES[self.dtype].itemsize
 
     @property
     def words(self) -> int:

@@ -18,6 +18,7 @@ import numpy
 from aiodev._backends.cpu.compile.entry_source import WORD, Argument
 from aiodev._backends.cpu.compile.raised import said
 from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
+from aiodev._core.dtypes import DTYPES
 from aiodev._core.errors import KernelError
 
 __all__ = ["described", "interpreted_entry"]
@@ -87,14 +88,14 @@ def _indices(flat: int, shape: tuple[int, ...]) -> list[int]:
 
 
 def _scalar(block: bytes, argument: Argument) -> Any:
-    return numpy.frombuffer(block, argument.dtype, count=1, offset=argument.offset)[0]
+    return numpy.frombuffer(block, DTYPES[argument.dtype].name, count=1, offset=argument.offset)[0]
 
 
 def _array(block: bytes, argument: Argument) -> Any:
     """The array that the block describes; it lives where the launch keeps it alive."""
     ndim = argument.ndim
     address, *shape = struct.unpack_from(f"<{1 + ndim}q", block, argument.offset)
-    dtype = numpy.dtype(argument.dtype)
+    dtype = numpy.dtype(DTYPES[argument.dtype].name)  # what others define has its name since they were imported
     if argument.layout == "A":
         strides: tuple[int, ...] = struct.unpack_from(f"<{ndim}q", block, argument.offset + WORD * (1 + ndim))
     else:

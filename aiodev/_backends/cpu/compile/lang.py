@@ -19,6 +19,7 @@ from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array
 
 from aiodev import lang
+from aiodev._backends.cpu.compile.bfloat16 import SINGLES, is_float
 from aiodev._backends.cpu.compile.math.elementary import install_elementary
 from aiodev._backends.cpu.compile.native_calls import install_native
 from aiodev._backends.cpu.compile.prefetch import install_prefetch
@@ -119,10 +120,9 @@ def _floating(name: str, llvm: str, arity: int) -> Any:
         return generate
 
     def common(*given: Any) -> Any:
-        if not all(isinstance(g, types.Float | types.Integer) for g in given):
+        if not all(is_float(g) or isinstance(g, types.Integer) for g in given):
             raise TypingError(f"{name}: expected real numbers, got {', '.join(map(str, given))}")
-        single = all(g in (types.float32, types.float16) for g in given)
-        return types.float32 if single else types.float64
+        return types.float32 if SINGLES.issuperset(given) else types.float64
 
     return common, generate_for
 

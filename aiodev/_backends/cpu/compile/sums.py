@@ -35,6 +35,7 @@ from numba.np.arrayobj import make_array
 from numba.np.numpy_support import as_dtype
 
 from aiodev import lang
+from aiodev._backends.cpu.compile.bfloat16 import BFLOAT16
 from aiodev._backends.cpu.compile.prefetch import ask_for_line
 from aiodev.lang.summing import WIDE
 
@@ -42,6 +43,8 @@ __all__ = ["install_summing", "make_distance_loop", "make_loop", "make_moments"]
 
 #: Bytes of a vector, as long as a cache line. LLVM makes of it what the processor has.
 _BYTES = 64
+#: Of what there are such vectors where distances are added.
+_WIDENED = frozenset({types.float32, types.float64, types.complex64, types.complex128})
 #: Vectors of a group; of one in a long slice, which has so many bytes at least, and how far apart those are that are read one
 #: after the other.
 _FEW, _MANY, _LONG, _APART = 4, 32, 1 << 16, 8
@@ -274,9 +277,14 @@ def _check_center(name: str, what: str, x: Any, center: Any) -> None:
         raise TypingError(f"{name}: expected a real number as the {what} of elements of {x.dtype}, got {center}")
 
 
+def _dtype_of(x: Any) -> np.dtype[Any]:
+    """The dtype that elements are taken as."""
+    return np.dtype(np.float32) if x.dtype == BFLOAT16 else as_dtype(x.dtype)
+
+
 def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
     asks = _checked("sum", x, ahead)
-    loop = make_loop(as_dtype(x.dtype))
+    loop = make_loop(_dtype_of(x))
     if x.layout != "C" or x.dtype not in (types.float32, types.float64):
         return loop
     few = register_jitable(fastmath=_SUMS)(loop)
@@ -292,11 +300,11 @@ def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
 
 def _choose_distances(x: Any, asks: bool) -> Any:
     """The loop that adds distances of the elements of ``x``, and their squares."""
-    loop = make_distance_loop(as_dtype(x.dtype))
+    loop = make_distance_loop(_dtype_of(x))
     few = register_jitable(fastmath=_SQUARES)(loop)
-    if x.layout != "C" or not isinstance(x.dtype, types.Float | types.Complex) or x.dtype == types.float16:
+    if x.layout != "C" or x.dtype not in _WIDENED:
         return few
-    number = number_of(as_dtype(x.dtype))
+    number = number_of(_dtype_of(x))
 
     def vectors(x: Any, center: Any, ahead: Any = None) -> Any:
         return few(x, center) if x.nbytes < _BYTES else _sum_distances(x, number(center), None)
@@ -320,7 +328,7 @@ def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
 
 def _choose_moments(x: Any, ahead: Any = None, origin: Any = 0.0) -> Any:
     _check_center("moments", "origin", x, origin)
-    return make_moments(as_dtype(x.dtype), _choose_distances(x, _checked("moments", x, ahead)))
+    return make_moments(_dtype_of(x), _choose_distances(x, _checked("moments", x, ahead)))
 
 
 def install_summing() -> None:

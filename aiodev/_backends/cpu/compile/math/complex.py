@@ -11,7 +11,7 @@ elementary functions using exception handling", 1994, for the logarithm.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ _HIGH = 700.0
 _FLAT = 22.0
 
 
-def make_absolutes(compiled: Callable[[Any], Any], types: Any) -> dict[str, Any]:
+def make_absolutes(compiled: Callable[[Any], Any], types: Any, singles: Collection[Any]) -> dict[str, Any]:
     """The overloads of ``hypot`` and ``abs``, by their names in :mod:`aiodev.lang`.
 
     They are single where all that they are given is. Of other things than numbers there is none.
@@ -39,8 +39,12 @@ def make_absolutes(compiled: Callable[[Any], Any], types: Any) -> dict[str, Any]
     Args:
         compiled: as for :func:`make_functions`.
         types: the compiler's module of types.
+        singles: the types of numbers that are computed in ``float32``.
     """
     real = types.Float | types.Integer | types.Boolean
+
+    def is_real(kind: Any) -> bool:
+        return isinstance(kind, real) or kind in singles
 
     @compiled
     def length(x: Any, y: Any) -> Any:
@@ -68,14 +72,14 @@ def make_absolutes(compiled: Callable[[Any], Any], types: Any) -> dict[str, Any]
         return length(x.real, x.imag)
 
     def choose_hypot(x: Any, y: Any) -> Any:
-        if not (isinstance(x, real) and isinstance(y, real)):
+        if not (is_real(x) and is_real(y)):
             return None
-        return single_hypot if {x, y} <= {types.float16, types.float32} else double_hypot
+        return single_hypot if x in singles and y in singles else double_hypot
 
     def choose_abs(x: Any) -> Any:
         if isinstance(x, types.Complex):
             return single_abs if x is types.complex64 else double_abs
-        return real_abs if isinstance(x, real) else None
+        return real_abs if is_real(x) else None
 
     return {"hypot": choose_hypot, "abs": choose_abs}
 

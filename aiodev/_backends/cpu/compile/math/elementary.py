@@ -13,6 +13,7 @@ from numba import types
 from numba.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
+from aiodev._backends.cpu.compile.bfloat16 import SINGLES, is_float
 from aiodev._backends.cpu.compile.math import (
     exp,
     hyperbolic,
@@ -38,7 +39,10 @@ _FUNCTIONS: dict[str, Callable[[Value], Value]] = {
     **trigonometric.FUNCTIONS,
 }
 _COMPLEX = make_functions(register_jitable)
-_REAL = types.Float | types.Integer | types.Boolean
+
+
+def _is_real(kind: Any) -> bool:
+    return is_float(kind) or isinstance(kind, types.Integer | types.Boolean)
 
 
 def install_elementary() -> None:
@@ -47,7 +51,7 @@ def install_elementary() -> None:
         function = getattr(lang, name)
         overload(function, target="cpu")(_overload(name, _intrinsic(name, emit)))
     overload(lang.sqrt, target="cpu")(_overload("sqrt", register_jitable(lambda x: np.sqrt(x))))
-    for name, choose in make_absolutes(register_jitable, types).items():
+    for name, choose in make_absolutes(register_jitable, types, SINGLES).items():
         overload(getattr(lang, name), target="cpu")(choose)
     overload(lang.atan2, target="cpu")(_choose_atan2)
     overload(lang.pow, target="cpu")(_choose_pow)
@@ -58,7 +62,7 @@ def _of_two(single: Callable[[Value, Value], Value], double: Callable[[Value, Va
 
     @intrinsic
     def function(typing_context, x, y):
-        is_single = {x, y} <= {types.float16, types.float32}
+        is_single = {x, y} <= SINGLES
         found, emit = (types.float32, single) if is_single else (types.float64, double)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -78,7 +82,7 @@ def _choose_atan2(y: Any, x: Any) -> Any:
     def real(y: Any, x: Any) -> Any:
         return _atan2(y, x)
 
-    return real if isinstance(x, _REAL) and isinstance(y, _REAL) else None
+    return real if _is_real(x) and _is_real(y) else None
 
 
 def _choose_pow(x: Any, y: Any) -> Any:
@@ -87,13 +91,12 @@ def _choose_pow(x: Any, y: Any) -> Any:
     def real(x: Any, y: Any) -> Any:
         return _pow(x, y)
 
-    floats = isinstance(x, types.Float) or isinstance(y, types.Float)
-    return real if floats and isinstance(x, _REAL) and isinstance(y, _REAL) else lang.pow
+    return real if (is_float(x) or is_float(y)) and _is_real(x) and _is_real(y) else lang.pow
 
 
 def _intrinsic(name: str, emit: Callable[[Value], Value]) -> Any:
     def function(typing_context, x):
-        found = types.float32 if x in (types.float16, types.float32) else types.float64
+        found = types.float32 if x in SINGLES else types.float64
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return emit(Value(builder, context.cast(builder, args[0], x, found))).ir
@@ -117,7 +120,7 @@ def _overload(name: str, code: Any) -> Callable[..., Any]:
         return ours(x)
 
     def choose(x: Any) -> Any:  # with the annotations of what it gives: numba compares signatures
-        if isinstance(x, _REAL):
+        if _is_real(x):
             return real
         if ours is None or not isinstance(x, types.Complex):
             return None

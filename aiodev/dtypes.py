@@ -1,0 +1,27 @@
+"""What devices know of dtypes: kinds, promotion, and the dtype that kernels compute in.
+
+For NumPy's own dtypes these functions say what NumPy says. They know ``bfloat16`` as well, which NumPy takes for a dtype
+without a kind, and the table of all dtypes that device arrays can have, :data:`DTYPES`.
+"""
+
+from __future__ import annotations
+
+from aiodev._array.dtypes import can_cast, compute_dtype, is_stored_only, kind, resolve, result_type
+from aiodev._core.dtypes import DTYPES, ElementType
+
+__all__ = [
+    "DTYPES",
+    "ElementType",
+    "can_cast",
+    "compute_dtype",
+    "is_stored_only",
+    "kind",
+    "resolve",
+    "result_type",
+]
+
+for _name in __all__:
+    _value = globals()[_name]
+    if getattr(_value, "__module__", "").startswith("aiodev._"):
+        _value.__module__ = "aiodev.dtypes"
+del _name, _value
