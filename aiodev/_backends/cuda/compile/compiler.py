@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy
 from llvmlite import ir
 from numba import cuda
 from numba.cuda import cgutils, types
@@ -30,11 +29,10 @@ from numba.cuda.compiler import compile_cuda
 from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.core.errors import NumbaError
 from numba.cuda.cudadrv import nvvm
-from numba.cuda.np.numpy_support import from_dtype
 
 from aiodev._backends.cpu.compile.entry_source import Argument, parse_arguments
 from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
-from aiodev._backends.cuda.compile import lang
+from aiodev._backends.cuda.compile import bfloat16, lang
 from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 from aiodev._backends.cuda.compile.function import device_function
 from aiodev._backends.cuda.compile.image import Image
@@ -54,6 +52,7 @@ _WARP, _MOST_THREADS = 32, 1024
 #: A comment in the PTX of kernels that can fail, as the optimiser left them.
 _FALLIBLE = "aiodev: a thread failed"
 
+bfloat16.install()
 lang.install()
 
 
@@ -129,7 +128,7 @@ def _identifier(name: str) -> str:
 
 
 def _numba_type(argument: Argument) -> Any:
-    dtype = from_dtype(numpy.dtype(argument.dtype))
+    dtype = bfloat16.number_type(argument.dtype)
     if not argument.is_array:
         return dtype
     return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)

@@ -21,6 +21,7 @@ from aiodev import lang
 from aiodev._backends.cpu.compile.math.complex import make_absolutes, make_functions
 from aiodev._backends.cuda.compile import sort, sums, thread_block, ufuncs
 from aiodev._backends.cuda.compile.arrays import make_array
+from aiodev._backends.cuda.compile.bfloat16 import SINGLES, is_float
 from aiodev.lang import elementary
 
 __all__ = ["install"]
@@ -110,9 +111,9 @@ def _cas(typing_context, array, index, expected, value):
 
 
 def _common_float(name: str, *given: Any) -> Any:
-    if not all(isinstance(g, types.Float | types.Integer) for g in given):
+    if not all(is_float(g) or isinstance(g, types.Integer) for g in given):
         raise TypingError(f"{name}: expected real numbers, got {', '.join(map(str, given))}")
-    return types.float32 if all(g in (types.float32, types.float16) for g in given) else types.float64
+    return types.float32 if SINGLES.issuperset(given) else types.float64
 
 
 def _call_float(names: tuple[str, str], found: Any, given: tuple[Any, ...]) -> Callable[..., Any]:
@@ -178,7 +179,7 @@ def install() -> None:
         overload(getattr(lang, name))(_elementary_overload(getattr(lang, name), of_complex.get(name)))
     overload(lang.pow)(_plain_pow)
     overload(lang.atan2)(_plain_atan2)
-    for name, choose in make_absolutes(register_jitable, types).items():
+    for name, choose in make_absolutes(register_jitable, types, SINGLES).items():
         overload(getattr(lang, name))(choose)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba.cuda import types
 from numba.cuda.core.errors import TypingError
 from numba.cuda.extending import overload, register_jitable
@@ -11,6 +12,7 @@ from numba.cuda.np.numpy_support import as_dtype
 
 from aiodev import lang
 from aiodev._backends.cpu.compile.sums import make_distance_loop, make_loop, make_moments
+from aiodev._backends.cuda.compile.bfloat16 import BFLOAT16
 
 __all__ = ["install"]
 
@@ -32,15 +34,20 @@ def _check_center(name: str, what: str, x: Any, center: Any) -> None:
         raise TypingError(f"{name}: expected a real number as the {what} of elements of {x.dtype}, got {center}")
 
 
+def _dtype_of(x: Any) -> np.dtype[Any]:
+    """The dtype that elements are taken as."""
+    return np.dtype(np.float32) if x.dtype == BFLOAT16 else as_dtype(x.dtype)
+
+
 def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:
     _check("sum", x, ahead)
-    return make_loop(as_dtype(x.dtype))
+    return make_loop(_dtype_of(x))
 
 
 def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
     _check("sum_squares", x, ahead)
     _check_center("sum_squares", "center", x, center)
-    sums = register_jitable(make_distance_loop(as_dtype(x.dtype)))
+    sums = register_jitable(make_distance_loop(_dtype_of(x)))
 
     def squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
         return sums(x, center)[1]
@@ -51,7 +58,7 @@ def _choose_sum_squares(x: Any, center: Any = 0.0, ahead: Any = None) -> Any:
 def _choose_moments(x: Any, ahead: Any = None, origin: Any = 0.0) -> Any:
     _check("moments", x, ahead)
     _check_center("moments", "origin", x, origin)
-    dtype = as_dtype(x.dtype)
+    dtype = _dtype_of(x)
     return make_moments(dtype, register_jitable(make_distance_loop(dtype)))
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 from llvmlite import ir
 from numba import cuda
-from numba.cuda import nvvmutils, types
+from numba.cuda import nvvmutils, types, typing
 from numba.cuda.core.errors import TypingError
 from numba.cuda.cudadecl import Cuda_array_decl, registry as declarations
 from numba.cuda.extending import intrinsic, overload
 
 from aiodev import lang
 from aiodev._backends.cuda.compile.arrays import implementations, shared_array
+from aiodev._backends.cuda.compile.bfloat16 import BFLOAT16
 
 __all__ = ["install"]
 
@@ -38,7 +39,10 @@ _rank, _size = _register("tid"), _register("ntid")
 
 
 class _TeamArray(Cuda_array_decl):
-    """``cuda.shared.array`` with one dimension. An overload would have one array for all calls with the same arguments."""
+    """``cuda.shared.array`` with one dimension; one of ``bfloat16`` has ``float32``, in which such numbers are computed.
+
+    An overload would have one array for all calls with the same arguments.
+    """
 
     key = lang.team_array
 
@@ -48,7 +52,7 @@ class _TeamArray(Cuda_array_decl):
         def typer(size, dtype):
             if not isinstance(size, types.IntegerLiteral) or size.literal_value <= 0:
                 raise TypingError(f"team_array: expected a constant size of 1 or more, got {size}")
-            return shared(size, dtype)
+            return shared(size, types.DType(types.float32) if getattr(dtype, "dtype", None) == BFLOAT16 else dtype)
 
         return typer
 
@@ -57,6 +61,7 @@ def _lower_array(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """A function that several others call is linked in with each of them: its array is one all the same."""
     module = builder.module
     known = set(module.globals)
+    signature = typing.signature(signature.return_type, signature.args[0], types.DType(signature.return_type.dtype))
     made = shared_array(context, builder, signature, args)
     for name in set(module.globals) - known:
         module.globals[name].linkage = "linkonce_odr"
