@@ -6,7 +6,17 @@ without a kind, and the table of all dtypes that device arrays can have, :data:`
 
 from __future__ import annotations
 
-from aiodev._array.dtypes import can_cast, compute_dtype, is_stored_only, kind, resolve, result_type
+from aiodev._array.dtypes import (
+    can_cast,
+    compute_dtype,
+    digits,
+    is_stored_only,
+    kind,
+    parse_dtype,
+    resolve,
+    result_type,
+    stand_ins,
+)
 from aiodev._core.dtypes import DTYPES, ElementType
 
 __all__ = [
@@ -14,10 +24,13 @@ __all__ = [
     "ElementType",
     "can_cast",
     "compute_dtype",
+    "digits",
     "is_stored_only",
     "kind",
+    "parse_dtype",
     "resolve",
     "result_type",
+    "stand_ins",
 ]
 
 for _name in __all__:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 
 __all__ = [
     "array_of",
@@ -156,14 +157,12 @@ def dtype_of(function: str, dtype: Any) -> DType | None:
     """What NumPy takes for a dtype; None stays.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is none, or no device has it.
     """
     try:
-        return None if dtype is None else np.dtype(dtype)
-    except (TypeError, ValueError, SyntaxError):  # NumPy's own words name no argument
-        raise TypeError(
-            f"{function}: dtype: expected what NumPy takes for a dtype, or None, got {type(dtype).__name__}"
-        ) from None
+        return None if dtype is None else dtypes.parse_dtype(dtype)
+    except TypeError as error:  # which names no function
+        raise TypeError(f"{function}: {error}") from None
 
 
 def flags(function: str, **values: Any) -> None:

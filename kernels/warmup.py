@@ -21,6 +21,7 @@ import anyio.to_thread
 import numpy as np
 
 import aiodev
+from aiodev.dtypes import parse_dtype
 
 __all__ = ["COMMON_DTYPES", "register_sample", "samples", "warm_up"]
 
@@ -58,7 +59,7 @@ def _indices() -> aiodev.Array:
 _ARGUMENTS: Mapping[str, Callable[[Any], list[Any]]] = {
     "x": lambda dtype: [_array(dtype)],
     "x1": lambda dtype: [_array(dtype)],
-    "x2": lambda dtype: [_array(dtype), _array(dtype)[:1], np.dtype(dtype).type(2).item()],
+    "x2": lambda dtype: [_array(dtype), _array(dtype)[:1], parse_dtype(dtype).type(2).item()],
     "values": lambda dtype: [_array(dtype)],
     "condition": lambda dtype: [_array(np.bool_)],
     "indices": lambda dtype: [_indices()],
@@ -116,7 +117,7 @@ async def warm_up(
         >>> asyncio.run(aiodev.kernels.warm_up(["add", "sqrt"], dtypes=["float32"]))
     """
     chosen = _functions(names)
-    wanted = [np.dtype(dtype) for dtype in dtypes]
+    wanted = [parse_dtype(dtype) for dtype in dtypes]
     calls = [(sample, dtype) for function in chosen for sample in samples(function) for dtype in wanted]
     with await _bar(progress, len(calls)) as bar:
         where = aiodev.device(device if device is not None else aiodev.current_device())

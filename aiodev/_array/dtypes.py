@@ -8,7 +8,7 @@ result, asks here. ``bfloat16`` is promoted as ``float16`` is, and with ``float1
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ __all__ = [
     "DType",
     "can_cast",
     "compute_dtype",
+    "digits",
     "dtype_named",
     "find_bfloat16",
     "has_dtype",
@@ -32,6 +33,7 @@ __all__ = [
     "resolve",
     "result_type",
     "row_of",
+    "stand_ins",
     "word_dtype",
 ]
 
@@ -185,6 +187,17 @@ def word_dtype(itemsize: int) -> DType:
     return np.dtype("c16" if itemsize == 16 else f"u{itemsize}")
 
 
+def digits(dtype: DType) -> int:
+    """Binary digits of a number, without its sign and exponent: floats count up to ``2**digits``, integers to one less.
+
+    Example:
+        >>> import aiodev.dtypes, numpy
+        >>> aiodev.dtypes.digits(aiodev.bfloat16), aiodev.dtypes.digits(numpy.dtype("float32"))
+        (8, 24)
+    """
+    return row_of(dtype).digits
+
+
 # Promotion
 
 
@@ -201,10 +214,9 @@ def result_type(*operands: Any) -> DType:
         >>> aiodev.dtypes.result_type(aiodev.bfloat16, float), aiodev.dtypes.result_type(aiodev.bfloat16, numpy.dtype("f2"))
         (dtype(bfloat16), dtype('float32'))
     """
-    shown, foreign = _stand_ins(operands)
+    shown, meant = stand_ins(operands)
     numbers = [operand(1) if isinstance(operand, type) else operand for operand in shown]
-    found: DType = np.result_type(*numbers)
-    return _meant(found, foreign)
+    return meant(np.result_type(*numbers))
 
 
 def resolve(ufunc: np.ufunc, *operands: Any) -> tuple[DType, ...]:
@@ -213,8 +225,8 @@ def resolve(ufunc: np.ufunc, *operands: Any) -> tuple[DType, ...]:
     Raises:
         TypeError: it is not defined for these.
     """
-    shown, foreign = _stand_ins(operands)
-    return tuple(_meant(found, foreign) for found in ufunc.resolve_dtypes((*shown, None)))
+    shown, meant = stand_ins(operands)
+    return tuple(map(meant, ufunc.resolve_dtypes((*shown, None))))
 
 
 def can_cast(given: DType, wanted: DType, casting: Any = "same_kind") -> bool:
@@ -227,26 +239,28 @@ def can_cast(given: DType, wanted: DType, casting: Any = "same_kind") -> bool:
     """
     if given == wanted:
         return True
-    (one, other), foreign = _stand_ins((given, wanted))
-    if foreign is not None and _HALF in (given, wanted):  # each has numbers that the other lacks
+    if _HALF in (given, wanted) and "bfloat16" in (given.name, wanted.name):  # each has numbers that the other lacks
         return casting in ("same_kind", "unsafe")
+    (one, other), _ = stand_ins((given, wanted))
     return np.can_cast(one, other, casting)
 
 
-def _stand_ins(operands: Sequence[Any]) -> tuple[list[Any], DType | None]:
-    """Operands as NumPy can promote them, and the dtype that ``float16`` stands for among them, if one."""
-    foreign = None
-    for operand in operands:
-        if isinstance(operand, np.dtype) and operand not in _numpy and has_dtype(operand):
-            foreign = operand
+def stand_ins(operands: Sequence[Any]) -> tuple[list[Any], Callable[[DType], DType]]:
+    """Operands as NumPy can promote them, and what the dtype of a result means that it finds for these.
+
+    Example:
+        >>> import aiodev.dtypes, numpy
+        >>> shown, meant = aiodev.dtypes.stand_ins([aiodev.bfloat16, int])
+        >>> shown, meant(numpy.dtype("float16"))
+        ([dtype('float16'), <class 'int'>], dtype(bfloat16))
+    """
+    foreign = next((o for o in operands if isinstance(o, np.dtype) and o.kind == "V" and has_dtype(o)), None)
     if foreign is None:
-        return list(operands), None
-    stand_in = _SINGLE if any(isinstance(operand, np.dtype) and operand == _HALF for operand in operands) else _HALF
-    return [stand_in if isinstance(o, np.dtype) and o == foreign else o for o in operands], foreign
+        return list(operands), _same
+    stand_in = _SINGLE if any(isinstance(o, np.dtype) and o == _HALF for o in operands) else _HALF
+    shown = [stand_in if isinstance(o, np.dtype) and o == foreign else o for o in operands]
+    return shown, lambda dtype: foreign if dtype == _HALF else dtype
 
 
-def _meant(dtype: DType, foreign: DType | None) -> DType:
-    return foreign if foreign is not None and dtype == _HALF else dtype
-
-
-_numpy = frozenset(_rows)
+def _same(dtype: DType) -> DType:
+    return dtype

@@ -23,6 +23,7 @@ class ElementType(NamedTuple):
         name: NumPy's and the user's name.
         kind: ``b``, ``i``, ``u``, ``f`` or ``c``, as NumPy has them for its own dtypes.
         itemsize: bytes of an element.
+        digits: binary digits of a number, without its sign and exponent: floats count up to 2**digits, integers to one less.
         code: what it is called in the descriptors of kernels' arguments.
         dlpack: DLPack's type code and bits.
         packing: how ``struct`` packs a number of it into 8-byte words. Empty where it cannot: as ``computed``.
@@ -33,6 +34,7 @@ class ElementType(NamedTuple):
     name: str
     kind: str
     itemsize: int
+    digits: int
     code: str
     dlpack: tuple[int, int]
     packing: str
@@ -51,21 +53,21 @@ _INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 DTYPES = {
     row.code: row
     for row in (
-        ElementType("bool", "b", 1, "b1", (_BOOL, 8), "?7x", "bool"),
-        ElementType("int8", "i", 1, "i1", (_INT, 8), "b7x", "int8"),
-        ElementType("int16", "i", 2, "i2", (_INT, 16), "h6x", "int16"),
-        ElementType("int32", "i", 4, "i4", (_INT, 32), "i4x", "int32"),
-        ElementType("int64", "i", 8, "i8", (_INT, 64), "q", "int64"),
-        ElementType("uint8", "u", 1, "u1", (_UINT, 8), "B7x", "uint8"),
-        ElementType("uint16", "u", 2, "u2", (_UINT, 16), "H6x", "uint16"),
-        ElementType("uint32", "u", 4, "u4", (_UINT, 32), "I4x", "uint32"),
-        ElementType("uint64", "u", 8, "u8", (_UINT, 64), "Q", "uint64"),
-        ElementType("bfloat16", "f", 2, "bf2", (_BFLOAT, 16), "", "float32", "ml_dtypes"),
-        ElementType("float16", "f", 2, "f2", (_FLOAT, 16), "e6x", "float32"),
-        ElementType("float32", "f", 4, "f4", (_FLOAT, 32), "f4x", "float32"),
-        ElementType("float64", "f", 8, "f8", (_FLOAT, 64), "d", "float64"),
-        ElementType("complex64", "c", 8, "c8", (_COMPLEX, 64), "ff", "complex64"),
-        ElementType("complex128", "c", 16, "c16", (_COMPLEX, 128), "dd", "complex128"),
+        ElementType("bool", "b", 1, 1, "b1", (_BOOL, 8), "?7x", "bool"),
+        ElementType("int8", "i", 1, 7, "i1", (_INT, 8), "b7x", "int8"),
+        ElementType("int16", "i", 2, 15, "i2", (_INT, 16), "h6x", "int16"),
+        ElementType("int32", "i", 4, 31, "i4", (_INT, 32), "i4x", "int32"),
+        ElementType("int64", "i", 8, 63, "i8", (_INT, 64), "q", "int64"),
+        ElementType("uint8", "u", 1, 8, "u1", (_UINT, 8), "B7x", "uint8"),
+        ElementType("uint16", "u", 2, 16, "u2", (_UINT, 16), "H6x", "uint16"),
+        ElementType("uint32", "u", 4, 32, "u4", (_UINT, 32), "I4x", "uint32"),
+        ElementType("uint64", "u", 8, 64, "u8", (_UINT, 64), "Q", "uint64"),
+        ElementType("bfloat16", "f", 2, 8, "bf2", (_BFLOAT, 16), "", "float32", "ml_dtypes"),
+        ElementType("float16", "f", 2, 11, "f2", (_FLOAT, 16), "e6x", "float32"),
+        ElementType("float32", "f", 4, 24, "f4", (_FLOAT, 32), "f4x", "float32"),
+        ElementType("float64", "f", 8, 53, "f8", (_FLOAT, 64), "d", "float64"),
+        ElementType("complex64", "c", 8, 24, "c8", (_COMPLEX, 64), "ff", "complex64"),
+        ElementType("complex128", "c", 16, 53, "c16", (_COMPLEX, 128), "dd", "complex128"),
     )
 }
 _by_name = {row.name: row for row in DTYPES.values()}

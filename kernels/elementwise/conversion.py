@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, dtype_of, has_no_gaps
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
@@ -18,13 +19,13 @@ __all__ = ["astype", "clip", "convert_first", "where"]
 def _types_of_where(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
     """The common type of what is chosen from; Python numbers are weak."""
     weak = all(isinstance(kind, type) for kind in kinds[1:])
-    result = np.result_type(*kinds[1:]) if weak else np.add.resolve_dtypes((kinds[1], kinds[2], None))[2]
+    result = dtypes.result_type(*kinds[1:]) if weak else dtypes.resolve(np.add, *kinds[1:])[2]
     return [np.dtype(bool), result, result], result
 
 
 def _types_of_clip(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
     """The common type of what is limited and its bounds."""
-    result = functools.reduce(lambda one, other: np.maximum.resolve_dtypes((one, other, None))[2], kinds)
+    result = functools.reduce(lambda one, other: dtypes.resolve(np.maximum, one, other)[2], kinds)
     return [result] * len(kinds), result
 
 
@@ -149,7 +150,7 @@ def convert_first(x: aiodev.Array, operand: int, dtype: DType) -> tuple[aiodev.A
     """
     if x.dtype == dtype:
         return x, operand, []
-    if not x.size or not has_no_gaps(x) or dtype.kind == "b" or np.float16 in (x.dtype, dtype):
+    if not x.size or not has_no_gaps(x) or dtype.kind == "b":
         return astype(x, dtype), operand, []
     made = aiodev.empty(x.shape, dtype, x.device)
     return made, _SCRATCH, [(convert, x.size, (x.reshape(x.size), made.reshape(x.size)), (operand, _SCRATCH))]

@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, arrays_of, dtype_of
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
@@ -70,10 +71,11 @@ class Fused:
     def _types(self, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
         """What NumPy's promotion gives: the function is tried with ones of these types."""
         arrays = [kind for kind in kinds if not isinstance(kind, type)]
-        inputs = [np.result_type(*arrays, kind(1)) if isinstance(kind, type) else kind for kind in kinds]
+        inputs = [dtypes.result_type(*arrays, kind) if isinstance(kind, type) else kind for kind in kinds]
         if self._dtype is not None:
             return inputs, self._dtype
-        ones = [kind(1) if isinstance(kind, type) else kind.type(1) for kind in kinds]
+        shown, meant = dtypes.stand_ins(kinds)
+        ones = [kind(1) if isinstance(kind, type) else kind.type(1) for kind in shown]
         try:
             with np.errstate(all="ignore"):
                 found = self.py_func(*ones)
@@ -83,10 +85,10 @@ class Fused:
                 f"{type(error).__name__}: {error}; give fused(function, dtype=…)"
             ) from error
         if isinstance(found, np.generic):
-            return inputs, found.dtype
+            return inputs, meant(found.dtype)
         if not isinstance(found, bool | int | float | complex):
             raise TypeError(f"{self.name}: expected a function that returns a number, got {found!r}")
-        return inputs, np.dtype(bool) if isinstance(found, bool) else np.result_type(*arrays, found)
+        return inputs, np.dtype(bool) if isinstance(found, bool) else dtypes.result_type(*arrays, type(found))
 
 
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:

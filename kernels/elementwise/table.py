@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.elementwise.docs import describe
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
@@ -157,12 +158,12 @@ def _types_of(name: str, ufunc: Any, kinds: Sequence[Any]) -> tuple[Sequence[DTy
     if ufunc in (np.real, np.imag):
         return kinds, np.empty(0, kinds[0]).real.dtype
     try:
-        *inputs, result = ufunc.resolve_dtypes((*kinds, None))
+        *inputs, result = dtypes.resolve(ufunc, *kinds)
     except TypeError as error:
         shown = " and ".join(kind.name if isinstance(kind, np.dtype) else kind.__name__ for kind in kinds)
         raise TypeError(f"{name}: not defined for {shown}; aiodev.kernels.astype converts") from error
-    if ufunc is np.nextafter and result == np.float16:
-        raise TypeError("nextafter: float16 is computed with in single precision, which has other neighbours")
+    if ufunc is np.nextafter and dtypes.is_stored_only(result):
+        raise TypeError(f"nextafter: {result} is computed with in {dtypes.compute_dtype(result)}, which has other neighbours")
     return inputs, result
 
 
@@ -176,7 +177,7 @@ def _unary(name: str) -> Unary:
         found = repeat(None, x, out)
         if found is not None:
             return found
-        if kept is not None and isinstance(x, aiodev.Array) and x.dtype.kind in kept:
+        if kept is not None and isinstance(x, aiodev.Array) and dtypes.kind(x.dtype) in kept:
             return copied((x,), out)
         return operation.find_out((x,), out)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import broadcast
 from aiodev.kernels.elementwise.iteration import Form, make_kernel, plan_loop
 
@@ -23,7 +24,6 @@ DType = np.dtype[Any]
 Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
 _TRUTH = np.dtype(bool)
 #: NumPy's numbers that devices have, by kind and size.
-_SCALARS = frozenset({"i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"})
 
 
 class Elementwise:
@@ -82,8 +82,7 @@ class Elementwise:
                     f"{self.name}: argument {name}: expected an array or a number, got a NumPy array in host memory; "
                     f"aiodev.asarray(value) copies it to the device"
                 )
-            known = isinstance(value, aiodev.Array | bool | int | float | complex | np.number | np.bool_)
-            if not known or (isinstance(value, np.number) and f"{value.dtype.kind}{value.itemsize}" not in _SCALARS):
+            if not isinstance(value, aiodev.Array | bool | int | float | complex) and not _is_number(value):
                 raise TypeError(f"{self.name}: argument {name}: expected an array or a number, got {value!r}")
         if not any(isinstance(value, aiodev.Array) for value in values):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
@@ -93,7 +92,7 @@ class Elementwise:
             raise TypeError(f"{self.name}: out: expected an aiodev.Array, got {type(out).__name__}")
         if out.shape != shape:
             raise ValueError(f"{self.name}: out: expected the shape {shape}, got {out.shape}")
-        if out.dtype != dtype and not np.can_cast(dtype, out.dtype, "same_kind"):
+        if out.dtype != dtype and not dtypes.can_cast(dtype, out.dtype):
             raise TypeError(f"{self.name}: out: {dtype} cannot be written to {out.dtype}")
 
     # Launches
@@ -159,7 +158,7 @@ class Elementwise:
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Operand], inputs: Sequence[DType]
     ) -> aiodev.Kernel:
-        kinds = "".join([dtype.kind for dtype in inputs])
+        kinds = "".join([dtypes.kind(dtype) for dtype in inputs])
         kind = next(kind for kind in (kinds, kinds[0], "") if kind in self.expressions)
         casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
         key = ndim, forms, kind, casts
@@ -168,6 +167,14 @@ class Elementwise:
             made = make_kernel(self.name, self.expressions[kind], self.operands, forms, casts, ndim, self._function)
             found = self._kernels.setdefault(key, made)
         return found
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one of NumPy's that devices have, ``bfloat16`` included."""
+    if not isinstance(value, np.generic):
+        return False
+    kind = dtypes.kind(value.dtype)
+    return kind in "biuf" and value.dtype.itemsize <= 8 or kind == "c" and value.dtype.itemsize <= 16
 
 
 def _kind(value: Any) -> Any:
@@ -183,9 +190,10 @@ def _kind(value: Any) -> Any:
 
 
 def _cast(value: Operand, dtype: DType) -> str:
-    """How an element becomes what NumPy would compute with; ``float16`` is computed with in single precision."""
-    if dtype == np.float16:
-        return "np.float32({})"
+    """How an element becomes what NumPy would compute with, or what that is computed in."""
+    if dtypes.is_stored_only(dtype):
+        is_rounded = isinstance(value, aiodev.Array) or dtype.kind == "f"  # a number of another one is passed as it is
+        return f"np.{dtypes.compute_dtype(dtype).name}({{}})" if is_rounded else f"lang.{dtype.name}({{}})"
     if not isinstance(value, aiodev.Array) or value.dtype == dtype:
         return "{}"
     return "({} != 0)" if dtype.kind == "b" else f"np.{dtype.name}({{}})"

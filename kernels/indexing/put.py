@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import arrays_of, broadcast, packed, repeated, written
 from aiodev.kernels.elementwise.conversion import Step, astype, convert_first
 from aiodev.kernels.indexing import bodies
@@ -164,7 +165,7 @@ def _values(
     """The values, in the dtype of ``x`` and in the shape; what they are to a remembered launch, and what makes them."""
     if isinstance(values, aiodev.Array):
         arrays_of(name, x=x, values=values)
-        if not np.can_cast(values.dtype, x.dtype, "same_kind"):
+        if not dtypes.can_cast(values.dtype, x.dtype):
             raise TypeError(f"{name}: values of {values.dtype} cannot be written to {x.dtype}")
         if broadcast(f"{name}: values", values.shape, shape) != shape:
             raise ValueError(f"{name}: values of the shape {values.shape} do not broadcast to {shape}")
@@ -173,7 +174,7 @@ def _values(
         return repeated(values if values.dtype == x.dtype else astype(values, x.dtype), shape), _VALUES, []
     if not isinstance(values, bool | int | float | complex | np.generic):
         raise TypeError(f"{name}: argument values: expected an array or a number, got {type(values).__name__}")
-    if not np.can_cast(np.min_scalar_type(values), x.dtype, "same_kind"):
+    if not dtypes.can_cast(np.min_scalar_type(values), x.dtype):
         raise TypeError(f"{name}: {values!r} cannot be written to {x.dtype}")
     one = aiodev.empty(1, x.dtype, x.device)
     fill: Step = (bodies.fill_one, 1, (x.dtype.type(values), one), (_VALUES, _SCRATCH))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import arrays_of, packed
 from aiodev.kernels.elementwise.conversion import convert_first
 from aiodev.kernels.indexing import search_bodies as bodies
@@ -179,11 +180,9 @@ def searchsorted(
         raise ValueError(f"searchsorted: x1 has {x1.ndim} dimensions; expected one")
     if not isinstance(side, str) or side not in ("left", "right"):
         raise ValueError(f"searchsorted: side={side!r}; expected 'left' or 'right'")
-    common = np.result_type(x1.dtype, x2.dtype)
+    common = dtypes.compute_dtype(dtypes.result_type(x1.dtype, x2.dtype))
     if common.kind == "c":
         raise TypeError("searchsorted: complex numbers have no order")
-    if common == np.float16:
-        common = np.dtype(np.float32)
     operands = x1, x2, sorter
     ordered, which, steps = convert_first(x1, 0, common)
     values, wanted, more = convert_first(x2, 1, common)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, arrays_of, checked_axis, checked_out, flags, has_no_gaps, whole
 from aiodev.kernels.elementwise.conversion import convert_first
 from aiodev.kernels.linalg import norms
@@ -108,7 +109,7 @@ def vector_norm(
     result = checked_out("vector_norm", out, shown, dtype, x.device)
     if rows:
         blocks, first, second = norms.shares_of(rows, length, x.device)
-        power = dtype.type(ord)
+        power = dtypes.compute_dtype(dtype).type(ord)
         flat, which, steps = convert_first(x.transpose(*kept, *axes).reshape(rows, length), 0, computed)
         found = result.reshape(rows) if has_no_gaps(result) else aiodev.empty(rows, dtype, x.device)
         if blocks == 1 and not has_teams(x.device):

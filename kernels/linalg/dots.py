@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import broadcast, checked_out, has_no_gaps
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.reductions.accumulators import add
@@ -162,7 +163,7 @@ def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjuga
     if x1.shape[-1] != x2.shape[-1]:
         raise ValueError(f"{name}: shapes {x1.shape} and {x2.shape} do not fit: {x1.shape[-1]} is not {x2.shape[-1]}")
     shape = broadcast(name, x1.shape[:-1], x2.shape[:-1])
-    dtype = np.result_type(x1.dtype, x2.dtype)
+    dtype = dtypes.result_type(x1.dtype, x2.dtype)
     result = checked_out(name, out, shape, dtype, x1.device)
     if not result.size:
         return result
@@ -190,7 +191,7 @@ def _steps(left: aiodev.Array, right: aiodev.Array, out: aiodev.Array, *, conjug
         return [(blockwise, teams_for(rows, length), (1, left, right, out), (None, 0, 1, 2))]
     if not teams and (length <= _SHORT or rows >= _MANY):
         return [(whole, rows, (left, right, out), (0, 1, 2))]
-    sums = aiodev.empty((rows, blocks), out.dtype, out.device)
+    sums = aiodev.empty((rows, blocks), dtypes.compute_dtype(out.dtype), out.device)
     combining = teams_for(rows, blocks) if teams else rows
     return [
         (blockwise, rows * blocks, (blocks, left, right, sums), (None, 0, 1, -1)),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, arrays_of, broadcast, checked_axis, checked_out, move_last, whole_numbers
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.linalg import cublas, gemv, openblas
@@ -160,7 +161,7 @@ def tensordot(
     shape = [x1.shape[a] for a in kept[0]], [x2.shape[a] for a in kept[1]]
     left = x1.transpose(kept[0] + first).reshape(math.prod(shape[0]), inner)
     right = x2.transpose(second + kept[1]).reshape(inner, math.prod(shape[1]))
-    dtype = np.result_type(x1.dtype, x2.dtype)
+    dtype = dtypes.result_type(x1.dtype, x2.dtype)
     if dtype.kind == "b":
         return matmul(left, right).reshape(*shape[0], *shape[1])
     result = aiodev.empty((*shape[0], *shape[1]), dtype, x1.device)
@@ -214,7 +215,7 @@ def _multiply(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> a
         raise ValueError(f"matmul: shapes {x1.shape} and {x2.shape} do not fit: {a.shape[-1]} is not {b.shape[-2]}")
     batch = broadcast("matmul: stacks", a.shape[:-2], b.shape[:-2])
     rows, columns = a.shape[-2:-1] if x1.ndim > 1 else (), b.shape[-1:] if x2.ndim > 1 else ()
-    dtype = np.result_type(x1.dtype, x2.dtype)
+    dtype = dtypes.result_type(x1.dtype, x2.dtype)
     result = checked_out("matmul", out, (*batch, *rows, *columns), dtype, x1.device)
     if dtype.kind == "b":  # as counts that are not zero
         counts = _multiply(astype(x1, np.int32), astype(x2, np.int32), None)
@@ -235,6 +236,12 @@ def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType, cal
 
     Where ``out`` is the result, and nothing has to be copied or converted, the launches can be repeated.
     """
+    if dtypes.is_stored_only(dtype) and out.device.type == "cpu":
+        computed = dtypes.compute_dtype(dtype)
+        whole = aiodev.empty(out.shape, computed, out.device)
+        _fill(_converted(a, computed), _converted(b, computed), whole, computed, call)
+        out.copy_from(astype(whole, dtype))
+        return
     stream = aiodev.current_stream(out.device)
     unit = _unit(out.device, dtype, stream)
     rows, columns = out.shape[-2:]

@@ -129,7 +129,7 @@ def fixed(value: Any) -> Any:
 
 def _are_few(size: int, *arrays: aiodev.Array) -> bool:
     """Whether a result of ``size`` elements is made here of arrays, or written to them."""
-    return 0 < size <= _FEW and all(x.dtype != np.float16 and x.ndim > 0 for x in arrays)
+    return 0 < size <= _FEW and all(x.ndim > 0 for x in arrays)
 
 
 def move(
@@ -181,7 +181,7 @@ def join(
 
 def lay(key: Any, arrays: Sequence[aiodev.Array], result: aiodev.Array, made: bool, axis: int) -> bool:
     """Fill the result with arrays one after another along an axis, by a launch for each; False if it cannot be done so."""
-    if len(arrays) > _MOST_JOINED or not result.size or has_teams(result.device) or result.dtype == np.float16:
+    if len(arrays) > _MOST_JOINED or not result.size or has_teams(result.device):
         return False
     if any(x.dtype != result.dtype for x in arrays) or not all(map(has_no_gaps, (*arrays, result))):
         return False
@@ -203,7 +203,7 @@ def lay(key: Any, arrays: Sequence[aiodev.Array], result: aiodev.Array, made: bo
 
 def turn(key: Any, x: aiodev.Array, result: aiodev.Array, made: bool, width: int, shift: int) -> bool:
     """Fill the result with rows of ``width`` elements whose last ``shift`` come first; False if it cannot be done so."""
-    if has_teams(result.device) or result.dtype == np.float16 or not (has_no_gaps(x) and has_no_gaps(result)):
+    if has_teams(result.device) or not (has_no_gaps(x) and has_no_gaps(result)):
         return False
     group, rows = max(1, _FEW // width), x.size // width
     arrays = x.reshape(x.size), result.reshape(x.size)

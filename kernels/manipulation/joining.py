@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, arrays_of, checked_axis, checked_out, packed, whole_numbers
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.indexing.search import searchsorted
@@ -54,7 +55,7 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
                 f"concat: array {number} has the shape {x.shape}, the first {first.shape}; only axis {axis} may differ"
             )
     shape = (*first.shape[:at], sum(x.shape[at] for x in found), *first.shape[at + 1 :])
-    result = checked_out("concat", out, shape, np.result_type(*(x.dtype for x in found)), first.device)
+    result = checked_out("concat", out, shape, dtypes.result_type(*(x.dtype for x in found)), first.device)
     if join(key, given, result, out is None, lambda parts: np.concatenate(parts, key[1])):
         return result
     if lay(key, given, result, out is None, at):
@@ -92,7 +93,7 @@ def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array
     views = [expand_dims(x, axis=axis) for x in found]
     shape = list(views[0].shape)
     shape[axis] = len(views)
-    result = checked_out("stack", out, tuple(shape), np.result_type(*(x.dtype for x in found)), found[0].device)
+    result = checked_out("stack", out, tuple(shape), dtypes.result_type(*(x.dtype for x in found)), found[0].device)
     if join(key, found, result, out is None, lambda parts: np.stack(parts, axis)):
         return result
     if lay(key, found, result, out is None, at):

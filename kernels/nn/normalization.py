@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import (
     array_of,
     arrays_of,
@@ -123,7 +124,7 @@ def layer_norm(
     result = checked_out("layer_norm", out, x.shape, x.dtype, x.device)
     call = _Call(key, (given, weight, bias), result, out is None)
     factors = [_factors("layer_norm", name, f, x, length) for name, f in (("weight", weight), ("bias", bias))]
-    number = x.dtype.type(key[3])
+    number = dtypes.compute_dtype(x.dtype).type(key[3])
     if all(factor is None for factor in factors):
         _over_rows(call, bodies.layer_norm_rows, x, at, number)
     else:
@@ -161,7 +162,7 @@ def rms_norm(
     result = checked_out("rms_norm", out, x.shape, x.dtype, x.device)
     call = _Call(key, (given, weight, None), result, out is None)
     factors = _factors("rms_norm", "weight", weight, x, length)
-    number = x.dtype.type(key[3])
+    number = dtypes.compute_dtype(x.dtype).type(key[3])
     if factors is None:
         _over_rows(call, bodies.rms_norm_rows, x, at, number)
     else:
@@ -207,8 +208,9 @@ def _softmax_blocks(x: aiodev.Array, out: aiodev.Array, logarithm: bool, same: b
     stream = aiodev.current_stream(out.device)
     rows, length = x.shape
     blocks = -(-length // bodies.BLOCK)
-    tops, sums = (aiodev.empty((rows, blocks), x.dtype, x.device) for _ in range(2))
-    whole = aiodev.empty((rows, 2), x.dtype, x.device)
+    computed = dtypes.compute_dtype(x.dtype)
+    tops, sums = (aiodev.empty((rows, blocks), computed, x.device) for _ in range(2))
+    whole = aiodev.empty((rows, 2), computed, x.device)
     bodies.softmax_blocks[rows * blocks, stream](blocks, logarithm, same, x, out, tops, sums)
     bodies.softmax_statistics[rows, stream](tops, sums, whole)
     bodies.softmax_of_blocks[rows * blocks, stream](blocks, logarithm, same, x, out, tops, whole)
@@ -218,7 +220,7 @@ def _softmax_short_rows(call: _Call, x: aiodev.Array, out: aiodev.Array, logarit
     rows, length = x.shape
     group = max(2 * _PIECE // (_TILE * length), -(-rows // (_TILE * _ROOMS)), 1) * _TILE
     pieces = -(-rows // group)
-    room = aiodev.empty((pieces, _TILE * length), np.promote_types(x.dtype, np.float32), x.device)
+    room = aiodev.empty((pieces, _TILE * length), dtypes.compute_dtype(x.dtype), x.device)
     args = group, logarithm, x, out, room, *_of_lanes(pieces, _TILE, x)
     call.launch(bodies.softmax_short_rows, pieces, args, (None, None, 0, 3, -1, -1, -1))
 
@@ -238,7 +240,7 @@ def _softmax_columns(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm:
 
 def _of_lanes(count: int, lanes: int, x: aiodev.Array) -> tuple[aiodev.Array, aiodev.Array]:
     """For the largest element and a part of the sum of each lane, and for its sum."""
-    single = np.promote_types(x.dtype, np.float32)
+    single = dtypes.compute_dtype(x.dtype)
     return aiodev.empty((count, 2, lanes), single, x.device), aiodev.empty((count, lanes), np.float64, x.device)
 
 

@@ -7,7 +7,7 @@ calls alone: not on the device, nor on streams, threads, or what else runs.
 What the functions have in common:
 
 -   ``shape``: a length, a tuple of lengths, or None for an array of no dimensions, or for that of ``out``.
--   ``dtype``: float16, float32 or float64 (the default) for continuous numbers; functions of whole numbers say which.
+-   ``dtype``: float16, bfloat16, float32 or float64 (the default) for continuous numbers; functions of whole numbers say which.
 -   ``device``: where; by default that of ``out`` or of the generator, else the current one.
 -   ``generator``: an :class:`aiodev.Generator` for that device; by default :func:`aiodev.default_generator`.
 -   ``out``: an array to fill, of any layout, which is then returned. An array that has gaps is filled by way of another one.

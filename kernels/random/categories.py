@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import whole_number, whole_numbers
 from aiodev.kernels.random.philox import block, double_word
 from aiodev.kernels.random.sampling import Shape, Sourced, prepare
@@ -86,7 +87,7 @@ def table_of(name: str, weights: Weights, device: aiodev.Device) -> aiodev.Array
     kernel that sums them runs.
     """
     if isinstance(weights, aiodev.Array):
-        if weights.ndim != 1 or weights.size == 0 or weights.dtype.kind not in "biuf":
+        if weights.ndim != 1 or weights.size == 0 or dtypes.kind(weights.dtype) not in "biuf":
             raise ValueError(
                 f"{name}: p: expected real numbers in one dimension, got the shape {weights.shape} of {weights.dtype}"
             )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import as_float
 from aiodev.kernels.random.philox import block, double_word
 from aiodev.kernels.random.reproducible_math import cos_sin_64, negative_log_64
@@ -193,7 +194,7 @@ def poisson(
         raise ValueError(f"poisson: expected a mean from 0 to {_GREATEST_MEAN:g}, got lam={lam!r}")
     target = prepare("poisson", shape, dtype, device, generator, out, "iuf", np.int64)
     kind = target.flat.dtype
-    room = np.iinfo(kind).max if kind.kind in "iu" else 2 ** (np.finfo(kind).nmant + 1)
+    room = np.iinfo(kind).max if kind.kind in "iu" else 2 ** dtypes.digits(kind)
     if lam + 40 * math.sqrt(lam) + 60 > room:
         raise ValueError(f"poisson: numbers of mean {lam} may be too large for {kind}, which counts up to {room}")
     count, mean = target.flat.size, float(lam)

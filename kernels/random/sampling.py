@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import dtype_of, whole_numbers
 from aiodev.kernels.random.philox import block
 
@@ -26,7 +27,7 @@ Body = Callable[..., None]
 #: Blocks of four words for each index on the CPU: a multiple of any vector's length. On other devices there is one.
 _CPU_BLOCKS = 16
 _ZERO, _TWO, _FOUR = np.uint64(0), np.uint64(2), np.uint64(4)
-_EXPECTED = {"f": "float16, float32 or float64", "u": "uint32"}
+_EXPECTED = {"f": "float16, bfloat16, float32 or float64", "u": "uint32"}
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ def prepare(
         if device is None and generator is not None:
             device = getattr(generator, "device", None)
         array = aiodev.empty(() if shape is None else shape, default if dtype is None else dtype, device)
-    if array.dtype.kind not in kinds:
+    if dtypes.kind(array.dtype) not in kinds:
         raise TypeError(f"{name}: dtype: expected {_EXPECTED.get(kinds, 'a real number')}, got {array.dtype}")
     if generator is None:
         generator = aiodev.default_generator(array.device)
@@ -145,7 +146,8 @@ class Fill:
         name: of the function that users call.
         single: from four words and three numbers to four elements, for dtypes of up to 32 bits.
         double: from four words and three numbers to two elements, for dtypes of 64 bits; None if they need no more words.
-        half: as ``single``, for dtypes of 16 bits, if those are not rounded from it.
+        stored: from how many binary digits a dtype has to what is as ``single`` for it; for dtypes that are only stored, where
+            their numbers are not to be rounded from single ones.
     """
 
     def __init__(
@@ -153,12 +155,12 @@ class Fill:
         name: str,
         single: Callable[..., Any],
         double: Callable[..., Any] | None,
-        half: Callable[..., Any] | None = None,
+        stored: Callable[[int], Callable[..., Any]] | None = None,
     ) -> None:
         self.name = name
         self._single = single
         self._double = double
-        self._half = half
+        self._stored = stored
         self._kernels: dict[tuple[Any, int], Sourced] = {}
 
     def __call__(self, target: Target, a: Any, b: Any, c: Any) -> aiodev.Array:
@@ -169,8 +171,8 @@ class Fill:
             values, per_block = self._single, 4
             if flat.itemsize == 8 and self._double is not None:
                 values, per_block = self._double, 2
-            elif flat.itemsize == 2 and self._half is not None:
-                values = self._half
+            elif self._stored is not None and dtypes.is_stored_only(flat.dtype):
+                values = self._stored(dtypes.digits(flat.dtype))
             runs = blocks_of(flat.device)
             blocks = -(-count // per_block)
             kernel = self._kernel(values, per_block, runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -18,7 +19,6 @@ __all__ = ["bernoulli", "random", "random_raw", "uniform"]
 f4, f8, i4, i8 = np.float32, np.float64, np.int32, np.int64
 _EIGHT, _ELEVEN = np.uint64(8), np.uint64(11)
 _ULP_32, _ULP_64 = f4(2.0**-24), f8(2.0**-53)
-_TWENTY_ONE, _ULP_16 = np.uint64(21), f4(2.0**-11)
 
 
 def _words(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
@@ -35,13 +35,18 @@ def _unit_64(word: Any) -> Any:
     return f8(i8(word >> _ELEVEN)) * _ULP_64
 
 
-def _unit_16(word: Any) -> Any:
-    """The upper 11 bits as a fraction, exactly."""
-    return f4(i4(word >> _TWENTY_ONE)) * _ULP_16
+@functools.cache
+def _random_of(digits: int) -> Any:
+    """Fractions of the upper bits, as many as a dtype has digits, exactly."""
+    shift, ulp = np.uint64(32 - digits), f4(2.0**-digits)
 
+    def unit(word: Any) -> Any:
+        return f4(i4(word >> shift)) * ulp
 
-def _random_16(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
-    return _unit_16(w0), _unit_16(w1), _unit_16(w2), _unit_16(w3)
+    def numbers(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
+        return unit(w0), unit(w1), unit(w2), unit(w3)
+
+    return numbers
 
 
 def _random_32(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
@@ -75,7 +80,7 @@ def _toss(w0: Any, w1: Any, w2: Any, w3: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 _fill_words = Fill("random_raw", _words, None)
-_fill_random = Fill("random", _random_32, _random_64, _random_16)
+_fill_random = Fill("random", _random_32, _random_64, _random_of)
 _fill_uniform = Fill("uniform", _uniform_32, _uniform_64)
 _fill_tosses = Fill("bernoulli", _toss, None)
 _NONE, _ZERO_32, _ZERO_64 = np.uint64(0), f4(0), f8(0)
@@ -114,7 +119,8 @@ def random(
     generator: aiodev.Generator | None = None,
     out: aiodev.Array | None = None,
 ) -> aiodev.Array:
-    """Uniform numbers in [0, 1): each multiple of 2**-53 (float64), 2**-24 (float32) or 2**-11 (float16) is equally likely.
+    """Uniform numbers in [0, 1): each multiple of 2**-53 (float64), 2**-24 (float32), 2**-11 (float16) or 2**-8 (bfloat16) is
+    equally likely.
 
     One word for each element, two for each ``float64``.
 
@@ -142,7 +148,7 @@ def uniform(
 ) -> aiodev.Array:
     """Uniform numbers from ``low`` up to ``high``, without it: ``low + (high - low) * random()``.
 
-    Rounded once, in float16 from float32.
+    Rounded once, in float16 and bfloat16 from float32.
 
     Raises:
         ValueError: the bounds are not finite, or ``low`` is not less than ``high`` in that dtype.

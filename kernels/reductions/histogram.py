@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, arrays_of, flags
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.indexing.search import flat
@@ -97,7 +98,7 @@ def histogram(
     total = np.dtype(np.int64 if weights is None else np.float64)
     first, room = (1, bodies.ROOM) if even and weights is None else (0, 0)
     parts = aiodev.empty(pieces * (number + room), total, x.device)
-    elements = flat(astype(x, np.float32) if x.dtype == np.float16 else x)
+    elements = flat(astype(x, dtypes.compute_dtype(x.dtype), copy=False))
     if weights is None:
         kernel = bodies.count_even if even else bodies.count_uneven
         kernel[pieces, stream](piece, number, elements, edges, parts)
@@ -119,10 +120,9 @@ def _count_few(
     low: Any
     high: Any
     low, high = _ends(bins, limits) if even else (_given_edges(x, bins, limits), None)
-    if x.dtype == np.float16:
-        x = astype(x, np.float32)
-    if weights is not None and weights.dtype == np.float16:
-        weights = astype(weights, np.float32)
+    x = astype(x, dtypes.compute_dtype(x.dtype), copy=False)
+    if weights is not None:
+        weights = astype(weights, dtypes.compute_dtype(weights.dtype), copy=False)
     key, operands = (bins if even else None, even and limits is None, density), (x, weights, low, high)
     found: Any = _repeat(key, *operands, None)
     if found is not None:
@@ -174,7 +174,7 @@ def _even_edges(x: aiodev.Array, bins: int, limits: tuple[float, float] | None) 
     if limits is not None or not x.size:
         return aiodev.asarray(np.linspace(low, high, bins + 1), device=x.device)
     edges = aiodev.empty(bins + 1, np.float64, x.device)
-    x = astype(x, np.float32) if x.dtype == np.float16 else x
+    x = astype(x, dtypes.compute_dtype(x.dtype), copy=False)
     least, most = (extreme(x).reshape(1) for extreme in (_min, _max))
     bodies.even_edges[bins + 1, aiodev.current_stream(x.device)](bins, least, most, edges)
     return edges

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from aiodev.dtypes import kind as kind_of
 from aiodev.kernels.reductions import accumulators as elements, bodies
 from aiodev.kernels.reductions.arg_extreme import Places, make_places
 from aiodev.kernels.reductions.bodies import Kernels
@@ -58,9 +59,9 @@ def sum_plan(name: str, dtype: DType, wanted: DType | None) -> Plan:
             wanted = np.dtype(np.float64) if dtype.kind in "biu" else dtype
         else:
             wanted = {"b": np.dtype(np.int64), "i": np.dtype(np.int64), "u": np.dtype(np.uint64)}.get(dtype.kind, dtype)
-    if wanted.kind not in "biufc":
+    if kind_of(wanted) not in "biufc":
         raise TypeError(f"{name}: dtype {wanted}: expected a boolean, integer, floating or complex type")
-    kind = wanted.kind if name != "mean" or dtype.kind in "fc" else "f"
+    kind = kind_of(wanted) if name != "mean" or kind_of(dtype) in "fc" else "f"
     load, combined = {
         "b": (elements.signed, np.int64),
         "i": (elements.signed, np.int64),
@@ -127,7 +128,7 @@ def _order(name: str, dtype: DType, least: bool) -> tuple[Any, Any, Any, Any]:
     """
     if dtype.kind == "c":
         raise TypeError(f"{name}: complex numbers have no order")
-    if dtype.kind == "f":
+    if kind_of(dtype) == "f":
         width = 4 if dtype.itemsize <= 4 else 8
         prefix = "reversed_" if least else ""
         names = f"{prefix}key_{width}", f"{prefix}place_key_{width}", f"float_of_{prefix}{width}"

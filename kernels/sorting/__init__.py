@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import aiodev
+from aiodev import dtypes
 from aiodev.kernels.arguments import arrays_of, checked_axis, checked_out, flags, has_no_gaps, move_last, packed
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.sorting.launch import SplitWork, Step, sort_by_teams, sort_places_by_teams
@@ -89,8 +90,9 @@ def sort(
     check_order("sort", x.dtype)
     if out is not None:
         checked_out("sort", out, x.shape, x.dtype, x.device)
-    if x.dtype == np.float16:
-        result = astype(sort(astype(x, np.float32), axis=at, descending=descending), np.float16)
+    if dtypes.is_stored_only(x.dtype):
+        computed = astype(x, dtypes.compute_dtype(x.dtype))
+        result = astype(sort(computed, axis=at, descending=descending), x.dtype)
     else:
         result = _sort_rows(key, x, at, descending, out)
     if out is None or result is out:
@@ -128,7 +130,7 @@ def argsort(
     check_order("argsort", x.dtype)
     if out is not None:
         checked_out("argsort", out, x.shape, np.dtype(np.int64), x.device)
-    result = _sort_places(key, astype(x, np.float32) if x.dtype == np.float16 else x, at, descending, out)
+    result = _sort_places(key, astype(x, dtypes.compute_dtype(x.dtype), copy=False), at, descending, out)
     if out is None or result is out:
         return result
     out.copy_from(result)
