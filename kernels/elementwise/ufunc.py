@@ -23,7 +23,6 @@ Operand = aiodev.Array | complex
 DType = np.dtype[Any]
 Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
 _TRUTH = np.dtype(bool)
-#: NumPy's numbers that devices have, by kind and size.
 
 
 class Elementwise:
