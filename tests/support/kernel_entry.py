@@ -13,6 +13,7 @@ import pytest
 from aiodev._backends.cpu.compile import compiler
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
+from aiodev.dtypes import DTYPES
 
 #: For what only compiled code does.
 needs_compiler = pytest.mark.skipif(compiler.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
@@ -26,7 +27,7 @@ _SCALARS |= {"i8": "q", "u8": "Q", "f2": "e6x", "f4": "f4x", "f8": "d"}
 
 def descriptor(value: Any) -> str:
     """The descriptor of a NumPy array, or of a NumPy scalar."""
-    code = value.dtype.kind + str(value.dtype.itemsize)
+    code = next(row.code for row in DTYPES.values() if row.name == value.dtype.name)
     if not isinstance(value, np.ndarray):
         return code
     readonly = "" if value.flags.writeable else "r"

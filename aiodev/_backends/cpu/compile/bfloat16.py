@@ -48,6 +48,7 @@ __all__ = [
     "add_typing",
     "install",
     "is_float",
+    "make_int",
     "make_model",
     "make_rounding",
     "make_type",
@@ -56,7 +57,7 @@ __all__ = [
 
 _SINGLE = ir.FloatType()
 _I16, _I32 = ir.IntType(16), ir.IntType(32)
-_INFINITY = 0x7F800000
+_QUIET = 0x400000
 
 
 def round_bits(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
@@ -66,10 +67,10 @@ def round_bits(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
         return ir.Constant(_I32, bits)
 
     bits = builder.bitcast(value, _I32)
-    odd = builder.and_(builder.lshr(bits, number(16)), number(1))
-    rounded = builder.add(bits, builder.add(odd, number(0x7FFF)))
-    is_nan = builder.icmp_unsigned(">", builder.and_(bits, number(0x7FFFFFFF)), number(_INFINITY))
-    quiet = builder.or_(builder.and_(bits, number(0x80000000)), number(0x7FC00000))
+    even = builder.icmp_unsigned("==", builder.and_(bits, number(0x10000)), number(0))
+    rounded = builder.add(bits, builder.select(even, number(0x7FFF), number(0x8000)))
+    is_nan = builder.fcmp_unordered("uno", value, value)
+    quiet = builder.or_(bits, number(_QUIET))
     upper = builder.and_(builder.select(is_nan, quiet, rounded), number(0xFFFF0000))
     return builder.bitcast(upper, _SINGLE)
 
@@ -165,6 +166,18 @@ def add_typing(context: Any, infer: Any, template: type, functions: Iterable[Any
     context.refresh()
 
 
+def make_int(kind: Any) -> Any:
+    """The overload of ``int``, of which there is none by conversion."""
+
+    def whole(x: Any) -> Any:
+        return int(numpy.float32(x))
+
+    def choose(x: Any) -> Any:
+        return whole if x == kind else None
+
+    return choose
+
+
 def make_rounding(intrinsic: Any, types: Any, kind: Any, error: type[Exception]) -> Any:
     """What :func:`aiodev.lang.bfloat16` is compiled to."""
 
@@ -215,3 +228,4 @@ def install() -> None:
     add_typing(cpu_target.typing_context, infer_global, AbstractTemplate, (*get_ufuncs(), float), types, BFLOAT16)
     rounding = make_rounding(intrinsic, types, BFLOAT16, TypingError)
     overload(lang.bfloat16, target="cpu")(lambda x: lambda x: rounding(x))
+    overload(int, target="cpu")(make_int(BFLOAT16))

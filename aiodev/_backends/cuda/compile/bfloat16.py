@@ -20,7 +20,15 @@ from numba.cuda.typing.templates import AbstractTemplate, infer_global
 from numba.np.ufunc_db import get_ufuncs
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.bfloat16 import add_code, add_rules, add_typing, make_model, make_rounding, make_type
+from aiodev._backends.cpu.compile.bfloat16 import (
+    add_code,
+    add_rules,
+    add_typing,
+    make_int,
+    make_model,
+    make_rounding,
+    make_type,
+)
 from aiodev._core.dtypes import DTYPES
 
 __all__ = ["BFLOAT16", "SINGLES", "install", "is_float", "number_type"]
@@ -53,3 +61,4 @@ def install() -> None:
     add_typing(cuda_target.typing_context, infer_global, AbstractTemplate, (*get_ufuncs(), float), types, BFLOAT16)
     rounding = make_rounding(intrinsic, types, BFLOAT16, TypingError)
     overload(lang.bfloat16)(lambda x: lambda x: rounding(x))
+    overload(int)(make_int(BFLOAT16))
