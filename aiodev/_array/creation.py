@@ -13,6 +13,7 @@ from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.layout import parse_shape
+from aiodev._array.protocols import host_view
 from aiodev._core import arguments, context
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.hooks import Hook
@@ -202,6 +203,7 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
             raise ValueError(f"copy=False, but the array is {found.dtype}, and must be copied to be {other}")
         return _shared(convert.call(found, other), device, None)
     wanted = None if dtype is None else parse_dtype(dtype)
+    obj = _seen_by_numpy(obj)
     if copy is False:
         host = _on_host(obj, wanted)
         if host is not obj:
@@ -223,6 +225,16 @@ def _on_host(obj: Any, dtype: DType | None) -> np.ndarray[Any, DType]:
         return np.asarray(obj, dtype)
     except arguments.UNCONVERTED as error:
         raise arguments.named("asarray", "obj", error) from error
+
+
+def _seen_by_numpy(obj: Any) -> Any:
+    """The object, or a NumPy array over its memory where it has a dtype that NumPy has not, and only DLPack has a name for."""
+    if hasattr(obj, "__dlpack__") and not isinstance(obj, np.ndarray | np.generic):
+        try:
+            np.asarray(obj)
+        except TypeError:
+            return host_view(from_dlpack(obj))
+    return obj
 
 
 #: Gives an array on the same device in another dtype.

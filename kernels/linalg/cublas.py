@@ -29,15 +29,17 @@ import aiodev
 
 __all__ = ["find_library", "multiply"]
 
-#: For each type: its cudaDataType, and the cublasComputeType_t and factors of products. float16 is summed in float32.
+#: For each type, by its name: its cudaDataType, and the cublasComputeType_t and factors of products. Types that are only stored
+#: are summed in float32.
 _TYPES = {
-    np.dtype(code): (kind, compute, np.dtype(factor).type)
-    for code, kind, compute, factor in [
-        ("e", 2, 68, "f"), ("f", 0, 68, "f"), ("d", 1, 70, "d"), ("F", 4, 68, "F"), ("D", 5, 70, "D")
+    name: (kind, compute, np.dtype(factor).type)
+    for name, kind, compute, factor in [
+        ("float16", 2, 68, "f"), ("bfloat16", 14, 68, "f"), ("float32", 0, 68, "f"), ("float64", 1, 70, "d"),
+        ("complex64", 4, 68, "F"), ("complex128", 5, 70, "D"),
     ]
 }  # fmt: skip
-_ONES = {dtype: np.ones(1, factor) for dtype, (_, _, factor) in _TYPES.items()}
-_ZEROS = {dtype: np.zeros(1, factor) for dtype, (_, _, factor) in _TYPES.items()}
+_ONES = {name: np.ones(1, factor) for name, (_, _, factor) in _TYPES.items()}
+_ZEROS = {name: np.zeros(1, factor) for name, (_, _, factor) in _TYPES.items()}
 _PLAIN, _TRANSPOSED = 0, 1
 _DEFAULT_ALGORITHM = -1
 #: Of the versions that have 64-bit interfaces, the newest first.
@@ -115,7 +117,7 @@ def multiply(stream: aiodev.Stream, a: aiodev.Array, b: aiodev.Array, out: aiode
 
     A stack of one is multiplied with each of the others.
     """
-    found = _TYPES.get(out.dtype)
+    found = _TYPES.get(out.dtype.name)
     library = find_library() if found is not None and aiodev.capabilities(stream.device).cuda_interfaces else None
     if found is None or library is None:
         return False
@@ -127,7 +129,7 @@ def multiply(stream: aiodev.Stream, a: aiodev.Array, b: aiodev.Array, out: aiode
         stream.wait(device.loaded)
     (m, n, k), left, right, (result, ldc, step) = plan
     kind, compute, _ = found
-    one, zero = (table[out.dtype].ctypes.data for table in (_ONES, _ZEROS))
+    one, zero = (table[out.dtype.name].ctypes.data for table in (_ONES, _ZEROS))
     lock, handle, set_stream, set_workspace, product, *_ = device.cells
     workspace = _workspace(stream, device.workspace)
     stream.call_native(

@@ -139,7 +139,8 @@ def test_torch_shares_the_memory() -> None:
     assert x.numpy_blocking()[0] == 3
     back = aiodev.from_dlpack(torch.arange(4, dtype=torch.bfloat16))
     assert back.dtype == B and back.numpy_blocking().tolist() == [0, 1, 2, 3]
-    assert aiodev.asarray(torch.ones(3, dtype=torch.bfloat16), device="cpu").dtype == B
+    taken = aiodev.asarray(torch.ones(3, dtype=torch.bfloat16), device="cpu")
+    assert taken.dtype == B and taken.numpy_blocking().tolist() == [1, 1, 1]
 
 
 def test_pickles_and_copies() -> None:

@@ -58,7 +58,8 @@ def chosen(i: int, x: Any, y: Any, out: Any) -> None:
     kept = v
     for k in range(2):
         kept = kept + x[k]
-    out[i] = best + low * high + abs(v) + math.sqrt(abs(w)) + np.maximum(v, w) + float(v) + np.float32(int(w)) + lang.exp(v) + kept
+    total = best + low * high + abs(v) + math.sqrt(abs(w)) + np.maximum(v, w) + float(v)
+    out[i] = total + np.float32(int(w)) + lang.exp(v) + kept
 
 
 @aiodev.kernel
