@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from aiodev.dtypes import DTYPES
+
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 MODULES = (
     "aiodev",
+    "aiodev.dtypes",
     "aiodev.kernels",
     "aiodev.kernels.linalg",
     "aiodev.kernels.random",
@@ -117,3 +120,12 @@ def resolves(name: str) -> bool:
         module, _, last = module.rpartition(".")
         rest = f"{last}.{rest}" if rest else last
     return False
+
+
+def test_the_table_of_dtypes_is_the_one_of_the_code() -> None:
+    """docs/reference/arrays.rst has every dtype, its bytes, its digits and what it is computed in."""
+    text = (REFERENCE / "arrays.rst").read_text()
+    lines = [line.split() for line in text.split("=\ndtype ", 1)[1].split("\n\n", 1)[0].splitlines() if "=" not in line][1:]
+    shown = [(*line, line[0])[:4] for line in lines]
+    expected = [(row.name, str(row.itemsize), str(row.digits), row.computed) for row in DTYPES.values()]
+    assert shown == expected

@@ -69,6 +69,11 @@ def parse_dtype(dtype: Any) -> DType:
     Raises:
         TypeError: no device has it.
         ModuleNotFoundError: it is defined by a package that is not installed.
+
+    Example:
+        >>> import aiodev.dtypes
+        >>> aiodev.dtypes.parse_dtype(int), aiodev.dtypes.parse_dtype("bfloat16")
+        (dtype('int64'), dtype(bfloat16))
     """
     try:
         return _known[dtype]
@@ -178,7 +183,16 @@ def compute_dtype(dtype: DType) -> DType:
 
 
 def is_stored_only(dtype: DType) -> bool:
-    """Whether it is computed in another dtype, which elements become when they are loaded."""
+    """Whether it is computed in another dtype, which elements become when they are loaded.
+
+    Raises:
+        TypeError: no device has it.
+
+    Example:
+        >>> import aiodev.dtypes, numpy
+        >>> aiodev.dtypes.is_stored_only(aiodev.bfloat16), aiodev.dtypes.is_stored_only(numpy.dtype("float32"))
+        (True, False)
+    """
     return row_of(dtype).is_stored_only
 
 
@@ -224,6 +238,11 @@ def resolve(ufunc: np.ufunc, *operands: Any) -> tuple[DType, ...]:
 
     Raises:
         TypeError: it is not defined for these.
+
+    Example:
+        >>> import aiodev.dtypes, numpy
+        >>> aiodev.dtypes.resolve(numpy.less, aiodev.bfloat16, float)
+        (dtype(bfloat16), dtype(bfloat16), dtype('bool'))
     """
     shown, meant = stand_ins(operands)
     return tuple(map(meant, ufunc.resolve_dtypes((*shown, None))))

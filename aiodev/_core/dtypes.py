@@ -29,6 +29,12 @@ class ElementType(NamedTuple):
         packing: how ``struct`` packs a number of it into 8-byte words. Empty where it cannot: as ``computed``.
         computed: the name of the dtype that kernels compute in.
         package: what defines it for NumPy, where that is another package.
+
+    Example:
+        >>> from aiodev.dtypes import DTYPES
+        >>> row = DTYPES["bf2"]
+        >>> row.name, row.itemsize, row.computed, row.is_stored_only
+        ('bfloat16', 2, 'float32', True)
     """
 
     name: str
