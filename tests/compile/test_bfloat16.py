@@ -59,7 +59,7 @@ def chosen(i: int, x: Any, y: Any, out: Any) -> None:
     for k in range(2):
         kept = kept + x[k]
     total = best + low * high + abs(v) + math.sqrt(abs(w)) + np.maximum(v, w) + float(v)
-    out[i] = total + np.float32(int(w)) + lang.exp(v) + kept
+    out[i] = total + np.float32(int(w)) + lang.exp(v) + kept + (v.real - v) + w.imag
 
 
 @aiodev.kernel

@@ -18,6 +18,7 @@ import pytest
 from aiodev import lang
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
+from aiodev.dtypes import DTYPES
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
 
@@ -350,3 +351,66 @@ def test_the_disk_cache_is_by_architecture(tmp_path: Path) -> None:
     assert image.cached_image(spec, str(tmp_path), SM_90, 12) is None
     again = image.load_image(spec, str(tmp_path), SM_90, 12)
     assert image.load_image(spec, str(tmp_path), SM_90, 12) == again, "a damaged file was not replaced"
+
+
+@pytest.mark.parametrize("code", [code for code, row in DTYPES.items() if row.kind != "c"])
+def test_bfloat16_is_converted_from_and_to_every_dtype(code: str) -> None:
+    """By integer instructions that every architecture has."""
+
+    def convert(i: int, x: Any, y: Any, out: Any, back: Any) -> None:
+        out[i] = x[i]
+        back[i] = y[i]
+
+    compiled(convert, f"A1{code}C", "A1bf2Cr", "A1bf2C", f"A1{code}C")
+
+
+def test_bfloat16_is_computed_with_in_float32() -> None:
+    """A load shifts bits up, a store rounds; between them there is single precision, and no function of CUDA's headers."""
+
+    def body(i: int, a: Any, x: Any, out: Any) -> None:
+        v = x[i]
+        best = v if v > 0 else -v
+        if v:
+            best += np.floor(v) * a
+        best += min(v, x[0]) + math.sqrt(abs(v)) + lang.exp(v) + lang.hypot(v, v) + float(v) + np.float32(int(v))
+        out[i] = best + lang.bfloat16(a)
+
+    assert "call" not in ptx_of(body, "f4", "A1bf2C", "A1bf2C")
+    text = ptx_of(axpy, "f4", "A1bf2C", "A1bf2C", "A1bf2C")
+    assert "st.global.u16" in text and "f32" in text and "f64" not in text and "call" not in text
+
+
+def test_a_move_of_bfloat16_is_not_rounded() -> None:
+    """Numbers are what they were."""
+
+    def move(i: int, x: Any, out: Any) -> None:
+        out[i] = x[i]
+
+    text = ptx_of(move, "A1bf2C", "A1bf2C")
+    assert "32767" not in text and ".f32" not in text
+
+
+def test_sums_and_shared_memory_of_bfloat16() -> None:
+    """Sums are in double precision; a team's array of it holds float32, so that what threads exchange is not rounded."""
+
+    def total(i: int, x: Any, out: Any) -> None:
+        out[i] = lang.sum(x[i]) + lang.moments(x[i])[1] + x.dtype.type(0)
+
+    def exchanged(i: int, x: Any, out: Any) -> None:
+        shared = lang.team_array(32, x.dtype)
+        shared[lang.team_rank()] = x[i] * 3
+        lang.team_barrier()
+        out[i] = shared[0]
+
+    compiled(total, "A2bf2C", "A1bf2A")
+    assert "st.shared.f32" in ptx_of(exchanged, "A1bf2C", "A1f4C", team=True, block=32)
+
+
+def test_atomics_of_bfloat16_are_refused() -> None:
+    """There is no instruction; the message names the type."""
+
+    def add(i: int, x: Any) -> None:
+        lang.atomic_add(x, i, 1)
+
+    with pytest.raises(CompileError, match="atomic_add: elements of bfloat16 cannot be updated atomically on CUDA"):
+        compiled(add, "A1bf2C")

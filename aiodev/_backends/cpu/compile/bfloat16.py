@@ -140,6 +140,14 @@ def add_code(registry: Any, types: Any, kind: Any) -> None:
     def is_true(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.fcmp_unordered("!=", args[0], ir.Constant(_SINGLE, 0.0))
 
+    def real(context: Any, builder: Any, given: Any, value: Any) -> Any:
+        return value
+
+    def imaginary(context: Any, builder: Any, given: Any, value: Any) -> Any:
+        return ir.Constant(_SINGLE, 0.0)
+
+    registry.lower_getattr(kind, "real")(real)
+    registry.lower_getattr(kind, "imag")(imaginary)
     registry.lower(bool, kind)(is_true)
     for operation, sign in ((operator.lt, "<"), (operator.gt, ">")):  # min and max ask for these
         registry.lower(operation, kind, kind)(compare(sign))
@@ -163,7 +171,6 @@ def add_typing(context: Any, infer: Any, template: type, functions: Iterable[Any
         return unify_pairs(first, second)
 
     context.unify_pairs = unify
-    context.refresh()
 
 
 def make_int(kind: Any) -> Any:

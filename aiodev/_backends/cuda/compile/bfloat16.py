@@ -50,8 +50,14 @@ def number_type(code: str) -> object:
     return BFLOAT16 if row.name == "bfloat16" else from_dtype(numpy.dtype(row.name))
 
 
+_installed: list[bool] = []
+
+
 def install() -> None:
-    """Tell numba-cuda of it, once."""
+    """Tell numba-cuda of it; again does nothing. Under the compiler's lock, since it imports the rest of numba-cuda."""
+    if _installed:
+        return
+    _installed.append(True)
     register_model(type(BFLOAT16))(make_model(PrimitiveModel))
     add_rules(default_casting_rules, types, BFLOAT16)
     registry = Registry("aiodev bfloat16")

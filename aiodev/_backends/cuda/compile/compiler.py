@@ -52,7 +52,6 @@ _WARP, _MOST_THREADS = 32, 1024
 #: A comment in the PTX of kernels that can fail, as the optimiser left them.
 _FALLIBLE = "aiodev: a thread failed"
 
-bfloat16.install()
 lang.install()
 
 
@@ -82,6 +81,7 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
     if not isinstance(fastmath, bool):
         fastmath = set(fastmath)  # flags by their names
     with _explained(spec), global_compiler_lock, compiling_for(architecture, boundscheck):
+        bfloat16.install()
         body = device_function(spec.function, fastmath)
         # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
         compiled = body.compile_device((*[types.int64] * spec.ndim, *map(_numba_type, arguments)))
