@@ -68,7 +68,7 @@ async def test_many_first_launches_compile_once() -> None:
         for launch in launches:
             group.start_soon(launch.synchronize)
     assert all((x.host == 3).all() for x in targets)
-    assert len({id(variant.loading) for variant in fresh._variants.all()}) == 1
+    assert len({id(variant.loading) for variant in fresh._specializations.all()}) == 1
 
 
 @pytest.mark.anyio
@@ -76,7 +76,7 @@ async def test_compile_ahead() -> None:
     """After ``compile`` a launch has nothing to wait for."""
     (x,) = arrays(np.ones(4, "i2"))
     await double.compile(x)
-    (variant,) = (v for v in double._variants.all() if v.signature.descriptors[0].startswith("A1i2"))
+    (variant,) = (v for v in double._specializations.all() if v.signature.descriptors[0].startswith("A1i2"))
     assert variant.loading.ready
 
 
