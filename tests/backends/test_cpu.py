@@ -63,9 +63,11 @@ def test_auto_takes_plain_threads_where_native_code_fails_to_start(
         raise OSError(f"{broken} failed")
 
     if broken == "the cache":
-        monkeypatch.setattr(cpu_backend.native_code, "prepare", fail)
+        from aiodev._backends.cpu.compile import kernel_code
+
+        monkeypatch.setattr(kernel_code, "target", fail)
     elif broken == "the compiler":
-        monkeypatch.setattr(cpu_backend, "quiet_import", fail)
+        monkeypatch.setattr(cpu_backend, "load_llvm", fail)
     else:
         from aiodev._backends.cpu.executor.executor import NativeExecutor
 

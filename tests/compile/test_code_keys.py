@@ -36,9 +36,9 @@ def kernel_key() -> str:
 
 
 def cpu_kernel() -> str:
-    from aiodev._backends.cpu.compile import compiler
+    from aiodev._backends.cpu.compile import kernel_code
 
-    return kernel_key() + compiler._target_name()
+    return kernel_key() + kernel_code.target()
 
 
 def cuda_kernel() -> str:

@@ -17,8 +17,9 @@ from kernel_entry import PROTOTYPE, Entry, block, descriptor, needs_compiler, ru
 from programs import search_path
 from selection import examples
 
-from aiodev._backends.cpu.compile import compiler, disk_cache
+from aiodev._backends.cpu.compile import compiler, disk_cache, kernel_code
 from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._core.errors import CompileError, KernelError
 
@@ -220,10 +221,10 @@ def test_errors_come_with_their_line(
 def test_one_failure_may_be_decoded_twice() -> None:
     """The arguments of a computed exception are read once, from memory that reading frees, and nobody keeps them."""
     x = np.arange(5.0)
-    code = PROTOTYPE(compiler.load_kernel(spec_of(raise_computed, 1, (x,)), ""))
+    code = PROTOTYPE(kernel_code.load_kernel(spec_of(raise_computed, 1, (x,)), ""))
     result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
     assert code(ctypes.byref(result), ctypes.byref(excinfo), block((5,), (x,)), 0, 5) != 0
-    first, second = (compiler.decode_error(excinfo.value or 0, "k") for _ in range(2))
+    first, second = (decode_error(excinfo.value or 0, "k") for _ in range(2))
     assert first.__cause__.args == ("bad row", 3, 3.0)
     assert second.__cause__.args == ("bad row",)
 
@@ -270,12 +271,12 @@ def test_disk_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiled kernel is found again; a damaged file counts as absent."""
     x = np.ones(4, "f4")
     spec = spec_of(saxpy, 1, (np.float32(2), x, x, x), key="ab" * 32)
-    compiler.compile_kernel(spec, str(tmp_path))
+    kernel_code.compile_kernel(spec, str(tmp_path))
     (file,) = tmp_path.rglob("*.bin")
     assert disk_cache.read(file) is not None
     with monkeypatch.context() as patch:
         patch.setattr(compiler, "compile_result", None)
-        assert compiler.load_kernel(spec, str(tmp_path))
+        assert kernel_code.load_kernel(spec, str(tmp_path))
     file.write_bytes(file.read_bytes()[:-100])
     assert disk_cache.read(file) is None
 
@@ -292,13 +293,13 @@ def test_files_of_kernels_hold_no_pickle(tmp_path: Path, monkeypatch: pytest.Mon
             raise ValueError("bad", x[i])
 
     spec = spec_of(checked, 1, (np.ones(4),), key="cd" * 32)
-    compiler.compile_kernel(spec, str(tmp_path))
+    kernel_code.compile_kernel(spec, str(tmp_path))
     monkeypatch.setattr(compiler, "compile_result", None)
     monkeypatch.setattr(disk_cache.pickle, "loads", refuse)
     (file,) = tmp_path.rglob("*.bin")
     parts = disk_cache.read(file)
     assert parts is not None and len(parts) > 2, "it has an environment"
-    assert compiler.load_kernel(spec, str(tmp_path))
+    assert kernel_code.load_kernel(spec, str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -343,12 +344,12 @@ def test_constants_that_cannot_be_unpickled_count_as_absent(tmp_path: Path) -> N
     """Another version of a package has written them; the kernel is compiled again."""
     x = np.ones(4, "f4")
     spec = spec_of(saxpy, 1, (np.float32(2), x, x, x), key="ef" * 32)
-    compiler.compile_kernel(spec, str(tmp_path))
+    kernel_code.compile_kernel(spec, str(tmp_path))
     (file,) = tmp_path.rglob("*.bin")
     parts = disk_cache.read(file)
     assert parts is not None
     disk_cache.write(file, [*parts, b"environment", b"!no pickle"])
-    assert compiler.cached_kernel(spec, str(tmp_path)) is None
+    assert kernel_code.cached_kernel(spec, str(tmp_path)) is None
 
 
 @needs_compiler
@@ -371,15 +372,15 @@ def test_a_new_process_can_raise_from_the_cache(tmp_path: Path) -> None:
     """A computed exception allocates; a process that only loads code must be able to."""
     code = f"""
 import ctypes, numpy as np
-from kernel_entry import block, compiler, spec_of, PROTOTYPE
+from kernel_entry import block, decode_error, kernel_code, spec_of, PROTOTYPE
 def body(i, x):
     if x[i] > 1:
         raise ValueError("bad", x[i])
 x = np.arange(3.0)
-address = compiler.load_kernel(spec_of(body, 1, (x,), key="k"), {str(tmp_path)!r})
+address = kernel_code.load_kernel(spec_of(body, 1, (x,), key="k"), {str(tmp_path)!r})
 result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
 assert PROTOTYPE(address)(ctypes.byref(result), ctypes.byref(excinfo), block((3,), (x,)), 0, 3) == 1
-print(compiler.decode_error(excinfo.value, "k").__cause__.args)
+print(decode_error(excinfo.value, "k").__cause__.args)
 """
     environment = {"PYTHONPATH": search_path()}
     for _ in range(2):

@@ -185,7 +185,7 @@ def test_kernels_of_the_same_content_are_compiled_once() -> None:
 @needs_compiler
 def test_a_file_that_is_damaged_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker compiles the kernel again: to do that in a thread of this process would hold up its loop."""
-    from aiodev._backends.cpu.compile import compiler
+    from aiodev._backends.cpu.compile import kernel_code
 
     constant = time.time_ns()
     files = Path(settings.cache_dir, "cpu")
@@ -195,7 +195,7 @@ def test_a_file_that_is_damaged_is_as_good_as_none(monkeypatch: pytest.MonkeyPat
         def to_be_damaged(i: int, x: Any) -> None:
             x[i] = constant
 
-        monkeypatch.setattr(compiler, "_loaded", {})  # as in a new process
+        monkeypatch.setattr(kernel_code, "_loaded", {})  # as in a new process
         x = aiodev.zeros(2, dtype="i8")
         before = profiler.counters()
         to_be_damaged[2](x).synchronize_blocking(60)

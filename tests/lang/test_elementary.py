@@ -16,6 +16,7 @@ import pytest
 
 import aiodev
 from aiodev import lang
+from aiodev._backends.cpu.compile import kernel_code
 from aiodev._core.backend.interface import KernelSpec
 
 #: Largest error by function, in units in the last place: float32, float64. Docstrings state these.
@@ -277,7 +278,7 @@ def test_plain_functions_are_numpys(name: str) -> None:
 def test_loops_become_vector_code(name: str, dtype: Any) -> None:
     """Sums and products of whole registers, in the argument's precision."""
     compiler = pytest.importorskip("aiodev._backends.cpu.compile.compiler")
-    if compiler.config.DISABLE_JIT:
+    if kernel_code.is_interpreted():
         pytest.skip("NUMBA_DISABLE_JIT is set: nothing is compiled")
     code = np.dtype(dtype).str[1:]
     spec = KernelSpec(name, elementwise(name).py_func, 1, (f"A1{code}C", f"A1{code}C"), ())

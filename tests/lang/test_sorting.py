@@ -11,7 +11,7 @@ from selection import examples
 
 import aiodev
 from aiodev import lang
-from aiodev._backends.cpu.compile import compiler
+from aiodev._backends.cpu.compile import kernel_code
 from aiodev._backends.cpu.compile.sort import networks as compiler_sorting_networks
 
 #: Shares of a power of two among them: networks of some rows are for these.
@@ -59,7 +59,7 @@ def test_plain_function_does_the_same() -> None:
     np.testing.assert_array_equal(x, [-1.0, 2.0, np.nan])
 
 
-@pytest.mark.skipif(compiler.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
+@pytest.mark.skipif(kernel_code.is_interpreted(), reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
 def test_what_is_refused() -> None:
     """More than fits; columns, and numbers of other sizes."""
     x = aiodev.zeros((1 << 15) + 1, dtype="i4", device="cpu")

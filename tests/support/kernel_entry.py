@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aiodev._backends.cpu.compile import compiler
+from aiodev._backends.cpu.compile import kernel_code
+from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev.dtypes import DTYPES
 
 #: For what only compiled code does.
-needs_compiler = pytest.mark.skipif(compiler.config.DISABLE_JIT, reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
+needs_compiler = pytest.mark.skipif(kernel_code.is_interpreted(), reason="NUMBA_DISABLE_JIT is set: nothing is compiled")
 
 PROTOTYPE = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
@@ -65,7 +66,7 @@ class Entry:
     ) -> None:
         self.shape = (shape,) if isinstance(shape, int) else shape
         self.spec = spec_of(function, len(self.shape), values, **options)
-        code = compiler.load_kernel(self.spec, "")
+        code = kernel_code.load_kernel(self.spec, "")
         self.code = native(self.spec.name, code) if isinstance(code, int) else code
 
     def __call__(self, *values: Any, lo: int = 0, hi: int | None = None) -> None:
@@ -81,7 +82,7 @@ def native(name: str, address: int) -> Callable[[bytes, int, int], None]:
     def call(arguments: bytes, lo: int, hi: int) -> None:
         result, excinfo = (ctypes.c_void_p * 2)(), ctypes.c_void_p()
         if code(ctypes.byref(result), ctypes.byref(excinfo), arguments, lo, hi):
-            error: KernelError = compiler.decode_error(excinfo.value or 0, name)
+            error: KernelError = decode_error(excinfo.value or 0, name)
             raise error
 
     return call

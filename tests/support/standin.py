@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from aiodev._backends.cpu.compile import compiler as cpu_compiler
+from aiodev._backends.cpu.compile import kernel_code
 from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.structs import Outcome
 from aiodev._backends.cuda.compile.entry_source import parameters
 from aiodev._backends.cuda.structs import FaultRecord, Parameters
@@ -106,7 +107,7 @@ class _Image:
     exceptions: bool
 
     def explain(self, kernel: str, status: int) -> KernelError:
-        return cpu_compiler.decode_error(status, kernel)
+        return decode_error(status, kernel)
 
 
 class StandInCompiler:
@@ -118,7 +119,7 @@ class StandInCompiler:
     def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> _Image:
         """An image that the stand-in takes."""
         kept = tuple(option for option in spec.options if option[0] not in ("block", "grid", "team"))
-        entry = cpu_compiler.load_kernel(spec._replace(options=kept), "")
+        entry = kernel_code.load_kernel(spec._replace(options=kept), "")
         ndim = spec.ndim
         code = arena.allocate(64)
         ctypes.c_int64.from_address(code).value = entry

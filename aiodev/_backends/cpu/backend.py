@@ -7,13 +7,11 @@ import os
 import platform
 import sys
 
-from aiodev._backends.cpu.code_cache import native_key
 from aiodev._backends.cpu.host import HostBackend, HostExecutor
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
-from aiodev._backends.executor import native_code
-from aiodev._backends.executor.preload import quiet_import
+from aiodev._backends.executor.preload import load_llvm
 from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
 from aiodev._core.errors import BackendUnavailableError
@@ -22,7 +20,6 @@ __all__ = ["CPUBackend"]
 
 logger = logging.getLogger("aiodev")
 
-_NATIVE = "aiodev._backends.cpu.executor"
 #: Where the native executor's code and its assumptions (futex-backed semaphores, eventfd, 64-bit words) hold.
 _NATIVE_MACHINES = frozenset({"x86_64", "AMD64", "aarch64", "arm64"})
 
@@ -57,7 +54,7 @@ class CPUBackend(HostBackend):
         return cpu_properties(index, self.device_count())
 
     def start(self) -> None:
-        """Start the chosen executor; for the native one this imports numba and, the first time ever, compiles.
+        """Start the chosen executor; for the native one this loads LLVM and, the first time ever, compiles.
 
         Where the native one fails to start, the portable one is taken, with a warning.
 
@@ -84,10 +81,11 @@ class CPUBackend(HostBackend):
         return PortableExecutor(self.device_count(), threads)
 
     def _make_native(self, threads: int) -> HostExecutor:
-        native_code.prepare(_NATIVE, native_key)  # LLVM works while numba is imported
-        with quiet_import():
-            from aiodev._backends.cpu.compile import compiler  # noqa: F401  # which the first kernel would import
-            from aiodev._backends.cpu.executor.executor import NativeExecutor
+        load_llvm()
+        from aiodev._backends.cpu.compile import kernel_code
+        from aiodev._backends.cpu.executor.executor import NativeExecutor
+
+        kernel_code.target()  # reads the compiler's sources, which the first kernel would
         return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_us * 1000)
 
     # Memory

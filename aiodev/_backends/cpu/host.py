@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.compile.raised import said
 from aiodev._backends.cpu.structs import Entry
 from aiodev._backends.executor.arena import arena
@@ -64,21 +65,21 @@ class HostBackend(Backend):
 
     def compile(self, spec: KernelSpec, directory: str) -> None:
         """See the ABC."""
-        from aiodev._backends.cpu.compile import compiler  # needs numba
+        from aiodev._backends.cpu.compile import kernel_code  # needs LLVM
 
-        compiler.compile_kernel(spec, directory)
+        kernel_code.compile_kernel(spec, directory)
 
     def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
         """``load`` for an entry that was reserved, and perhaps launched behind a gate, before."""
-        from aiodev._backends.cpu.compile import compiler  # needs numba
+        from aiodev._backends.cpu.compile import kernel_code  # needs LLVM
 
-        self._fill(entry, spec, compiler.load_kernel(spec, directory))
+        self._fill(entry, spec, kernel_code.load_kernel(spec, directory))
 
     def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
         """See the ABC."""
-        from aiodev._backends.cpu.compile import compiler  # needs numba
+        from aiodev._backends.cpu.compile import kernel_code  # needs LLVM
 
-        code = compiler.cached_kernel(spec, directory)
+        code = kernel_code.cached_kernel(spec, directory)
         if code is None:
             return False
         self._fill(entry, spec, code)
@@ -95,9 +96,7 @@ class HostBackend(Backend):
 
     def _decode_error(self, excinfo: int, entry: int, site: int) -> BaseException:
         """The error for compiled code that failed."""
-        from aiodev._backends.cpu.compile import compiler  # needs numba, which is there when compiled code is
-
-        return _located(compiler.decode_error(excinfo, self._names.get(entry, "kernel")), site)
+        return _located(decode_error(excinfo, self._names.get(entry, "kernel")), site)
 
     def _wrap_error(self, error: BaseException, entry: int, site: int) -> BaseException:
         """The error for Python code that raised ``error``: a KernelError with that cause, unless it is one of ours."""

@@ -47,7 +47,7 @@ class NativeCode:
     def __init__(self, code: bytes) -> None:
         from llvmlite import binding as llvm
 
-        from aiodev._backends.executor.emit import make_machine
+        from aiodev._backends.executor.machine import make_machine
         from aiodev._backends.executor.wrap import OBJECTS, TABLE
 
         machine = make_machine()
@@ -104,20 +104,19 @@ def load(package: str, key: str) -> NativeCode:
 
 def _load(package: str, key: str) -> NativeCode:
     load_llvm()
-    from llvmlite import binding as llvm
-
-    from aiodev._backends.executor.emit import emit, host_features
+    from aiodev._backends.executor.machine import host_target
 
     def make() -> bytes:
+        from aiodev._backends.executor.emit import emit  # what writes LLVM's assembly is not needed to load code
+
         began = time.perf_counter()
         native = importlib.import_module(package)
         code = emit(package, [getattr(native, name) for name in native.__all__])
         _log.info("%s compiled in %.1f s", package, time.perf_counter() - began)
         return code
 
-    target = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {host_features()}"
     name = package.removeprefix("aiodev._backends.").replace(".", "-")
-    return NativeCode(code_cache.stored(name, f"{package} {key} {target}", make))
+    return NativeCode(code_cache.stored(name, f"{package} {key} {host_target()}", make))
 
 
 def prepare(package: str, key: Callable[[], str]) -> None:

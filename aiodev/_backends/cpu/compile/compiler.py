@@ -1,129 +1,55 @@
 """Kernels for the CPU: numba compiles a range entry, a file keeps its object code, a process loads it by its symbol.
 
-``compile_kernel`` runs in a worker process, ``load_kernel`` in a thread; both block. Importing this module imports numba.
-See :mod:`aiodev._backends.cpu.compile.entry_source` for the argument block and the loops,
-:mod:`aiodev._backends.cpu.compile.errors` for what a failing entry leaves behind.
+Importing this module imports numba. That is for worker processes: what loads their files needs none of it
+(:mod:`aiodev._backends.cpu.compile.kernel_code`). See :mod:`aiodev._backends.cpu.compile.entry_source` for the argument block
+and the loops, :mod:`aiodev._backends.cpu.compile.errors` for what a failing entry leaves behind.
 """
 
 from __future__ import annotations
 
 import functools
 import linecache
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from numba import config, types
+from numba import types
 from numba.core import compiler as numba_compiler, errors as numba_errors
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
-from numba.core.runtime import rtsys
 from numba.core.target_extension import target_override
 
-from aiodev._backends.cpu.compile import bfloat16, disk_cache as disk, half, lang
+from aiodev._backends.cpu.compile import bfloat16, half, lang
 from aiodev._backends.cpu.compile.entry_source import Argument, entry_source, parse_arguments
-from aiodev._backends.cpu.compile.errors import decode_error
 from aiodev._backends.cpu.compile.function import jit_function
-from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
-from aiodev._backends.cpu.compile.object_file import CompiledEntry, emit, link
+from aiodev._backends.cpu.compile.kernel_object import KernelObject
+from aiodev._backends.cpu.compile.object_file import emit
 from aiodev._backends.cpu.compile.pipeline import EntryCompiler, entry_flags
 from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
 from aiodev._backends.cpu.compile.staging import staged_arguments, staging_module
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
-from aiodev._core.sources import compiled_by
 
-__all__ = ["SOURCES", "TARGET", "cached_kernel", "compile_kernel", "compile_result", "decode_error", "load_kernel"]
-
-#: A kernel's code: an address, or a Python function where numba may not compile.
-Code = int | Callable[[bytes, int, int], None]
+__all__ = ["compile_object", "compile_result", "numba_type"]
 
 #: Options of a kernel that numba is told of; anything else a spec carries is a mistake.
 OPTIONS = frozenset({"boundscheck", "fastmath"})
 
-# Code that was loaded lives as long as the process: a queue may hold its address at any time.
-_loaded: dict[str, int] = {}
-_lock = threading.Lock()
-
 half.install()
 bfloat16.install()
 lang.install()
-# Code from the cache may allocate (a computed exception does); nothing else would have set up the allocator.
-rtsys.initialize(cpu_target.target_context)
 
 
-#: What a kernel's code comes from in this backend; the kernel's key has the rest.
-SOURCES = ("_backends/cpu", "_backends/executor")
-
-
-def _target_name() -> str:
-    return repr((cpu_target.target_context.codegen().magic_tuple(), compiled_by(*SOURCES)))
-
-
-#: What code is made for and made by; part of the name of every file in the disk cache. It takes some milliseconds to find out,
-#: which the first kernel should not have to wait for.
-TARGET = _target_name()
-
-
-def compile_kernel(spec: KernelSpec, directory: str) -> None:
-    """Compile ``spec`` into the disk cache, unless it is there.
+def compile_object(spec: KernelSpec) -> tuple[KernelObject, bool]:
+    """The object file of a kernel, and whether other processes can use it: its code has no addresses of this one.
 
     Raises:
         CompileError: numba refused it.
     """
-    path = _path(spec, directory)
-    if config.DISABLE_JIT or disk.read(path) is not None:
-        return
-    _compile(spec, path)
-
-
-def load_kernel(spec: KernelSpec, directory: str) -> Code:
-    """The entry's code, from the disk cache, else compiled.
-
-    Raises:
-        CompileError: numba refused it.
-    """
-    code = cached_kernel(spec, directory)
-    return _link(spec, _compile(spec, _path(spec, directory))) if code is None else code
-
-
-def cached_kernel(spec: KernelSpec, directory: str) -> Code | None:
-    """The entry's code if nothing has to be compiled for it: it is in this process or in the disk cache, or interpreted."""
-    if config.DISABLE_JIT:
-        return interpreted_entry(spec.name, spec.function, spec.ndim, parse_arguments(spec.ndim, spec.arguments))
-    with _lock:
-        found = _loaded.get(spec.key) if spec.key else None
-    if found is not None:
-        return found
-    parts = disk.read(_path(spec, directory))
-    if parts is None:
-        return None
-    try:
-        entry = CompiledEntry.from_parts(parts)
-    except Exception:  # of whatever class in the pickle is not what it was
-        return None
-    return _link(spec, entry)
-
-
-def _link(spec: KernelSpec, entry: CompiledEntry) -> int:
-    address = link(entry)
-    if not spec.key:
-        return address
-    with _lock:
-        return _loaded.setdefault(spec.key, address)
-
-
-def _compile(spec: KernelSpec, path: Path | None) -> CompiledEntry:
-    """Compile, and keep it at ``path``."""
     with global_compiler_lock:
         result = compile_result(spec)
-        entry = emit(result, _staging(spec))
-    if not result.library.has_dynamic_globals:  # addresses of this process
-        disk.write(path, entry.to_parts())
-    return entry
+        return emit(result, _staging(spec)), not result.library.has_dynamic_globals
 
 
 def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
@@ -133,12 +59,6 @@ def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
     if not staged:
         return None
     return functools.partial(staging_module, ndim=spec.ndim, arguments=arguments, staged=staged)
-
-
-def _path(spec: KernelSpec, directory: str) -> Path | None:
-    if not spec.key or not directory:
-        return None
-    return disk.path_of(directory, spec.name, spec.key, TARGET)
 
 
 def compile_result(spec: KernelSpec) -> Any:

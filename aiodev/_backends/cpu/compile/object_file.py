@@ -3,72 +3,34 @@
 numba names a function by its module, its name, its types and a number that counts within a process. So two kernels of one name
 that were compiled by two processes have the same symbols inside, and LLVM would join them: one kernel would call the
 other's functions. Here everything in a kernel's module is made internal to it, except its entry, which gets a name that
-nothing else has. To load what is left takes some ten times fewer calls of LLVM than numba's way, each of which takes a lock.
-
-Code that makes Python objects, for the arguments of an exception, finds numba's *environment* of its function by a pointer,
-which is filled in when the code is loaded.
+nothing else has. To load what is left takes some ten times fewer calls of LLVM than numba's way, each of which takes a lock;
+it needs no numba either (:mod:`aiodev._backends.cpu.compile.kernel_object`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import secrets
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from llvmlite import binding as llvm
-from numba.core import config
-from numba.core.environment import Environment, lookup_environment
+from numba.core.environment import lookup_environment
 from numba.core.registry import cpu_target
 
-from aiodev._backends.cpu.compile.disk_cache import pack, unpack
+from aiodev._backends.cpu.compile.kernel_object import KernelObject
 from aiodev._backends.cpu.compile.vector_variants import inline_variants
 
-__all__ = ["CompiledEntry", "emit", "link"]
+__all__ = ["emit"]
 
 #: Pointers through which functions that call themselves, or each other, are reached; numba fills them in when it loads.
 _UNRESOLVED = ".numba.unresolved$"
 #: Pointers to environments.
 _ENVIRONMENT = "_ZN08NumbaEnv"
-
-_lock = threading.Lock()
-_environments: list[Any] = []
-
-
-class CompiledEntry(NamedTuple):
-    """The object file of a kernel's entry.
-
-    Attributes:
-        symbol: the entry's.
-        environments: for each environment that the code needs, the symbol of its pointer, and its constants.
-        code: the file's content.
-    """
-
-    symbol: str
-    environments: tuple[tuple[str, list[Any]], ...]
-    code: bytes
-
-    def to_parts(self) -> list[bytes]:
-        """What the disk cache keeps."""
-        parts = [self.symbol.encode(), self.code]
-        for symbol, constants in self.environments:
-            parts += symbol.encode(), pack(constants)
-        return parts
-
-    @classmethod
-    def from_parts(cls, parts: Sequence[bytes]) -> CompiledEntry:
-        """The entry of what was kept.
-
-        Raises:
-            Exception: its constants were pickled by other versions than these.
-        """
-        symbol, code, *environments = parts
-        pairs = zip(environments[::2], environments[1::2], strict=True)
-        return cls(symbol.decode(), tuple((name.decode(), unpack(constants)) for name, constants in pairs), code)
+#: numba's allocator, and what it calls to free an allocation that nobody refers to any more.
+_ALLOCATOR, _FREE = "NRT_", "NRT_MemInfo_call_dtor"
 
 
-def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> CompiledEntry:
+def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> KernelObject:
     """The entry that numba compiled, as an object file for this machine. The compiler must be this thread's alone.
 
     Args:
@@ -91,6 +53,7 @@ def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> Compi
         if not variable.is_declaration and variable.linkage.name not in ("internal", "private"):
             variable.linkage = "internal"
     _finish(module)
+    _free_nothing(module)
     environments: list[tuple[str, list[Any]]] = []
     for variable in module.global_variables:
         if variable.name.startswith(_ENVIRONMENT):
@@ -99,7 +62,7 @@ def emit(result: Any, wrapper: Callable[[str, str], str] | None = None) -> Compi
             variable.linkage = "external"
             environments.append((variable.name, [] if environment is None else list(environment.consts)))
     code = cpu_target.target_context.codegen()._tm.emit_object(module)
-    return CompiledEntry(symbol, tuple(environments), code)
+    return KernelObject(symbol, tuple(environments), code)
 
 
 def _resolve(module: Any, pointer: str) -> None:
@@ -119,40 +82,13 @@ def _finish(module: Any) -> None:
     passes.run(module, builder)
 
 
-def link(entry: CompiledEntry) -> int:
-    """Link an object file into this process; returns the entry's address, which stays valid for ever."""
-    with _lock:
-        _engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(entry.code))
-        _engine.finalize_object()
-        for symbol, constants in entry.environments:
-            environment = Environment({})
-            environment.consts.extend(constants)
-            _environments.append(environment)
-            pointer = ctypes.c_void_p.from_address(_engine.get_global_value_address(symbol))
-            pointer.value = id(environment)
-        address: int = _engine.get_function_address(entry.symbol)
-    return address
+def _free_nothing(module: Any) -> None:
+    """Do without numba's allocator where nothing is allocated: what a launch gives is not the kernel's to free.
 
-
-def _make_engine() -> Any:
-    """A linker like numba's own."""
-    codegen = cpu_target.target_context.codegen()
-    options: dict[str, Any] = {"opt": config.OPT}
-    codegen._customize_tm_options(options)
-    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(**options)
-    module = llvm.parse_assembly("")
-    module.triple = llvm.get_process_triple()
-    return llvm.create_mcjit_compiler(module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER)
-
-
-def _nothing() -> CompiledEntry:
-    """A function of no use."""
-    module = llvm.parse_assembly("define void @aiodev_nothing() { ret void }")
-    module.triple = llvm.get_process_triple()
-    return CompiledEntry("aiodev_nothing", (), cpu_target.target_context.codegen()._tm.emit_object(module))
-
-
-# Now, when the backend starts, and not when somebody waits for a kernel: what LLVM does once takes it two milliseconds, during
-# which it keeps a core, perhaps the event loop's.
-_engine = _make_engine()
-link(_nothing())
+    numba counts references to arrays even so; what it would call at the last one is never reached.
+    """
+    taken = [function.name for function in module.functions if function.is_declaration]
+    if [name for name in taken if name.startswith(_ALLOCATOR)] == [_FREE]:
+        body = "call void @llvm.trap() unreachable"
+        module.link_in(llvm.parse_assembly(f"declare void @llvm.trap() define void @{_FREE}(ptr %0) {{ {body} }}"))
+        module.get_function(_FREE).linkage = "internal"

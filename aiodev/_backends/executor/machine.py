@@ -1,0 +1,43 @@
+"""This machine as LLVM sees it: what code is made for, and how it is linked into this process."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from llvmlite import binding as llvm
+
+__all__ = ["SPEED", "host_target", "make_machine"]
+
+#: LLVM's level of optimisation where machine code is generated.
+SPEED = 2
+
+
+def make_machine() -> Any:
+    """A target machine of LLVM for code that is linked into this process."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    x86 = target.name.startswith("x86")
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=_features(),
+        opt=SPEED,
+        reloc="static" if x86 else "default",  # LLVM's linker for processes wants that there
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+@functools.cache
+def host_target() -> str:
+    """All that decides what LLVM makes for this machine."""
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {_features()}"
+
+
+def _features() -> str:
+    """What the processor can do, as LLVM says it."""
+    try:
+        return str(llvm.get_host_cpu_features().flatten())
+    except RuntimeError:  # LLVM cannot tell: then it goes by the processor's name
+        return ""

@@ -1,0 +1,137 @@
+"""Compiled kernels in a process that does not compile: what loads them, and what that imports."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_entry import Entry, needs_compiler, spec_of
+
+import aiodev
+from aiodev._backends.cpu.compile import kernel_code, kernel_object
+
+PROGRAM = """
+import sys
+import aiodev
+from aiodev import profiler
+import aiodev.kernels as k
+
+@aiodev.kernel
+def halved(i, x):
+    if x[i] < 0:
+        raise ValueError("negative")
+    x[i] = x[i] / 2
+
+@aiodev.kernel
+def told(i, x):
+    if x[i] < 0:
+        raise ValueError("negative", x[i])
+
+def outcome(launch):
+    try:
+        launch.synchronize_blocking(60)
+    except aiodev.KernelError as error:
+        return repr(error.__cause__)
+
+x = aiodev.full(1, 3.0, device="cpu")
+halved[1](x)
+print(x.numpy_blocking()[0], outcome(halved[1](aiodev.full(1, -1.0, device="cpu"))))
+print(k.sort(k.add(x, x)).numpy_blocking()[0], "numba" in sys.modules)
+print(outcome(told[1](aiodev.full(1, -1.5, device="cpu"))), "numba" in sys.modules)
+print(profiler.counters()["kernels_compiled"], profiler.counters()["kernels_loaded"])
+"""
+
+
+@needs_compiler
+def test_a_program_imports_no_numba(cache_without_kernels: Path, tmp_path: Path) -> None:
+    """Neither one that compiles, which workers do, nor one that finds its kernels; only for what makes Python objects."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1]), "AIODEV_CACHE_DIR": str(cache_without_kernels)}
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, str(program)], env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        *lines, counts = done.stdout.splitlines()
+        assert lines == ["1.5 ValueError('negative')", "3.0 False", "ValueError('negative', -1.5) True"]
+        found.append(tuple(map(int, counts.split())))
+    assert found[0][0] == found[1][1] and found[0][1] == found[1][0] == 0
+
+
+def fill(i: int, value: float, out: Any) -> None:
+    out[i] = value
+
+
+def logs(i: int, out: Any) -> None:
+    out[i] = np.log(out[i]) + np.array([1.0, out[i]])[i % 2]
+
+
+def raises(i: int, x: Any) -> None:
+    if x[i] > 1:
+        raise ValueError("bad", x[i])
+
+
+def compiled(body: Any, *values: Any) -> kernel_object.KernelObject:
+    compiler = pytest.importorskip("aiodev._backends.cpu.compile.compiler")
+    entry: kernel_object.KernelObject = compiler.compile_object(spec_of(body, 1, values))[0]
+    return entry
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("body", "values", "needs"),
+    [
+        (fill, (np.float64(1), np.ones(4)), False),
+        (logs, (np.ones(4),), True),  # it allocates
+        (raises, (np.ones(4),), True),  # it makes an exception's arguments
+    ],
+)
+def test_what_needs_numba_is_known(body: Any, values: tuple[Any, ...], needs: bool) -> None:
+    """By the symbols that the code takes from outside."""
+    assert compiled(body, *values).needs_numba is needs
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform != "linux", reason="object files have another format here")
+def test_what_code_takes_from_outside() -> None:
+    """The functions of C's libraries, and numba's allocator; not what the file itself defines."""
+    found = kernel_object.outside(compiled(logs, np.ones(4)).code)
+    assert found is not None and any(name.startswith("NRT_") for name in found)
+    assert not any(name.startswith("aiodev_entry") for name in found)
+    assert all(hasattr(ctypes.CDLL(None), name) or name.startswith("NRT_") for name in found)
+
+
+def test_other_formats_are_not_guessed_at() -> None:
+    """What such a file takes from outside counts as not known."""
+    assert kernel_object.outside(b"\xcf\xfa\xed\xfe" + bytes(100)) is None
+    assert kernel_object.KernelObject("symbol", (), b"\xcf\xfa\xed\xfe").needs_numba
+
+
+@needs_compiler
+def test_code_that_frees_nothing_needs_no_allocator() -> None:
+    """numba counts references to the arrays of a launch, which the kernel does not own."""
+
+    def swapped(i: int, x: Any, y: Any) -> None:
+        for _ in range(i):
+            x, y = y, x
+        x[0] = i
+
+    x, y = np.zeros(1), np.zeros(1)
+    assert not compiled(swapped, x, y).needs_numba
+    Entry(swapped, 4, x, y)(x, y)
+    assert (x[0], y[0]) == (2, 3)
+
+
+def test_what_files_are_made_for_is_known_without_numba() -> None:
+    """The processor, and the sources and versions of what compiles."""
+    code = "import sys; from aiodev._backends.cpu import kernel_code as k; print(k.target(), 'numba' in sys.modules)"
+    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{kernel_code.target()} False\n"
