@@ -1,12 +1,13 @@
 """DLPack's structures and capsules, old (``dltensor``) and versioned (``dltensor_versioned``, DLPack 1.x).
 
 Nothing here knows of arrays or devices: a :class:`~aiodev._array.dlpack.Tensor` is plain data. To make all this takes
-``ctypes`` its time, and few programs need it: who does imports it then.
+``ctypes`` and LLVM their time, and few programs need it: who does imports it then.
 
 **Lifetimes.** An exported structure, its shape and its owner live in ``_exported`` until the consumer calls the deleter, or
-until its capsule dies unused. The deleter is a Python function behind a C pointer, which takes the GIL, from any thread. A
-consumer may outlive the interpreter: at exit the pointers are cleared, which the standard allows, and consumers check. What
-they check is the structure itself, so the structures that are still lent then are never freed.
+until its capsule dies unused. The deleter is a Python function behind a C pointer, which takes the GIL, from any thread. It
+puts an exception aside that is set then (:mod:`aiodev._array.error_safe`): consumers fail, too. A consumer may outlive the
+interpreter: at exit the pointers are cleared, which the standard allows, and consumers check. What they check is the structure
+itself, so the structures that are still lent then are never freed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from aiodev._array.dlpack import VERSION, Tensor
 from aiodev._array.dtypes import dtype_named, row_of
+from aiodev._array.error_safe import error_safe
 from aiodev._array.layout import packed_strides
 from aiodev._core.dtypes import DTYPES
 from aiodev._core.finalizing import until_exit
@@ -100,8 +102,7 @@ def _forget_capsule(capsule: int) -> None:
 
 
 _callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_DELETER = ctypes.cast(_immortal(_callback(_delete)), ctypes.c_void_p)
-_DESTRUCTOR = ctypes.cast(_immortal(_callback(_forget_capsule)), ctypes.c_void_p)
+_DELETER, _DESTRUCTOR = error_safe(_delete), error_safe(_forget_capsule)
 
 
 @atexit.register

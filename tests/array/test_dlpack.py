@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import os
@@ -19,6 +20,7 @@ from selection import examples
 
 import aiodev
 from aiodev._array import capsules, dlpack
+from aiodev._array.error_safe import error_safe
 from aiodev.testing.latch import Latch
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -76,6 +78,31 @@ def test_the_owner_lives_as_long_as_the_capsule_or_its_consumer(version: Any, co
         assert alive() is not None
         del capsule
     assert alive() is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("consume", [int, len, [].__getitem__, np.zeros(1).reshape], ids=["int", "len", "index", "reshape"])
+def test_the_error_of_a_consumer_that_fails_arrives(consume: Any, version: Any, recwarn: pytest.WarningsRecorder) -> None:
+    """It drops the capsule while its exception is set; the exception stays what it is, and the array is let go of."""
+    array = aiodev.zeros(3, device="cpu")
+    alive = weakref.ref(array._buffer)
+    with pytest.raises(TypeError):
+        consume(array.__dlpack__(max_version=version))
+    del array
+    assert alive() is None
+    assert not recwarn
+
+
+def test_a_consumer_that_fails_may_call_the_deleter() -> None:
+    """While its exception is set, which is put aside meanwhile."""
+    called: list[int] = []
+    kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    new = kind(("PyCapsule_New", ctypes.pythonapi))
+    name = b"name"
+    address = error_safe(lambda capsule: called.append(len(list(range(capsule % 7 + 1)))))
+    with pytest.raises(TypeError, match="PyCapsule"):
+        int(new(1, name, address))
+    assert len(called) == 1
 
 
 def test_a_capsule_serves_once() -> None:
