@@ -17,7 +17,7 @@ import os
 import stat
 import struct
 import tempfile
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,8 +36,8 @@ SOURCES = ("_backends/executor",)
 _MAGIC = b"aiodev 1"
 #: Magic; digest of the rest; number of bytes of the identity, which comes next, and of the content behind that.
 _HEADER = struct.Struct("<8s32sQQ")
-#: For how long (s) to wait for another process that makes the file, and how often (s) to look.
-_PATIENCE, _INTERVAL = 60.0, 0.01
+#: For how long (s) to wait for another process that makes the file: it hangs, or was stopped.
+_PATIENCE = 60.0
 _PREFIX = ".making-"
 
 
@@ -135,33 +135,60 @@ def _locked(folder: Path) -> Iterator[bool]:
     """Have a folder's lock, if it is to be had; whether it is."""
     try:
         make_folder(str(folder))
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = _Lock(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError:
         yield False
         return
     try:
-        locked = _lock(descriptor)
-        try:
-            yield locked
-        finally:
-            if locked:  # a process that was forked meanwhile has the descriptor, too
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        yield lock.acquire(_PATIENCE)
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
-def _lock(descriptor: int) -> bool:
-    """Wait for a lock; False where there are none, or it takes too long: whoever has it hangs, or was stopped."""
-    until = time.monotonic() + _PATIENCE
-    while fcntl is not None:
+class _Lock:
+    """The system's lock of a file, which can be waited for no longer than some time.
+
+    The system wakes who waits for it, but has no timeout. So a thread waits in its place, and if that lasts too long
+    the descriptor is the thread's: it lets go of what it gets then.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._mutex = threading.Lock()
+        self._outcome = threading.Event()
+        self._locked = self._abandoned = False
+
+    def acquire(self, patience: float) -> bool:
+        """Wait for it; False where there are no locks, or it takes longer than ``patience`` seconds."""
+        if fcntl is None:
+            return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._locked = True
         except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(_INTERVAL)
+            threading.Thread(target=self._wait, name="aiodev-cache-lock", daemon=True).start()
+            self._outcome.wait(patience)
+            with self._mutex:
+                self._abandoned = not self._outcome.is_set()
         except OSError:
             return False
-        else:
-            return True
-    return False
+        return self._locked and not self._abandoned
+
+    def release(self) -> None:
+        """Let go of it, if it was to be had."""
+        if not self._abandoned:
+            self._close()
+
+    def _wait(self) -> None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self._locked = True
+        with self._mutex:
+            if self._abandoned:
+                self._close()
+            self._outcome.set()
+
+    def _close(self) -> None:
+        if self._locked:  # a process that was forked meanwhile has the descriptor, too
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
