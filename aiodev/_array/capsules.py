@@ -4,7 +4,7 @@ Nothing here knows of arrays or devices: a :class:`~aiodev._array.dlpack.Tensor`
 ``ctypes`` and LLVM their time, and few programs need it: who does imports it then.
 
 **Lifetimes.** An exported structure, its shape and its owner live in ``_exported`` until the consumer calls the deleter, or
-until its capsule dies unused. The deleter is a Python function behind a C pointer, which takes the GIL, from any thread. It
+until its capsule dies unused. The deleter is a Python function behind a C pointer, which takes the GIL, from any thread, and
 puts an exception aside that is set then (:mod:`aiodev._array.error_safe`): consumers fail, too. A consumer may outlive the
 interpreter: at exit the pointers are cleared, which the standard allows, and consumers check. What they check is the structure
 itself, so the structures that are still lent then are never freed.
