@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from aiodev._core.backend.device import Device
+from aiodev._core.compilations import Compilation, on_compilation
 from aiodev._core.streams import stream as _stream, trace
 from aiodev._core.timeline.vector_clock import totals
 from aiodev._kernel.compile.service import totals as kernel_totals
 
-__all__ = ["Activity", "counters", "record"]
+__all__ = ["Activity", "Compilation", "counters", "on_compilation", "record"]
 
 
 def __dir__() -> list[str]:

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from aiodev._core.config import settings
 
-__all__ = ["Cache", "cache", "make_folder"]
+__all__ = ["Cache", "cache", "distrusted", "make_folder"]
 
 logger = logging.getLogger("aiodev")
 
@@ -158,6 +158,14 @@ def make_folder(folder: str) -> None:
             os.mkdir(folder, 0o700)
     except FileExistsError:
         pass
+
+
+def distrusted(directory: str) -> str | None:
+    """Why code must not be taken from a directory; None where nobody but this user and root can put any there."""
+    try:
+        return _whose(directory) or _exposed(directory)
+    except OSError as error:
+        return _reason(error)
 
 
 def _identity(directory: str) -> tuple[int, ...] | None:

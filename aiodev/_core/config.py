@@ -144,6 +144,13 @@ class Settings:
         _directory,
         "Where compiled code is kept: a directory of this user's alone; a temporary one takes the place of any other.",
     )
+    prebuilt_dir: str = _setting(
+        "AIODEV_PREBUILT_DIR",
+        str,
+        _directory,
+        "Where ``python -m aiodev warm-up --into`` has put kernels that were compiled ahead; they are taken if only this user "
+        "and root can put code there.",
+    )
 
     memory_gc_threshold: float = _setting(
         "AIODEV_MEMORY_GC_THRESHOLD",

@@ -6,7 +6,10 @@ import logging
 import os
 import platform
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
+from aiodev._backends.cpu.compile import prebuilt
 from aiodev._backends.cpu.host import HostBackend, HostExecutor
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
@@ -87,6 +90,16 @@ class CPUBackend(HostBackend):
 
         kernel_code.target()  # reads the compiler's sources, which the first kernel would
         return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_us * 1000)
+
+    # Kernels that are compiled ahead
+
+    def baselines(self) -> dict[str, Mapping[str, str]]:
+        """What kernels can be compiled for ahead: for each the variables of the environment by which workers are told."""
+        return {name: prebuilt.target_variables(name) for name in prebuilt.baselines_of_machine()}
+
+    def write_ahead(self, folder: Path, baseline: str, kernels: Mapping[str, Path]) -> int:
+        """Keep what was compiled for a baseline: for each kernel's key the folder that ``compile`` was given. Returns how many."""
+        return prebuilt.write_pack(folder, baseline, kernels)
 
     # Memory
 

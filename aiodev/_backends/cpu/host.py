@@ -85,6 +85,12 @@ class HostBackend(Backend):
         self._fill(entry, spec, code)
         return True
 
+    def is_provisional(self, spec: KernelSpec) -> bool:
+        """See the ABC."""
+        from aiodev._backends.cpu.compile import kernel_code  # needs LLVM
+
+        return kernel_code.is_provisional(spec)
+
     def _fill(self, entry: int, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> None:
         self._names[entry] = spec.name
         Entry(entry).uniform = spec.uniform

@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import binding as llvm
 
-__all__ = ["SPEED", "host_target", "make_machine"]
+__all__ = ["SPEED", "host_features", "host_target", "make_machine"]
 
 #: LLVM's level of optimisation where machine code is generated.
 SPEED = 2
@@ -21,7 +21,7 @@ def make_machine() -> Any:
     x86 = target.name.startswith("x86")
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),
-        features=_features(),
+        features=host_features(),
         opt=SPEED,
         reloc="static" if x86 else "default",  # LLVM's linker for processes wants that there
         codemodel="jitdefault",
@@ -32,10 +32,10 @@ def make_machine() -> Any:
 @functools.cache
 def host_target() -> str:
     """All that decides what LLVM makes for this machine."""
-    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {_features()}"
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {host_features()}"
 
 
-def _features() -> str:
+def host_features() -> str:
     """What the processor can do, as LLVM says it."""
     try:
         return str(llvm.get_host_cpu_features().flatten())

@@ -11,13 +11,13 @@ import ctypes
 import importlib
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from aiodev._backends.executor import code_cache
 from aiodev._backends.executor.preload import load_llvm
 from aiodev._core.at_fork import in_child
+from aiodev._core.compilations import reported
 
 __all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
 
@@ -109,11 +109,9 @@ def _load(package: str, key: str) -> NativeCode:
     def make() -> bytes:
         from aiodev._backends.executor.emit import emit  # what writes LLVM's assembly is not needed to load code
 
-        began = time.perf_counter()
         native = importlib.import_module(package)
-        code = emit(package, [getattr(native, name) for name in native.__all__])
-        _log.info("%s compiled in %.1f s", package, time.perf_counter() - began)
-        return code
+        with reported(package):
+            return emit(package, [getattr(native, name) for name in native.__all__])
 
     name = package.removeprefix("aiodev._backends.").replace(".", "-")
     return NativeCode(code_cache.stored(name, f"{package} {key} {host_target()}", make))

@@ -449,6 +449,13 @@ class Backend(ABC):
         """
         return False
 
+    def is_provisional(self, spec: KernelSpec) -> bool:
+        """Whether the code that ``load_cached`` found for a kernel is good, but could be better.
+
+        The kernel is launched with it, and compiled in a worker process meanwhile; then ``load_cached`` is called again.
+        """
+        return False
+
     def load(self, spec: KernelSpec, directory: str) -> int:
         """A fresh entry with the code for ``spec``. Blocks."""
         entry = self.reserve_entry()

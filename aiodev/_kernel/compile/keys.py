@@ -18,6 +18,7 @@ SOURCES = ("_kernel", "_core/backend/interface.py", "_core/dtypes.py", "lang")
 def cache_key(spec: KernelSpec, snapshot: Snapshot) -> str:
     """Hash of a kernel's content, types and options, and of this layer. The backend adds its compiler and its target.
 
+    It does not say where this package is installed, nor with which others: code may be made on another machine.
     Blocks: the first call in a process reads the sources.
 
     Raises:
@@ -26,4 +27,4 @@ def cache_key(spec: KernelSpec, snapshot: Snapshot) -> str:
     import hashlib  # here, and so off the loop: it loads OpenSSL
 
     parts = (spec.name, spec.ndim, spec.arguments, spec.options, sys.implementation.cache_tag, snapshot.digest())
-    return hashlib.sha256(repr((parts, compiled_by(*SOURCES))).encode()).hexdigest()
+    return hashlib.sha256(repr((parts, compiled_by(*SOURCES, distributions=()))).encode()).hexdigest()

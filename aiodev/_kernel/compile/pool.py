@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import queue
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from aiodev._core.child_process import command
+from aiodev._core.compilations import reported
 from aiodev._core.config import available_cores
 from aiodev._core.errors import CompileError
 from aiodev._kernel.compile.worker import Job, placeholder
@@ -44,9 +46,14 @@ class WorkerPool:
     """Up to ``size`` worker processes, each fed by a thread of this one.
 
     A job whose worker dies is tried once more on a new one; then it fails, since it may be what kills them.
+
+    Args:
+        size: how many processes; by default as many as leave a core to the program, up to eight.
+        environment: variables that its processes have in addition to this one's.
     """
 
-    def __init__(self, size: int | None = None) -> None:
+    def __init__(self, size: int | None = None, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = environment
         self.size = size or max(1, min(8, available_cores() - 1))
         self._jobs: queue.SimpleQueue[tuple[Job, Done]] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -95,7 +102,8 @@ class WorkerPool:
                     self._threads -= 1
                 self._end(worker)
                 return
-            worker, error = self._compile(worker, job)
+            with reported(job[1].name):
+                worker, error = self._compile(worker, job)
             with self._lock:
                 self._pending -= 1
             done(error)
@@ -128,7 +136,9 @@ class WorkerPool:
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess  # costly to import, and not needed where all kernels are in the cache
 
-        process = subprocess.Popen(command(CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            command(CODE), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **(self._environment or {})}
+        )
         self.processes.add(process)
         return process
 

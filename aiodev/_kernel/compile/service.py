@@ -3,6 +3,7 @@
 1. A kernel is loaded once for a backend, however many launches ask for it at once; all of them get the one outcome.
 2. Nothing here runs on a caller's thread but putting a request in a queue. One thread loads from the disk cache; what is not
    there goes to a pool of worker processes, and back to the loading thread when it is.
+   Code that is there but could be better is used at once; better code takes its place when a worker has made it.
 3. A callback is called exactly once, from a thread of the service, or at once when the outcome is known.
 """
 
@@ -18,11 +19,13 @@ from collections.abc import Callable
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.backend.registry import BackendHandle
 from aiodev._core.cache_directory import cache
+from aiodev._core.compilations import reported
 from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
 from aiodev._core.streams import trace
 from aiodev._kernel.compile.keys import cache_key
 from aiodev._kernel.compile.pool import WorkerPool
 from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable
+from aiodev._kernel.compile.worker import Job
 
 __all__ = ["PendingKernel", "Totals", "service", "totals"]
 
@@ -98,11 +101,15 @@ class Service:
         self._requests: queue.SimpleQueue[tuple[PendingKernel, Callable[[], None]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self.workers = WorkerPool()
+        self.improvers = WorkerPool(1)  # of their own, so that nobody waits for a kernel that could wait
+        self.recorded: list[Job] | None = None
+        self._improving: dict[str, list[int]] = {}  # entries, by the kernel's key; the loading thread's
         self._compiling: dict[tuple[str, str], list[PendingKernel]] = {}  # by backend and key; the loading thread's
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads and the workers are the parent's."""
         self.workers.forget()
+        self.improvers.forget()
         Service.__init__(self)
 
     def load(self, loading: PendingKernel) -> None:
@@ -152,25 +159,50 @@ class Service:
             data = loading.snapshot.to_bytes()
         except Uncapturable as reason:
             logger.debug("%s: compiled in this process, and not kept: %s", spec.name, reason)
-            totals.kernels_compiled += 1
-            self._finish(loading)
+            self._compile(loading)
             return
         loading.spec = spec = spec._replace(key=key)
+        job = (backend.name, spec, data, directory)
+        if self.recorded is not None:
+            self.recorded.append(job)
         if backend.backend.load_cached(loading.entry, spec, directory):
             totals.kernels_loaded += 1
             loading.finish(None)
+            if directory and cache.writable and backend.backend.is_provisional(spec):
+                self._improve(loading, job)
             return
         if not (directory and cache.writable):  # through which a worker would hand it over
-            totals.kernels_compiled += 1
-            self._finish(loading)
+            self._compile(loading)
             return
         waiting = self._compiling.setdefault((backend.name, key), [])
         waiting.append(loading)
         if len(waiting) > 1:  # another kernel of the same content is being compiled
             return
         totals.kernels_compiled += 1
-        job = (backend.name, spec, data, directory)
         self.workers.submit(job, lambda error: self._request(loading, lambda: self._all_compiled(loading, error)))
+
+    def _improve(self, loading: PendingKernel, job: Job) -> None:
+        """Have better code made than there is, and put it in its place. If that fails, what there is remains."""
+        spec, entry, backend = loading.spec, loading.entry, loading.backend.backend
+        if spec.key in self._improving:
+            self._improving[spec.key].append(entry)
+            return
+        self._improving[spec.key] = [entry]
+
+        def put_in_place() -> None:
+            for each in self._improving.pop(spec.key):
+                try:
+                    backend.load_cached(each, spec, job[3])
+                except Exception as error:
+                    logger.debug("%s: no better code: %r", spec.name, error)
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                self._request(loading, put_in_place)
+            else:
+                logger.debug("%s: no better code: %r", spec.name, error)
+
+        self.improvers.submit(job, done)
 
     def _all_compiled(self, first: PendingKernel, error: BaseException | None) -> None:
         """The outcome of a worker, for all that wait for it: for each a step of its own, so that one cannot spoil another."""
@@ -180,10 +212,17 @@ class Service:
     def _compiled(self, loading: PendingKernel, error: BaseException | None) -> None:
         if isinstance(error, BackendNotFoundError):
             # Registered by this process alone (`register_backend`): only here can it be asked to compile.
-            self._finish(loading)
+            with reported(loading.spec.name):
+                self._finish(loading)
         elif error is not None:
             loading.finish(error)
         else:
+            self._finish(loading)
+
+    def _compile(self, loading: PendingKernel) -> None:
+        """Compile in this process."""
+        totals.kernels_compiled += 1
+        with reported(loading.spec.name):
             self._finish(loading)
 
     def _finish(self, loading: PendingKernel) -> None:

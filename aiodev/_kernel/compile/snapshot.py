@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiodev._core.places import relative
 from aiodev._kernel.compile.digest import Uncapturable, dumps, feed, feed_code
 
 __all__ = ["Snapshot", "Uncapturable", "capture"]
@@ -67,7 +68,7 @@ class Snapshot:
 
         hasher = hashlib.sha256()
         for function in self.functions:
-            feed_code(hasher, function.code)
+            feed_code(hasher, portable(function.code))
             feed(hasher, function.defaults)
             for group in (function.globals, dict(enumerate(function.closure))):
                 for name, (tag, value) in sorted(group.items(), key=lambda item: str(item[0])):
@@ -81,7 +82,7 @@ class Snapshot:
         Raises:
             Uncapturable: a value that cannot be pickled.
         """
-        return dumps([(marshal.dumps(f.code), f.names, f.defaults, f.globals, f.closure) for f in self.functions])
+        return dumps([(marshal.dumps(portable(f.code)), f.names, f.defaults, f.globals, f.closure) for f in self.functions])
 
     @staticmethod
     def rebuild(data: bytes) -> Callable[..., None]:
@@ -251,6 +252,15 @@ def _package(module: str | None) -> str:
     """The package of a module; that of the standard kernels is one by itself, since they are written as any user's are."""
     name = module or ""
     return "aiodev.kernels" if f"{name}.".startswith("aiodev.kernels.") else name.partition(".")[0]
+
+
+@functools.lru_cache(1024)
+def portable(code: types.CodeType) -> types.CodeType:
+    """The code with files of this package named from its folder, so that it is the same wherever that is."""
+    inner = tuple(portable(each) if isinstance(each, types.CodeType) else each for each in code.co_consts)
+    filename = relative(code.co_filename)
+    changed = filename != code.co_filename or any(one is not other for one, other in zip(inner, code.co_consts, strict=True))
+    return code.replace(co_filename=filename, co_consts=inner) if changed else code
 
 
 @functools.lru_cache(1024)

@@ -30,6 +30,7 @@ from aiodev._backends.cpu.compile.refusals import check_host_state, returned_val
 from aiodev._backends.cpu.compile.staging import staged_arguments, staging_module
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
+from aiodev._core.places import absolute
 
 __all__ = ["compile_object", "compile_result", "numba_type"]
 
@@ -143,10 +144,10 @@ def _location(error: BaseException, spec: KernelSpec) -> str:
     code = spec.function.__code__
     location = getattr(error, "loc", None)
     if location is not None and location.filename == code.co_filename:
-        return f"{location.filename}:{location.line}"
+        return f"{absolute(location.filename)}:{location.line}"
     return _first_line(spec)
 
 
 def _first_line(spec: KernelSpec) -> str:
     code = spec.function.__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
+    return f"{absolute(code.co_filename)}:{code.co_firstlineno}"

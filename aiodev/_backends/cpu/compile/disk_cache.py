@@ -24,7 +24,7 @@ from typing import Any
 
 from aiodev._core.cache_directory import cache, make_folder
 
-__all__ = ["pack", "path_of", "read", "unpack", "write"]
+__all__ = ["pack", "path_of", "read", "unpack", "write", "write_file"]
 
 _MAGIC = b"aiodev 1"
 _DIGEST_BYTES = 16
@@ -66,22 +66,30 @@ def write(path: Path | None, parts: Sequence[bytes]) -> None:
     """Keep ``parts`` at ``path``. A cache that cannot be written to is no error: the next process compiles again."""
     if path is None:
         return
-    lengths = struct.pack(f"<{len(parts)}Q", *map(len, parts))
-    payload = b"".join((_COUNT.pack(len(parts)), lengths, *parts))
     try:
-        make_folder(str(path.parent))
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+        write_file(path, parts)
     except OSError as error:
         cache.report(error)
-        return
+
+
+def write_file(path: Path, parts: Sequence[bytes]) -> None:
+    """Keep ``parts`` at ``path``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    lengths = struct.pack(f"<{len(parts)}Q", *map(len, parts))
+    payload = b"".join((_COUNT.pack(len(parts)), lengths, *parts))
+    make_folder(str(path.parent))
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(_MAGIC + _digest(payload) + payload)
         os.replace(temporary, path)
-    except OSError as error:
+    except OSError:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        cache.report(error)
+        raise
 
 
 def pack(value: Any) -> bytes:

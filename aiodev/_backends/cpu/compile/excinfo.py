@@ -16,6 +16,7 @@ from typing import Any
 from aiodev._backends.cpu.compile.interpreted import described
 from aiodev._backends.cpu.compile.raised import raised, said
 from aiodev._core.errors import KernelError
+from aiodev._core.places import absolute
 
 __all__ = ["decode_error"]
 
@@ -48,7 +49,7 @@ def decode_error(excinfo: int, kernel: str, location: str | None = None) -> Kern
         arguments = _dynamic(info, arguments)
     cause = raised(kind, arguments or ())
     if where is not None:
-        location = f"{where[1]}:{where[2]}"
+        location = f"{absolute(where[1])}:{where[2]}"
     error = KernelError(kernel, said(cause), location=location)
     error.__cause__ = cause
     return error

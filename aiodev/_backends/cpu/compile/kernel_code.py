@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from aiodev._backends.cpu.compile import disk_cache as disk
+from aiodev._backends.cpu.compile import disk_cache as disk, prebuilt
 from aiodev._backends.cpu.compile.entry_source import parse_arguments
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.cpu.compile.kernel_object import KernelObject, link
@@ -20,7 +20,7 @@ from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.sources import compiled_by
 
-__all__ = ["SOURCES", "Code", "cached_kernel", "compile_kernel", "is_interpreted", "kernel_path", "load_kernel", "target"]
+__all__ = ["Code", "cached_kernel", "compile_kernel", "is_interpreted", "is_provisional", "load_kernel", "target"]
 
 #: A kernel's code: an address, or a Python function where numba may not compile.
 Code = int | Callable[[bytes, int, int], None]
@@ -30,6 +30,7 @@ SOURCES = ("_backends/cpu", "_backends/executor")
 
 # Code that was loaded lives as long as the process: a queue may hold its address at any time.
 _loaded: dict[str, int] = {}
+_provisional: dict[str, int] = {}
 _lock = threading.Lock()
 
 
@@ -78,14 +79,35 @@ def cached_kernel(spec: KernelSpec, directory: str) -> Code | None:
         found = _loaded.get(spec.key) if spec.key else None
     if found is not None:
         return found
-    parts = disk.read(kernel_path(spec, directory))
+    entry = _read(kernel_path(spec, directory))
+    return _provisional_kernel(spec) if entry is None else _link(spec, entry)
+
+
+def is_provisional(spec: KernelSpec) -> bool:
+    """Whether the code that was found for a kernel is good, but not the best for this processor."""
+    return spec.key in _provisional and spec.key not in _loaded
+
+
+def _read(path: Path | None) -> KernelObject | None:
+    parts = disk.read(path)
     if parts is None:
         return None
     try:
-        entry = KernelObject.from_parts(parts)
+        return KernelObject.from_parts(parts)
     except Exception:  # of whatever class in the pickle is not what it was
         return None
-    return _link(spec, entry)
+
+
+def _provisional_kernel(spec: KernelSpec) -> int | None:
+    """The code of a kernel that was compiled ahead, for other processors as well."""
+    with _lock:
+        found = _provisional.get(spec.key)
+    entry = prebuilt.find(spec.key) if spec.key and found is None else None
+    if entry is None:
+        return found
+    address = link(entry)
+    with _lock:
+        return _provisional.setdefault(spec.key, address)
 
 
 def _link(spec: KernelSpec, entry: KernelObject) -> int:

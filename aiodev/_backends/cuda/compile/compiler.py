@@ -40,6 +40,7 @@ from aiodev._backends.cuda.compile.intrinsics import GRID, advance, array_of, sc
 from aiodev._backends.cuda.compile.target import compiling_for, exceptions
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
+from aiodev._core.places import absolute
 
 __all__ = ["compile_image"]
 
@@ -206,11 +207,11 @@ def _location(error: BaseException, spec: KernelSpec) -> str:
     filename = spec.function.__code__.co_filename
     location = getattr(error, "loc", None)
     if location is not None and location.filename == filename:
-        return f"{filename}:{location.line}"
+        return f"{absolute(filename)}:{location.line}"
     told = re.findall(rf'{re.escape(Path(filename).name)}", line (\d+)', str(error))
-    return f"{filename}:{told[-1]}" if told else _first_line(spec)
+    return f"{absolute(filename)}:{told[-1]}" if told else _first_line(spec)
 
 
 def _first_line(spec: KernelSpec) -> str:
     code = spec.function.__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
+    return f"{absolute(code.co_filename)}:{code.co_firstlineno}"

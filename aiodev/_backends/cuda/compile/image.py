@@ -17,6 +17,7 @@ from aiodev._backends.cpu.compile.raised import named_class, raised, said
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
+from aiodev._core.places import absolute
 from aiodev._core.sources import NUMBA, compiled_by
 
 __all__ = ["SOURCES", "Image", "cached_image", "load_image", "made_by", "toolkit_of"]
@@ -76,7 +77,7 @@ class Image:
         """The error for a launch that left ``status``; its cause is what the body raised."""
         kind, arguments, where = self.exceptions[status]
         cause = raised(kind, arguments or ()) if kind is not None else RuntimeError("failed")
-        location = f"{where[1]}:{where[2]}" if where else None
+        location = f"{absolute(where[1])}:{where[2]}" if where else None
         error = KernelError(kernel, said(cause), location=location)
         error.__cause__ = cause
         return error

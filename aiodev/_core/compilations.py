@@ -1,0 +1,109 @@
+"""Compilations that take long: who waits is told, by a log line and by hooks.
+
+What is done within a second is not mentioned. Everything that compiles does so inside :func:`reported`, in whatever thread, and
+a thread of its own looks at the clock meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+__all__ = ["Compilation", "on_compilation", "reported"]
+
+logger = logging.getLogger("aiodev")
+
+#: After how long (s) it is told of, and how often from then on.
+LONG = 1.0
+
+
+class Compilation(NamedTuple):
+    """Something that has been compiled for longer than a second.
+
+    Example:
+        >>> from aiodev.profiler import Compilation
+        >>> Compilation("sort", seconds=2.5, finished=False)
+        Compilation(name='sort', seconds=2.5, finished=False)
+    """
+
+    name: str  #: of the kernel, or of the executor's native code
+    seconds: float  #: since it began
+    finished: bool  #: whether this is the last that is told of it; whoever waits for it learns how it ended
+
+
+Hook = Callable[[Compilation], object]
+_hooks: list[Hook] = []
+
+
+def on_compilation(hook: Hook) -> Callable[[], None]:
+    """Have ``hook`` called while something is being compiled: each second from the first one on, and when it is done.
+
+    What is done within a second is not told of. The logger ``aiodev`` says the same at level INFO, when the first second has
+    passed and when it is done.
+
+    Args:
+        hook: called with a :class:`Compilation`, in a thread of the compiler: to do something on a loop, have it call
+            ``loop.call_soon_threadsafe``. What it raises is logged.
+
+    Returns:
+        What takes the hook away again.
+
+    Raises:
+        TypeError: ``hook`` cannot be called.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> remove = profiler.on_compilation(lambda compilation: print(compilation.name, compilation.seconds))
+        >>> remove()
+    """
+    if not callable(hook):
+        raise TypeError(f"on_compilation: expected a function, got {hook!r}")
+    _hooks.append(hook)
+
+    def remove() -> None:
+        if hook in _hooks:
+            _hooks.remove(hook)
+
+    return remove
+
+
+@contextmanager
+def reported(name: str) -> Iterator[None]:
+    """Compile ``name`` inside of the block; tell of it if that takes long."""
+    done = threading.Event()
+    began = time.perf_counter()
+    watcher = threading.Thread(target=_watch, args=(name, began, done), name="aiodev-compile-watch", daemon=True)
+    try:
+        watcher.start()
+    except RuntimeError:  # the system has no more threads: then nobody is told
+        yield
+        return
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _watch(name: str, began: float, done: threading.Event) -> None:
+    if done.wait(LONG):
+        return
+    logger.info("%s is being compiled", name)
+    finished = False
+    while not finished:
+        _tell(Compilation(name, time.perf_counter() - began, finished))
+        finished = done.wait(LONG)
+    took = time.perf_counter() - began
+    logger.info("%s: compiled for %.1f s", name, took)
+    _tell(Compilation(name, took, finished))
+
+
+def _tell(compilation: Compilation) -> None:
+    for hook in list(_hooks):
+        try:
+            hook(compilation)
+        except Exception:  # the others still have to be told
+            logger.exception("a hook of on_compilation failed")

@@ -1,0 +1,24 @@
+"""Names of this package's files that are the same wherever it is installed, as code says them that another machine has made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["absolute", "relative"]
+
+_FOLDER = Path(__file__).parents[2]
+_PACKAGE = str(_FOLDER / "aiodev")
+#: What such a name begins with. No file of a program's has such a name, for compiled code says whole ones.
+_MARK = "aiodev:"
+
+
+def relative(filename: str) -> str:
+    """The name to keep of a file: from the package's folder, if it is in there."""
+    if filename.startswith(_PACKAGE) and filename[len(_PACKAGE) :][:1] in ("/", "\\"):
+        return _MARK + filename[len(_PACKAGE) + 1 :]
+    return filename
+
+
+def absolute(name: str) -> str:
+    """Where the file is here that was kept as ``name``."""
+    return str(Path(_PACKAGE, name[len(_MARK) :])) if name.startswith(_MARK) else name
