@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from aiodev._core.cache_directory import cache
+
+ROOT = Path(__file__).parents[1]
 
 
 def run_cli(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -71,3 +74,43 @@ def test_no_command_shows_the_commands() -> None:
     done = run_cli()
     assert done.returncode == 2
     assert "COMMAND" in done.stderr
+
+
+MODULE = """
+import aiodev
+
+@aiodev.kernel
+def tripled(i, x):
+    x[i] = 3 * x[i]
+
+async def warm_up():
+    await tripled[1](aiodev.zeros(1, dtype="f4"))
+"""
+
+
+def test_warm_up_compiles_functions_and_what_a_module_launches(cache_without_kernels: Path, tmp_path: Path) -> None:
+    """Once: the second time everything is there. Where standard error is no terminal there is no bar."""
+    (tmp_path / "service_kernels.py").write_text(MODULE)
+    environment = {"AIODEV_CACHE_DIR": str(cache_without_kernels), "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    said = []
+    for _ in range(2):
+        done = run_cli("warm-up", "negative", "service_kernels", "--dtype", "float32", **environment)
+        assert done.returncode == 0 and "%" not in done.stderr, done.stderr
+        said.append(done.stdout.partition(", in ")[0])
+        assert str(cache_without_kernels) in done.stdout
+    assert said == ["2 kernels compiled, 0 were there", "0 kernels compiled, 2 were there"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "--all"),
+        (["no_such_module"], "no_such_module"),
+        (["json"], "json has no function warm_up()"),
+        (["add", "--into", "there", "--target", "z80"], "not for z80"),
+    ],
+)
+def test_warm_up_says_what_it_cannot_do(arguments: list[str], reason: str, tmp_path: Path) -> None:
+    """In one line, with status 2."""
+    done = run_cli("warm-up", *arguments)
+    assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr

@@ -71,6 +71,11 @@ class Cache:
                 self._identity = _identity(self._directory)
             return self._directory
 
+    @property
+    def lasting(self) -> bool:
+        """Whether processes that come later will find what is written to the directory that was last returned."""
+        return bool(self._directory) and self.writable and self._directory not in self._private
+
     def adopt(self, directory: str) -> None:
         """Use what the process that started this one has decided, and warned of."""
         with self._lock:

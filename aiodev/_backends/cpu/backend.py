@@ -98,7 +98,7 @@ class CPUBackend(HostBackend):
         return {name: prebuilt.target_variables(name) for name in prebuilt.baselines_of_machine()}
 
     def write_ahead(self, folder: Path, baseline: str, kernels: Mapping[str, Path]) -> int:
-        """Keep what was compiled for a baseline: for each kernel's key the folder that ``compile`` was given. Returns how many."""
+        """Keep kernels compiled for a baseline: by key, the folder that ``compile`` was given. Returns how many."""
         return prebuilt.write_pack(folder, baseline, kernels)
 
     # Memory

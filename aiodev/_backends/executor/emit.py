@@ -1,8 +1,9 @@
-"""Native functions as one object file for this machine's processor."""
+"""Native functions as one object file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from llvmlite import binding as llvm
 
@@ -13,9 +14,9 @@ from aiodev._backends.executor.wrap import make_module
 __all__ = ["emit"]
 
 
-def emit(name: str, functions: Iterable[Function]) -> bytes:
-    """An object file of native functions, and of all that they call."""
-    machine = make_machine()
+def emit(name: str, functions: Iterable[Function], machine: Any = None) -> bytes:
+    """An object file of native functions, and of all that they call; for this machine by default."""
+    machine = machine or make_machine()
     module = llvm.parse_assembly(make_module(name, functions))
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)

@@ -13,15 +13,15 @@ __all__ = ["SPEED", "host_features", "host_target", "make_machine"]
 SPEED = 2
 
 
-def make_machine() -> Any:
-    """A target machine of LLVM for code that is linked into this process."""
+def make_machine(processor: str | None = None, features: str | None = None) -> Any:
+    """A target machine of LLVM for code that is linked into a process: this one, or of a machine with another processor."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
     x86 = target.name.startswith("x86")
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=host_features(),
+        cpu=processor or llvm.get_host_cpu_name(),
+        features=host_features() if features is None else features,
         opt=SPEED,
         reloc="static" if x86 else "default",  # LLVM's linker for processes wants that there
         codemodel="jitdefault",

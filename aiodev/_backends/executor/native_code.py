@@ -24,6 +24,8 @@ __all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
 #: Stands in a class's body for a method that is a compiled function, which each instance has itself: nothing is in front of it.
 COMPILED: Any = None
 _FASTCALL = 0x80  # METH_FASTCALL
+#: The package whose code may have been compiled ahead.
+_CPU = "aiodev._backends.cpu.executor"
 _log = logging.getLogger("aiodev")
 
 
@@ -104,9 +106,13 @@ def load(package: str, key: str) -> NativeCode:
 
 def _load(package: str, key: str) -> NativeCode:
     load_llvm()
+    from aiodev._backends.cpu.compile import prebuilt
     from aiodev._backends.executor.machine import host_target
 
     def make() -> bytes:
+        ahead = prebuilt.find_native() if package == _CPU else None
+        if ahead is not None:
+            return ahead
         from aiodev._backends.executor.emit import emit  # what writes LLVM's assembly is not needed to load code
 
         native = importlib.import_module(package)

@@ -450,9 +450,9 @@ class Backend(ABC):
         return False
 
     def is_provisional(self, spec: KernelSpec) -> bool:
-        """Whether the code that ``load_cached`` found for a kernel is good, but could be better.
+        """Whether the code that ``load_cached`` found for a kernel is good, but ``compile`` would make better code.
 
-        The kernel is launched with it, and compiled in a worker process meanwhile; then ``load_cached`` is called again.
+        This process uses what was found. Better code is made in a worker process, for processes that come later.
         """
         return False
 

@@ -3,8 +3,9 @@
 1. A kernel is loaded once for a backend, however many launches ask for it at once; all of them get the one outcome.
 2. Nothing here runs on a caller's thread but putting a request in a queue. One thread loads from the disk cache; what is not
    there goes to a pool of worker processes, and back to the loading thread when it is.
-   Code that is there but could be better is used at once; better code takes its place when a worker has made it.
 3. A callback is called exactly once, from a thread of the service, or at once when the outcome is known.
+4. The code that a process found first is what it goes on using, so that a launch gives the same bits as the one before. Where
+   better code is made meanwhile, the next process finds it.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Service:
         self.workers = WorkerPool()
         self.improvers = WorkerPool(1)  # of their own, so that nobody waits for a kernel that could wait
         self.recorded: list[Job] | None = None
-        self._improving: dict[str, list[int]] = {}  # entries, by the kernel's key; the loading thread's
+        self._improved: set[str] = set()  # keys; the loading thread's
         self._compiling: dict[tuple[str, str], list[PendingKernel]] = {}  # by backend and key; the loading thread's
 
     def forget_after_fork(self) -> None:
@@ -168,8 +169,8 @@ class Service:
         if backend.backend.load_cached(loading.entry, spec, directory):
             totals.kernels_loaded += 1
             loading.finish(None)
-            if directory and cache.writable and backend.backend.is_provisional(spec):
-                self._improve(loading, job)
+            if cache.lasting and backend.backend.is_provisional(spec):
+                self._improve(job)
             return
         if not (directory and cache.writable):  # through which a worker would hand it over
             self._compile(loading)
@@ -181,28 +182,16 @@ class Service:
         totals.kernels_compiled += 1
         self.workers.submit(job, lambda error: self._request(loading, lambda: self._all_compiled(loading, error)))
 
-    def _improve(self, loading: PendingKernel, job: Job) -> None:
-        """Have better code made than there is, and put it in its place. If that fails, what there is remains."""
-        spec, entry, backend = loading.spec, loading.entry, loading.backend.backend
-        if spec.key in self._improving:
-            self._improving[spec.key].append(entry)
-            return
-        self._improving[spec.key] = [entry]
-
-        def put_in_place() -> None:
-            for each in self._improving.pop(spec.key):
-                try:
-                    backend.load_cached(each, spec, job[3])
-                except Exception as error:
-                    logger.debug("%s: no better code: %r", spec.name, error)
+    def _improve(self, job: Job) -> None:
+        """Have better code made than was found, for the processes that come later."""
+        spec = job[1]
 
         def done(error: BaseException | None) -> None:
-            if error is None:
-                self._request(loading, put_in_place)
-            else:
-                logger.debug("%s: no better code: %r", spec.name, error)
+            logger.debug("%s: compiled for the next process: %r", spec.name, error)
 
-        self.improvers.submit(job, done)
+        if spec.key not in self._improved:
+            self._improved.add(spec.key)
+            self.improvers.submit(job, done)
 
     def _all_compiled(self, first: PendingKernel, error: BaseException | None) -> None:
         """The outcome of a worker, for all that wait for it: for each a step of its own, so that one cannot spoil another."""

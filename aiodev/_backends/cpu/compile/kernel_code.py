@@ -30,7 +30,7 @@ SOURCES = ("_backends/cpu", "_backends/executor")
 
 # Code that was loaded lives as long as the process: a queue may hold its address at any time.
 _loaded: dict[str, int] = {}
-_provisional: dict[str, int] = {}
+_provisional: set[str] = set()  #: keys of those that were compiled ahead
 _lock = threading.Lock()
 
 
@@ -80,12 +80,16 @@ def cached_kernel(spec: KernelSpec, directory: str) -> Code | None:
     if found is not None:
         return found
     entry = _read(kernel_path(spec, directory))
-    return _provisional_kernel(spec) if entry is None else _link(spec, entry)
+    if entry is None and spec.key:
+        entry = prebuilt.find_kernel(spec.key)
+        if entry is not None:
+            _provisional.add(spec.key)
+    return None if entry is None else _link(spec, entry)
 
 
 def is_provisional(spec: KernelSpec) -> bool:
-    """Whether the code that was found for a kernel is good, but not the best for this processor."""
-    return spec.key in _provisional and spec.key not in _loaded
+    """Whether the code that was found for a kernel is good, but was not made for this very processor."""
+    return spec.key in _provisional
 
 
 def _read(path: Path | None) -> KernelObject | None:
@@ -96,18 +100,6 @@ def _read(path: Path | None) -> KernelObject | None:
         return KernelObject.from_parts(parts)
     except Exception:  # of whatever class in the pickle is not what it was
         return None
-
-
-def _provisional_kernel(spec: KernelSpec) -> int | None:
-    """The code of a kernel that was compiled ahead, for other processors as well."""
-    with _lock:
-        found = _provisional.get(spec.key)
-    entry = prebuilt.find(spec.key) if spec.key and found is None else None
-    if entry is None:
-        return found
-    address = link(entry)
-    with _lock:
-        return _provisional.setdefault(spec.key, address)
 
 
 def _link(spec: KernelSpec, entry: KernelObject) -> int:

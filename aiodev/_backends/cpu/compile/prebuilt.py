@@ -3,16 +3,17 @@
 **Problem.** The disk cache is empty where a program runs for the first time, and in every new container. To compile a function
 of the library takes from a tenth of a second to four, after one for importing the compiler.
 
-**Solution.** ``python -m aiodev warm-up --into`` compiles kernels for a *baseline*: the instructions that all processors of a
-kind have. What the disk cache does not have is looked for in the pack of the best baseline that this processor has.
+**Solution.** ``python -m aiodev warm-up --into`` compiles kernels, and the executor's code, for a *baseline*: the instructions
+that all processors of a kind have. What the disk cache does not have is looked for in the pack of this one's best baseline.
 
 **Invariants.**
 
 1.  Code of a pack is found by the kernel's content, types and options and by the sources that it was made from, as in the disk
     cache. The versions of numba, LLVM and NumPy by which it was made are not asked for: it refers to nothing of theirs, or
     it would not be in a pack.
-2.  It computes the same numbers, bit by bit, as code for this very processor, which may be faster. So it is *provisional*: the
-    compile service has the better code made meanwhile, and puts it in its place.
+2.  Code for this very processor may be faster, and where a kernel lets sums be reordered its last bits may differ. So a
+    process keeps what it found first: its results do not change while it runs. What is found here is *provisional*: the
+    compile service has better code made, which the next process finds in the disk cache.
 3.  The package's own packs are trusted as its sources are. Others are, where nobody but this user and root can write.
 """
 
@@ -27,15 +28,26 @@ import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from aiodev._backends.cpu.compile import disk_cache as disk
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
-from aiodev._backends.cpu.machine import host_features
+from aiodev._backends.executor.machine import host_features, make_machine
 from aiodev._core.cache_directory import distrusted
 from aiodev._core.config import settings
 from aiodev._core.sources import compiled_by
 
-__all__ = ["BASELINES", "baseline_here", "baselines_of_machine", "find", "read_pack", "target_variables", "write_pack"]
+__all__ = [
+    "BASELINES",
+    "Pack",
+    "baseline_here",
+    "baselines_of_machine",
+    "find_kernel",
+    "find_native",
+    "read_pack",
+    "target_variables",
+    "write_pack",
+]
 
 logger = logging.getLogger("aiodev")
 
@@ -96,30 +108,61 @@ def write_pack(folder: Path, baseline: str, kernels: Mapping[str, Path]) -> int:
         symbol, code = parts
         index[key] = len(blobs)
         blobs += symbol, zlib.compress(code, 9)
-    head = {"sources": _sources(), "kernels": index}
+    head = {"sources": _sources(), "kernels": index, "native": len(blobs)}
+    blobs.append(zlib.compress(_emit_native(baseline), 9))
     disk.write_file(folder / pack_name(baseline), [repr(head).encode(), *blobs])
     return len(index)
 
 
-def read_pack(file: Path) -> dict[str, KernelObject]:
-    """The kernels in a pack, by their keys; none where it is damaged, or was made from other sources than these."""
+class Pack(NamedTuple):
+    """What was compiled ahead.
+
+    Attributes:
+        kernels: the symbol and the compressed code of each, by its key.
+        native: the executor's code, compressed, if there is any.
+    """
+
+    kernels: dict[str, tuple[bytes, bytes]]
+    native: bytes | None
+
+    def kernel(self, key: str) -> KernelObject:
+        """The kernel of a key that is among those."""
+        symbol, code = self.kernels[key]
+        return KernelObject(symbol.decode(), (), zlib.decompress(code))
+
+
+def read_pack(file: Path) -> Pack:
+    """What is in a pack: nothing where it is damaged, or was made from other sources than these."""
     parts = disk.read(file)
     if not parts:
-        return {}
+        return Pack({}, None)
     head, *blobs = parts
     found = ast.literal_eval(head.decode())
     if found["sources"] != _sources():
         logger.debug("%s was made by another version of aiodev", file)
-        return {}
-    return {
-        key: KernelObject(blobs[at].decode(), (), zlib.decompress(blobs[at + 1])) for key, at in found["kernels"].items()
-    }
+        return Pack({}, None)
+    return Pack({key: (blobs[at], blobs[at + 1]) for key, at in found["kernels"].items()}, blobs[found["native"]])
 
 
-def find(key: str) -> KernelObject | None:
+def find_kernel(key: str) -> KernelObject | None:
     """The kernel of a key, if it was compiled ahead. Blocks: the first call reads the packs."""
     with _lock:
-        return _packs().get(key)
+        return next((pack.kernel(key) for pack in _packs() if key in pack.kernels), None)
+
+
+def find_native() -> bytes | None:
+    """The native executor's code, if it was compiled ahead. Blocks, like ``find_kernel``."""
+    with _lock:
+        return next((zlib.decompress(pack.native) for pack in _packs() if pack.native), None)
+
+
+def _emit_native(baseline: str) -> bytes:
+    from aiodev._backends.cpu import executor as native
+    from aiodev._backends.executor.emit import emit
+
+    variables = target_variables(baseline)
+    machine = make_machine(variables["NUMBA_CPU_NAME"], variables["NUMBA_CPU_FEATURES"])
+    return emit(native.__name__, [getattr(native, name) for name in native.__all__], machine)
 
 
 def _sources() -> str:
@@ -127,18 +170,16 @@ def _sources() -> str:
 
 
 @functools.cache
-def _packs() -> dict[str, KernelObject]:
+def _packs() -> tuple[Pack, ...]:
     baseline = baseline_here()
-    if baseline is None:
-        return {}
-    found = read_pack(_FOLDER / pack_name(baseline))
+    folders = [_FOLDER]
     if settings.prebuilt_dir:
         obstacle = distrusted(settings.prebuilt_dir)
         if obstacle is None:
-            found |= read_pack(Path(settings.prebuilt_dir) / pack_name(baseline))
+            folders.insert(0, Path(settings.prebuilt_dir))
         else:
-            logger.warning("kernels that were compiled ahead are not taken from %s: %s", settings.prebuilt_dir, obstacle)
-    return found
+            logger.warning("code that was compiled ahead is not taken from %s: %s", settings.prebuilt_dir, obstacle)
+    return tuple(read_pack(folder / pack_name(baseline)) for folder in folders) if baseline is not None else ()
 
 
 _lock = threading.Lock()

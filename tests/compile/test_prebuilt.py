@@ -1,0 +1,172 @@
+"""Code that was compiled ahead: packs, who takes what from them, and what becomes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_entry import needs_compiler, spec_of
+
+import aiodev
+from aiodev._backends.cpu.compile import kernel_code, prebuilt
+from aiodev._core.config import settings
+
+pytestmark = pytest.mark.skipif(prebuilt.baseline_here() is None, reason="no baseline is known for this processor")
+KEY = "ab" * 32
+
+
+def scale(i: int, factor: float, x: Any) -> None:
+    x[i] = factor * x[i]
+
+
+def raises(i: int, x: Any) -> None:
+    if x[i] > 1:
+        raise ValueError("bad", x[i])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pack with one kernel, for this processor's baseline."""
+    scratch, folder = tmp_path_factory.mktemp("scratch"), tmp_path_factory.mktemp("packs")
+    kernel_code.compile_kernel(spec_of(scale, 1, (np.float64(2), np.ones(4)), key=KEY), str(scratch / "0"))
+    kernel_code.compile_kernel(spec_of(raises, 1, (np.ones(4),), key="cd" * 32), str(scratch / "1"))
+    baseline = prebuilt.baseline_here()
+    assert baseline is not None
+    kernels = {KEY: scratch / "0", "cd" * 32: scratch / "1", "ef" * 32: scratch / "2"}
+    assert prebuilt.write_pack(folder, baseline, kernels) == 1, "one needs numba, one could not be compiled"
+    return next(folder.iterdir())
+
+
+@pytest.fixture
+def taken_from(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """That pack is where this process looks."""
+    monkeypatch.setattr(prebuilt, "settings", dataclasses.replace(settings, prebuilt_dir=str(made.parent)))
+    prebuilt._packs.cache_clear()
+    yield made.parent
+    prebuilt._packs.cache_clear()
+
+
+@needs_compiler
+def test_a_pack_gives_back_what_was_put_in(made: Path) -> None:
+    """Kernels by their keys, and the executor's code."""
+    pack = prebuilt.read_pack(made)
+    assert pack.kernels.keys() == {KEY} and pack.native
+    assert not pack.kernel(KEY).needs_numba
+    assert made.name.startswith(str(prebuilt.baseline_here())) and sys.implementation.cache_tag in made.name
+
+
+@needs_compiler
+def test_a_pack_that_is_damaged_or_of_other_sources_is_empty(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then everything is compiled, as without it."""
+    file, whole = tmp_path / "pack", made.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert prebuilt.read_pack(file) == ({}, None)
+    assert prebuilt.read_pack(tmp_path / "nothing") == ({}, None)
+    file.write_bytes(whole)
+    assert prebuilt.read_pack(file).kernels
+    monkeypatch.setattr(prebuilt, "_sources", lambda: "others")
+    assert prebuilt.read_pack(file) == ({}, None)
+
+
+@needs_compiler
+def test_what_is_not_in_the_cache_is_taken_from_a_pack(
+    taken_from: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process keeps it: code for this very processor that is in the cache later is for the next one."""
+    spec = spec_of(scale, 1, (np.float64(2), np.ones(4)), key=KEY)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel_code, "_loaded", {})
+        patch.setattr(kernel_code, "_provisional", set())
+        found = kernel_code.cached_kernel(spec, str(tmp_path))
+        assert found is not None and kernel_code.is_provisional(spec)
+        kernel_code.compile_kernel(spec, str(tmp_path))
+        assert kernel_code.cached_kernel(spec, str(tmp_path)) == found
+    monkeypatch.setattr(kernel_code, "_loaded", {})
+    assert kernel_code.cached_kernel(spec, str(tmp_path)) not in (None, found)
+    assert not kernel_code.is_provisional(spec)
+
+
+@needs_compiler
+@pytest.mark.skipif(os.name != "posix", reason="modes of files mean something else here")
+def test_packs_that_others_could_have_written_are_refused(
+    taken_from: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They hold machine code. A warning says why."""
+    taken_from.chmod(0o777)
+    try:
+        with caplog.at_level(logging.WARNING, "aiodev"):
+            assert prebuilt.find_kernel(KEY) is None and prebuilt.find_native() is None
+    finally:
+        taken_from.chmod(0o700)
+    (record,) = caplog.records
+    assert "can be written by other users" in record.getMessage()
+
+
+PROGRAM = """
+import hashlib, sys, threading
+import numpy as np
+import aiodev
+from aiodev import profiler, kernels as k
+from aiodev._kernel.compile.service import service
+
+improved, submit = threading.Semaphore(0), service.improvers.submit
+service.improvers.submit = lambda job, done: submit(job, lambda error: improved.release())
+x = aiodev.asarray(np.random.default_rng(1).standard_normal((37, 53)).astype("f4"), device="cpu")
+
+def results():
+    return [f(x).numpy_blocking().tobytes() for f in (k.exp, k.sum, lambda x: k.sum(x, axis=0))]
+
+first, found = results(), profiler.counters()
+loaded, heavy = found["kernels_loaded"], "numba" in sys.modules
+if sys.argv[1] == "wait":
+    for _ in range(loaded):
+        assert improved.acquire(timeout=240)
+    assert results() == first
+print(hashlib.sha256(b"".join(first)).hexdigest(), found["kernels_compiled"], loaded, heavy)
+"""
+
+
+def run(arguments: list[str], **environment: str) -> str:
+    environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"} | environment
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_compiler
+def test_a_program_with_an_empty_cache(tmp_path: Path) -> None:
+    """It compiles nothing, computes what one computes that compiles, and has better code made for the next."""
+    program, packs = tmp_path / "program.py", tmp_path / "packs"
+    program.write_text(PROGRAM)
+    oldest = prebuilt.baselines_of_machine()[0]
+    here = {"AIODEV_CACHE_DIR": str(tmp_path / "cache")}
+    names = ["exp", "sum"]
+    said = run(["-m", "aiodev", "warm-up", *names, "--dtype", "float32", "--into", str(packs), "--target", oldest], **here)
+    assert f"{oldest}: " in said
+    compiled = run([str(program), ""], **here).split()
+    assert compiled[1] == "0" and compiled[3] == "False"
+    (pack,) = packs.iterdir()
+    pack.rename(pack.with_name(prebuilt.pack_name(str(prebuilt.baseline_here()))))  # any processor runs an older one's
+    elsewhere = {"AIODEV_CACHE_DIR": str(tmp_path / "other"), "AIODEV_PREBUILT_DIR": str(packs)}
+    assert run([str(program), "wait"], **elsewhere).split() == compiled
+    kept = {path.name.partition("-")[0] for path in (tmp_path / "other").rglob("*.bin")}
+    assert {"exp", "sum"} <= kept
+
+
+def test_baselines_are_levels() -> None:
+    """Each has all that the one before it has; this processor's is among those of its kind."""
+    names = prebuilt.baselines_of_machine()
+    assert prebuilt.baseline_here() in names
+    for one, other in zip(names, names[1:], strict=False):
+        assert set(prebuilt.BASELINES[one]) < set(prebuilt.BASELINES[other])
