@@ -144,6 +144,13 @@ class Settings:
         _directory,
         "Where compiled code is kept: a directory of this user's alone; a temporary one takes the place of any other.",
     )
+    compiler_start: str = _setting(
+        "AIODEV_COMPILER_START",
+        lambda: "auto",
+        _choice("auto", "early", "late"),
+        "When the first compile worker starts, a process of 150 MB that first imports a compiler for a second: ``early``: "
+        "with the device; ``late``: for the first kernel that is to be compiled; ``auto``: early if no code is kept anywhere.",
+    )
     prebuilt_dir: str = _setting(
         "AIODEV_PREBUILT_DIR",
         str,

@@ -269,8 +269,9 @@ asyncio.run(main())
 """
 
 
-def start(cache: Path, folder: Path) -> str:
+def start(cache: Path, folder: Path, compiler: str = "late") -> str:
     environment = {**os.environ, "AIODEV_CACHE_DIR": str(cache), "AIODEV_EXECUTOR": "native"}
+    environment["AIODEV_COMPILER_START"] = compiler
     command = [sys.executable, "-c", START]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -281,6 +282,16 @@ def test_a_first_start_starts_no_other_process(tmp_path: Path) -> None:
     """So none is left behind by one that is interrupted, and none runs what lies about."""
     assert start(tmp_path, tmp_path) == "called native []"
     assert only(tmp_path / "native").name.startswith("cpu-executor-")
+
+
+def test_a_compile_worker_starts_with_the_device_where_nothing_is_cached(tmp_path: Path) -> None:
+    """It imports its compiler meanwhile. Where there are kernels, none may be needed."""
+    assert start(tmp_path, tmp_path, "auto").count("subprocess.Popen") == 1
+    kept = tmp_path / "cpu" / "ab" / "kernel.bin"
+    kept.parent.mkdir(parents=True, mode=0o700)
+    kept.write_bytes(b"")
+    assert start(tmp_path, tmp_path, "auto") == "called native []"
+    assert start(tmp_path, tmp_path, "early").count("subprocess.Popen") == 1
 
 
 @pytest.mark.parametrize("kind", some(["half", "empty", "a bit at 0.5"]))

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kernel_entry import needs_compiler
 import aiodev
 from aiodev import profiler
 from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.registry import registry
 from aiodev._core.config import settings
 from aiodev._core.errors import CompileError
 from aiodev._kernel.compile import pool, service as service_module
@@ -232,3 +234,33 @@ def test_a_current_directory_that_is_gone(
     assert outcomes.get(timeout=60) is None
     failure = outcomes.get(timeout=60)
     assert isinstance(failure, CompileError) and "nowhere" in failure.log
+
+
+def test_a_worker_that_is_started_ahead_is_the_one_that_compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it compiles to warm up is kept nowhere."""
+    made = service_module.Service()
+    made.workers.size = 1
+    monkeypatch.setattr(service_module, "settings", replace(settings, compiler_start="early"))
+    try:
+        made.start_compiler(registry.entry("cpu"))
+        outcomes: Outcomes = queue.SimpleQueue()
+        made.workers.submit(job(fill, tmp_path, "ab" * 32), outcomes.put)
+        assert outcomes.get(timeout=60) is None
+        assert len(made.workers.processes) == 1
+        assert [path.name.partition("-")[0] for path in tmp_path.rglob("*.bin")] == ["fill"]
+    finally:
+        made.workers.stop()
+
+
+@pytest.mark.parametrize(("setting", "compiled", "starts"), [
+    ("auto", True, 0), ("auto", False, 1), ("early", True, 1), ("early", False, 1), ("late", True, 0), ("late", False, 0),
+])  # fmt: skip
+def test_when_a_worker_is_started_ahead(monkeypatch: pytest.MonkeyPatch, setting: str, compiled: bool, starts: int) -> None:
+    """As the setting says; by default where nothing was ever compiled."""
+    made, entry = service_module.Service(), registry.entry("cpu")
+    jobs: list[Job] = []
+    monkeypatch.setattr(service_module, "settings", replace(settings, compiler_start=setting))
+    monkeypatch.setattr(type(entry.backend), "has_compiled", lambda self, directory: compiled)
+    monkeypatch.setattr(made.workers, "submit", lambda job, done: jobs.append(job))
+    made.start_compiler(entry)
+    assert len(jobs) == starts

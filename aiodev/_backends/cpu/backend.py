@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aiodev._backends.cpu.compile import prebuilt
+from aiodev._backends.cpu.compile.disk_cache import has_kernels
 from aiodev._backends.cpu.host import HostBackend, HostExecutor
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
@@ -92,6 +93,10 @@ class CPUBackend(HostBackend):
         return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_us * 1000)
 
     # Kernels that are compiled ahead
+
+    def has_compiled(self, directory: str) -> bool:
+        """See the ABC."""
+        return self.executor_kind != "native" or has_kernels(directory) or prebuilt.are_there()
 
     def baselines(self) -> dict[str, Mapping[str, str]]:
         """What kernels can be compiled for ahead: for each the variables of the environment by which workers are told."""

@@ -26,12 +26,15 @@ from aiodev._core.backend.interface import Backend
 from aiodev._core.errors import BackendUnavailableError, BadForkError
 from aiodev._core.waiting.sync_debug import about_to_block
 
-__all__ = ["BackendHandle", "Factory"]
+__all__ = ["BackendHandle", "Factory", "starting"]
 
 logger = logging.getLogger("aiodev")
 
 Factory = Callable[[], Backend]
 Callback = Callable[[BaseException | None], object]
+
+#: Called when a backend is about to start, in the starting thread. They must be short, and not fail.
+starting: list[Callable[[BackendHandle], object]] = []
 
 
 class BackendHandle:
@@ -230,6 +233,8 @@ class BackendHandle:
 
     def _start_backend(self) -> None:
         self.check_available()
+        for hook in starting:
+            hook(self)
         try:
             self.backend.start()
         except BaseException as error:  # in whatever way it failed, the instance is of no more use

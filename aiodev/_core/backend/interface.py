@@ -449,6 +449,13 @@ class Backend(ABC):
         """
         return False
 
+    def has_compiled(self, directory: str) -> bool:
+        """Whether anything was ever compiled into the disk cache at ``directory``. Blocks; called before ``start``.
+
+        Where nothing was, a worker process for ``compile`` is started along with the backend.
+        """
+        return True
+
     def is_provisional(self, spec: KernelSpec) -> bool:
         """Whether the code that ``load_cached`` found for a kernel is good, but ``compile`` would make better code.
 

@@ -16,16 +16,19 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
+from aiodev._core.backend.handle import starting
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.backend.registry import BackendHandle
 from aiodev._core.cache_directory import cache
 from aiodev._core.compilations import reported
+from aiodev._core.config import settings
 from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
 from aiodev._core.streams import trace
 from aiodev._kernel.compile.keys import cache_key
 from aiodev._kernel.compile.pool import WorkerPool
-from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable
+from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable, capture
 from aiodev._kernel.compile.worker import Job
 
 __all__ = ["PendingKernel", "Totals", "service", "totals"]
@@ -112,6 +115,19 @@ class Service:
         self.workers.forget()
         self.improvers.forget()
         Service.__init__(self)
+
+    def start_compiler(self, entry: BackendHandle) -> None:
+        """Have a worker ready when a backend has started, if it will be needed: an empty cache has nothing for any launch."""
+        directory = cache.directory()
+        if settings.compiler_start == "late" or not cache.writable:
+            return
+        if settings.compiler_start == "early" or not entry.backend.has_compiled(directory):
+            spec = KernelSpec("nothing", _nothing, 1, ("A1f8C",))
+            job = (entry.name, spec, capture(_nothing).to_bytes(), "")  # compiled, and not kept
+            try:
+                self.workers.submit(job, lambda error: logger.debug("a compile worker is ready: %r", error))
+            except RuntimeError as error:
+                logger.debug("no compile worker is started ahead: %s", error)
 
     def load(self, loading: PendingKernel) -> None:
         """Start bringing a kernel in."""
@@ -219,5 +235,10 @@ class Service:
         loading.finish(None)
 
 
+def _nothing(i: int, x: Any) -> None:
+    x[i] = 0.0
+
+
 #: The process's service.
 service = Service()
+starting.append(service.start_compiler)

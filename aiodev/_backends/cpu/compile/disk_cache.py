@@ -24,7 +24,7 @@ from typing import Any
 
 from aiodev._core.cache_directory import cache, make_folder
 
-__all__ = ["pack", "path_of", "read", "unpack", "write", "write_file"]
+__all__ = ["has_kernels", "pack", "path_of", "read", "unpack", "write", "write_file"]
 
 _MAGIC = b"aiodev 1"
 _DIGEST_BYTES = 16
@@ -39,6 +39,11 @@ def path_of(directory: str, name: str, key: str, target: str) -> Path:
     digest = hashlib.sha256(f"{key}\n{target}".encode()).hexdigest()
     readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)[:64]
     return Path(directory, "cpu", digest[:2], f"{readable}-{digest[2:34]}.bin")
+
+
+def has_kernels(directory: str) -> bool:
+    """Whether any kernel is kept there, of whatever version."""
+    return any(Path(directory, "cpu").glob("*/*.bin"))
 
 
 def read(path: Path | None) -> list[bytes] | None:

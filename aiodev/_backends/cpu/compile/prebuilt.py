@@ -40,6 +40,7 @@ from aiodev._core.sources import compiled_by
 __all__ = [
     "BASELINES",
     "Pack",
+    "are_there",
     "baseline_here",
     "baselines_of_machine",
     "find_kernel",
@@ -142,6 +143,12 @@ def read_pack(file: Path) -> Pack:
         logger.debug("%s was made by another version of aiodev", file)
         return Pack({}, None)
     return Pack({key: (blobs[at], blobs[at + 1]) for key, at in found["kernels"].items()}, blobs[found["native"]])
+
+
+def are_there() -> bool:
+    """Whether any kernel was compiled ahead that runs here. Blocks, like ``find_kernel``."""
+    with _lock:
+        return any(pack.kernels for pack in _packs())
 
 
 def find_kernel(key: str) -> KernelObject | None:
