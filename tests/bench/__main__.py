@@ -16,6 +16,7 @@ import core_loop
 import core_overload
 import core_submit
 import generators
+import kernel_cold
 import kernel_compile
 import kernel_launch
 import library_elementwise
@@ -31,7 +32,7 @@ from picture import draw_group, draw_readme
 GROUPS = {
     "core": (core_submit, core_device, core_loop, core_overload),
     "fairness": (core_fairness,),
-    "kernels": (kernel_launch, kernel_compile),
+    "kernels": (kernel_launch, kernel_compile, kernel_cold),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
     "sizes": (library_sizes,),

@@ -102,7 +102,7 @@ class WorkerPool:
                     self._threads -= 1
                 self._end(worker)
                 return
-            with reported(job[1].name):
+            with reported(job[1].name) if job[1].key else contextlib.nullcontext():  # without a key nobody waits for it
                 worker, error = self._compile(worker, job)
             with self._lock:
                 self._pending -= 1
