@@ -120,7 +120,7 @@ class KernelSpec(NamedTuple):
     ndim: int
     arguments: tuple[str, ...]
     options: tuple[tuple[str, Any], ...] = ()
-    key: str = ""  #: content hash of source, constants, globals, closure, types, options and versions
+    key: str = ""  #: content hash of source, constants, globals, closure, types and options; a backend adds its versions
     uniform: bool = False  #: all indices take about as long and none waits: a thread that waits for the kernel may run some
 
 

@@ -7,6 +7,7 @@ its modules, unless a body uses an object of a class of theirs.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import traceback
@@ -21,6 +22,10 @@ from aiodev._kernel.dispatch.wire import receive, send
 
 __all__ = ["Job", "main"]
 
+#: Thresholds of the collector. Compilers make many objects, few of them garbage in cycles; with the interpreter's own
+#: thresholds a tenth of the time of compiling goes into looking for those.
+_YOUNG, _OLDER = 50_000, (20, 100)
+
 #: (backend's name, spec with no function, the snapshot of its function, cache directory)
 Job = tuple[str, KernelSpec, bytes, str]
 
@@ -33,9 +38,12 @@ def main() -> None:
     jobs = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a module prints while it is imported must not end up among the replies
+    gc.set_threshold(_YOUNG, *_OLDER)
     try:
         while True:
             send(replies, _serve(receive(jobs)))
+            if gc.get_freeze_count() == 0:
+                gc.freeze()  # the compiler has been imported, and lives as long as this process
     except (EOFError, BrokenPipeError):
         return
 
