@@ -119,3 +119,12 @@ def _compile(spec: KernelSpec, path: Path | None) -> KernelObject:
     if is_lasting:
         disk.write(path, entry.to_parts())
     return entry
+
+def _forget_threads() -> None:
+    """After a fork: whoever had the lock is not here."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

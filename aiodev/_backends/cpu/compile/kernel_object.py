@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import struct
 import threading
 from collections.abc import Sequence
@@ -134,6 +135,14 @@ def _nothing() -> KernelObject:
     return KernelObject("aiodev_nothing", (), machine.emit_object(module))
 
 
+def _forget_threads() -> None:
+    """After a fork: whoever had the lock is not here."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
 # Now, when the backend starts, and not when somebody waits for a kernel: what LLVM does once takes it two milliseconds, during
 # which it keeps a core, perhaps the event loop's.
 _engine = _make_engine()

@@ -22,6 +22,7 @@ from __future__ import annotations
 import ast
 import functools
 import logging
+import os
 import platform
 import sys
 import threading
@@ -189,4 +190,12 @@ def _packs() -> tuple[Pack, ...]:
     return tuple(read_pack(folder / pack_name(baseline)) for folder in folders) if baseline is not None else ()
 
 
+def _forget_threads() -> None:
+    """After a fork: whoever had the lock is not here."""
+    global _lock
+    _lock = threading.Lock()
+
+
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
