@@ -55,7 +55,7 @@ def remember(launched: Kernel, device: Device, *args: Any) -> Specialization:
     use = analyse(launched.py_func, tuple(launched._names))
     signature = describe(launched.name, launched.ndim, launched._names, args, device, use)
     variant = Specialization(keys, device, signature, _Loaded())
-    launched._variants.remember(variant, launched._generate)
+    launched._specializations.remember(variant, launched._generate)
     return variant
 
 

@@ -63,7 +63,7 @@ async def test_a_uniform_kernel_says_so_to_the_executor() -> None:
     for uniform in (False, True):
         kernel = aiodev.kernel(uniform=uniform)(body)
         await kernel[1](aiodev.zeros(1, device="cpu"))
-        (variant,) = kernel._variants.all()
+        (variant,) = kernel._specializations.all()
         assert Entry(variant.loading.entry).uniform == uniform
 
 

@@ -180,7 +180,7 @@ def test_closures_are_looked_into() -> None:
 def test_what_the_decorator_says_counts(uniform: bool | None, expected: bool) -> None:
     kernel = aiodev.kernel(uniform=uniform)(arithmetic)
     x = aiodev.zeros(4, np.float32, "cpu")
-    assert kernel._variants.of((1.0, x, x), x.device).loading.spec.uniform is expected
+    assert kernel._specializations.of((1.0, x, x), x.device).loading.spec.uniform is expected
 
 
 def test_what_the_decorator_says_may_be_wrong() -> None:
