@@ -162,7 +162,8 @@ def add_typing(context: Any, infer: Any, template: type, functions: Iterable[Any
         return self.context.resolve_function_type(self.key, [types.float32 if arg == kind else arg for arg in args], kws)
 
     for function in functions:
-        infer(function)(type("BFloat16Typing", (template,), {"generic": generic}))
+        typing = type("BFloat16Typing", (template,), {"key": function, "generic": generic})
+        infer(function, types.Function(typing))  # as a decorator it asks for the module, and ufuncs of NumPy 2.0 have none
     unify_pairs = context.unify_pairs
 
     def unify(first: Any, second: Any) -> Any:
