@@ -236,7 +236,7 @@ def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType, cal
 
     Where ``out`` is the result, and nothing has to be copied or converted, the launches can be repeated.
     """
-    if dtypes.is_stored_only(dtype) and out.device.type == "cpu":
+    if dtypes.is_stored_only(dtype) and not aiodev.capabilities(out.device).simt:
         computed = dtypes.compute_dtype(dtype)
         whole = aiodev.empty(out.shape, computed, out.device)
         _fill(_converted(a, computed), _converted(b, computed), whole, computed, call)

@@ -131,7 +131,7 @@ def test_code_that_frees_nothing_needs_no_allocator() -> None:
 
 def test_what_files_are_made_for_is_known_without_numba() -> None:
     """The processor, and the sources and versions of what compiles."""
-    code = "import sys; from aiodev._backends.cpu import kernel_code as k; print(k.target(), 'numba' in sys.modules)"
+    code = "import sys; from aiodev._backends.cpu.compile import kernel_code as k; print(k.target(), 'numba' in sys.modules)"
     environment = {"PYTHONPATH": str(Path(aiodev.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"{kernel_code.target()} False\n"

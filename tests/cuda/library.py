@@ -64,9 +64,13 @@ def _argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
 
 
 class _Named(SimulatedBackend):
-    """The simulated device under CUDA's name."""
+    """The simulated device under CUDA's name, said to have blocks of threads."""
 
     name = "cuda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities = self.capabilities._replace(thread_blocks=True)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.cpu.compile.kernel_object import KernelObject, link
 from aiodev._backends.executor.machine import host_target
 from aiodev._backends.executor.preload import quiet_import
+from aiodev._core.at_fork import in_child
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.sources import compiled_by
 
@@ -126,5 +127,4 @@ def _forget_threads() -> None:
     _lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+in_child(_forget_threads)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import struct
 import threading
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from llvmlite import binding as llvm
 from aiodev._backends.cpu.compile.disk_cache import pack, unpack
 from aiodev._backends.executor.machine import make_machine
 from aiodev._backends.executor.preload import quiet_import
+from aiodev._core.at_fork import in_child
 
 __all__ = ["KernelObject", "link", "outside"]
 
@@ -141,8 +141,7 @@ def _forget_threads() -> None:
     _lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+in_child(_forget_threads)
 # Now, when the backend starts, and not when somebody waits for a kernel: what LLVM does once takes it two milliseconds, during
 # which it keeps a core, perhaps the event loop's.
 _engine = _make_engine()

@@ -22,7 +22,6 @@ from __future__ import annotations
 import ast
 import functools
 import logging
-import os
 import platform
 import sys
 import threading
@@ -34,6 +33,7 @@ from typing import NamedTuple
 from aiodev._backends.cpu.compile import disk_cache as disk
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
 from aiodev._backends.executor.machine import host_features, make_machine
+from aiodev._core.at_fork import in_child
 from aiodev._core.cache_directory import distrusted
 from aiodev._core.config import settings
 from aiodev._core.sources import compiled_by
@@ -197,5 +197,4 @@ def _forget_threads() -> None:
 
 
 _lock = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
+in_child(_forget_threads)
