@@ -29,7 +29,7 @@ from aiodev._core.backend.device_info import (
 )
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
 from aiodev._core.backend.registry import DeviceLike
-from aiodev._core.callsites import describe as describe_site, register_library
+from aiodev._core.callsites import describe_site, register_library
 from aiodev._core.errors import *  # noqa: F403  # all errors are public
 from aiodev._core.errors import __all__ as _errors
 from aiodev._core.streams.completion import Completion, as_completed

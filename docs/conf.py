@@ -85,7 +85,7 @@ class SettingsTable(SphinxDirective):
             lines += [
                 f"   * - ``{setting.metadata['name']}``",
                 f"     - {setting.metadata['doc']}",
-                f"     - ``{default}``",
+                f"     - ``{default}``" if default else "     - none",
             ]
         table = nodes.container()
         self.state.nested_parse(StringList(lines, source="settings"), self.content_offset, table)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import aiodev
-from aiodev import kernels, memory, profiler, testing
+from aiodev import dtypes, kernels, memory, profiler, testing
 
-MODULES = ("aiodev", "aiodev.memory", "aiodev.testing", "aiodev.profiler", "aiodev.kernels", "aiodev.kernels.random")
+MODULES = ("aiodev", "aiodev.memory", "aiodev.testing", "aiodev.profiler", "aiodev.dtypes", "aiodev.kernels", "aiodev.kernels.random")
 MODULES += ("aiodev.kernels.linalg", "aiodev.lang")
 
 #: Another object, with the same contents; itself; equal to it; refused with a TypeError that says so.
@@ -73,6 +73,8 @@ TABLE: dict[type, Promise] = {
     memory.Lease: Promise(lambda: memory.lease(100, "cpu"), copied=OWN, pickled=OWN),
     memory.MemoryPool: Promise(lambda: memory.MemoryPool("cpu")),
     profiler.Activity: a_value(lambda: profiler.Activity("copy", 1, aiodev.Device("cpu"), 1, 2), "Activity"),
+    dtypes.ElementType: a_value(lambda: dtypes.DTYPES["f4"], "ElementType"),
+    profiler.Compilation: a_value(lambda: profiler.Compilation("sort", 2.5, False), "Compilation"),
     testing.Latch: Promise(lambda: opened(testing.Latch(aiodev.Stream("cpu")))),
     testing.QueueLatch: Promise(lambda: opened(a_queue_latch())),
     testing.SimulatedBackend: Promise(testing.SimulatedBackend),

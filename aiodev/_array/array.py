@@ -63,6 +63,9 @@ class Array(Operators, Protocols):
     Work on an array runs in the order of its stream. The array belongs to the stream that was current when it was made: have
     other streams wait for that one before they use it. It may be dropped at any time; its memory outlives the work on it.
 
+    Raises:
+        OverflowError: a Python number beside an operator is beyond the array's dtype.
+
     Example:
         >>> import aiodev
         >>> async def main():

@@ -115,6 +115,11 @@ def find_bfloat16() -> DType:
     return parse_dtype("bfloat16")
 
 
+#: Weak numbers, by their classes.
+_NUMBERS = (int, float, complex)
+_CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
 def dtype_named(name: str) -> DType:
     """The dtype of a row."""
     found = _dtypes.get(name)
@@ -127,6 +132,8 @@ def row_of(dtype: DType) -> ElementType:
     Raises:
         TypeError: no device has it.
     """
+    if not isinstance(dtype, np.dtype):
+        dtype = parse_dtype(dtype)
     found = _rows.get(dtype)
     if found is None:
         try:
@@ -161,6 +168,8 @@ def kind(dtype: DType) -> str:
         >>> aiodev.dtypes.kind(numpy.dtype("float16")), aiodev.dtypes.kind(aiodev.bfloat16), aiodev.bfloat16.kind
         ('f', 'f', 'V')
     """
+    if not isinstance(dtype, np.dtype):
+        dtype = numpy_dtype(dtype)
     found = _rows.get(dtype)
     if found is not None:
         return found.kind
@@ -229,8 +238,11 @@ def result_type(*operands: Any) -> DType:
         (dtype(bfloat16), dtype('float32'))
     """
     shown, meant = stand_ins(operands)
-    numbers = [operand(1) if isinstance(operand, type) else operand for operand in shown]
-    return meant(np.result_type(*numbers))
+    try:
+        numbers = [one(1) if isinstance(one, type) and one in _NUMBERS else numpy_dtype(one) for one in shown]
+        return meant(np.result_type(*numbers))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"result_type: {error}") from None
 
 
 def resolve(ufunc: np.ufunc, *operands: Any) -> tuple[DType, ...]:
@@ -244,8 +256,13 @@ def resolve(ufunc: np.ufunc, *operands: Any) -> tuple[DType, ...]:
         >>> aiodev.dtypes.resolve(numpy.less, aiodev.bfloat16, float)
         (dtype(bfloat16), dtype(bfloat16), dtype('bool'))
     """
+    if not isinstance(ufunc, np.ufunc):
+        raise refusal("resolve", "ufunc", "one of NumPy's ufuncs", ufunc)
     shown, meant = stand_ins(operands)
-    return tuple(map(meant, ufunc.resolve_dtypes((*shown, None))))
+    try:
+        return tuple(map(meant, ufunc.resolve_dtypes((*shown, None))))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"resolve: {ufunc.__name__}: {error}") from None
 
 
 def can_cast(given: DType, wanted: DType, casting: Any = "same_kind") -> bool:
@@ -256,12 +273,18 @@ def can_cast(given: DType, wanted: DType, casting: Any = "same_kind") -> bool:
         >>> aiodev.dtypes.can_cast(numpy.dtype("float64"), aiodev.bfloat16)
         True
     """
+    try:
+        given, wanted = (each if isinstance(each, np.dtype) else numpy_dtype(each) for each in (given, wanted))
+    except TypeError as error:
+        raise TypeError(f"can_cast: {error}") from None
+    if not isinstance(casting, str) or casting not in _CASTINGS:
+        raise refusal("can_cast", "casting", f"one of {', '.join(_CASTINGS)}", casting)
     if given == wanted:
         return True
     if _HALF in (given, wanted) and "bfloat16" in (given.name, wanted.name):  # each has numbers that the other lacks
         return casting in ("same_kind", "unsafe")
     (one, other), _ = stand_ins((given, wanted))
-    return np.can_cast(one, other, casting)
+    return np.can_cast(one, other, casting)  # type: ignore[arg-type]
 
 
 def stand_ins(operands: Sequence[Any]) -> tuple[list[Any], Callable[[DType], DType]]:
@@ -273,6 +296,8 @@ def stand_ins(operands: Sequence[Any]) -> tuple[list[Any], Callable[[DType], DTy
         >>> shown, meant(numpy.dtype("float16"))
         ([dtype('float16'), <class 'int'>], dtype(bfloat16))
     """
+    if not isinstance(operands, Sequence):
+        raise refusal("stand_ins", "operands", "a sequence of dtypes and classes of numbers", operands)
     foreign = next((o for o in operands if isinstance(o, np.dtype) and o.kind == "V" and has_dtype(o)), None)
     if foreign is None:
         return list(operands), _same

@@ -49,7 +49,7 @@ def _compare(host: HostArray, before: int, stream: str, site: int) -> None:
         logger.error(
             "%s: the host array of shape %s and dtype %s that is copied at %s changed before it was read; wait for the "
             "completion of the copy first, or make the array by aiodev.asarray, which takes the values at once",
-            stream, host.shape, host.dtype, callsites.describe(site),
+            stream, host.shape, host.dtype, callsites.describe_site(site),
         )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 
 from aiodev._core import arguments
 
-__all__ = ["describe", "here", "index_of", "is_library", "outside", "register_library", "show"]
+__all__ = ["describe_site", "here", "index_of", "is_library", "outside", "register_library", "show"]
 
 #: What IPython calls the code of its cells; notebooks name a file that does not exist, and IPython knows whose it is.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
@@ -91,20 +91,26 @@ def is_library(frame: FrameType) -> bool:
     return False
 
 
-def describe(site: int) -> str | None:
+def describe_site(site: int) -> str | None:
     """``file:line`` of a site, which is where a launch was submitted, or None for 0, no site.
 
     For backends, whose executors are given sites as integers.
+
+    Raises:
+        ValueError: no launch was given it.
 
     Example:
         >>> aiodev.describe_site(0) is None
         True
     """
+    arguments.integer("describe_site", "site", site)
     if site == 0:
         return None
-    code = _codes[(site >> 32) - 1]
-    positions = list(code.co_positions())
-    line = positions[(site & 0xFFFFFFFF) // 2][0]
+    try:
+        code = _codes[(site >> 32) - 1]
+        line = list(code.co_positions())[(site & 0xFFFFFFFF) // 2][0]
+    except IndexError:
+        raise ValueError(f"describe_site: site {site}: expected what a launch was given, or 0") from None
     return f"{code.co_filename}:{line or code.co_firstlineno}"
 
 

@@ -40,7 +40,7 @@ def describe(timeline: Timeline, value: int) -> str | None:
     if entries is None or value not in entries:
         return None
     name, site = entries[value]
-    return f"{name}, submitted at {callsites.describe(site)}"
+    return f"{name}, submitted at {callsites.describe_site(site)}"
 
 
 def _name_of_kernel(args: tuple[Any, ...]) -> tuple[str, int]:

@@ -104,7 +104,7 @@ class DebugBuffer(DeviceBuffer):
                     "%s: %s is %s on %s at %s, while operation %d of %s may still be using it, and nothing orders one before "
                     "the other; let one stream wait for the other (Stream.wait_stream)",
                     self.source.device, self.source.name_of(self.block), use, timeline.label,
-                    callsites.describe(callsites.outside(sys._getframe(1))), last, other.label,
+                    callsites.describe_site(callsites.outside(sys._getframe(1))), last, other.label,
                 )  # fmt: skip
 
     def own_uses(self) -> list[tuple[Timeline, int]]:
@@ -225,7 +225,7 @@ class DebugAllocator(CachingAllocator):
 
     def name_of(self, block: Block) -> str:
         """Size, address and origin."""
-        nbytes, site = self._requested[block], callsites.describe(block.site)
+        nbytes, site = self._requested[block], callsites.describe_site(block.site)
         return f"memory of {nbytes:,} bytes at {block.address + GUARD:#x}, allocated at {site}"
 
     def empty_cache(self) -> int:

@@ -141,7 +141,7 @@ def _state(block: Block) -> str:
 
 
 def _site(block: Block) -> str | None:
-    return callsites.describe(block.site) if block.state == LIVE else None
+    return callsites.describe_site(block.site) if block.state == LIVE else None
 
 
 def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:

@@ -125,7 +125,7 @@ def a_kernels_exception_is_its_fault(bench: Workbench) -> None:
         error = fault.error
         assert isinstance(error, KernelError), f"the error is {error!r}, not a KernelError"
         assert isinstance(error.__cause__, ValueError) and error.__cause__.args == ("bad row", 3), error.__cause__
-        assert error.kernel == "reject" and error.submitted_at == callsites.describe(site), str(error)
+        assert error.kernel == "reject" and error.submitted_at == callsites.describe_site(site), str(error)
         assert bench.last(chain) == 0, "a copy behind a failed kernel ran"
         lane.forgive()
         lane.reach(lane.copy_chain(chain))

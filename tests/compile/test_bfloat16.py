@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 from kernel_entry import needs_compiler, spec_of
+from programs import search_path
 
 import aiodev
 from aiodev import CompileError, lang
@@ -131,12 +132,13 @@ def test_conversions() -> None:
 def test_conversions_without_instructions_for_them() -> None:
     """On processors that have neither AVX nor F16C."""
     code = (
-        "import importlib.util as u, os, sys; sys.path.insert(0, os.path.dirname(sys.argv[1]))\n"
+        "import importlib.util as u, sys\n"
         "s = u.spec_from_file_location('m', sys.argv[1]); m = u.module_from_spec(s)\n"
         "s.loader.exec_module(m); m.check_all()"
     )
     # The executor would be compiled for it, too.
     environment = {**os.environ, "AIODEV_EXECUTOR": "python", "NUMBA_CPU_NAME": "nehalem", "NUMBA_CPU_FEATURES": ""}
+    environment["PYTHONPATH"] = search_path()
     done = subprocess.run(
         [sys.executable, "-c", code, __file__], env=environment, capture_output=True, text=True, timeout=120
     )

@@ -484,6 +484,9 @@ def test_a_start_during_a_start_joins_it(monkeypatch: pytest.MonkeyPatch) -> Non
         def device_count(self) -> int:
             return 1
 
+        def has_compiled(self, directory: str) -> bool:
+            return True
+
         def start(self) -> None:
             started.append(threading.current_thread().name)
 

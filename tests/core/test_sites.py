@@ -38,21 +38,21 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def test_a_site_is_the_callers_line() -> None:
     """It reads as file and line; no site reads as None."""
     line = test_a_site_is_the_callers_line.__code__.co_firstlineno
-    assert callsites.describe(submit()) == f"{HERE}:{line + 3}"
-    assert callsites.describe(0) is None
+    assert callsites.describe_site(submit()) == f"{HERE}:{line + 3}"
+    assert callsites.describe_site(0) is None
 
 
 def test_what_a_library_submits_is_its_callers_doing(library: Callable[..., int]) -> None:
     """The first time, and once its code is known."""
     line = test_what_a_library_submits_is_its_callers_doing.__code__.co_firstlineno
-    assert [callsites.describe(library()) for _ in range(2)] == [f"{HERE}:{line + 3}"] * 2
+    assert [callsites.describe_site(library()) for _ in range(2)] == [f"{HERE}:{line + 3}"] * 2
 
 
 def test_names_are_compared_by_whole_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """``shelves`` is not in ``shelf``."""
     monkeypatch.setattr(callsites, "_libraries", {"shelf"})
     other = module("shelves.kernels", "def run():\n    return submit()", submit=submit)
-    assert callsites.describe(other.run()) == "shelves.kernels.py:2"
+    assert callsites.describe_site(other.run()) == "shelves.kernels.py:2"
 
 
 def test_what_the_streams_methods_submit_is_their_callers_doing() -> None:

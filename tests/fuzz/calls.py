@@ -50,6 +50,7 @@ KEPT = 64 << 10
 #: What is not called, and why.
 LEFT_OUT = {
     "aiodev.Backend": "trusts its callers with addresses; the conformance suite is about it",
+    "aiodev.Executor": "trusts its callers with addresses; the conformance suite is about it",
     "aiodev.BoundLaunch.__init__": "is what Kernel.bind makes",
     "aiodev.Completion.__init__": "is what submissions make",
     "aiodev.Kernel.__init__": "is what aiodev.kernel makes",
@@ -76,6 +77,15 @@ OPERATORS = {
     "rmatmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rlshift", "rrshift", "rand", "ror", "rxor", "iadd", "isub",
     "imul", "imatmul", "itruediv", "ifloordiv", "imod", "ipow", "ilshift", "irshift", "iand", "ior", "ixor", "neg", "pos",
     "invert", "abs", "enter", "exit", "aenter", "aexit", "copy", "deepcopy", "reduce", "array", "dlpack", "dlpack_device",
+}  # fmt: skip
+#: The functions of aiodev.kernels that arrays' operators stand for, and name in what they refuse.
+STAND_FOR = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "matmul": "matmul", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "divmod": "floor_divide remainder", "pow": "pow", "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "neg": "negative",
+    "pos": "positive", "invert": "bitwise_invert", "abs": "abs", "eq": "equal", "ne": "not_equal", "lt": "less",
+    "le": "less_equal", "gt": "greater", "ge": "greater_equal", "contains": "equal", "bool": "truth",
+    "getitem": "index indices mask", "setitem": "index indices mask assigned elements read",
 }  # fmt: skip
 #: Python's own words for what it was not told how to do: they name neither the function nor the argument.
 LEAKS = re.compile(
@@ -188,6 +198,9 @@ def names_of(target: Target) -> set[str]:
     if target.kind is not None:
         found |= {word.lower() for word in re.findall("[A-Z][a-z]*", target.kind.__name__)}
         found |= {f"{target.kind.__name__.lower()}s"}
+    operator = target.name.rpartition(".")[2].strip("_")
+    for form in (operator, operator[1:] if operator[:1] in ("r", "i") else ""):
+        found |= set(STAND_FOR.get(form, "").split())
     return found - {"self", ""}
 
 
@@ -197,6 +210,8 @@ def fault_of(target: Target, own: Any, error: BaseException) -> str | None:
         return None
     if target.name.startswith(BODIES):
         return "crash" if isinstance(error, SystemError | RecursionError) else None
+    if target.name in {f"aiodev.Completion.{way}" for way in ("result", "synchronize", "synchronize_blocking")}:
+        return None  # what the operation has raised
     allowed = documented(target)
     if isinstance(error, NEVER) and not isinstance(error, aiodev.AiodevError):
         return f"{type(error).__name__} is no refusal"

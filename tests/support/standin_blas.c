@@ -11,12 +11,16 @@ typedef struct Product {
 
 enum { BLAS_OK = 0, BLAS_NOT_INITIALIZED = 1, BLAS_INVALID_VALUE = 7, BLAS_EXECUTION_FAILED = 13 };
 
+static double wide(uint16_t half) { uint32_t bits = (uint32_t)half << 16; float value; memcpy(&value, &bits, 4); return value; }
+static uint16_t narrow(float value) { uint32_t bits; memcpy(&bits, &value, 4); return (bits + 0x7fff + (bits >> 16 & 1)) >> 16; }
+
 static double complex element(const char *p, int kind, int64_t i) {
     switch (kind) {
     case 0: return ((const float *)p)[i];
     case 1: return ((const double *)p)[i];
     case 2: return (double)((const _Float16 *)p)[i];
     case 4: return ((const float complex *)p)[i];
+    case 14: return wide(((const uint16_t *)p)[i]);
     default: return ((const double complex *)p)[i];
     }
 }
@@ -26,10 +30,11 @@ static void set_element(char *p, int kind, int64_t i, double complex value) {
     case 1: ((double *)p)[i] = creal(value); break;
     case 2: ((_Float16 *)p)[i] = (_Float16)creal(value); break;
     case 4: ((float complex *)p)[i] = value; break;
+    case 14: ((uint16_t *)p)[i] = narrow((float)creal(value)); break;
     default: ((double complex *)p)[i] = value;
     }
 }
-static size_t size_of(int kind) { return (size_t[]){4, 8, 2, 0, 8, 16}[kind]; }
+static size_t size_of(int kind) { return kind == 14 ? 2 : (size_t[]){4, 8, 2, 0, 8, 16}[kind]; }
 
 static void multiply(void *data) {
     Product *p = data;
@@ -91,7 +96,7 @@ CUresult cublasGemmStridedBatchedEx_64(
     if (!reaches(a, ta ? k : m, ta ? m : k, lda, sa, count, kind) || !reaches(b, tb ? n : k, tb ? k : n, ldb, sb, count, kind)
         || !reaches(c, m, n, ldc, sc, count, kind))
         return BLAS_EXECUTION_FAILED;
-    int factor = kind == 2 ? 0 : kind;
+    int factor = kind == 2 || kind == 14 ? 0 : kind;
     if (element(beta, factor, 0) != 0) return BLAS_INVALID_VALUE;
     Product *p = malloc(sizeof *p);
     *p = (Product){ta, tb, kind, m, n, k, lda, sa, ldb, sb, ldc, sc, count, a, b, c, element(alpha, factor, 0), 0};

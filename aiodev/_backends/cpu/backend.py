@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from aiodev._backends.cpu.compile import prebuilt
 from aiodev._backends.cpu.compile.disk_cache import has_kernels
 from aiodev._backends.cpu.host import HostBackend, HostExecutor
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
@@ -96,14 +95,22 @@ class CPUBackend(HostBackend):
 
     def has_compiled(self, directory: str) -> bool:
         """See the ABC."""
-        return self.executor_kind != "native" or has_kernels(directory) or prebuilt.are_there()
+        if self.executor_kind != "native" or has_kernels(directory):
+            return True
+        from aiodev._backends.cpu.compile import prebuilt  # which imports LLVM
+
+        return prebuilt.are_there()
 
     def baselines(self) -> dict[str, Mapping[str, str]]:
         """What kernels can be compiled for ahead: for each the variables of the environment by which workers are told."""
+        from aiodev._backends.cpu.compile import prebuilt
+
         return {name: prebuilt.target_variables(name) for name in prebuilt.baselines_of_machine()}
 
     def write_ahead(self, folder: Path, baseline: str, kernels: Mapping[str, Path]) -> int:
         """Keep kernels compiled for a baseline: by key, the folder that ``compile`` was given. Returns how many."""
+        from aiodev._backends.cpu.compile import prebuilt
+
         return prebuilt.write_pack(folder, baseline, kernels)
 
     # Memory

@@ -119,5 +119,5 @@ class HostBackend(Backend):
 
 def _located(error: BaseException, site: int) -> BaseException:
     if isinstance(error, KernelError) and error.submitted_at is None:
-        error.submitted_at = callsites.describe(site)
+        error.submitted_at = callsites.describe_site(site)
     return error

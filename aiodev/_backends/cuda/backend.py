@@ -306,7 +306,7 @@ class CUDABackend(Backend):
     def _explain(self, entry: int, status: int, site: int, index: int) -> BaseException:
         name, images = self._images[entry]
         error = images[self._devices[index].capability].explain(name, status)  # each image has statuses of its own
-        error.submitted_at = error.submitted_at or callsites.describe(site)
+        error.submitted_at = error.submitted_at or callsites.describe_site(site)
         return error
 
     # Memory and threads of other libraries

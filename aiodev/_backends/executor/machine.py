@@ -5,22 +5,28 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from llvmlite import binding as llvm
-
-__all__ = ["SPEED", "host_features", "host_target", "make_machine"]
+__all__ = ["SPEED", "host_features", "host_target", "llvm", "make_machine"]
 
 #: LLVM's level of optimisation where machine code is generated.
 SPEED = 2
 
 
+def llvm() -> Any:
+    """LLVM's interface, which costs something to import and is not needed to count devices."""
+    from llvmlite import binding
+
+    return binding
+
+
 def make_machine(processor: str | None = None, features: str | None = None) -> Any:
     """A target machine of LLVM for code that is linked into a process: this one, or of a machine with another processor."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
+    binding = llvm()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_triple(binding.get_process_triple())
     x86 = target.name.startswith("x86")
     return target.create_target_machine(
-        cpu=processor or llvm.get_host_cpu_name(),
+        cpu=processor or binding.get_host_cpu_name(),
         features=host_features() if features is None else features,
         opt=SPEED,
         reloc="static" if x86 else "default",  # LLVM's linker for processes wants that there
@@ -32,12 +38,13 @@ def make_machine(processor: str | None = None, features: str | None = None) -> A
 @functools.cache
 def host_target() -> str:
     """All that decides what LLVM makes for this machine."""
-    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {host_features()}"
+    binding = llvm()
+    return f"{binding.get_process_triple()} {binding.get_host_cpu_name()} {host_features()}"
 
 
 def host_features() -> str:
     """What the processor can do, as LLVM says it."""
     try:
-        return str(llvm.get_host_cpu_features().flatten())
+        return str(llvm().get_host_cpu_features().flatten())
     except RuntimeError:  # LLVM cannot tell: then it goes by the processor's name
         return ""

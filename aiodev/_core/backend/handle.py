@@ -254,7 +254,7 @@ class BackendHandle:
             try:
                 fn()
             except Exception as error:  # a stranger's backend may raise anything
-                where = callsites.describe(site)
+                where = callsites.describe_site(site)
                 error.add_note(f"this call was queued at {where}, until backend {self.name!r} had started")
                 raise
 

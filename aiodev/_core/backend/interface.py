@@ -102,7 +102,7 @@ class Fault(NamedTuple):
 class KernelSpec(NamedTuple):
     """A kernel body and the types to compile it for; what a worker process needs, and no more.
 
-    ``arguments`` holds one descriptor an argument: ``"f4"`` for a scalar (a dtype's code in :data:`aiodev.dtypes.DTYPES`),
+    ``arguments`` holds one descriptor an argument: ``"f4"`` for a scalar (a dtype's code in ``aiodev.dtypes.DTYPES``),
     ``"A2f4C"`` for an array (dimensions, code, layout ``C`` contiguous or ``A`` any), with a trailing ``r`` if it is read-only.
     ``options`` are those that are on, as in :func:`aiodev.kernel`: ``("fastmath", True)``, or the flags' sorted names in place
     of True; and those of :meth:`aiodev.Kernel.implementation`, such as ``("block", 128)``. What a backend does not know it

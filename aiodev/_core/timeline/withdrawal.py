@@ -156,4 +156,4 @@ class Withdrawals:
         found = self._at(value)
         if found is None:
             return None
-        return WithdrawnError(stream, found.cause or value, withdrawn_at=callsites.describe(found.site))
+        return WithdrawnError(stream, found.cause or value, withdrawn_at=callsites.describe_site(found.site))

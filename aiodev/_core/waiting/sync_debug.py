@@ -93,7 +93,7 @@ def about_to_block(starting: bool = False) -> None:
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and _is_ours(frame.f_back):
         level, frame = level + 1, frame.f_back
-    place = callsites.describe(callsites.outside(frame.f_back))
+    place = callsites.describe_site(callsites.outside(frame.f_back))
     call, instead = _describe(frame, starting)
     if mode == "error":
         raise SyncError(call, place, instead)

@@ -254,11 +254,16 @@ def _package(module: str | None) -> str:
     return "aiodev.kernels" if f"{name}.".startswith("aiodev.kernels.") else name.partition(".")[0]
 
 
-@functools.lru_cache(1024)
 def portable(code: types.CodeType) -> types.CodeType:
     """The code with files of this package named from its folder, so that it is the same wherever that is."""
+    return _portable(code, code.co_filename)
+
+
+@functools.lru_cache(1024)
+def _portable(code: types.CodeType, filename: str) -> types.CodeType:
+    """``filename`` is the code's: codes that differ in nothing else are equal."""
     inner = tuple(portable(each) if isinstance(each, types.CodeType) else each for each in code.co_consts)
-    filename = relative(code.co_filename)
+    filename = relative(filename)
     changed = filename != code.co_filename or any(one is not other for one, other in zip(inner, code.co_consts, strict=True))
     return code.replace(co_filename=filename, co_consts=inner) if changed else code
 

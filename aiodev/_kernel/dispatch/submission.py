@@ -83,7 +83,7 @@ def _submit_gated(stream: Stream, loading: PendingKernel, size: int, block: byte
     def open_gate(error: BaseException | None) -> None:
         if isinstance(error, CompileError):  # one for all launches, each of which was made at a place of its own
             error = copy.copy(error)
-            error.submitted_at = callsites.describe(site)
+            error.submitted_at = callsites.describe_site(site)
         gate.open(error)
 
     with opened_on_error(gate):

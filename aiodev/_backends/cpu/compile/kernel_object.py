@@ -17,10 +17,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from llvmlite import binding as llvm
-
 from aiodev._backends.cpu.compile.disk_cache import pack, unpack
-from aiodev._backends.executor.machine import make_machine
+from aiodev._backends.executor.machine import llvm, make_machine
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.at_fork import in_child
 
@@ -71,7 +69,7 @@ def link(entry: KernelObject) -> int:
     """Link an object file into this process; returns the entry's address, which stays valid for ever. May import numba."""
     numba: Any = _numba() if entry.needs_numba else None
     with _lock:
-        _engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(entry.code))
+        _engine.add_object_file(llvm().object_file.ObjectFileRef.from_data(entry.code))
         _engine.finalize_object()
         for symbol, constants in entry.environments:
             pointer = ctypes.c_void_p.from_address(_engine.get_global_value_address(symbol))
@@ -121,16 +119,16 @@ def _is_in_process(symbol: str) -> bool:
 
 def _make_engine() -> Any:
     """A linker like numba's own."""
-    module = llvm.parse_assembly("")
+    module = llvm().parse_assembly("")
     machine = make_machine()
     module.triple = machine.triple
-    return llvm.create_mcjit_compiler(module, machine)
+    return llvm().create_mcjit_compiler(module, machine)
 
 
 def _nothing() -> KernelObject:
     """A function of no use."""
     machine = make_machine()
-    module = llvm.parse_assembly("define void @aiodev_nothing() { ret void }")
+    module = llvm().parse_assembly("define void @aiodev_nothing() { ret void }")
     module.triple = machine.triple
     return KernelObject("aiodev_nothing", (), machine.emit_object(module))
 
