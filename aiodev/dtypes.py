@@ -38,3 +38,7 @@ for _name in __all__:
     if getattr(_value, "__module__", "").startswith("aiodev._"):
         _value.__module__ = "aiodev.dtypes"
 del _name, _value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,8 +16,8 @@ import pytest
 import aiodev
 from aiodev import dtypes, kernels, memory, profiler, testing
 
-MODULES = ("aiodev", "aiodev.memory", "aiodev.testing", "aiodev.profiler", "aiodev.dtypes", "aiodev.kernels", "aiodev.kernels.random")
-MODULES += ("aiodev.kernels.linalg", "aiodev.lang")
+MODULES = ("aiodev", "aiodev.dtypes", "aiodev.memory", "aiodev.testing", "aiodev.profiler", "aiodev.kernels")
+MODULES += ("aiodev.kernels.random", "aiodev.kernels.linalg", "aiodev.lang")
 
 #: Another object, with the same contents; itself; equal to it; refused with a TypeError that says so.
 OWN, SAME, EQUAL, REFUSED = "own", "same", "equal", "refused"
