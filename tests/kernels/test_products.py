@@ -247,9 +247,9 @@ async def main():
         for result in results:
             assert (await result.numpy() == 64).all()
 asyncio.run(main())
-if blas.library_name():
-    own = blas._function(blas._libraries[0], blas._SETTINGS, "get_num_threads")()
-    shared = blas._function(ctypes.CDLL(blas.library_name()), blas._SETTINGS, "get_num_threads")()
+if openblas.library_name():
+    own = openblas._function(openblas._libraries[0], openblas._SETTINGS, "get_num_threads")()
+    shared = openblas._function(ctypes.CDLL(openblas.library_name()), openblas._SETTINGS, "get_num_threads")()
     print(own, shared)
 """
 
