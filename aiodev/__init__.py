@@ -57,8 +57,9 @@ from aiodev._generator.defaults import (
 from aiodev._generator.generator import Generator
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.dispatch import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
-from aiodev._kernel.dispatch.launch_cache import LaunchCache
+from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.kernel import Kernel, kernel
+from aiodev._kernel.operation import Operation, operation
 
 if _TYPE_CHECKING:
     import numpy as _numpy
@@ -73,6 +74,7 @@ __all__ = [
     "Array",
     "Backend",
     "BoundLaunch",
+    "Call",
     "Capabilities",
     "Completion",
     "Device",
@@ -84,7 +86,8 @@ __all__ = [
     "Generator",
     "Kernel",
     "KernelSpec",
-    "LaunchCache",
+    "Number",
+    "Operation",
     "Stream",
     "StreamGroup",
     "arange",
@@ -121,6 +124,7 @@ __all__ = [
     "manual_seed",
     "memory",
     "ones",
+    "operation",
     "register_backend",
     "seed_all",
     "register_library",

@@ -14,6 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import aiodev
 from aiodev._core.config import Settings
+from aiodev.kernels.elementwise.rows import TABLE
 from aiodev.testing import Latch
 
 sys.path.insert(0, str(Path(__file__).parent))  # for gallery_order
@@ -92,6 +93,19 @@ class SettingsTable(SphinxDirective):
         return table.children
 
 
+class ElementwiseGroup(SphinxDirective):
+    """``.. elementwise:: Arithmetic``, the functions that the table has under a heading."""
+
+    required_arguments, final_argument_whitespace = 1, True
+
+    def run(self) -> list[nodes.Node]:
+        names = sorted(name for name, row in TABLE.items() if row.group == self.arguments[0])
+        lines = [line for name in names for line in (f".. autofunction:: aiodev.kernels.{name}", "")]
+        found = nodes.container()
+        self.state.nested_parse(StringList(lines, source="elementwise"), self.content_offset, found)
+        return found.children
+
+
 def draw_snapshot(app: Sphinx) -> None:
     """Draw the picture of howto/memory from a program that has just that memory."""
     pool = aiodev.memory.MemoryPool("cpu")
@@ -113,3 +127,4 @@ def draw_snapshot(app: Sphinx) -> None:
 def setup(app: Sphinx) -> None:
     draw_snapshot(app)
     app.add_directive("aiodev-settings", SettingsTable)
+    app.add_directive("elementwise", ElementwiseGroup)

@@ -18,12 +18,13 @@ __all__ = [
     "as_float",
     "broadcast",
     "checked_axis",
-    "checked_out",
+    "delivered",
     "dtype_of",
     "flags",
     "has_no_gaps",
     "move_last",
     "packed",
+    "packed_out",
     "real_number",
     "repeated",
     "shared",
@@ -216,28 +217,17 @@ def move_last(function: str, x: aiodev.Array, axis: Any) -> aiodev.Array:
     return x.transpose(*(a for a in range(x.ndim) if a != found), found)
 
 
-def checked_out(
-    function: str, out: aiodev.Array | None, shape: tuple[int, ...], dtype: DType, device: aiodev.Device
-) -> aiodev.Array:
-    """``out`` if it is given and fits, else a new array.
+def packed_out(call: aiodev.Call, shape: tuple[int, ...], dtype: DType) -> tuple[aiodev.Array, aiodev.Array]:
+    """The result of a call, and what its kernels write: that, or if it has gaps an array without, for :func:`delivered`."""
+    result = call.out(shape, dtype)
+    return result, result if has_no_gaps(result) else aiodev.empty(shape, dtype, result.device)
 
-    Raises:
-        ValueError: ``out`` has another shape.
-        TypeError: ``out`` has another dtype, or is no array.
-        LaunchError: ``out`` is elsewhere, or read-only.
-    """
-    if out is None:
-        return aiodev.empty(shape, dtype, device)
-    if not isinstance(out, aiodev.Array):
-        raise TypeError(f"{function}: out: expected an array, got {type(out).__name__}")
-    if out.shape != shape:
-        raise ValueError(f"{function}: out has the shape {out.shape}, the result {shape}")
-    if out.dtype != dtype:
-        raise TypeError(f"{function}: out is {out.dtype}, the result {dtype}; aiodev.kernels.astype converts")
-    if out.device != device:
-        raise aiodev.LaunchError(function, "out", f"an array on {device}", str(out.device))
-    written(function, out=out)
-    return out
+
+def delivered(result: aiodev.Array, target: aiodev.Array) -> aiodev.Array:
+    """The result, to which what was written instead is copied."""
+    if target is not result:
+        result.copy_from(target)
+    return result
 
 
 def written(function: str, **values: aiodev.Array) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from aiodev.dtypes import DTYPES
+from aiodev.kernels.elementwise.rows import TABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -27,7 +28,7 @@ MODULES = (
     "aiodev.testing",
 )
 
-DIRECTIVE = re.compile(r"^\.\. (?:py:)?(currentmodule|automodule|auto\w+|function|data|class)::\s*(\S+)")
+DIRECTIVE = re.compile(r"^\.\. (?:py:)?(currentmodule|automodule|auto\w+|function|data|class|elementwise)::\s*(.+?)\s*$")
 
 
 def public_names() -> list[tuple[str, str]]:
@@ -53,6 +54,8 @@ def described_names() -> set[str]:
             directive, name = match.groups()
             if directive in ("currentmodule", "automodule"):
                 module = name
+            elif directive == "elementwise":
+                found |= {f"{module}.{own}" for own, row in TABLE.items() if row.group == name}
             else:
                 found.add(f"{module}.{name.removesuffix('()')}")
             options = "\n".join(lines[number + 1 : number + 4])

@@ -43,6 +43,14 @@ def doubled(x):
     return 2 * x
 
 
+def given_to_a_body() -> tuple[aiodev.Call, aiodev.Number]:
+    @aiodev.operation(numbers=["number"])
+    def give(call, number):
+        return call, number
+
+    return give(2)
+
+
 def an_array() -> aiodev.Array:
     return aiodev.arange(3, device="cpu")
 
@@ -55,6 +63,7 @@ TABLE: dict[type, Promise] = {
     aiodev.Array: Promise(an_array, copied=OWN, pickled=OWN),
     aiodev.Backend: Promise(lambda: aiodev.get_backend("cpu")),
     aiodev.BoundLaunch: Promise(lambda: increment.bind(3, an_array())),
+    aiodev.Call: Promise(lambda: given_to_a_body()[0]),
     aiodev.Capabilities: a_value(lambda: aiodev.get_backend("cpu").capabilities, "Capabilities"),
     aiodev.Completion: Promise(lambda: increment[3](an_array()), repr="<"),
     aiodev.Executor: Promise(lambda: an_executor()),
@@ -65,7 +74,8 @@ TABLE: dict[type, Promise] = {
     aiodev.Generator: Promise(lambda: aiodev.Generator("cpu"), copied=OWN, pickled=OWN),
     aiodev.Kernel: Promise(lambda: increment, copied=SAME, pickled=SAME),
     aiodev.KernelSpec: a_value(lambda: aiodev.KernelSpec("sum", sum, 1, ("A1f4C",)), "KernelSpec"),
-    aiodev.LaunchCache: Promise(lambda: aiodev.LaunchCache(1)),
+    aiodev.Number: Promise(lambda: given_to_a_body()[1]),
+    aiodev.Operation: Promise(lambda: kernels.add.operation),
     aiodev.Stream: Promise(lambda: aiodev.Stream("cpu")),
     aiodev.StreamGroup: Promise(lambda: aiodev.StreamGroup("cpu")),
     aiodev.device: Promise(lambda: aiodev.device("cpu"), repr="aiodev.device(", weak=False, copied=OWN, pickled=OWN),

@@ -19,6 +19,7 @@ Page-locked memory goes straight to a device; how ordinary memory does, without 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -36,7 +37,7 @@ from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
-__all__ = ["PIECES", "copy_arrays", "strided_kernel"]
+__all__ = ["PIECES", "boxes_of", "copy_arrays", "strided_kernel"]
 
 HostArray = np.ndarray[Any, DType]
 Side = Array | HostArray
@@ -44,10 +45,8 @@ Side = Array | HostArray
 #: Up to so many pieces are copied one by one: it is about what a kernel's launch costs.
 PIECES = 16
 
-#: Launches the kernel that copies (stream, shape of three dimensions, dst, src, the arrays that these are words of or None).
-strided_kernel: Hook[[Stream, tuple[int, ...], Array, Array, tuple[Array, Array] | None], Completion[None]] = Hook(
-    "aiodev._kernel.dispatch.strided"
-)
+#: Launches the kernels that copy (stream, dst, src).
+strided_kernel: Hook[[Stream, Array, Array], Completion[None]] = Hook("aiodev._kernel.dispatch.strided")
 
 
 def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
@@ -219,21 +218,18 @@ def _seen_from(stream: Stream, side: Side) -> Array:
 
 
 def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
-    """Copy by kernel: as unsigned words, over the fewest dimensions, three at a time."""
-    inner, to, fro, boxes = _boxes(dst.shape, dst.strides, src.strides)
+    return strided_kernel.call(stream, dst, src)
+
+
+def boxes_of(dst: Array, src: Array) -> Iterator[tuple[Array, Array]]:
+    """Both as unsigned words over the fewest dimensions, three at a time: together they are all elements."""
+    inner, to, fro, places = _boxes(dst.shape, dst.strides, src.strides)
     word = word_dtype(dst.dtype.itemsize)
-    whole = (dst, src) if len(boxes) == 1 else None
-    done = None
-    for there, here in boxes:
-        done = strided_kernel.call(
-            stream,
-            inner,
+    for there, here in places:
+        yield (
             make_array(dst._buffer, dst._address + there, inner, word, to, True),
             make_array(src._buffer, src._address + here, inner, word, fro, True),
-            whole,
         )
-    assert done is not None
-    return done
 
 
 @functools.lru_cache(4096)

@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 
 from aiodev._core import arguments
 
-__all__ = ["describe_site", "here", "index_of", "is_library", "outside", "register_library", "show"]
+__all__ = ["describe_site", "enter_library", "here", "index_of", "is_library", "outside", "register_library", "show"]
 
 #: What IPython calls the code of its cells; notebooks name a file that does not exist, and IPython knows whose it is.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
@@ -47,6 +47,11 @@ def register_library(package: str) -> None:
         >>> aiodev.register_library("my_kernels")
     """
     _libraries.add(arguments.instance("register_library", "package", package, str, "a module's name"))
+
+
+def enter_library(code: CodeType) -> None:
+    """Take this code for a library's, wherever it is: what it submits is its callers' doing."""
+    _enter(code, True)
 
 
 def here(depth: int = 1) -> int:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     Point = tuple[Timeline, int]
 
-__all__ = ["Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "check_writes"]
+__all__ = ["Alias", "Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "check_writes"]
 
 
 class Source(Protocol):
@@ -255,6 +255,38 @@ def _follows(timeline: Timeline, value: int, other: Timeline, last: int) -> bool
     """Whether operation ``value`` of ``timeline`` is ordered after ``last`` of ``other``, and fails if that fails."""
     since, clock = timeline.frontier
     return value >= since and clock.get(other, 0) >= last
+
+
+class Alias(Buffer):
+    """Another name for a buffer, under which one of several arrays in the same memory is told from the others.
+
+    It knows of no use by itself: ``_writer`` and ``_reader`` are None, so that every use is noted by a call, in the buffer.
+    """
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self, buffer: Buffer) -> None:
+        super().__init__(buffer.address, buffer.source, buffer.block, None, 0)  # type: ignore[arg-type]
+        self._buffer = buffer
+
+    def _record_write(self, timeline: Timeline, value: int) -> None:
+        self._buffer._record_write(timeline, value)
+
+    def _record_read(self, timeline: Timeline, value: int) -> None:
+        self._buffer._record_read(timeline, value)
+
+    def contents(self) -> list[Point]:
+        """Those of the buffer, as in all that follows."""
+        return self._buffer.contents()
+
+    def is_written(self) -> bool:
+        return self._buffer.is_written()
+
+    def uses(self) -> list[Point]:
+        return self._buffer.uses()
+
+    def check(self) -> None:
+        self._buffer.check()
 
 
 class Foreign:

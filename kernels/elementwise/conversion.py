@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,28 @@ from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, dtype_of, has_no_gaps
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
-__all__ = ["astype", "clip", "convert_first", "where"]
+__all__ = ["astype", "clip", "convert", "where"]
 
 
-def _types_of_where(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+def _types_of_where(*kinds: Any) -> Sequence[DType]:
     """The common type of what is chosen from; Python numbers are weak."""
     weak = all(isinstance(kind, type) for kind in kinds[1:])
     result = dtypes.result_type(*kinds[1:]) if weak else dtypes.resolve(np.add, *kinds[1:])[2]
-    return [np.dtype(bool), result, result], result
+    return np.dtype(bool), result, result, result
 
 
-def _types_of_clip(kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+def _types_of_clip(*kinds: Any) -> Sequence[DType]:
     """The common type of what is limited and its bounds."""
     result = functools.reduce(lambda one, other: dtypes.resolve(np.maximum, one, other)[2], kinds)
-    return [result] * len(kinds), result
+    return [result] * (len(kinds) + 1)
 
 
-_where = Elementwise("where", "{x1} if {condition} else {x2}", ("condition", "x1", "x2"), _types_of_where)
-_clip = Elementwise("clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), _types_of_clip)
-_clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), _types_of_clip)
-_clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), _types_of_clip)
-_copy = Elementwise("clip", "{x}", ("x",), _types_of_clip)
-_conversions: dict[DType, Elementwise] = {}
-_SCRATCH = -1
+_where = Elementwise("where", "{x1} if {condition} else {x2}", ("condition", "x1", "x2"), _types_of_where).function
+_clip = Elementwise("clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), _types_of_clip).function
+_clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), _types_of_clip).function
+_clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), _types_of_clip).function
+_copy = Elementwise("clip", "{x}", ("x",), _types_of_clip).function
+_conversions: dict[DType, Callable[..., aiodev.Array]] = {}
 
 
 def where(condition: aiodev.Array, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
@@ -47,7 +46,7 @@ def where(condition: aiodev.Array, x1: Operand, x2: Operand, /, *, out: aiodev.A
         >>> aiodev.kernels.where(aiodev.kernels.less(x, 0), 0.0, x).numpy_blocking()
         array([0., 2.])
     """
-    return _where((condition, x1, x2), out)
+    return _where(condition, x1, x2, out=out)
 
 
 def clip(
@@ -77,13 +76,13 @@ def clip(
     """
     try:
         if min is not None and max is not None:
-            return _clip((x, min, max), out)
+            return _clip(x, min, max, out=out)
         if min is not None:
-            return _clip_below((x, min), out)
+            return _clip_below(x, min, out=out)
         if max is not None:
-            return _clip_above((x, max), out)
+            return _clip_above(x, max, out=out)
     except OverflowError:
-        if x.dtype.kind not in "iu":
+        if not isinstance(x, aiodev.Array) or x.dtype.kind not in "iu":
             raise
         limits = np.iinfo(x.dtype)
         if type(min) is int and min < limits.min:
@@ -92,7 +91,7 @@ def clip(
             return clip(x, min, None, out=out)
         raise
     array_of("clip", x)
-    return _copy((x,), out)
+    return _copy(x, out=out)
 
 
 def astype(
@@ -129,28 +128,27 @@ def astype(
     found = _conversions.get(wanted)
     if found is None:
         expression = "{x} != 0" if wanted.kind == "b" else "{x}"
-        found = _conversions[wanted] = Elementwise("astype", expression, ("x",), lambda kinds: (kinds, wanted))
-    return found((there,), None)
-
-
-Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
+        made = Elementwise("astype", expression, ("x",), lambda kind: (kind, wanted))
+        found = _conversions[wanted] = made.function
+    return found(there)
 
 
 @aiodev.kernel(reads=["x"])
-def convert(i: int, x: Any, out: Any) -> None:
+def convert_elements(i: int, x: Any, out: Any) -> None:
     """One element; assignment converts."""
     out[i] = x[i]
 
 
-def convert_first(x: aiodev.Array, operand: int, dtype: DType) -> tuple[aiodev.Array, int, list[Step]]:
-    """An operand of a remembered launch in another dtype: an array, which operand that is, and what has to be launched first.
+def convert(call: aiodev.Call, x: aiodev.Array, dtype: DType) -> aiodev.Array:
+    """An operand in another dtype, converted as a part of the call.
 
-    An array without gaps is converted to scratch without gaps, so that it can be remembered; any other is at once. Scratch is
-    filled by the launches: what copies it, as a reshaping may, must come before.
+    An array without gaps is converted to scratch without gaps, so that the call can be remembered; any other by an operation of
+    its own. Scratch is filled by the launches: what copies it, as a reshaping may, must come before.
     """
     if x.dtype == dtype:
-        return x, operand, []
+        return x
     if not x.size or not has_no_gaps(x) or dtype.kind == "b":
-        return astype(x, dtype), operand, []
-    made = aiodev.empty(x.shape, dtype, x.device)
-    return made, _SCRATCH, [(convert, x.size, (x.reshape(x.size), made.reshape(x.size)), (operand, _SCRATCH))]
+        return astype(x, dtype)
+    made = call.scratch(x.shape, dtype)
+    call.launch(convert_elements, x.size, x.reshape(x.size), made.reshape(x.size))
+    return made

@@ -45,8 +45,9 @@ class Fused:
         self.__module__ = getattr(function, "__module__", None) or __name__
         self._dtype = dtype_of("fused", dtype)
         expression = f"function({', '.join(f'{{{name}}}' for name in names)})"
-        self._operation = Elementwise(self.name, expression, names, self._types, function)
-        self._count, self._repeat = len(names), self._operation.repeat
+        self._operands = names
+        submit = Elementwise(self.name, expression, names, self._types, function, module=self.__module__, by_name=False)
+        self._submit = submit.function
 
     def __call__(self, *operands: Operand, out: aiodev.Array | None = None) -> aiodev.Array:
         """Submit it to the current stream of the arrays' device; returns ``out``, or a new array.
@@ -55,25 +56,23 @@ class Fused:
             TypeError: too few or too many operands, or one is neither an array nor a number, or all are numbers.
             ValueError: the shapes do not broadcast, or ``out`` has another than the result.
         """
-        if len(operands) != self._count:
-            expected = ", ".join(self._operation.operands)
-            raise TypeError(f"{self.name}: expected the operands ({expected}), got {len(operands)}")
-        found = self._repeat(None, *operands, out)
-        return self._operation.find_out(operands, out) if found is None else found
+        if len(operands) != len(self._operands):
+            raise TypeError(f"{self.name}: expected the operands ({', '.join(self._operands)}), got {len(operands)}")
+        return self._submit(*operands, out)
 
     def __reduce__(self) -> str:
         """By reference, as functions are pickled and copied: another process imports the module that defines it."""
         return self.py_func.__qualname__
 
     def __repr__(self) -> str:
-        return f"<aiodev.kernels.Fused {self.name}({', '.join(self._operation.operands)})>"
+        return f"<aiodev.kernels.Fused {self.name}({', '.join(self._operands)})>"
 
-    def _types(self, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
+    def _types(self, *kinds: Any) -> Sequence[DType]:
         """What NumPy's promotion gives: the function is tried with ones of these types."""
         arrays = [kind for kind in kinds if not isinstance(kind, type)]
         inputs = [dtypes.result_type(*arrays, kind) if isinstance(kind, type) else kind for kind in kinds]
         if self._dtype is not None:
-            return inputs, self._dtype
+            return *inputs, self._dtype
         shown, meant = dtypes.stand_ins(kinds)
         ones = [kind(1) if isinstance(kind, type) else kind.type(1) for kind in shown]
         try:
@@ -85,10 +84,10 @@ class Fused:
                 f"{type(error).__name__}: {error}; give fused(function, dtype=…)"
             ) from error
         if isinstance(found, np.generic):
-            return inputs, meant(found.dtype)
+            return *inputs, meant(found.dtype)
         if not isinstance(found, bool | int | float | complex):
             raise TypeError(f"{self.name}: expected a function that returns a number, got {found!r}")
-        return inputs, np.dtype(bool) if isinstance(found, bool) else dtypes.result_type(*arrays, type(found))
+        return *inputs, np.dtype(bool) if isinstance(found, bool) else dtypes.result_type(*arrays, type(found))
 
 
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:

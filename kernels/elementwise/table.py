@@ -1,21 +1,21 @@
-"""Elementwise functions of one and two arrays, from one table.
+"""Elementwise functions of one and two arrays: the table, a row for each.
 
 Results have NumPy's dtypes; Python numbers are weak. Division by zero gives infinities and NaN, as NumPy's does, and of
 integers 0; nothing raises.
+
+A row says what is computed, what NumPy has for it, and what the docstring says: a sentence, and an example's operands and
+result. It is all that there is of a function.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any, Protocol
+import functools
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import aiodev
 from aiodev import dtypes
-from aiodev.kernels.elementwise.docs import describe
-from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
+from aiodev.kernels.elementwise.rows import TABLE, Group
 
 
 def _ordered(first: str, last: str) -> str:
@@ -36,251 +36,297 @@ def _compared(sign: str) -> dict[str, str]:
     }
 
 
-#: Name: (expression, the NumPy function that has its types); or expressions by the kind of what is computed with.
-_UNARY: dict[str, tuple[str | dict[str, str], Any]] = {
-    "abs": ({"": "abs({x})", "c": "lang.abs({x})"}, np.absolute),
-    "acos": ("lang.acos({x})", np.arccos),
-    "acosh": ("lang.acosh({x})", np.arccosh),
-    "asin": ("lang.asin({x})", np.arcsin),
-    "asinh": ("lang.asinh({x})", np.arcsinh),
-    "atan": ("lang.atan({x})", np.arctan),
-    "atanh": ("lang.atanh({x})", np.arctanh),
-    "bitwise_invert": ("np.invert({x})", np.invert),
-    "cbrt": ("lang.cbrt({x})", np.cbrt),
-    "ceil": ("np.ceil({x})", np.ceil),
-    "cos": ("lang.cos({x})", np.cos),
-    "cosh": ("lang.cosh({x})", np.cosh),
-    "conj": ({"": "{x}", "c": "np.conjugate({x})"}, np.conjugate),
-    "exp": ("lang.exp({x})", np.exp),
-    "exp2": ("lang.exp2({x})", np.exp2),
-    "expit": ("lang.expit({x})", np.cbrt),  # which takes real numbers only, too
-    "expm1": ("lang.expm1({x})", np.expm1),
-    "floor": ("np.floor({x})", np.floor),
-    "imag": ({"": "{x}.imag", "b": "False"}, np.imag),
-    "isfinite": ("np.isfinite({x})", np.isfinite),
-    "isinf": ("np.isinf({x})", np.isinf),
-    "isnan": ("np.isnan({x})", np.isnan),
-    "log": ("lang.log({x})", np.log),
-    "log10": ("lang.log10({x})", np.log10),
-    "log1p": ("lang.log1p({x})", np.log1p),
-    "log2": ("lang.log2({x})", np.log2),
-    "logical_not": ("not {x}", np.logical_not),
-    "negative": ("-{x}", np.negative),
-    "positive": ("{x}", np.positive),
-    "real": ("{x}.real", np.real),
-    "reciprocal": ({"": "np.reciprocal({x})", "i": "whole_inverse({x})", "u": "whole_inverse({x})"}, np.reciprocal),
-    "round": ("np.rint({x})", np.rint),
-    "sign": (
-        {
-            "": "np.sign({x})",
-            "c": "direction({x})",
-            "f": "np.sign({x}) if {x} != 0 else abs({x})",
-            "u": "{x} != 0",
-        },
-        np.sign,
-    ),
-    "signbit": ("np.signbit({x})", np.signbit),
-    "sin": ("lang.sin({x})", np.sin),
-    "sinh": ("lang.sinh({x})", np.sinh),
-    "sqrt": ("lang.sqrt({x})", np.sqrt),
-    "square": ("{x} * {x}", np.square),
-    "tan": ("lang.tan({x})", np.tan),
-    "tanh": ("lang.tanh({x})", np.tanh),
-    "trunc": ("np.trunc({x})", np.trunc),
-}
-_BINARY: dict[str, tuple[str | dict[str, str], np.ufunc]] = {
-    "add": ("{x1} + {x2}", np.add),
-    "atan2": ("lang.atan2({x1}, {x2})", np.arctan2),
-    "bitwise_and": ("{x1} & {x2}", np.bitwise_and),
-    "bitwise_left_shift": ("moved_up({x1}, {x2})", np.left_shift),
-    "bitwise_or": ("{x1} | {x2}", np.bitwise_or),
-    "bitwise_right_shift": ("moved_down({x1}, {x2})", np.right_shift),
-    "bitwise_xor": ("{x1} ^ {x2}", np.bitwise_xor),
-    "copysign": ("np.copysign({x1}, {x2})", np.copysign),
-    "divide": ({"": "np.divide({x1}, {x2})", "c": "complex_quotient({x1}, {x2})"}, np.divide),
-    "equal": (_compared("=="), np.equal),
-    "floor_divide": (
-        {
-            "": "float_quotient({x1}, {x2})",
-            "i": "floor_quotient({x1}, {x2})",
-            "u": "unsigned_quotient({x1}, {x2})",
-        },
-        np.floor_divide,
-    ),
-    "greater": (_compared(">") | {"c": _ordered(">", ">")}, np.greater),
-    "greater_equal": (_compared(">=") | {"c": _ordered(">", ">=")}, np.greater_equal),
-    "hypot": ("lang.hypot({x1}, {x2})", np.hypot),
-    "less": (_compared("<") | {"c": _ordered("<", "<")}, np.less),
-    "less_equal": (_compared("<=") | {"c": _ordered("<", "<=")}, np.less_equal),
-    "logaddexp": ("log_sum({x1}, {x2})", np.logaddexp),
-    "logical_and": ("({x1} != 0) & ({x2} != 0)", np.logical_and),
-    "logical_or": ("({x1} != 0) | ({x2} != 0)", np.logical_or),
-    "logical_xor": ("({x1} != 0) != ({x2} != 0)", np.logical_xor),
-    "maximum": ("np.maximum({x1}, {x2})", np.maximum),
-    "minimum": ("np.minimum({x1}, {x2})", np.minimum),
-    "multiply": ("{x1} * {x2}", np.multiply),
-    "nextafter": ("np.nextafter({x1}, {x2})", np.nextafter),
-    "not_equal": (_compared("!="), np.not_equal),
-    "pow": (
-        {
-            "": "lang.pow({x1}, {x2})",
-            "c": "complex_power({x1}, {x2})",
-            "i": "whole_power({x1}, {x2})",
-            "u": "unsigned_power({x1}, {x2})",
-        },
-        np.power,
-    ),
-    "remainder": (
-        {"": "float_rest({x1}, {x2})", "i": "floor_rest({x1}, {x2})", "u": "unsigned_rest({x1}, {x2})"},
-        np.remainder,
-    ),
-    "subtract": ("{x1} - {x2}", np.subtract),
-}
-#: These give the argument back for dtypes of these kinds, as the array API has it.
-_KEPT = {"ceil": "biu", "conj": "iuf", "floor": "biu", "real": "biuf", "round": "biu", "trunc": "biu"}
-_COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
+def _part_of(kind: Any) -> tuple[Any, Any]:
+    """The type of a complex number, and of a part of it."""
+    return kind, np.empty(0, kind).real.dtype
 
 
-class Unary(Protocol):
-    """A function of one array."""
+# fmt: off
+_arithmetic = Group("Arithmetic")
+abs = _arithmetic.unary(
+    "abs", {"": "abs({x})", "c": "lang.abs({x})"}, np.absolute,
+    "The absolute value; of complex numbers the modulus, which is real.", "[-1.5, 2.0]", "[1.5, 2. ]",
+)
+add = _arithmetic.binary("add", "{x1} + {x2}", np.add, "x1 + x2; of booleans, or.", "[1.0, 2.0], 10.0", "[11., 12.]")
+cbrt = _arithmetic.unary(
+    "cbrt", "lang.cbrt({x})", np.cbrt,
+    "The cube root, of negative numbers too.", "[-8.0, 27.0]", "[-2.,  3.]",
+)
+copysign = _arithmetic.binary(
+    "copysign", "np.copysign({x1}, {x2})", np.copysign,
+    "x1 with the sign of x2.", "[1.0, 2.0], -0.0", "[-1., -2.]",
+)
+divide = _arithmetic.binary(
+    "divide", {"": "np.divide({x1}, {x2})", "c": "complex_quotient({x1}, {x2})"}, np.divide,
+    "x1 / x2; of integers a float64. By 0 it is infinite, or NaN of 0.", "[1.0, 3.0], 2", "[0.5, 1.5]",
+)
+floor_divide = _arithmetic.binary(
+    "floor_divide",
+    {
+        "": "float_quotient({x1}, {x2})",
+        "i": "floor_quotient({x1}, {x2})",
+        "u": "unsigned_quotient({x1}, {x2})",
+    },
+    np.floor_divide,
+    "The greatest whole number not above x1 / x2; of integers by 0 it is 0.", "[7, -7], 2", "[ 3, -4]",
+)
+hypot = _arithmetic.binary(
+    "hypot", "lang.hypot({x1}, {x2})", np.hypot,
+    "sqrt(x1² + x2²), without overflow in between.", "[3.0], [4.0]", "[5.]",
+)
+maximum = _arithmetic.binary(
+    "maximum", "np.maximum({x1}, {x2})", np.maximum,
+    "The greater of the two; NaN if one is NaN.", "[1.0, 3.0], 2", "[2., 3.]",
+)
+minimum = _arithmetic.binary(
+    "minimum", "np.minimum({x1}, {x2})", np.minimum,
+    "The lesser of the two; NaN if one is NaN.", "[1.0, 3.0], 2", "[1., 2.]",
+)
+multiply = _arithmetic.binary(
+    "multiply", "{x1} * {x2}", np.multiply,
+    "x1 * x2; of booleans, and.", "[1.0, 2.0], 10.0", "[10., 20.]",
+)
+negative = _arithmetic.unary(
+    "negative", "-{x}", np.negative,
+    "The number with the opposite sign; of unsigned integers modulo their range.", "[1.0, -2.0]", "[-1.,  2.]",
+)
+nextafter = _arithmetic.binary(
+    "nextafter", "np.nextafter({x1}, {x2})", np.nextafter,
+    "The floating-point number next to x1 on the side of x2.", "[0.0], [1.0]", "[5.e-324]",
+)
+positive = _arithmetic.unary("positive", "{x}", np.positive, "The number itself, in new memory.", "[-1.0]", "[-1.]")
+pow = _arithmetic.binary(
+    "pow",
+    {
+        "": "lang.pow({x1}, {x2})",
+        "c": "complex_power({x1}, {x2})",
+        "i": "whole_power({x1}, {x2})",
+        "u": "unsigned_power({x1}, {x2})",
+    },
+    np.power,
+    "x1 to the power of x2. Powers of integers wrap around.", "[2.0, 3.0], 2", "[4., 9.]",
+)
+reciprocal = _arithmetic.unary(
+    "reciprocal", {"": "np.reciprocal({x})", "i": "whole_inverse({x})", "u": "whole_inverse({x})"}, np.reciprocal,
+    "1 / x, in the dtype of x: of integers rounded towards 0, and of 0 it is 0.", "[4.0, 0.5]", "[0.25, 2.  ]",
+)
+remainder = _arithmetic.binary(
+    "remainder",
+    {
+        "": "float_rest({x1}, {x2})",
+        "i": "floor_rest({x1}, {x2})",
+        "u": "unsigned_rest({x1}, {x2})",
+    },
+    np.remainder,
+    "What floor_divide leaves over, with the sign of x2; of integers by 0 it is 0.", "[7, -7], 4", "[3, 1]",
+)
+sign = _arithmetic.unary(
+    "sign",
+    {
+        "": "np.sign({x})",
+        "c": "direction({x})",
+        "f": "np.sign({x}) if {x} != 0 else abs({x})",
+        "u": "{x} != 0",
+    },
+    np.sign,
+    "-1, 0 or 1; of complex numbers x / abs(x).", "[-2.0, 0.0, 5.0]", "[-1.,  0.,  1.]",
+)
+sqrt = _arithmetic.unary(
+    "sqrt", "lang.sqrt({x})", np.sqrt,
+    "The square root; of negative real numbers NaN.", "[9.0, 2.25]", "[3. , 1.5]",
+)
+square = _arithmetic.unary("square", "{x} * {x}", np.square, "x * x.", "[3.0, -0.5]", "[9.  , 0.25]")
+subtract = _arithmetic.binary("subtract", "{x1} - {x2}", np.subtract, "x1 - x2.", "[1.0, 2.0], 10.0", "[-9., -8.]")
 
-    def __call__(self, x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array: ...
+_logic = Group("Comparison and logic")
+equal = _logic.binary(
+    "equal", _compared("=="), np.equal,
+    "Whether they are equal; NaN is not, even to itself.", "[1.0, 2.0], 2", "[False,  True]", compares=True,
+)
+greater = _logic.binary(
+    "greater", _compared(">") | {"c": _ordered(">", ">")}, np.greater,
+    "Whether x1 is greater than x2.", "[1.0, 3.0], 2", "[False,  True]", compares=True,
+)
+greater_equal = _logic.binary(
+    "greater_equal", _compared(">=") | {"c": _ordered(">", ">=")}, np.greater_equal,
+    "Whether x1 is x2 or greater.", "[1.0, 2.0], 2", "[False,  True]", compares=True,
+)
+isfinite = _logic.unary(
+    "isfinite", "np.isfinite({x})", np.isfinite,
+    "Whether it is neither infinite nor NaN.", "[1.0, np.inf, np.nan]", "[ True, False, False]",
+)
+isinf = _logic.unary(
+    "isinf", "np.isinf({x})", np.isinf,
+    "Whether it is infinite.", "[1.0, -np.inf, np.nan]", "[False,  True, False]",
+)
+isnan = _logic.unary(
+    "isnan", "np.isnan({x})", np.isnan,
+    "Whether it is NaN.", "[1.0, np.inf, np.nan]", "[False, False,  True]",
+)
+less = _logic.binary(
+    "less", _compared("<") | {"c": _ordered("<", "<")}, np.less,
+    "Whether x1 is less than x2.", "[1.0, 3.0], 2", "[ True, False]", compares=True,
+)
+less_equal = _logic.binary(
+    "less_equal", _compared("<=") | {"c": _ordered("<", "<=")}, np.less_equal,
+    "Whether x1 is x2 or less.", "[2.0, 3.0], 2", "[ True, False]", compares=True,
+)
+logical_and = _logic.binary(
+    "logical_and", "({x1} != 0) & ({x2} != 0)", np.logical_and,
+    "Whether neither is 0.", "[0.0, 2.0], 1", "[False,  True]",
+)
+logical_not = _logic.unary("logical_not", "not {x}", np.logical_not, "Whether it is 0.", "[0.0, 2.0]", "[ True, False]")
+logical_or = _logic.binary(
+    "logical_or", "({x1} != 0) | ({x2} != 0)", np.logical_or,
+    "Whether one of them is not 0.", "[0.0, 2.0], 0", "[False,  True]",
+)
+logical_xor = _logic.binary(
+    "logical_xor", "({x1} != 0) != ({x2} != 0)", np.logical_xor,
+    "Whether exactly one of them is 0.", "[0.0, 2.0], 1", "[ True, False]",
+)
+not_equal = _logic.binary(
+    "not_equal", _compared("!="), np.not_equal,
+    "Whether they differ; NaN does, even from itself.", "[1.0, 2.0], 2", "[ True, False]", compares=True,
+)
+signbit = _logic.unary(
+    "signbit", "np.signbit({x})", np.signbit,
+    "Whether the sign is negative, that of zero and NaN too.", "[-1.0, 0.0, -0.0]", "[ True, False,  True]",
+)
 
+_bits = Group("Bits")
+bitwise_and = _bits.binary("bitwise_and", "{x1} & {x2}", np.bitwise_and, "The bits that both have.", "[12], 10", "[8]")
+bitwise_invert = _bits.unary(
+    "bitwise_invert", "np.invert({x})", np.invert,
+    "Every bit turned over; of booleans the opposite.", "[0, 5]", "[-1, -6]",
+)
+bitwise_left_shift = _bits.binary(
+    "bitwise_left_shift", "moved_up({x1}, {x2})", np.left_shift,
+    "x1 with its bits moved up by x2 places; 0 if there are no more.", "[1, 3], 2", "[ 4, 12]",
+)
+bitwise_or = _bits.binary(
+    "bitwise_or", "{x1} | {x2}", np.bitwise_or,
+    "The bits that one of them has.", "[12], 10", "[14]",
+)
+bitwise_right_shift = _bits.binary(
+    "bitwise_right_shift", "moved_down({x1}, {x2})", np.right_shift,
+    "x1 with its bits moved down by x2 places; a sign is kept.", "[5, -8], 1", "[ 2, -4]",
+)
+bitwise_xor = _bits.binary(
+    "bitwise_xor", "{x1} ^ {x2}", np.bitwise_xor,
+    "The bits in which they differ.", "[12], 10", "[6]",
+)
 
-class Binary(Protocol):
-    """A function of two arrays of shapes that broadcast, or of an array and a number."""
+_rounding = Group("Rounding")
+ceil = _rounding.unary(
+    "ceil", "np.ceil({x})", np.ceil,
+    "The least whole number that is not less.", "[-1.5, 1.5]", "[-1.,  2.]", kept="biu",
+)
+floor = _rounding.unary(
+    "floor", "np.floor({x})", np.floor,
+    "The greatest whole number that is not greater.", "[-1.5, 1.5]", "[-2.,  1.]", kept="biu",
+)
+round = _rounding.unary(
+    "round", "np.rint({x})", np.rint,
+    "The nearest whole number; halves go to the even one.", "[0.5, 1.5, 2.6]", "[0., 2., 3.]", kept="biu",
+)
+trunc = _rounding.unary(
+    "trunc", "np.trunc({x})", np.trunc,
+    "The whole number next to it on the side of 0.", "[-1.5, 1.5]", "[-1.,  1.]", kept="biu",
+)
 
-    def __call__(self, x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array: ...
+_exponentials = Group("Exponentials and logarithms")
+exp = _exponentials.unary("exp", "lang.exp({x})", np.exp, "e to this power.", "[0.0, -np.inf]", "[1., 0.]")
+exp2 = _exponentials.unary("exp2", "lang.exp2({x})", np.exp2, "2 to this power.", "[3.0, -1.0]", "[8. , 0.5]")
+expit = _exponentials.unary(
+    "expit", "lang.expit({x})", lambda x: 1 / (1 + np.exp(-x)),
+    "The logistic function 1 / (1 + exp(-x)), also called sigmoid; of real numbers.", "[0.0]", "[0.5]",
+    types=functools.partial(dtypes.resolve, np.cbrt),  # which takes real numbers only, too
+)
+expm1 = _exponentials.unary(
+    "expm1", "lang.expm1({x})", np.expm1,
+    "exp(x) - 1, accurate near 0 too.", "[1e-20]", "[1.e-20]",
+)
+log = _exponentials.unary(
+    "log", "lang.log({x})", np.log,
+    "The natural logarithm; of 0 minus infinity, of less NaN.", "[1.0, 0.0]", "[  0., -inf]",
+)
+log10 = _exponentials.unary("log10", "lang.log10({x})", np.log10, "The logarithm to base 10.", "[100.0]", "[2.]")
+log1p = _exponentials.unary(
+    "log1p", "lang.log1p({x})", np.log1p,
+    "log(1 + x), accurate near 0 too.", "[1e-20]", "[1.e-20]",
+)
+log2 = _exponentials.unary("log2", "lang.log2({x})", np.log2, "The logarithm to base 2.", "[8.0]", "[3.]")
+logaddexp = _exponentials.binary(
+    "logaddexp", "log_sum({x1}, {x2})", np.logaddexp,
+    "log(exp(x1) + exp(x2)), without overflow in between.", "[0.0], [-np.inf]", "[0.]",
+)
+softplus = _exponentials.unary(
+    "softplus",
+    "{x} + lang.log1p(lang.exp(-abs({x}))) if {x} > 0 else lang.log1p(lang.exp(-abs({x})))",
+    lambda x: np.logaddexp(0, x),
+    "log(1 + exp(x)), a smooth max(x, 0), without overflow in between; of real numbers.", "[-np.inf, 100.0]", "[  0., 100.]",
+    types=lambda kind: dtypes.resolve(np.logaddexp, int, kind)[1:],
+)
 
+_trigonometry = Group("Trigonometric and hyperbolic functions")
+acos = _trigonometry.unary(
+    "acos", "lang.acos({x})", np.arccos,
+    "The angle, from 0 to π, that has this cosine; NaN beyond -1 and 1.", "[1.0]", "[0.]",
+)
+acosh = _trigonometry.unary(
+    "acosh", "lang.acosh({x})", np.arccosh,
+    "The inverse of the hyperbolic cosine; NaN below 1.", "[1.0]", "[0.]",
+)
+asin = _trigonometry.unary(
+    "asin", "lang.asin({x})", np.arcsin,
+    "The angle, from -π/2 to π/2, that has this sine; NaN beyond -1 and 1.", "[0.0]", "[0.]",
+)
+asinh = _trigonometry.unary(
+    "asinh", "lang.asinh({x})", np.arcsinh,
+    "The inverse of the hyperbolic sine.", "[0.0]", "[0.]",
+)
+atan = _trigonometry.unary(
+    "atan", "lang.atan({x})", np.arctan,
+    "The angle, from -π/2 to π/2, that has this tangent.", "[0.0]", "[0.]",
+)
+atan2 = _trigonometry.binary(
+    "atan2", "lang.atan2({x1}, {x2})", np.arctan2,
+    "The angle, from -π to π, of the point (x2, x1).", "[0.0], [1.0]", "[0.]",
+)
+atanh = _trigonometry.unary(
+    "atanh", "lang.atanh({x})", np.arctanh,
+    "The inverse of the hyperbolic tangent; infinite at -1 and 1, NaN beyond.", "[0.0, 1.0]", "[ 0., inf]",
+)
+cos = _trigonometry.unary(
+    "cos", "lang.cos({x})", np.cos,
+    "The cosine of an angle in radians, of any size.", "[0.0]", "[1.]",
+)
+cosh = _trigonometry.unary("cosh", "lang.cosh({x})", np.cosh, "The hyperbolic cosine.", "[0.0]", "[1.]")
+sin = _trigonometry.unary(
+    "sin", "lang.sin({x})", np.sin,
+    "The sine of an angle in radians, of any size.", "[0.0]", "[0.]",
+)
+sinh = _trigonometry.unary("sinh", "lang.sinh({x})", np.sinh, "The hyperbolic sine.", "[0.0]", "[0.]")
+tan = _trigonometry.unary(
+    "tan", "lang.tan({x})", np.tan,
+    "The tangent of an angle in radians, of any size.", "[0.0]", "[0.]",
+)
+tanh = _trigonometry.unary("tanh", "lang.tanh({x})", np.tanh, "The hyperbolic tangent.", "[0.0, np.inf]", "[0., 1.]")
 
-def _types_of(name: str, ufunc: Any, kinds: Sequence[Any]) -> tuple[Sequence[DType], DType]:
-    """What a NumPy function takes and gives for these types."""
-    if ufunc in (np.real, np.imag):
-        return kinds, np.empty(0, kinds[0]).real.dtype
-    try:
-        *inputs, result = dtypes.resolve(ufunc, *kinds)
-    except TypeError as error:
-        shown = " and ".join(kind.name if isinstance(kind, np.dtype) else kind.__name__ for kind in kinds)
-        raise TypeError(f"{name}: not defined for {shown}; aiodev.kernels.astype converts") from error
-    if ufunc is np.nextafter and dtypes.is_stored_only(result):
-        raise TypeError(f"nextafter: {result} is computed with in {dtypes.compute_dtype(result)}, which has other neighbours")
-    return inputs, result
+_complex = Group("Complex numbers")
+conj = _complex.unary(
+    "conj", {"": "{x}", "c": "np.conjugate({x})"}, np.conjugate,
+    "The complex conjugate; of real numbers the number.", "[1 + 2j]", "[1.-2.j]", kept="iuf",
+)
+imag = _complex.unary(
+    "imag", {"": "{x}.imag", "b": "False"}, np.imag,
+    "The imaginary part; of real numbers 0.", "[1 + 2j]", "[2.]", types=_part_of,
+)
+real = _complex.unary(
+    "real", "{x}.real", np.real,
+    "The real part; of real numbers the number.", "[1 + 2j]", "[1.]", types=_part_of, kept="biuf",
+)
+# fmt: on
 
-
-def _unary(name: str) -> Unary:
-    expression, ufunc = _UNARY[name]
-    operation = Elementwise(name, expression, ("x",), lambda kinds: _types_of(name, ufunc, kinds))
-    copied = Elementwise(name, "{x}", ("x",), lambda kinds: (kinds, kinds[0]))
-    kept, repeat = _KEPT.get(name), operation.repeat
-
-    def function(x: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
-        found = repeat(None, x, out)
-        if found is not None:
-            return found
-        if kept is not None and isinstance(x, aiodev.Array) and dtypes.kind(x.dtype) in kept:
-            return copied((x,), out)
-        return operation.find_out((x,), out)
-
-    _name(function, name)
-    return function
-
-
-def _binary(name: str) -> Binary:
-    expression, ufunc = _BINARY[name]
-    operation = Elementwise(name, expression, ("x1", "x2"), lambda kinds: _types_of(name, ufunc, kinds))
-    repeat, compares = operation.repeat, name in _COMPARISONS
-
-    def function(x1: Operand, x2: Operand, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
-        found = repeat(None, x1, x2, out)
-        if found is not None:
-            return found
-        return operation.find_out((_comparable(x1, x2), _comparable(x2, x1)) if compares else (x1, x2), out)
-
-    _name(function, name)
-    return function
-
-
-def _comparable(x: Operand, other: Operand) -> Operand:
-    """The operand; for an integer beyond the integers that it is compared with an infinity, which compares with them alike."""
-    if type(x) is int and isinstance(other, aiodev.Array) and other.dtype.kind in "iu":
-        limits = np.iinfo(other.dtype)
-        if not limits.min <= x <= limits.max:
-            return math.copysign(math.inf, x)
-    return x
-
-
-def _name(function: Any, name: str) -> None:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = describe(name)
-
-
-abs = _unary("abs")
-acos = _unary("acos")
-acosh = _unary("acosh")
-asin = _unary("asin")
-asinh = _unary("asinh")
-atan = _unary("atan")
-atanh = _unary("atanh")
-bitwise_invert = _unary("bitwise_invert")
-cbrt = _unary("cbrt")
-ceil = _unary("ceil")
-conj = _unary("conj")
-cos = _unary("cos")
-cosh = _unary("cosh")
-exp = _unary("exp")
-exp2 = _unary("exp2")
-expit = _unary("expit")
-expm1 = _unary("expm1")
-floor = _unary("floor")
-imag = _unary("imag")
-isfinite = _unary("isfinite")
-isinf = _unary("isinf")
-isnan = _unary("isnan")
-log = _unary("log")
-log10 = _unary("log10")
-log1p = _unary("log1p")
-log2 = _unary("log2")
-logical_not = _unary("logical_not")
-negative = _unary("negative")
-positive = _unary("positive")
-real = _unary("real")
-reciprocal = _unary("reciprocal")
-round = _unary("round")
-sign = _unary("sign")
-signbit = _unary("signbit")
-sin = _unary("sin")
-sinh = _unary("sinh")
-sqrt = _unary("sqrt")
-square = _unary("square")
-tan = _unary("tan")
-tanh = _unary("tanh")
-trunc = _unary("trunc")
-
-add = _binary("add")
-atan2 = _binary("atan2")
-bitwise_and = _binary("bitwise_and")
-bitwise_left_shift = _binary("bitwise_left_shift")
-bitwise_or = _binary("bitwise_or")
-bitwise_right_shift = _binary("bitwise_right_shift")
-bitwise_xor = _binary("bitwise_xor")
-copysign = _binary("copysign")
-divide = _binary("divide")
-equal = _binary("equal")
-floor_divide = _binary("floor_divide")
-greater = _binary("greater")
-greater_equal = _binary("greater_equal")
-hypot = _binary("hypot")
-less = _binary("less")
-less_equal = _binary("less_equal")
-logaddexp = _binary("logaddexp")
-logical_and = _binary("logical_and")
-logical_or = _binary("logical_or")
-logical_xor = _binary("logical_xor")
-maximum = _binary("maximum")
-minimum = _binary("minimum")
-multiply = _binary("multiply")
-nextafter = _binary("nextafter")
-not_equal = _binary("not_equal")
-pow = _binary("pow")
-remainder = _binary("remainder")
-subtract = _binary("subtract")
+if not TYPE_CHECKING:  # a type checker goes by the names above
+    __all__ = list(TABLE)

@@ -6,6 +6,7 @@ first needed (:mod:`aiodev.kernels.elementwise.iteration`). A number stays a num
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,8 +22,8 @@ __all__ = ["DType", "Elementwise", "Operand"]
 
 Operand = aiodev.Array | complex
 DType = np.dtype[Any]
-Resolve = Callable[[Sequence[Any]], tuple[Sequence[DType], DType]]
-_TRUTH = np.dtype(bool)
+#: From the operands' types (a dtype, or a Python number's class) to what each becomes, and behind them the result's.
+Rule = Callable[..., Sequence[DType]]
 
 
 class Elementwise:
@@ -34,9 +35,15 @@ class Elementwise:
             several, by the kinds of the dtypes that operands are computed in, or of the first one's, and under ``""`` for all
             others.
         operands: their names.
-        resolve: from the operands' types (a dtype, or a Python number's class) to what each number among them becomes, and
-            to the result's.
-        function: what ``function`` stands for.
+        types: the rule of dtypes.
+        given: what ``function`` stands for in the expression.
+        doc: the function's docstring.
+        module: where it is to be found.
+        near: from a number and another operand to what is computed with in its place.
+        by_name: whether ``out`` is given by its name only.
+
+    Attributes:
+        function: the operation: of the operands, and ``out``.
     """
 
     def __init__(
@@ -44,110 +51,79 @@ class Elementwise:
         name: str,
         expression: str | Mapping[str, str],
         operands: tuple[str, ...],
-        resolve: Resolve,
-        function: Callable[..., Any] | None = None,
+        types: Rule,
+        given: Callable[..., Any] | None = None,
+        *,
+        doc: str | None = None,
+        module: str = __name__,
+        near: Callable[[Any, Any], Any] | None = None,
+        by_name: bool = True,
     ) -> None:
         self.name = name
         self.expressions = {"": expression} if isinstance(expression, str) else expression
         self.operands = operands
-        self._function = function
-        self._resolve = resolve
-        self._resolved: dict[tuple[Any, ...], tuple[Sequence[DType], DType]] = {}
+        self._given, self._types, self._near = given, types, near
         self._kernels: dict[tuple[Any, ...], aiodev.Kernel] = {}
         self._lines: dict[tuple[Any, ...], aiodev.Kernel] = {}
-        self._takes: tuple[int | None, ...] = tuple(range(len(operands) + 1))
-        self._launches = aiodev.LaunchCache(len(operands))
-        #: Takes None, the operands, and an output or None. Gives the result; None where no such call was made before.
-        self.repeat = self._launches.repeat
 
-    def __call__(self, values: Sequence[Any], out: aiodev.Array | None) -> aiodev.Array:
-        """Submit it; returns ``out``, or a new array."""
-        found = self.repeat(None, *values, out)
-        return self.find_out(values, out) if found is None else found
+        def body(call: aiodev.Call, *values: Any, out: aiodev.Array | None = None) -> aiodev.Array:
+            return self._submit(call, values[: len(operands)])
 
-    # Types
+        body.__name__ = body.__qualname__ = name
+        body.__doc__, body.__module__ = doc, module
+        body.__signature__ = _signature(operands, by_name)  # type: ignore[attr-defined]
+        make = aiodev.operation(reads=operands, numbers=operands, writes="out", dtypes=types, name=name)
+        self.function: Callable[..., aiodev.Array] = make(body)
 
-    def _types(self, kinds: tuple[Any, ...], values: Sequence[Operand]) -> tuple[Sequence[DType], DType]:
-        found = self._resolved.get(kinds)
-        if found is None:
-            self._check(values)
-            found = self._resolved[kinds] = self._resolve(kinds)
-        return found
-
-    def _check(self, values: Sequence[Operand]) -> None:
-        for name, value in zip(self.operands, values, strict=True):
-            if isinstance(value, np.ndarray):
-                raise TypeError(
-                    f"{self.name}: argument {name}: expected an array or a number, got a NumPy array in host memory; "
-                    f"aiodev.asarray(value) copies it to the device"
-                )
-            if not isinstance(value, aiodev.Array | bool | int | float | complex) and not _is_number(value):
-                raise TypeError(f"{self.name}: argument {name}: expected an array or a number, got {value!r}")
-        if not any(isinstance(value, aiodev.Array) for value in values):
-            raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
-
-    def _check_out(self, out: aiodev.Array, shape: tuple[int, ...], dtype: DType) -> None:
-        if not isinstance(out, aiodev.Array):
-            raise TypeError(f"{self.name}: out: expected an aiodev.Array, got {type(out).__name__}")
-        if out.shape != shape:
-            raise ValueError(f"{self.name}: out: expected the shape {shape}, got {out.shape}")
-        if out.dtype != dtype and not dtypes.can_cast(dtype, out.dtype):
-            raise TypeError(f"{self.name}: out: {dtype} cannot be written to {out.dtype}")
-
-    # Launches
-
-    def find_out(self, values: Sequence[Operand], out: aiodev.Array | None) -> aiodev.Array:
-        """Submit it as if for the first time; the next time it may be repeated."""
-        kinds = tuple([_kind(value) for value in values])
-        inputs, dtype = self._types(kinds, values)
+    def _submit(self, call: aiodev.Call, values: Sequence[Any]) -> aiodev.Array:
+        values, (*inputs, dtype) = self._seen(call, values)
         shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
-        if not shapes:  # one of NumPy's numbers has the dtype of an array
-            self._check(values)
         alike = shapes.count(shapes[0]) == len(shapes)
         shape: tuple[int, ...] = shapes[0] if alike else broadcast(self.name, *shapes)
-        made = out is None
-        if out is None:
-            out = aiodev.empty(shape, dtype, next(value.device for value in values if isinstance(value, aiodev.Array)))
-        else:
-            self._check_out(out, shape, dtype)
+        out = call.out(shape, dtype, casting="same_kind")
         if 0 in shape:
             return out
-        numbered = [
-            value if isinstance(value, aiodev.Array) else self._number(name, value, dtype)
-            for name, value, dtype in zip(self.operands, values, inputs, strict=True)
+        args = [
+            value if isinstance(value, aiodev.Array) else value.astype(own)
+            for value, own in zip(values, inputs, strict=True)
         ]
         if alike and len(shape) == 1 != shape[0]:
-            kernel, args = self._line((*kinds, out.dtype), values, inputs), [*numbered, out]
-            self._launches.launch(None, values, out, kernel, shape, args, self._takes, made=made)
+            call.launch(self._line(values, inputs, out), shape, *args, out)
         else:
-            kernel, over, rest, args = self._loop(values, inputs, numbered, out)
-            takes = *self._takes, *(None for _ in rest)
-            self._launches.launch(None, values, out, kernel, over, (*args, *rest), takes, made=made)
+            kernel, over, rest, args = self._loop(values, inputs, args, out)
+            call.launch(kernel, over, *args, *rest)
         return out
 
-    def _number(self, name: str, value: Any, dtype: DType) -> Any:
-        try:
-            return dtype.type(value)
-        except OverflowError:
-            raise OverflowError(f"{self.name}: argument {name}: {value} is out of bounds for {dtype}") from None
+    def _seen(self, call: aiodev.Call, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[DType]]:
+        """The operands, and the types that they are computed in."""
+        if self._near is not None:
+            for place, value in enumerate(values):
+                if isinstance(value, aiodev.Number):
+                    near = self._near(value.value, values[1 - place])
+                    if near is not value.value:
+                        call.once()  # other numbers of this class are computed with as they are
+                        values = [*values[:place], np.float64(near), *values[place + 1 :]]
+                        return values, self._types(*(value.dtype for value in values))
+        return values, call.dtypes
 
-    def _line(self, kinds: tuple[Any, ...], values: Sequence[Operand], inputs: Sequence[DType]) -> aiodev.Kernel:
+    def _line(self, values: Sequence[Any], inputs: Sequence[DType], out: aiodev.Array) -> aiodev.Kernel:
         """The kernel for arrays of one dimension and the same length, of which there may be as many as there are lengths."""
         forms = *[(0,) if isinstance(value, aiodev.Array) else None for value in values], (0,)
-        found = self._lines.get((forms, kinds))
+        key = forms, *inputs, *[value.dtype if isinstance(value, aiodev.Array) else None for value in (*values, out)]
+        found = self._lines.get(key)
         if found is None:
-            found = self._lines[forms, kinds] = self._kernel(1, forms, values, inputs)
+            found = self._lines[key] = self._kernel(1, forms, values, inputs)
         return found
 
     def _loop(
-        self, values: Sequence[Operand], inputs: Sequence[DType], numbered: list[Any], out: aiodev.Array
+        self, values: Sequence[Any], inputs: Sequence[DType], args: list[Any], out: aiodev.Array
     ) -> tuple[aiodev.Kernel, tuple[int, ...], tuple[int, ...], list[Any]]:
         """The kernel for any arrays, what it runs over, what lengths it is told besides, and its operands as it wants them."""
         laid = [(value.shape, value.strides) if isinstance(value, aiodev.Array) else None for value in (*values, out)]
         lengths, forms, wanted = plan_loop(tuple(laid))
         args = [
             value.reshape(own) if isinstance(value, aiodev.Array) and value.shape != own else value
-            for value, own in zip((*numbered, out), wanted, strict=True)
+            for value, own in zip((*args, out), wanted, strict=True)
         ]
         kernel = self._kernel(len(lengths), forms, values, inputs)
         if len(lengths) <= 3:
@@ -155,7 +131,7 @@ class Elementwise:
         return kernel, (math.prod(lengths[:-2]), *lengths[-2:]), lengths[1:-2], args
 
     def _kernel(
-        self, ndim: int, forms: tuple[Form, ...], values: Sequence[Operand], inputs: Sequence[DType]
+        self, ndim: int, forms: tuple[Form, ...], values: Sequence[Any], inputs: Sequence[DType]
     ) -> aiodev.Kernel:
         kinds = "".join([dtypes.kind(dtype) for dtype in inputs])
         kind = next(kind for kind in (kinds, kinds[0], "") if kind in self.expressions)
@@ -163,32 +139,22 @@ class Elementwise:
         key = ndim, forms, kind, casts
         found = self._kernels.get(key)
         if found is None:
-            made = make_kernel(self.name, self.expressions[kind], self.operands, forms, casts, ndim, self._function)
+            made = make_kernel(self.name, self.expressions[kind], self.operands, forms, casts, ndim, self._given)
             found = self._kernels.setdefault(key, made)
         return found
 
 
-def _is_number(value: Any) -> bool:
-    """Whether it is one of NumPy's that devices have, ``bfloat16`` included."""
-    if not isinstance(value, np.generic):
-        return False
-    kind = dtypes.kind(value.dtype)
-    return kind in "biuf" and value.dtype.itemsize <= 8 or kind == "c" and value.dtype.itemsize <= 16
+def _signature(operands: Sequence[str], by_name: bool) -> inspect.Signature:
+    """That of a body: the call, the operands, and ``out``."""
+    first = inspect.Parameter.POSITIONAL_ONLY
+    last = inspect.Parameter.KEYWORD_ONLY if by_name else first
+    kind: Any = aiodev.Array if len(operands) == 1 else Operand
+    parameters = [inspect.Parameter(name, first, annotation=kind) for name in operands]
+    out = inspect.Parameter("out", last, default=None, annotation=aiodev.Array | None)
+    return inspect.Signature([inspect.Parameter("call", first), *parameters, out], return_annotation=aiodev.Array)
 
 
-def _kind(value: Any) -> Any:
-    """What of an operand types follow from: the dtype of an array or of one of NumPy's numbers, or a number's class.
-
-    A truth value is no weak number: NumPy has one type for those.
-    """
-    if isinstance(value, aiodev.Array | np.generic):
-        return value.dtype
-    if isinstance(value, bool):
-        return _TRUTH
-    return next((kind for kind in (int, float, complex) if isinstance(value, kind)), type(value))
-
-
-def _cast(value: Operand, dtype: DType) -> str:
+def _cast(value: Any, dtype: DType) -> str:
     """How an element becomes what NumPy would compute with, or what that is computed in."""
     if dtypes.is_stored_only(dtype):
         is_rounded = isinstance(value, aiodev.Array) or dtype.kind == "f"  # a number of another one is passed as it is

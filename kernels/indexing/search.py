@@ -19,18 +19,52 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import arrays_of, packed
-from aiodev.kernels.elementwise.conversion import convert_first
+from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.indexing import search_bodies as bodies
 from aiodev.kernels.indexing.search_bodies import BLOCK
-from aiodev.kernels.indexing.take import take_first
+from aiodev.kernels.indexing.take import take_flat
 from aiodev.kernels.warmup import register_sample
 
 __all__ = ["Selection", "flat", "nonzero", "searchsorted", "select"]
 
 
-#: Searches, under the side: of what is searched, for what, and the sorter.
-_launches = aiodev.LaunchCache(3)
-_SCRATCH = -1
+@aiodev.operation(reads=["mask"], name="select")
+def _count(call: aiodev.Call, mask: aiodev.Array) -> aiodev.Array:
+    """Of each block of a flat array how many elements before it are not 0, and behind these how many there are."""
+    blocks = math.ceil(mask.size / BLOCK)
+    if not blocks:
+        return aiodev.zeros(1, np.int64, mask.device)
+    starts = call.new(blocks + 1, np.int64)
+    call.launch(bodies.count_true, blocks, mask, starts)
+    call.launch(bodies.sum_up, 1, starts)
+    return starts
+
+
+@aiodev.operation(reads=["mask", "starts"], name="select")
+def _place(call: aiodev.Call, mask: aiodev.Array, starts: aiodev.Array) -> aiodev.Array:
+    """The places of the elements that are not 0, and room for as many as there can be."""
+    room = call.new(mask.size, np.int64)
+    if mask.size:
+        call.launch(bodies.select_places, starts.size - 1, mask, starts, room)
+    return room
+
+
+@aiodev.operation(reads=["mask", "x", "starts"], name="select")
+def _gather(call: aiodev.Call, mask: aiodev.Array, x: aiodev.Array, starts: aiodev.Array) -> aiodev.Array:
+    """The elements of ``x`` there, and room for as many as there can be."""
+    room = call.new(mask.size, x.dtype)
+    if mask.size:
+        call.launch(bodies.select_values, starts.size - 1, mask, x, starts, room)
+    return room
+
+
+@aiodev.operation(reads=["places"], name="nonzero")
+def _index(call: aiodev.Call, places: aiodev.Array, inner: int, length: int) -> aiodev.Array:
+    """Of places in a flattened array the indices along one dimension."""
+    index = call.new(places.size, np.int64)
+    if places.size:
+        call.launch(bodies.part_of_place, places.size, inner, length, places, index)
+    return index
 
 
 class Selection:
@@ -39,11 +73,7 @@ class Selection:
     def __init__(self, mask: aiodev.Array) -> None:
         self.mask = mask
         self.stream = aiodev.current_stream(mask.device)
-        self.blocks = math.ceil(mask.size / BLOCK)
-        self.starts = aiodev.zeros(self.blocks + 1, np.int64, mask.device)
-        if self.blocks:
-            bodies.count_true[self.blocks, self.stream](mask, self.starts)
-            bodies.sum_up[1, self.stream](self.starts)
+        self.starts = _count(mask)
 
     async def count(self) -> int:
         """How many; waits for the device."""
@@ -51,29 +81,19 @@ class Selection:
 
     def places(self) -> aiodev.Array:
         """Where they are, and room for as many as there can be."""
-        room = aiodev.empty(self.mask.size, np.int64, self.mask.device)
-        if self.blocks:
-            bodies.select_places[self.blocks, self.stream](self.mask, self.starts, room)
-        return room
+        return _place(self.mask, self.starts)
 
     def values(self, x: aiodev.Array) -> aiodev.Array:
         """The elements of ``x`` there, and room for as many as there can be."""
-        room = aiodev.empty(self.mask.size, x.dtype, x.device)
-        if self.blocks:
-            bodies.select_values[self.blocks, self.stream](self.mask, x, self.starts, room)
-        return room
+        return _gather(self.mask, x, self.starts)
 
     def cut(self, room: aiodev.Array, count: int) -> aiodev.Array:
-        """What is in use of such room, in memory of its own."""
-        out = self.room(count, room.dtype)
+        """What is in use of such room, in memory of its own, on the stream of the call, whichever is current by now."""
+        with self.stream:
+            out = aiodev.empty(count, room.dtype, self.mask.device)
         if count:
             self.stream.copy(out, room[:count])
         return out
-
-    def room(self, count: int, dtype: Any) -> aiodev.Array:
-        """Memory on the stream of the call, whichever is current when the count is there."""
-        with self.stream:
-            return aiodev.empty(count, dtype, self.mask.device)
 
 
 def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
@@ -137,11 +157,8 @@ def nonzero(x: aiodev.Array, /) -> Coroutine[Any, Any, tuple[aiodev.Array, ...]]
 
 
 def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d: int) -> aiodev.Array:
-    index = selection.room(places.size, np.int64)
-    if index.size:
-        inner = math.prod(shape[d + 1 :])
-        bodies.part_of_place[index.size, selection.stream](inner, shape[d], places, index)
-    return index
+    with selection.stream:
+        return _index(places, math.prod(shape[d + 1 :]), shape[d])
 
 
 def flat(x: aiodev.Array) -> aiodev.Array:
@@ -149,8 +166,15 @@ def flat(x: aiodev.Array) -> aiodev.Array:
     return packed(x).reshape(x.size)
 
 
+@aiodev.operation(reads=["x1", "x2", "sorter"])
 def searchsorted(
-    x1: aiodev.Array, x2: aiodev.Array, /, *, side: str = "left", sorter: aiodev.Array | None = None
+    call: aiodev.Call,
+    x1: aiodev.Array,
+    x2: aiodev.Array,
+    /,
+    *,
+    side: str = "left",
+    sorter: aiodev.Array | None = None,
 ) -> aiodev.Array:
     """Where each element of ``x2`` would have to be put into ``x1``, which is sorted, to keep it so; ``int64``.
 
@@ -172,10 +196,6 @@ def searchsorted(
         >>> aiodev.kernels.searchsorted(x1, x2).numpy_blocking()
         array([1, 4, 0])
     """
-    found = _launches.repeat(side, x1, x2, sorter, None)
-    if found is not None:
-        return found
-    x1, x2 = arrays_of("searchsorted", x1=x1, x2=x2)
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 has {x1.ndim} dimensions; expected one")
     if not isinstance(side, str) or side not in ("left", "right"):
@@ -183,25 +203,18 @@ def searchsorted(
     common = dtypes.compute_dtype(dtypes.result_type(x1.dtype, x2.dtype))
     if common.kind == "c":
         raise TypeError("searchsorted: complex numbers have no order")
-    operands = x1, x2, sorter
-    ordered, which, steps = convert_first(x1, 0, common)
-    values, wanted, more = convert_first(x2, 1, common)
-    steps += more
+    ordered, values = convert(call, x1, common), convert(call, x2, common)
     if sorter is not None:
-        arrays_of("searchsorted", x1=x1, sorter=sorter)
         if sorter.shape != x1.shape:
             raise ValueError(f"searchsorted: sorter has the shape {sorter.shape}, x1 {x1.shape}")
-        ordered, step = take_first(ordered, which, sorter, 2)
-        which = _SCRATCH
-        steps += step
+        ordered = take_flat(call, ordered, sorter)
     if not x1.size:
         return aiodev.zeros(x2.shape, np.int64, x2.device)
-    out = aiodev.empty(x2.shape, np.int64, x2.device)
+    out = call.new(x2.shape, np.int64)
     if out.size:
         kernel = bodies.search_left if side == "left" else bodies.search_right
-        args = x1.size.bit_length(), ordered, flat(values), out.reshape(out.size)
-        steps.append((kernel, -(-out.size // bodies.TOGETHER), args, (None, which, wanted, 3)))
-        _launches.launch_all(side, operands, out, steps, made=True)
+        count = -(-out.size // bodies.TOGETHER)
+        call.launch(kernel, count, x1.size.bit_length(), ordered, flat(values), out.reshape(out.size))
     return out
 
 
@@ -213,8 +226,7 @@ def _sample_selection(dtype: Any) -> None:
     for mask in (x, aiodev.ones(4, dtype=np.bool_)):
         selection = Selection(mask)
         selection.values(x)
-    places = selection.places()
-    bodies.part_of_place[4, selection.stream](1, 4, places, aiodev.empty(4, np.int64))
+    _index(selection.places(), 1, 4)
 
 
 for _name in ("select", "nonzero"):

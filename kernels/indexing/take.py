@@ -7,24 +7,22 @@ import math
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import arrays_of, broadcast, checked_axis, checked_out, has_no_gaps, repeated
-from aiodev.kernels.elementwise.conversion import Step
+from aiodev.kernels.arguments import broadcast, checked_axis, delivered, packed_out, repeated
 from aiodev.kernels.indexing import bodies
 from aiodev.kernels.thread_block import has_teams
 
-__all__ = ["check_length", "mode_of", "prepare", "take", "take_along_axis", "take_first"]
+__all__ = ["check_length", "mode_of", "prepare", "take", "take_along_axis", "take_flat"]
 
 _MODES = {"raise": bodies.RAISE, "wrap": bodies.WRAP, "clip": bodies.CLIP}
-#: Taking by one launch, under (name, axis, its type, mode).
-_launches = aiodev.LaunchCache(2)
-_SCRATCH = -1
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 12
 #: Rows of which elements are taken by one index, at least: it finds the places once. But of few rows so many groups are made.
 _ROWS, _GROUPS = 16, 8
 
 
+@aiodev.operation(reads=["x", "indices"], writes="out")
 def take(
+    call: aiodev.Call,
     x: aiodev.Array,
     indices: aiodev.Array,
     /,
@@ -56,63 +54,49 @@ def take(
                [1, 2],
                [5, 6]])
     """
-    key, operands = ("take", axis, axis.__class__, mode), (x, indices)
-    found = _launches.repeat(key, x, indices, out)
-    if found is not None:
-        return found
-    x, indices, at = prepare("take", x, indices, axis)
+    x, at = prepare("take", x, indices, axis)
     shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
-    result = checked_out("take", out, shape, x.dtype, x.device)
+    result, target = packed_out(call, shape, x.dtype)
     if not result.size:
         return result
     check_length("take", x.shape[at])
-    flat = indices.reshape(indices.size)
-    source, target = _middle(x, at), result if has_no_gaps(result) else aiodev.empty_like(result)
+    flat, source, code = indices.reshape(indices.size), _middle(x, at), mode_of("take", mode)
     outer, _, inner = source.shape
-    code = mode_of("take", mode)
-    numbers: tuple[int, ...]
     if inner == 1 and outer >= _ROWS and not has_teams(x.device):
         group = max(min(_ROWS, outer // _GROUPS), _PIECE // flat.size)
         groups = -(-outer // group)
-        places = aiodev.empty((groups, flat.size), np.int32 if x.shape[at] < 1 << 31 else np.int64, x.device)
-        args = group, code, source[:, :, 0], flat, places, target.reshape(outer, flat.size)
-        takes: tuple[int | None, ...] = None, None, 0, 1, _SCRATCH, 2
-        _launches.launch(key, operands, result, bodies.take_from_rows, groups, args, takes, made=out is None)
-        if target is not result:
-            result.copy_from(target)
-        return result
-    if outer == inner == 1:
-        kernel, count, numbers = bodies.take_elements, flat.size, (code,)
-        arrays = source[0, :, 0], flat, target.reshape(flat.size)
+        places = call.scratch((groups, flat.size), np.int32 if x.shape[at] < 1 << 31 else np.int64)
+        rows = target.reshape(outer, flat.size)
+        call.launch(bodies.take_from_rows, groups, group, code, source[:, :, 0], flat, places, rows)
+    elif outer == inner == 1:
+        call.launch(bodies.take_elements, flat.size, code, source[0, :, 0], flat, target.reshape(flat.size))
     else:
         blocks = -(-inner // bodies.BLOCK)
         group = max(1, _PIECE // inner)
-        kernel, count, numbers = bodies.take_items, -(-outer * flat.size // group) * blocks, (group, blocks, code)
+        count = -(-outer * flat.size // group) * blocks
         arrays = source, flat, target.reshape(outer, flat.size, inner)
-    takes = *(None for _ in numbers), 0, 1, 2
-    _launches.launch(key, operands, result, kernel, count, (*numbers, *arrays), takes, made=out is None)
-    if target is not result:
-        result.copy_from(target)
-    return result
+        call.launch(bodies.take_items, count, group, blocks, code, *arrays)
+    return delivered(result, target)
 
 
-def take_first(x: aiodev.Array, operand: int, indices: aiodev.Array, chosen: int) -> tuple[aiodev.Array, list[Step]]:
-    """What :func:`take` of two operands of a remembered launch gives, both of one dimension: scratch, and what fills it.
+def take_flat(call: aiodev.Call, x: aiodev.Array, indices: aiodev.Array) -> aiodev.Array:
+    """What :func:`take` gives, of arrays of one dimension, as a part of a call: scratch.
 
     Raises:
         ValueError: there are no elements to take.
         TypeError: the indices are no integers.
     """
     prepare("take", x, indices, None)
-    taken = aiodev.empty(indices.shape, x.dtype, x.device)
-    if not indices.size:
-        return taken, []
-    check_length("take", x.size)
-    args = bodies.RAISE, x, indices, taken
-    return taken, [(bodies.take_elements, indices.size, args, (None, operand, chosen, _SCRATCH))]
+    taken = call.scratch(indices.shape, x.dtype)
+    if indices.size:
+        check_length("take", x.size)
+        call.launch(bodies.take_elements, indices.size, bodies.RAISE, x, indices, taken)
+    return taken
 
 
+@aiodev.operation(reads=["x", "indices"], writes="out")
 def take_along_axis(
+    call: aiodev.Call,
     x: aiodev.Array,
     indices: aiodev.Array,
     /,
@@ -136,32 +120,25 @@ def take_along_axis(
         array([[3],
                [6]])
     """
-    key, operands = ("take_along_axis", axis, axis.__class__, mode), (x, indices)
-    found = _launches.repeat(key, x, indices, out)
-    if found is not None:
-        return found
-    x, indices, at = prepare("take_along_axis", x, indices, axis)
+    x, at = prepare("take_along_axis", x, indices, axis)
     if x.ndim != indices.ndim:
         raise ValueError(f"take_along_axis: x has {x.ndim} dimensions, indices {indices.ndim}; expected as many")
     others = broadcast("take_along_axis", *((*a.shape[:at], 1, *a.shape[at + 1 :]) for a in (x, indices)))
     shape = (*others[:at], indices.shape[at], *others[at + 1 :])
-    result = checked_out("take_along_axis", out, shape, x.dtype, x.device)
+    result, target = packed_out(call, shape, x.dtype)
     if not result.size:
         return result
     check_length("take_along_axis", x.shape[at])
     source = _middle(repeated(x, (*shape[:at], x.shape[at], *shape[at + 1 :])), at)
     where = _middle(repeated(indices, shape), at)
-    target = result if has_no_gaps(result) else aiodev.empty_like(result)
-    seen, code, kernel = _middle(target, at), mode_of("take_along_axis", mode), bodies.take_along_middle
-    lengths: tuple[int, ...] = seen.shape
-    arrays = source, where, seen
+    seen, code = _middle(target, at), mode_of("take_along_axis", mode)
     if seen.shape[2] == 1:
-        kernel, lengths = bodies.take_along_last, seen.shape[:2]
-        arrays = source[..., 0], where[..., 0], seen[..., 0]
-    _launches.launch(key, operands, result, kernel, lengths, (code, *arrays), (None, 0, 1, 2), made=out is None)
-    if target is not result:
-        result.copy_from(target)
-    return result
+        call.launch(
+            bodies.take_along_last, seen.shape[:2], code, source[..., 0], where[..., 0], seen[..., 0]
+        )
+    else:
+        call.launch(bodies.take_along_middle, seen.shape, code, source, where, seen)
+    return delivered(result, target)
 
 
 # Arguments
@@ -169,14 +146,13 @@ def take_along_axis(
 
 def prepare(
     name: str, x: aiodev.Array, indices: aiodev.Array, axis: int | None, whole: bool = True
-) -> tuple[aiodev.Array, aiodev.Array, int]:
-    """The array, flattened without an axis if ``whole``, the indices, and the axis from the first."""
-    x, indices = arrays_of(name, x=x, indices=indices)
+) -> tuple[aiodev.Array, int]:
+    """The array, flattened without an axis if ``whole``, and the axis from the first."""
     if indices.dtype.kind not in "iu":
         raise TypeError(f"{name}: expected integers as indices, got {indices.dtype}")
     if axis is None:
-        return (x.reshape(x.size) if whole else x), indices, 0
-    return x, indices, checked_axis(name, axis, x.ndim)
+        return (x.reshape(x.size) if whole else x), 0
+    return x, checked_axis(name, axis, x.ndim)
 
 
 def mode_of(name: str, mode: str) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import array_of, arrays_of, checked_axis, checked_out, flags, has_no_gaps, whole
-from aiodev.kernels.elementwise.conversion import convert_first
+from aiodev.kernels.arguments import arrays_of, checked_axis, delivered, flags, packed_out
+from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.linalg import norms
 from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
 from aiodev.kernels.thread_block import has_teams
@@ -18,8 +18,6 @@ from aiodev.kernels.thread_block import has_teams
 __all__ = ["matmul", "matrix_norm", "matrix_transpose", "norm", "tensordot", "vecdot", "vector_norm"]
 
 Axes = int | tuple[int, ...] | None
-#: Norms of vectors, under (axis, keepdims, order).
-_launches = aiodev.LaunchCache(1)
 
 
 def __dir__() -> list[str]:
@@ -61,7 +59,9 @@ def norm(
     raise ValueError(f"norm: ord={ord!r} is of vectors (one axis) or matrices (two); here are {len(axes)} axes")
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def vector_norm(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     *,
@@ -87,12 +87,7 @@ def vector_norm(
         >>> aiodev.kernels.linalg.vector_norm(x, axis=1, ord=1).numpy_blocking()
         array([ 7., 12.])
     """
-    key = whole("vector_norm", axis), keepdims, ord, type(ord)
-    known = _launches.repeat(key, x, out)
-    if known is not None:
-        return known
     flags("vector_norm", keepdims=keepdims)
-    array_of("vector_norm", x)
     given = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = sorted(checked_axis("vector_norm", a, x.ndim) for a in given)
     if len(set(axes)) != len(axes):
@@ -106,22 +101,19 @@ def vector_norm(
     shown = tuple(1 if a in axes else n for a, n in enumerate(x.shape)) if keepdims else shape
     computed = np.dtype(np.float64) if x.dtype.kind in "biu" else x.dtype
     dtype = np.empty(0, computed).real.dtype
-    result = checked_out("vector_norm", out, shown, dtype, x.device)
-    if rows:
-        blocks, first, second = norms.shares_of(rows, length, x.device)
-        power = dtypes.compute_dtype(dtype).type(ord)
-        flat, which, steps = convert_first(x.transpose(*kept, *axes).reshape(rows, length), 0, computed)
-        found = result.reshape(rows) if has_no_gaps(result) else aiodev.empty(rows, dtype, x.device)
-        if blocks == 1 and not has_teams(x.device):
-            steps.append((norms.norm_short, rows, (mode, power, flat, found), (None, None, which, 1)))
-        else:
-            parts = aiodev.empty((rows, blocks), np.float64, x.device)
-            steps.append((norms.norm_blocks, first, (blocks, mode, power, flat, parts), (None, None, None, which, -1)))
-            steps.append((norms.norm_rows, second, (mode, power, parts, found), (None, None, -1, 1)))
-        _launches.launch_all(key, (x,), result, steps, made=out is None)
-        if not has_no_gaps(result):
-            result.copy_from(found.reshape(shown))
-    return result
+    result, target = packed_out(call, shown, dtype)
+    if not rows:
+        return result
+    blocks, first, second = norms.shares_of(rows, length, x.device)
+    power = dtypes.compute_dtype(dtype).type(ord)
+    flat, found = convert(call, x.transpose(*kept, *axes).reshape(rows, length), computed), target.reshape(rows)
+    if blocks == 1 and not has_teams(x.device):
+        call.launch(norms.norm_short, rows, mode, power, flat, found)
+    else:
+        parts = call.scratch((rows, blocks), np.float64)
+        call.launch(norms.norm_blocks, first, blocks, mode, power, flat, parts)
+        call.launch(norms.norm_rows, second, mode, power, parts, found)
+    return delivered(result, target)
 
 
 def matrix_norm(

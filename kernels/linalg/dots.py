@@ -9,7 +9,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import broadcast, checked_out, has_no_gaps
+from aiodev.kernels.arguments import broadcast, delivered, packed_out
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.reductions.accumulators import add
 from aiodev.kernels.thread_block import (
@@ -24,17 +24,14 @@ from aiodev.kernels.thread_block import (
     teams_for,
 )
 
-__all__ = ["dot", "repeat_dot"]
+__all__ = ["dot"]
 
 #: Products that are summed in one go. It bounds the error of single precision, and is some µs of work.
 BLOCK = 4096
 _gather = make_gather(add)
-_Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
 #: Elements of a vector up to which it is summed by one index, and vectors from which on each is, however long: a second launch
 #: takes as long as they do.
 _SHORT, _MANY = 1 << 17, 1 << 8
-#: Under (name, whether the first is conjugated).
-_launches = aiodev.LaunchCache(2)
 
 
 def sum_products(x1: Any, x2: Any, total: Any) -> Any:
@@ -148,55 +145,43 @@ on_teams(dot_conjugate_blocks, dot_conjugate_blocks_teams)
 on_teams(sum_blocks, sum_blocks_teams)
 
 
-def repeat_dot(
-    x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjugate: bool, name: str
-) -> aiodev.Array | None:
-    """Submit what has been submitted before for arrays of these layouts; None where that is not known."""
-    return _launches.repeat((name, conjugate), x1, x2, out)
-
-
-def dot(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None, *, conjugate: bool, name: str) -> aiodev.Array:
+def dot(call: aiodev.Call, x1: aiodev.Array, x2: aiodev.Array, *, conjugate: bool) -> aiodev.Array:
     """Dot products along the last dimension; the others broadcast."""
-    found = repeat_dot(x1, x2, out, conjugate=conjugate, name=name)
-    if found is not None:
-        return found
+    name = call.name
     if x1.shape[-1] != x2.shape[-1]:
         raise ValueError(f"{name}: shapes {x1.shape} and {x2.shape} do not fit: {x1.shape[-1]} is not {x2.shape[-1]}")
     shape = broadcast(name, x1.shape[:-1], x2.shape[:-1])
     dtype = dtypes.result_type(x1.dtype, x2.dtype)
-    result = checked_out(name, out, shape, dtype, x1.device)
+    result, target = packed_out(call, shape, dtype)
     if not result.size:
         return result
-    if dtype.kind == "b":
-        counts = dot(astype(x1, np.int32), astype(x2, np.int32), None, conjugate=False, name=name)
-        result.copy_from(astype(counts, dtype))
-        return result
+    computed = np.dtype(np.int32) if dtype.kind == "b" else dtype  # truth values as counts that are not zero
     length, rows = x1.shape[-1], math.prod(shape)
-    left, right = (_rows(x, (*shape, length), dtype) for x in (x1, x2))
-    target = result if has_no_gaps(result) else aiodev.empty(shape, dtype, result.device)
-    steps = _steps(left, right, target.reshape(rows, 1), conjugate=conjugate and dtype.kind == "c")
-    _launches.launch_all((name, conjugate), (x1, x2), result, steps, made=out is None)
-    if target is not result:
-        result.copy_from(target)
-    return result
+    left, right = (_rows(x, (*shape, length), computed) for x in (x1, x2))
+    if computed != dtype:
+        counts = aiodev.empty(shape, computed, result.device)
+        _launch(call, left, right, counts.reshape(rows, 1), conjugate=False)
+        return delivered(result, astype(counts, dtype))
+    _launch(call, left, right, target.reshape(rows, 1), conjugate=conjugate and dtype.kind == "c")
+    return delivered(result, target)
 
 
-def _steps(left: aiodev.Array, right: aiodev.Array, out: aiodev.Array, *, conjugate: bool) -> list[_Step]:
-    """The launches, one or two: kernels, indices, arguments, and which operands those are."""
+def _launch(
+    call: aiodev.Call, left: aiodev.Array, right: aiodev.Array, out: aiodev.Array, *, conjugate: bool
+) -> None:
+    """Multiply rows, by one launch or two."""
     rows, length = left.shape
     whole, blockwise = (dot_conjugate_rows, dot_conjugate_blocks) if conjugate else (dot_rows, dot_blocks)
     teams = has_teams(out.device)
     blocks = pieces_of(rows, length) if teams else -(-length // BLOCK)
     if teams and blocks == 1:
-        return [(blockwise, teams_for(rows, length), (1, left, right, out), (None, 0, 1, 2))]
-    if not teams and (length <= _SHORT or rows >= _MANY):
-        return [(whole, rows, (left, right, out), (0, 1, 2))]
-    sums = aiodev.empty((rows, blocks), dtypes.compute_dtype(out.dtype), out.device)
-    combining = teams_for(rows, blocks) if teams else rows
-    return [
-        (blockwise, rows * blocks, (blocks, left, right, sums), (None, 0, 1, -1)),
-        (sum_blocks, combining, (sums, out), (-1, 2)),
-    ]
+        call.launch(blockwise, teams_for(rows, length), 1, left, right, out)
+    elif not teams and (length <= _SHORT or rows >= _MANY):
+        call.launch(whole, rows, left, right, out)
+    else:
+        sums = call.scratch((rows, blocks), dtypes.compute_dtype(out.dtype))
+        call.launch(blockwise, rows * blocks, blocks, left, right, sums)
+        call.launch(sum_blocks, teams_for(rows, blocks) if teams else rows, sums, out)
 
 
 def _rows(x: aiodev.Array, shape: tuple[int, ...], dtype: Any) -> aiodev.Array:

@@ -16,7 +16,7 @@ from aiodev import lang
 from aiodev.kernels.arguments import has_no_gaps, packed
 from aiodev.kernels.reductions.bodies import AHEAD, NEAR
 
-__all__ = ["repeat", "submit", "submit_one"]
+__all__ = ["multiply", "multiply_one"]
 
 #: Elements of a matrix that are multiplied for one index, and rows of a slab, at least.
 _GROUP, _SLAB = 1 << 14, 1 << 6
@@ -29,11 +29,6 @@ _FEW, _BLOCK = 1 << 6, 1 << 12
 #: Bytes of the rows of far matrices up to which some ahead are asked for: the processor foresees longer ones by itself.
 _NARROW = 1 << 13
 _DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
-_launches = aiodev.LaunchCache(2)
-#: A launch: a kernel, its indices and arguments, and which of those are matrix, vector, result or scratch.
-_Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
-_MATRIX, _VECTOR, _OUT, _SCRATCH = 0, 1, 2, -1
-_TURNED: dict[int | None, int | None] = {_MATRIX: _VECTOR, _VECTOR: _MATRIX}
 _REORDERED = frozenset({"reassoc", "contract"})
 
 
@@ -155,83 +150,73 @@ def sum_slabs(i: int, strips: int, parts: Any, out: Any) -> None:
             totals[k] += own[k]
 
 
-def repeat(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
-    """Submit what a product of arrays of these layouts has submitted before; None where that is not known."""
-    return _launches.repeat(None, x1, x2, out)
-
-
-def submit_one(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array, *, made: bool) -> bool:
-    """Submit a large product of a matrix and a vector on the CPU, to be repeated; False, and nothing is, if it is not that.
-
-    ``made`` says whether ``out`` is new.
-    """
+def multiply_one(call: aiodev.Call, x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array) -> bool:
+    """Compute a large product of a matrix and a vector on the CPU; False, and nothing is, if it is not that."""
     if aiodev.capabilities(out.device).simt or not x1.dtype == x2.dtype == out.dtype or max(out.shape) < out.size:
         return False
-    turned = x1.ndim == 1 or x1.shape[0] == 1
-    matrix, vector = (x2.T, x1) if turned else (x1, x2)
+    matrix, vector = (x2.T, x1) if x1.ndim == 1 or x1.shape[0] == 1 else (x1, x2)
     if matrix.ndim != 2 or vector.size != matrix.shape[1] or not (has_no_gaps(vector) and has_no_gaps(out)):
         return False
-    steps = _steps(matrix[None], vector.reshape(1, vector.size), out.reshape(1, out.size))
-    if not steps:
-        return False
-    if turned:
-        steps = [(*step[:3], tuple(_TURNED.get(take, take) for take in step[3])) for step in steps]
-    _launches.launch_all(None, (x1, x2), out, steps, made=made)
-    return True
+    return _launch(call, matrix[None], vector.reshape(1, vector.size), out.reshape(1, out.size))
 
 
-def submit(stream: aiodev.Stream, matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> bool:
-    """Submit a batch of matrices times vectors; False, and nothing is, for what is better left to BLAS.
+def multiply(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> bool:
+    """Compute a batch of matrices times vectors; False, and nothing is, for what is better left to BLAS.
 
     Args:
-        stream: of the arrays' device.
+        call: what launches.
         matrix: of the shape (batch, rows, columns); a single one may stand for the batch.
         vector: (batch, columns), the same goes for it.
         out: (batch, rows).
     """
+    if not _is_worth_it(matrix, out):
+        return False
     target = out if has_no_gaps(out) else aiodev.empty(out.shape, out.dtype, out.device)
-    steps = _steps(matrix, packed(vector), target)
-    for kernel, count, args, _ in steps:
-        kernel[count, stream](*args)
-    if steps and target is not out:
+    _launch(call, matrix, packed(vector), target)
+    if target is not out:
         out.copy_from(target)
-    return bool(steps)
+    return True
 
 
-def _steps(matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> list[_Step]:
-    """The launches, one or two; none for what is better left to BLAS."""
+def _is_worth_it(matrix: aiodev.Array, out: aiodev.Array) -> bool:
+    source = matrix if has_no_gaps(matrix) else matrix.transpose(0, 2, 1)
+    _, rows, columns = source.shape
+    return out.dtype in _DTYPES and rows * columns >= _LEAST and columns >= _SHORT and has_no_gaps(source)
+
+
+def _launch(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out: aiodev.Array) -> bool:
+    """By one launch or two; False, and nothing is, for what is better left to BLAS."""
+    if not _is_worth_it(matrix, out):
+        return False
     batch, length = out.shape
     by_rows = has_no_gaps(matrix)
     source = matrix if by_rows else matrix.transpose(0, 2, 1)
     _, rows, columns = source.shape
-    if out.dtype not in _DTYPES or rows * columns < _LEAST or columns < _SHORT or not has_no_gaps(source):
-        return []
-    arrays, steps = (source, vector), (int(matrix.shape[0] > 1), int(vector.shape[0] > 1))
-    taken = None, None, _MATRIX, _VECTOR
+    steps = int(matrix.shape[0] > 1), int(vector.shape[0] > 1)
     size = columns * out.itemsize
     ahead = -(-AHEAD // size) if size <= _NARROW and source.nbytes > NEAR else 0
     if by_rows and rows < _FEW:
         blocks = -(-columns // _BLOCK)
-        parts = aiodev.empty((batch, blocks, length), out.dtype, out.device)
-        first = multiply_blocks, batch * blocks, (blocks, *steps, *arrays, parts), (None, *taken, _SCRATCH)
-        return [first, _sum_of(parts, out)]
+        parts = call.scratch((batch, blocks, length), out.dtype)
+        call.launch(multiply_blocks, batch * blocks, blocks, *steps, source, vector, parts)
+        _add_up(call, parts, out)
+        return True
     if by_rows:
         group = max(4, _GROUP // columns // 4 * 4)
         groups = -(-rows // group)
-        numbers = groups, group, ahead, *steps
-        return [(multiply_rows, batch * groups, (*numbers, *arrays, out), (None, None, None, *taken, _OUT))]
+        call.launch(multiply_rows, batch * groups, groups, group, ahead, *steps, source, vector, out)
+        return True
     slab = max(_SLAB, 4 * _GROUP // columns)
     slabs, strips = -(-rows // slab), -(-columns // _STRIP)
-    args, takes = (slabs, strips, slab, ahead, *steps, *arrays), (None, None, None, None, *taken)
-    count = batch * slabs * strips
-    if slabs == 1:
-        return [(multiply_slabs, count, (*args, out.reshape(batch, 1, length)), (*takes, _OUT))]
-    parts = aiodev.empty((batch, slabs, length), out.dtype, out.device)
-    return [(multiply_slabs, count, (*args, parts), (*takes, _SCRATCH)), _sum_of(parts, out)]
+    sizes = slabs, strips, slab, ahead, *steps
+    parts = out.reshape(batch, 1, length) if slabs == 1 else call.scratch((batch, slabs, length), out.dtype)
+    call.launch(multiply_slabs, batch * slabs * strips, *sizes, source, vector, parts)
+    if slabs > 1:
+        _add_up(call, parts, out)
+    return True
 
 
-def _sum_of(parts: aiodev.Array, out: aiodev.Array) -> _Step:
-    """The launch that adds up parts."""
+def _add_up(call: aiodev.Call, parts: aiodev.Array, out: aiodev.Array) -> None:
     batch, length = out.shape
     strips = -(-length // _SUMS)
-    return sum_slabs, batch * strips, (strips, parts, out), (None, _SCRATCH, _OUT)
+    call.launch(sum_slabs, batch * strips, strips, parts, out)

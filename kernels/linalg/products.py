@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import array_of, arrays_of, broadcast, checked_axis, checked_out, move_last, whole_numbers
+from aiodev.kernels.arguments import array_of, broadcast, checked_axis, move_last, whole_numbers
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.linalg import cublas, gemv, openblas
-from aiodev.kernels.linalg.dots import dot, repeat_dot
+from aiodev.kernels.linalg.dots import dot
 from aiodev.kernels.linalg.gemm import (
     multiply_elements,
     multiply_once,
@@ -35,22 +35,12 @@ _TILE, _TILED = 4, 1 << 16
 _PLACES = {np.dtype(code): place for place, code in enumerate("fdFD")}
 #: For each device whose table is filled, and each of those types: what a launch passes first.
 _units: dict[aiodev.Device, dict[DType, tuple[Any, ...]]] = {}
-#: Of products under None, and of tensors under ("tensordot", axes).
-_launches = aiodev.LaunchCache(2)
-#: A launch: a kernel, what it is over, its arguments, and which operands those are.
-_Step = tuple[aiodev.Kernel, int | tuple[int, ...], tuple[Any, ...], tuple[int | None, ...]]
 
 
-class _Call(NamedTuple):
-    """What is asked for, to be repeated."""
-
-    key: Any
-    operands: tuple[aiodev.Array, aiodev.Array]
-    result: aiodev.Array
-    made: bool  #: no result was given
-
-
-def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = None) -> aiodev.Array:
+@aiodev.operation(reads=["x1", "x2"], writes="out")
+def matmul(
+    call: aiodev.Call, x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = None
+) -> aiodev.Array:
     """The matrix product, with NumPy's rules: vectors, matrices, and batches of matrices of shapes that broadcast.
 
     On the CPU, ``float32``, ``float64``, ``complex64`` and ``complex128`` go through BLAS, whose calls are spread over the
@@ -72,12 +62,25 @@ def matmul(x1: aiodev.Array, x2: aiodev.Array, /, *, out: aiodev.Array | None = 
         array([[ 5., 11.],
                [11., 25.]])
     """
-    found = _launches.repeat(None, x1, x2, out)
-    if found is None:
-        found = gemv.repeat(x1, x2, out)
-    if found is None:
-        found = _submit_small(x1, x2, out)
-    return _multiply(x1, x2, out) if found is None else found
+    if not x1.ndim or not x2.ndim:
+        raise ValueError(f"matmul: expected at least 1 dimension, got the shapes {x1.shape} and {x2.shape}")
+    if x1.ndim == x2.ndim == 1:
+        return dot(call, x1, x2, conjugate=False)
+    a = x1 if x1.ndim > 1 else x1[None, :]
+    b = x2 if x2.ndim > 1 else x2[:, None]
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(f"matmul: shapes {x1.shape} and {x2.shape} do not fit: {a.shape[-1]} is not {b.shape[-2]}")
+    batch = broadcast("matmul: stacks", a.shape[:-2], b.shape[:-2])
+    rows, columns = a.shape[-2:-1] if x1.ndim > 1 else (), b.shape[-1:] if x2.ndim > 1 else ()
+    dtype = dtypes.result_type(x1.dtype, x2.dtype)
+    result = call.out((*batch, *rows, *columns), dtype)
+    if dtype.kind == "b":  # as counts that are not zero
+        result.copy_from(astype(matmul(astype(x1, np.int32), astype(x2, np.int32)), dtype))
+    elif result.size and not gemv.multiply_one(call, x1, x2, result):
+        shown = result if x1.ndim > 1 else result[..., None, :]
+        shown = shown if x2.ndim > 1 else shown[..., None]
+        _fill(call, _converted(a, dtype), _converted(b, dtype), shown, dtype)
+    return result
 
 
 def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
@@ -98,7 +101,10 @@ def matrix_transpose(x: aiodev.Array, /) -> aiodev.Array:
     return x.transpose(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
 
 
-def vecdot(x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
+@aiodev.operation(reads=["x1", "x2"], writes="out")
+def vecdot(
+    call: aiodev.Call, x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None
+) -> aiodev.Array:
     """The dot products of vectors along ``axis``, of ``x1`` conjugated if it is complex; other dimensions broadcast.
 
     Sums are of blocks of 4096 products, then of the blocks: the same on every run. ``out`` must not overlap the operands.
@@ -113,15 +119,18 @@ def vecdot(x1: aiodev.Array, x2: aiodev.Array, /, *, axis: int = -1, out: aiodev
         >>> aiodev.kernels.vecdot(x, x).numpy_blocking()
         array([ 5., 25.])
     """
-    found = repeat_dot(x1, x2, out, conjugate=True, name="vecdot") if axis.__class__ is int and axis == -1 else None
-    if found is not None:
-        return found
-    left, right = (move_last("vecdot", x, axis) for x in arrays_of("vecdot", x1=x1, x2=x2))
-    return dot(left, right, out, conjugate=True, name="vecdot")
+    left, right = (move_last("vecdot", x, axis) for x in (x1, x2))
+    return dot(call, left, right, conjugate=True)
 
 
+@aiodev.operation(reads=["x1", "x2"])
 def tensordot(
-    x1: aiodev.Array, x2: aiodev.Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
+    call: aiodev.Call,
+    x1: aiodev.Array,
+    x2: aiodev.Array,
+    /,
+    *,
+    axes: int | tuple[Sequence[int], Sequence[int]] = 2,
 ) -> aiodev.Array:
     """The sum of products over the last ``axes`` dimensions of ``x1`` and the first of ``x2``, or over those that are named.
 
@@ -135,11 +144,6 @@ def tensordot(
         array([[12., 12., 12., 12., 12.],
                [12., 12., 12., 12., 12.]])
     """
-    key = "tensordot", axes if axes.__class__ is int else repr(axes)  # in which 1.0 is not 1
-    repeated = _launches.repeat(key, x1, x2, None)
-    if repeated is not None:
-        return repeated
-    x1, x2 = arrays_of("tensordot", x1=x1, x2=x2)
     if hasattr(axes, "__index__") and not isinstance(axes, np.ndarray | aiodev.Array):
         (axes,) = whole_numbers("tensordot: axes", axes)
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
@@ -164,66 +168,10 @@ def tensordot(
     dtype = dtypes.result_type(x1.dtype, x2.dtype)
     if dtype.kind == "b":
         return matmul(left, right).reshape(*shape[0], *shape[1])
-    result = aiodev.empty((*shape[0], *shape[1]), dtype, x1.device)
+    result = call.new((*shape[0], *shape[1]), dtype)
     if result.size:
         parts = _converted(left, dtype), _converted(right, dtype), result.reshape(left.shape[0], right.shape[1])
-        _fill(*parts, dtype, _Call(key, (x1, x2), result, True))
-    return result
-
-
-# Small products
-
-
-def _submit_small(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array | None:
-    """Submit a small product of two matrices, or of one and a vector, which then can be repeated; None if it is not that."""
-    try:
-        dtype, device = x1.dtype, x1.device
-        unit = _units[device].get(dtype)
-        if unit is None or x2.dtype is not dtype or x1.ndim + x2.ndim < 3:
-            return None
-        a = x1 if x1.ndim > 1 else x1.reshape(1, x1.size)
-        b = x2 if x2.ndim > 1 else x2.reshape(x2.size, 1)
-        (rows, inner), columns = a.shape, b.shape[1]
-    except (AttributeError, KeyError, IndexError, ValueError):  # whatever is wrong, or merely larger, is seen to later
-        return None
-    if b.shape != (inner, columns) or not 0 < rows * columns * inner <= least_for(rows, columns):
-        return None
-    shape = (rows, columns) if x1.ndim == x2.ndim else (rows if x1.ndim > 1 else columns,)
-    made = out is None
-    if out is None:
-        out = aiodev.empty(shape, dtype, device)
-    elif not isinstance(out, aiodev.Array) or out.shape != shape or out.dtype is not dtype or not out.writable:
-        return None
-    target = out if len(shape) > 1 else out.reshape(rows, columns)
-    args, takes = (*unit, a, b, target), (None, None, None, None, 0, 1, 2)
-    _launches.launch(None, (x1, x2), out, multiply_once, 1, args, takes, made=made)
-    return out
-
-
-# All others
-
-
-def _multiply(x1: aiodev.Array, x2: aiodev.Array, out: aiodev.Array | None) -> aiodev.Array:
-    x1, x2 = arrays_of("matmul", x1=x1, x2=x2)
-    if not x1.ndim or not x2.ndim:
-        raise ValueError(f"matmul: expected at least 1 dimension, got the shapes {x1.shape} and {x2.shape}")
-    if x1.ndim == x2.ndim == 1:
-        return dot(x1, x2, out, conjugate=False, name="matmul")
-    a = x1 if x1.ndim > 1 else x1[None, :]
-    b = x2 if x2.ndim > 1 else x2[:, None]
-    if a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"matmul: shapes {x1.shape} and {x2.shape} do not fit: {a.shape[-1]} is not {b.shape[-2]}")
-    batch = broadcast("matmul: stacks", a.shape[:-2], b.shape[:-2])
-    rows, columns = a.shape[-2:-1] if x1.ndim > 1 else (), b.shape[-1:] if x2.ndim > 1 else ()
-    dtype = dtypes.result_type(x1.dtype, x2.dtype)
-    result = checked_out("matmul", out, (*batch, *rows, *columns), dtype, x1.device)
-    if dtype.kind == "b":  # as counts that are not zero
-        counts = _multiply(astype(x1, np.int32), astype(x2, np.int32), None)
-        result.copy_from(astype(counts, dtype))
-    elif result.size and not gemv.submit_one(x1, x2, result, made=out is None):
-        shown = result if x1.ndim > 1 else result[..., None, :]
-        shown = shown if x2.ndim > 1 else shown[..., None]
-        _fill(_converted(a, dtype), _converted(b, dtype), shown, dtype, _Call(None, (x1, x2), result, out is None))
+        _fill(call, *parts, dtype)
     return result
 
 
@@ -231,44 +179,33 @@ def _converted(x: aiodev.Array, dtype: DType) -> aiodev.Array:
     return x if x.dtype == dtype else astype(x, dtype)
 
 
-def _fill(a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType, call: _Call) -> None:
-    """Compute ``a @ b`` into ``out``; all have two dimensions or more, the same dtype, and shapes that fit.
-
-    Where ``out`` is the result, and nothing has to be copied or converted, the launches can be repeated.
-    """
-    if dtypes.is_stored_only(dtype) and not aiodev.capabilities(out.device).simt:
+def _fill(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array, dtype: DType) -> None:
+    """Compute ``a @ b`` into ``out``; all have two dimensions or more, the same dtype, and shapes that fit."""
+    loops = not aiodev.capabilities(out.device).simt
+    if loops and dtypes.is_stored_only(dtype):
         computed = dtypes.compute_dtype(dtype)
         whole = aiodev.empty(out.shape, computed, out.device)
-        _fill(_converted(a, computed), _converted(b, computed), whole, computed, call)
+        _fill(call, _converted(a, computed), _converted(b, computed), whole, computed)
         out.copy_from(astype(whole, dtype))
         return
-    stream = aiodev.current_stream(out.device)
-    unit = _unit(out.device, dtype, stream)
+    unit = _unit(call, dtype)
     rows, columns = out.shape[-2:]
-    by_loops = unit is None and not aiodev.capabilities(out.device).simt
+    by_loops = unit is None and loops
     if not is_fit(out, packed=by_loops or out.ndim > 3):
         whole = aiodev.empty(out.shape, dtype, out.device)
-        _fill(a, b, whole, dtype, call)
+        _fill(call, a, b, whole, dtype)
         out.copy_from(whole)
-        return
-    can_repeat = True
-    if unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= least_for(rows, columns):
-        # Of any strides, as a product that is known to be small is, for the same sums.
-        steps: list[_Step] = [(multiply_once, 1, (*unit, a, b, out), (None, None, None, None, 0, 1, 2))]
+    elif unit is not None and out.ndim == 2 and rows * columns * a.shape[-1] <= least_for(rows, columns):
+        call.launch(multiply_once, 1, *unit, a, b, out)  # of any strides
     else:
         a, b = fitting(a, packed=False), fitting(b, packed=by_loops)
-        found = [_submit(stream, unit, *parts) for parts in batches_of(a, b, out)]
-        steps = [step for step in found if step is not None]
-        can_repeat = len(steps) == len(found) > 0  # others have been launched, and are not known here
-    if can_repeat and (unit is None or out.device in _units):  # else only this stream waits for what is loaded
-        _launches.launch_all(call.key, call.operands, call.result, steps, made=call.made)
-    else:
-        for kernel, over, args, _ in steps:
-            kernel[over, stream](*args)
+        for parts in batches_of(a, b, out):
+            _multiply(call, unit, *parts)
 
 
-def _unit(device: aiodev.Device, dtype: DType, stream: aiodev.Stream) -> tuple[Any, ...] | None:
-    """What launches pass for BLAS to be called for a type, with ``stream`` ordered after its loading; None if it has none."""
+def _unit(call: aiodev.Call, dtype: DType) -> tuple[Any, ...] | None:
+    """What launches pass for BLAS to be called for a type, with the stream ordered after its loading; None if it has none."""
+    device = call.device
     if dtype not in _PLACES or not aiodev.capabilities(device).host_code:
         return None
     units = _units.get(device)
@@ -282,37 +219,39 @@ def _unit(device: aiodev.Device, dtype: DType, stream: aiodev.Stream) -> tuple[A
         if done.query():
             _units[device] = units
         else:
-            stream.wait(done)
-    return units[dtype]
+            call.stream.wait(done)
+            call.once()  # other streams have to wait, too
+    unit = units[dtype]
+    call.constant(unit[0])
+    return unit
 
 
-def _submit(
-    stream: aiodev.Stream, unit: tuple[Any, ...] | None, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
-) -> _Step | None:
-    """The launch of a product of three-dimensional arrays; None if others than kernels here compute it, and are launched."""
+def _multiply(
+    call: aiodev.Call, unit: tuple[Any, ...] | None, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array
+) -> None:
+    """The product of three-dimensional arrays."""
     batch, rows, columns = out.shape
     inner = a.shape[-1]
     step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
     if inner and aiodev.capabilities(out.device).simt:
-        if cublas.multiply(stream, a, b, out):
-            return None
+        if cublas.multiply(call.stream, a, b, out):
+            return
+        kernel, over = multiply_elements, out.shape
         if rows >= _TILE and columns >= _TILE and batch * rows * columns >= _TILED:
-            tiles = batch, -(-rows // _TILE), -(-columns // _TILE)
-            return multiply_tiles, tiles, (step_a, step_b, a, b, out), (None, None, 0, 1, 2)
-        return multiply_elements, out.shape, (step_a, step_b, a, b, out), (None, None, 0, 1, 2)
-    if columns == 1 and gemv.submit(stream, a, b[:, :, 0], out[:, :, 0]):
-        return None
-    if rows == 1 and gemv.submit(stream, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
-        return None
+            kernel, over = multiply_tiles, (batch, -(-rows // _TILE), -(-columns // _TILE))
+        call.launch(kernel, over, step_a, step_b, a, b, out)
+        return
+    if columns == 1 and gemv.multiply(call, a, b[:, :, 0], out[:, :, 0]):
+        return
+    if rows == 1 and gemv.multiply(call, b.transpose(0, 2, 1), a[:, 0], out[:, 0]):
+        return
     height, width = panel_of(rows, columns, inner, cores_of(out.device))
     across = -(-columns // width)
     panels = across * -(-rows // height)
     group = max(1, least_for(rows, columns) // max(1, height * width * inner))
     sizes = group, batch * panels, across, panels, height, width, step_a, step_b
-    count = -(-batch * panels // group)
-    numbers = *(unit or ()), *sizes
     kernel = multiply_plain if unit is None else multiply_panels
-    return kernel, count, (*numbers, a, b, out), (*(None for _ in numbers), 0, 1, 2)
+    call.launch(kernel, -(-batch * panels // group), *(unit or ()), *sizes, a, b, out)
 
 
 def _sample_product(dtype: Any) -> None:

@@ -18,7 +18,7 @@ import aiodev
 from aiodev.kernels.arguments import HostArray, has_no_gaps, shared
 from aiodev.kernels.thread_block import has_teams
 
-__all__ = ["fixed", "join", "lay", "move", "repeat_join", "repeat_move", "turn"]
+__all__ = ["MOST", "join", "lay", "move", "turn"]
 
 #: Elements of a result, and arrays that are joined.
 _FEW, _MOST_JOINED = 1 << 12, 4
@@ -26,13 +26,8 @@ _FEW, _MOST_JOINED = 1 << 12, 4
 _BLOCK, _SHORT = 1 << 14, 1 << 6
 #: Elements of rows that are copied column by column.
 _SHORTEST = 3
-#: Launches with tables: no more than that many are kept alive.
-_MOST = 256
-#: Of an array and a number to fill with, under what the function was asked for; and of arrays, of which the last stands for
-#: those that are missing.
-_moves, _joins = aiodev.LaunchCache(2, _MOST), aiodev.LaunchCache(_MOST_JOINED, _MOST)
-#: ``repeat_move(key, x, value, out)``
-repeat_move = _moves.repeat
+#: Calls of one function that are remembered: with each of them a table may be kept alive.
+MOST = 256
 
 
 @aiodev.kernel(uniform=True)
@@ -118,46 +113,32 @@ def roll_short_lines(i: int, group: int, width: int, ahead: int, back: int, x: A
         fro += np.uint64(width)
 
 
-def fixed(value: Any) -> Any:
-    """What can be part of a key, and equals that of another integer, or sequence of such, only if they are the same."""
-    if value.__class__ is int or value is None:
-        return value
-    if isinstance(value, np.ndarray):
-        return fixed(value.tolist())
-    return tuple(map(fixed, value)) if isinstance(value, list | tuple) else (value.__class__, value)
-
-
 def _are_few(size: int, *arrays: aiodev.Array) -> bool:
     """Whether a result of ``size`` elements is made here of arrays, or written to them."""
     return 0 < size <= _FEW and all(x.ndim > 0 for x in arrays)
 
 
 def move(
-    key: Any, x: aiodev.Array, value: Any, result: aiodev.Array, made: bool, places: Callable[[HostArray], HostArray]
+    call: aiodev.Call, x: aiodev.Array, value: Any, result: aiodev.Array, places: Callable[[HostArray], HostArray]
 ) -> bool:
-    """Fill the result; ``places`` makes of the places in ``x`` those for the result. False where it cannot be done here."""
+    """Fill the result; ``places`` makes of the places in ``x`` those for the result, or -1 for ``value``.
+
+    False, and nothing is done, where it cannot be done here.
+    """
     if not _are_few(result.size, x) or not has_no_gaps(result):
         return False
-    table = _table(places(np.arange(x.size, dtype=np.int32).reshape(x.shape)), result)
+    table = _table(call, places(np.arange(x.size, dtype=np.int32).reshape(x.shape)))
     if table is None:
         return False
-    args = x.dtype.type(value), table, x.reshape(x.size), result.reshape(result.size)
-    _moves.launch(key, (x, value), result, take_or_fill, result.size, args, (1, None, 0, 2), made=made)
+    args = value, table, x.reshape(x.size), result.reshape(result.size)
+    call.launch(take_or_fill, result.size, *args)
     return True
 
 
-def repeat_join(key: Any, arrays: Sequence[aiodev.Array], out: aiodev.Array | None) -> aiodev.Array | None:
-    """What :func:`join` does, where it is known."""
-    if isinstance(arrays, list | tuple) and 0 < len(arrays) <= _MOST_JOINED:
-        return _joins.repeat((key, len(arrays)), *_four(arrays), out)
-    return None
-
-
 def join(
-    key: Any,
+    call: aiodev.Call,
     arrays: Sequence[aiodev.Array],
     result: aiodev.Array,
-    made: bool,
     places: Callable[[list[HostArray]], HostArray],
 ) -> bool:
     """The same of several arrays, if they are of one type."""
@@ -165,43 +146,40 @@ def join(
         return False
     if not _are_few(result.size, *arrays) or not has_no_gaps(result):
         return False
-    four, parts, ends = _four(arrays), [], [0]
+    parts, ends = [], [0]
     for x in arrays:
         parts.append(np.arange(ends[-1], ends[-1] + x.size, dtype=np.int32).reshape(x.shape))
         ends.append(ends[-1] + x.size)
     counts = (ends[1:] + ends[-1:] * _MOST_JOINED)[: _MOST_JOINED - 1]
-    table = _table(places(parts), result)
+    table = _table(call, places(parts))
     if table is None:
         return False
+    four = *arrays, *(arrays[-1],) * (_MOST_JOINED - len(arrays))
     args = *counts, table, *(x.reshape(x.size) for x in four), result.reshape(result.size)
-    takes = None, None, None, None, *range(_MOST_JOINED + 1)
-    _joins.launch((key, len(arrays)), four, result, take_from_four, result.size, args, takes, made=made)
+    call.launch(take_from_four, result.size, *args)
     return True
 
 
-def lay(key: Any, arrays: Sequence[aiodev.Array], result: aiodev.Array, made: bool, axis: int) -> bool:
+def lay(call: aiodev.Call, arrays: Sequence[aiodev.Array], result: aiodev.Array, axis: int) -> bool:
     """Fill the result with arrays one after another along an axis, by a launch for each; False if it cannot be done so."""
     if len(arrays) > _MOST_JOINED or not result.size or has_teams(result.device):
         return False
     if any(x.dtype != result.dtype for x in arrays) or not all(map(has_no_gaps, (*arrays, result))):
         return False
     outer, begin, out = math.prod(result.shape[:axis]), 0, result.reshape(result.size)
-    steps: list[Any] = []
     step = result.size // outer
-    for number, x in enumerate(arrays):
+    for x in arrays:
         width, flat = x.size // outer, x.reshape(x.size)
         if width and outer == 1:
-            steps.append((copy_line, width, (flat, out[begin : begin + width]), (number, _MOST_JOINED)))
+            call.launch(copy_line, width, flat, out[begin : begin + width])
         elif width:
             group = max(1, _FEW // width)
-            args = group, width, begin, step, flat, out
-            steps.append((copy_lines, -(-outer // group), args, (None, None, None, None, number, _MOST_JOINED)))
+            call.launch(copy_lines, -(-outer // group), group, width, begin, step, flat, out)
         begin += width
-    _joins.launch_all((key, len(arrays)), _four(arrays), result, steps, made=made)
     return True
 
 
-def turn(key: Any, x: aiodev.Array, result: aiodev.Array, made: bool, width: int, shift: int) -> bool:
+def turn(call: aiodev.Call, x: aiodev.Array, result: aiodev.Array, width: int, shift: int) -> bool:
     """Fill the result with rows of ``width`` elements whose last ``shift`` come first; False if it cannot be done so."""
     if has_teams(result.device) or not (has_no_gaps(x) and has_no_gaps(result)):
         return False
@@ -209,17 +187,14 @@ def turn(key: Any, x: aiodev.Array, result: aiodev.Array, made: bool, width: int
     arrays = x.reshape(x.size), result.reshape(x.size)
     if width <= _SHORT:
         ahead = shift if 2 * shift <= width else 0
-        kernel, count, numbers = roll_short_lines, -(-rows // group), (group, width, ahead, 0 if ahead else width - shift)
+        back = 0 if ahead else width - shift
+        call.launch(roll_short_lines, -(-rows // group), group, width, ahead, back, *arrays)
     else:
         blocks = -(-width // _BLOCK)
-        kernel, count, numbers = roll_lines, -(-rows // group) * blocks, (group, blocks, width, shift)
-    _moves.launch(key, (x, 0), result, kernel, count, (*numbers, *arrays), (None, None, None, None, 0, 2), made=made)
+        call.launch(roll_lines, -(-rows // group) * blocks, group, blocks, width, shift, *arrays)
     return True
 
 
-def _four(arrays: Sequence[aiodev.Array]) -> tuple[aiodev.Array, ...]:
-    return *arrays, *(arrays[-1],) * (_MOST_JOINED - len(arrays))
-
-
-def _table(places: HostArray, result: aiodev.Array) -> aiodev.Array | None:
-    return shared(np.ascontiguousarray(places.reshape(-1)), result.device)
+def _table(call: aiodev.Call, places: HostArray) -> aiodev.Array | None:
+    table = shared(np.ascontiguousarray(places.reshape(-1)), call.device)
+    return None if table is None else call.constant(table)

@@ -13,11 +13,11 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import array_of, arrays_of, checked_axis, checked_out, packed, whole_numbers
+from aiodev.kernels.arguments import array_of, checked_axis, delivered, packed, whole_numbers
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.indexing.search import searchsorted
 from aiodev.kernels.indexing.take import take
-from aiodev.kernels.manipulation.gather import fixed, join, lay, move, repeat_join, repeat_move, turn
+from aiodev.kernels.manipulation.gather import MOST, join, lay, move, turn
 from aiodev.kernels.manipulation.views import Axes, broadcast_to, expand_dims
 
 __all__ = ["concat", "pad", "repeat", "roll", "stack", "tile"]
@@ -26,7 +26,15 @@ HostArray = np.ndarray[Any, Any]
 _MODES = {"constant": 0, "edge": 1, "reflect": 2, "symmetric": 3, "wrap": 4}
 
 
-def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiodev.Array | None = None) -> aiodev.Array:
+@aiodev.operation(reads=["*arrays"], writes="out", most=MOST)
+def concat(
+    call: aiodev.Call,
+    arrays: Sequence[aiodev.Array],
+    /,
+    *,
+    axis: int | None = 0,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
     """The arrays one after another along ``axis``, or flattened one after another if that is None; types are promoted.
 
     Raises:
@@ -38,11 +46,8 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
         >>> aiodev.kernels.concat([x, x]).numpy_blocking()
         array([0, 1, 2, 0, 1, 2])
     """
-    key = "concat", axis, axis.__class__
-    known = repeat_join(key, arrays, out)
-    if known is not None:
-        return known
-    given = found = _several("concat", arrays)
+    found = _several("concat", arrays)
+    along = axis
     if axis is None:
         found, axis = [x.reshape(x.size) for x in found], 0
     first = found[0]
@@ -55,10 +60,8 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
                 f"concat: array {number} has the shape {x.shape}, the first {first.shape}; only axis {axis} may differ"
             )
     shape = (*first.shape[:at], sum(x.shape[at] for x in found), *first.shape[at + 1 :])
-    result = checked_out("concat", out, shape, dtypes.result_type(*(x.dtype for x in found)), first.device)
-    if join(key, given, result, out is None, lambda parts: np.concatenate(parts, key[1])):
-        return result
-    if lay(key, given, result, out is None, at):
+    result = call.out(shape, dtypes.result_type(*(x.dtype for x in found)))
+    if join(call, arrays, result, lambda parts: np.concatenate(parts, along)) or lay(call, arrays, result, at):
         return result
     begin = 0
     for x in found:
@@ -68,7 +71,10 @@ def concat(arrays: Sequence[aiodev.Array], /, *, axis: int | None = 0, out: aiod
     return result
 
 
-def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array | None = None) -> aiodev.Array:
+@aiodev.operation(reads=["*arrays"], writes="out", most=MOST)
+def stack(
+    call: aiodev.Call, arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array | None = None
+) -> aiodev.Array:
     """Arrays of one shape along a new dimension at ``axis`` of the result; types are promoted.
 
     Raises:
@@ -82,10 +88,6 @@ def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array
                [1, 1],
                [2, 2]])
     """
-    key = "stack", axis, axis.__class__
-    known = repeat_join(key, arrays, out)
-    if known is not None:
-        return known
     found = _several("stack", arrays)
     if any(x.shape != found[0].shape for x in found):
         raise ValueError(f"stack: expected one shape, got {', '.join(str(x.shape) for x in found)}")
@@ -93,15 +95,15 @@ def stack(arrays: Sequence[aiodev.Array], /, *, axis: int = 0, out: aiodev.Array
     views = [expand_dims(x, axis=axis) for x in found]
     shape = list(views[0].shape)
     shape[axis] = len(views)
-    result = checked_out("stack", out, tuple(shape), dtypes.result_type(*(x.dtype for x in found)), found[0].device)
-    if join(key, found, result, out is None, lambda parts: np.stack(parts, axis)):
-        return result
-    if lay(key, found, result, out is None, at):
+    result = call.out(tuple(shape), dtypes.result_type(*(x.dtype for x in found)))
+    if join(call, found, result, lambda parts: np.stack(parts, axis)) or lay(call, found, result, at):
         return result
     return concat(views, axis=axis, out=result)
 
 
+@aiodev.operation(reads=["x"], writes="out", most=MOST)
 def roll(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     shift: int | Sequence[int],
@@ -119,11 +121,6 @@ def roll(
         >>> aiodev.kernels.roll(x, 1).numpy_blocking()
         array([2, 0, 1])
     """
-    key = "roll", fixed(shift), fixed(axis)
-    known = repeat_move(key, x, 0, out)
-    if known is not None:
-        return known
-    array_of("roll", x)
     shifts = whole_numbers("roll: shift", shift)
     axes = None if axis is None else whole_numbers("roll: axis", axis)
     shape: tuple[int, ...] = x.shape if axes is not None else (x.size,)
@@ -136,15 +133,15 @@ def roll(
             raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
         for a, s in zip(axes, shifts, strict=True):
             total[checked_axis("roll", a, x.ndim)] += s
-    result = checked_out("roll", out, x.shape, x.dtype, x.device)
+    result = call.out(x.shape, x.dtype)
     every = None if axes is None else tuple(range(x.ndim))
-    if not x.size or move(key, x, 0, result, out is None, lambda places: np.roll(places, total, every)):
+    if not x.size or move(call, x, x.dtype.type(0), result, lambda places: np.roll(places, total, every)):
         return result
     turned = [at for at, s in enumerate(total) if s % shape[at]]
     if len(turned) == 1:
         at = turned[0]
         inner = math.prod(shape[at + 1 :])
-        if turn(key, x, result, out is None, shape[at] * inner, total[at] % shape[at] * inner):
+        if turn(call, x, result, shape[at] * inner, total[at] % shape[at] * inner):
             return result
     if axes is None:
         result.copy_from(roll(x.reshape(x.size), total, axis=0).reshape(x.shape))
@@ -187,18 +184,19 @@ def repeat(x: aiodev.Array, repeats: int | Sequence[int] | HostArray, /, *, axis
         except (TypeError, ValueError):
             raise TypeError(f"repeat: repeats {repeats!r}: expected an integer, or one for each place") from None
         return _repeat_each(x, counts, axis)
-    key = "repeat", fixed(repeats), axis, axis.__class__
-    known = repeat_move(key, x, 0, None)
-    if known is not None:
-        return known
-    array_of("repeat", x)
+    return _repeat_all(x, repeats, axis=axis)
+
+
+@aiodev.operation(reads=["x"], name="repeat", most=MOST)
+def _repeat_all(call: aiodev.Call, x: aiodev.Array, repeats: Any, /, *, axis: int | None = None) -> aiodev.Array:
+    """Each element equally often."""
     if isinstance(repeats, aiodev.Array):
         raise TypeError(
             f"repeat: repeats {repeats!r}: the shape of the result would follow from what is on the device; "
             f"repeat(x, await repeats.numpy()) has it on the host"
         )
     try:
-        repeats = operator.index(repeats)  # type: ignore[arg-type]
+        repeats = operator.index(repeats)
     except TypeError:
         raise TypeError(f"repeat: repeats {repeats!r}: expected an integer, or one for each place") from None
     if repeats < 0:
@@ -208,7 +206,7 @@ def repeat(x: aiodev.Array, repeats: int | Sequence[int] | HostArray, /, *, axis
     lengths = (*seen.shape[: at + 1], repeats, *seen.shape[at + 1 :])
     wide = broadcast_to(expand_dims(seen, axis=at + 1), lengths)
     shape = *seen.shape[:at], seen.shape[at] * repeats, *seen.shape[at + 1 :]
-    return _copied(key, x, wide, shape, lambda places: np.repeat(places, repeats, axis))
+    return _copied(call, x, wide, shape, lambda places: np.repeat(places, repeats, axis))
 
 
 def _repeat_each(x: aiodev.Array, counts: HostArray, axis: int | None) -> aiodev.Array:
@@ -232,7 +230,8 @@ def _repeat_each(x: aiodev.Array, counts: HostArray, axis: int | None) -> aiodev
     return take(seen, searchsorted(aiodev.asarray(ends, device=x.device), places, side="right"), axis=at)
 
 
-def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
+@aiodev.operation(reads=["x"], most=MOST)
+def tile(call: aiodev.Call, x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
     """The whole array ``repetitions`` times along each dimension; missing ones are put before the first.
 
     Raises:
@@ -245,11 +244,6 @@ def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
         >>> aiodev.kernels.tile(x, 2).numpy_blocking()
         array([0, 1, 2, 0, 1, 2])
     """
-    key = "tile", fixed(repetitions)
-    known = repeat_move(key, x, 0, None)
-    if known is not None:
-        return known
-    array_of("tile", x)
     times = whole_numbers("tile: repetitions", repetitions)
     if min(times, default=0) < 0:
         raise ValueError(f"tile: repetitions {times}: expected 0 or more")
@@ -258,32 +252,27 @@ def tile(x: aiodev.Array, repetitions: int | Sequence[int], /) -> aiodev.Array:
     lengths = [n for pair in zip(times, seen.shape, strict=True) for n in pair]
     wide = broadcast_to(seen[tuple(i for _ in times for i in (None, slice(None)))], lengths)
     shape = tuple(t * n for t, n in zip(times, seen.shape, strict=True))
-    return _copied(key, x, wide, shape, lambda places: np.tile(places, times))
+    return _copied(call, x, wide, shape, lambda places: np.tile(places, times))
 
 
 def _copied(
-    key: tuple[Any, ...],
+    call: aiodev.Call,
     x: aiodev.Array,
     wide: aiodev.Array,
     shape: tuple[int, ...],
     places: Callable[[HostArray], HostArray],
 ) -> aiodev.Array:
     """The elements of a view of ``x`` in another shape; ``places`` are those of the elements in it."""
-    result = aiodev.empty(shape, x.dtype, x.device)
-    if result.size and not move(key, x, 0, result, True, places):
+    result = call.new(shape, x.dtype)
+    if result.size and not move(call, x, x.dtype.type(0), result, places):
         result.reshape(wide.shape).copy_from(wide)
     return result
 
 
 def _several(name: str, arrays: Sequence[aiodev.Array]) -> list[aiodev.Array]:
-    try:
-        given = list(arrays)
-    except (TypeError, RuntimeError):  # nothing iterable, or a future
-        raise TypeError(f"{name}: arrays: expected a sequence of arrays, got {type(arrays).__name__}") from None
-    found = arrays_of(name, **{f"arrays[{number}]": x for number, x in enumerate(given)})
-    if not found:
+    if not arrays:
         raise ValueError(f"{name}: expected at least one array")
-    return list(found)
+    return list(arrays)
 
 
 def _write(out: aiodev.Array, x: aiodev.Array) -> None:
@@ -315,7 +304,9 @@ def source(mode: int, place: int, length: int) -> int:
     return place if place < length else (period - 1 if mode == 3 else period) - place
 
 
+@aiodev.operation(reads=["x"], numbers=["constant_values"], writes="out", most=MOST)
 def pad(
+    call: aiodev.Call,
     x: aiodev.Array,
     width: int | Sequence[Any],
     /,
@@ -333,6 +324,7 @@ def pad(
 
     Raises:
         ValueError: an unknown mode, widths that do not fit or are negative, or an axis of no elements to repeat.
+        OverflowError: ``constant_values`` is beyond the dtype of ``x``.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -340,18 +332,12 @@ def pad(
         >>> aiodev.kernels.pad(x, (1, 2), "edge").numpy_blocking()
         array([0, 0, 1, 2, 2, 2])
     """
-    key = "pad", fixed(width), mode
-    known = repeat_move(key, x, constant_values, out)
-    if known is not None:
-        return known
-    array_of("pad", x)
     if not isinstance(mode, str) or mode not in _MODES:
         raise ValueError(f"pad: mode={mode!r}: expected one of {', '.join(map(repr, _MODES))}")
-    if not isinstance(constant_values, int | float | complex | np.number | np.bool_):
-        raise TypeError(f"pad: constant_values {constant_values!r}: expected a number")
+    fill = call.number(constant_values)
     widths = _widths(width, x.ndim)
     shape = tuple(before + n + after for n, (before, after) in zip(x.shape, widths, strict=True))
-    result = checked_out("pad", out, shape, x.dtype, x.device)
+    result = call.out(shape, x.dtype)
     if not result.size:
         return result
     for axis, (n, pair) in enumerate(zip(x.shape, widths, strict=True)):
@@ -359,21 +345,22 @@ def pad(
             raise ValueError(f"pad: mode={mode!r}: axis {axis} has no elements to repeat")
     options: dict[str, Any] = {"constant_values": -1} if mode == "constant" else {}
     extended: Any = functools.partial(np.pad, pad_width=widths, mode=mode, **options)
-    if move(key, x, constant_values, result, out is None, extended):
+    try:
+        value = fill.astype(x.dtype)
+    except (TypeError, ValueError) as error:  # which names no argument: of complex numbers, and of NaN
+        raise type(error)(f"pad: constant_values {fill.value!r}: {x.dtype} has no such number") from None
+    if move(call, x, value, result, extended):
         return result
     target = packed(result)
     middle = tuple(slice(before, before + n) for n, (before, _) in zip(x.shape, widths, strict=True))
     if x.size:
         target[middle].copy_from(x)
-    stream, value = aiodev.current_stream(result.device), x.dtype.type(constant_values)
     for axis, (n, (before, after)) in enumerate(zip(x.shape, widths, strict=True)):
         if before or after:  # over all of the other axes: what is not yet right there is written when it is their turn
             outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
             seen = target.reshape(outer, shape[axis], inner)
-            pad_axis[(outer, before + after, inner), stream](_MODES[mode], before, n, value, seen)
-    if target is not result:
-        result.copy_from(target)
-    return result
+            call.launch(pad_axis, (outer, before + after, inner), _MODES[mode], before, n, value, seen)
+    return delivered(result, target)
 
 
 def _widths(width: int | Sequence[Any], ndim: int) -> list[tuple[int, int]]:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import (
-    array_of,
-    arrays_of,
-    checked_axis,
-    checked_out,
-    has_no_gaps,
-    packed,
-    real_number,
-    shared,
-)
+from aiodev.kernels.arguments import checked_axis, delivered, has_no_gaps, packed, real_number, shared
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.nn import bodies
 from aiodev.kernels.reductions.bodies import NEAR
@@ -37,29 +28,12 @@ _LANES = 256
 _SHORT, _SHORTER, _TILE, _ROOMS = 127, 32, 128, 64
 #: Elements of a matrix whose columns are normalised where they are: copies would take longer.
 _FEW = 1 << 12
-#: By one launch: of an array and two arrays of factors or None, under (name, axis, its type, and for norms eps).
-_launches = aiodev.LaunchCache(3)
-_repeat = _launches.repeat
 
 
-class _Call(NamedTuple):
-    """A call that may be repeated."""
-
-    key: tuple[Any, ...]
-    operands: tuple[Any, ...]
-    out: aiodev.Array
-    made: bool  #: none was given
-
-    def is_in_place(self, source: aiodev.Array, target: aiodev.Array) -> bool:
-        """Whether the result replaces the array, where these are read and written: the key says half of it."""
-        return self.out is self.operands[0] and source.address == target.address
-
-    def launch(self, kernel: aiodev.Kernel, pieces: int, args: tuple[Any, ...], takes: tuple[int | None, ...]) -> None:
-        """The one launch that it comes to."""
-        _launches.launch(self.key, self.operands, self.out, kernel, pieces, args, takes, made=self.made)
-
-
-def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
+@aiodev.operation(reads=["x"], writes="out", in_place="x")
+def softmax(
+    call: aiodev.Call, x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None
+) -> aiodev.Array:
     """``exp(x)`` divided by its sum along ``axis``; computed relative to the largest element, so it cannot overflow.
 
     Of integers and booleans the result is ``float64``. A row with a NaN or an infinity that is its largest is NaN.
@@ -74,10 +48,13 @@ def softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = No
         >>> aiodev.kernels.softmax(aiodev.asarray([0.0, 0.0, 1000.0, 1000.0], device="cpu")).numpy_blocking()
         array([0. , 0. , 0.5, 0.5])
     """
-    return _softmax(("softmax", axis, axis.__class__, out is x), x, out, logarithm=False)
+    return _softmax(call, x, axis, logarithm=False)
 
 
-def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None) -> aiodev.Array:
+@aiodev.operation(reads=["x"], writes="out", in_place="x")
+def log_softmax(
+    call: aiodev.Call, x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None = None
+) -> aiodev.Array:
     """The logarithm of :func:`softmax`, also where that is too small for a float; arguments and errors as there.
 
     Example:
@@ -86,10 +63,12 @@ def log_softmax(x: aiodev.Array, /, *, axis: int = -1, out: aiodev.Array | None 
         >>> aiodev.kernels.log_softmax(x).numpy_blocking()
         array([-1000.,     0.])
     """
-    return _softmax(("log_softmax", axis, axis.__class__, out is x), x, out, logarithm=True)
+    return _softmax(call, x, axis, logarithm=True)
 
 
+@aiodev.operation(reads=["x", "weight", "bias"], writes="out", in_place="x")
 def layer_norm(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     weight: aiodev.Array | None = None,
@@ -114,28 +93,19 @@ def layer_norm(
         >>> aiodev.kernels.layer_norm(aiodev.asarray([1.0, 2.0, 3.0], device="cpu"), eps=0).numpy_blocking().round(3)
         array([-1.225,  0.   ,  1.225])
     """
-    key = "layer_norm", axis, axis.__class__, real_number("layer_norm", "eps", eps), out is x
-    found = _repeat(key, x, weight, bias, out)
-    if found is not None:
-        return found
-    given = x
-    x = _real("layer_norm", x)
-    at, length = _axis_length("layer_norm", x, axis)
-    result = checked_out("layer_norm", out, x.shape, x.dtype, x.device)
-    call = _Call(key, (given, weight, bias), result, out is None)
-    factors = [_factors("layer_norm", name, f, x, length) for name, f in (("weight", weight), ("bias", bias))]
-    number = dtypes.compute_dtype(x.dtype).type(key[3])
+    x, at, length = _along(call, x, axis)
+    result = call.out(x.shape, x.dtype)
+    factors = [_factors(call, own, f, x, length) for own, f in (("weight", weight), ("bias", bias))]
+    number = dtypes.compute_dtype(x.dtype).type(real_number("layer_norm", "eps", eps))
     if all(factor is None for factor in factors):
-        _over_rows(call, bodies.layer_norm_rows, x, at, number)
-    else:
-        pairs = [
-            _filled(1 - k, length, x, 1 + k) if factor is None else (factor, 1 + k) for k, factor in enumerate(factors)
-        ]
-        _over_rows(call, bodies.layer_norm_scaled_rows, x, at, number, *pairs)
-    return result
+        return _over_rows(call, bodies.layer_norm_rows, x, at, number, result)
+    both = [_filled(call, 1 - k, length, x) if factor is None else factor for k, factor in enumerate(factors)]
+    return _over_rows(call, bodies.layer_norm_scaled_rows, x, at, number, result, *both)
 
 
+@aiodev.operation(reads=["x", "weight"], writes="out", in_place="x")
 def rms_norm(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     weight: aiodev.Array | None = None,
@@ -152,127 +122,110 @@ def rms_norm(
         >>> aiodev.kernels.rms_norm(x, eps=0).numpy_blocking().round(3)
         array([ 0.849, -1.131,  1.414,  0.   ])
     """
-    key = "rms_norm", axis, axis.__class__, real_number("rms_norm", "eps", eps), out is x
-    found = _repeat(key, x, weight, None, out)
-    if found is not None:
-        return found
-    given = x
-    x = _real("rms_norm", x)
-    at, length = _axis_length("rms_norm", x, axis)
-    result = checked_out("rms_norm", out, x.shape, x.dtype, x.device)
-    call = _Call(key, (given, weight, None), result, out is None)
-    factors = _factors("rms_norm", "weight", weight, x, length)
-    number = dtypes.compute_dtype(x.dtype).type(key[3])
-    if factors is None:
-        _over_rows(call, bodies.rms_norm_rows, x, at, number)
-    else:
-        _over_rows(call, bodies.rms_norm_scaled_rows, x, at, number, (factors, 1))
-    return result
+    x, at, length = _along(call, x, axis)
+    result = call.out(x.shape, x.dtype)
+    factor = _factors(call, "weight", weight, x, length)
+    number = dtypes.compute_dtype(x.dtype).type(real_number("rms_norm", "eps", eps))
+    if factor is None:
+        return _over_rows(call, bodies.rms_norm_rows, x, at, number, result)
+    return _over_rows(call, bodies.rms_norm_scaled_rows, x, at, number, result, factor)
 
 
 # Softmax
 
 
-def _softmax(key: tuple[Any, ...], x: aiodev.Array, out: aiodev.Array | None, logarithm: bool) -> aiodev.Array:
-    found = _repeat(key, x, None, None, out)
-    if found is not None:
-        return found
-    (name, axis, *_), given = key, x
-    x = _real(name, x)
-    at, length = _axis_length(name, x, axis)
-    result = checked_out(name, out, x.shape, x.dtype, x.device)
+def _softmax(call: aiodev.Call, x: aiodev.Array, axis: int, logarithm: bool) -> aiodev.Array:
+    x, at, length = _along(call, x, axis)
+    result = call.out(x.shape, x.dtype)
     if not x.size:
         return result
-    call = _Call(key, (given, None, None), result, out is None)
     inner = math.prod(x.shape[at + 1 :])
-    if inner == 1:
-        source, target, moved = _rows(x, at, result)
-        short = length * x.itemsize <= (_SHORT if x.nbytes <= NEAR else _SHORTER)
-        if short and len(source) >= _TILE and not has_teams(x.device):
-            _softmax_short_rows(call, source, target, logarithm)
-        elif length <= bodies.BLOCK:
-            group = max(1, _PIECE // length)
-            args = group, logarithm, call.is_in_place(source, target), source, target
-            call.launch(bodies.softmax_rows, -(-len(source) // group), args, (None, None, None, 0, 3))
-        else:
-            _softmax_blocks(source, target, logarithm, call.is_in_place(source, target))
-    else:
+    if inner > 1:
         shape = x.size // (length * inner), length, inner
         moved = _Moved(result)
         _softmax_columns(call, packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
-    moved.finish()
-    return result
+        return moved.finish(result)
+    source, target, moved = _rows(x, at, result)
+    same = _is_in_place(call, source, target)
+    short = length * x.itemsize <= (_SHORT if x.nbytes <= NEAR else _SHORTER)
+    if short and len(source) >= _TILE and not has_teams(x.device):
+        _softmax_short_rows(call, source, target, logarithm)
+    elif length <= bodies.BLOCK:
+        group = max(1, _PIECE // length)
+        call.launch(bodies.softmax_rows, -(-len(source) // group), group, logarithm, same, source, target)
+    else:
+        _softmax_blocks(call, source, target, logarithm, same)
+    return moved.finish(result)
 
 
-def _softmax_blocks(x: aiodev.Array, out: aiodev.Array, logarithm: bool, same: bool) -> None:
-    stream = aiodev.current_stream(out.device)
+def _softmax_blocks(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool, same: bool) -> None:
     rows, length = x.shape
     blocks = -(-length // bodies.BLOCK)
     computed = dtypes.compute_dtype(x.dtype)
-    tops, sums = (aiodev.empty((rows, blocks), computed, x.device) for _ in range(2))
-    whole = aiodev.empty((rows, 2), computed, x.device)
-    bodies.softmax_blocks[rows * blocks, stream](blocks, logarithm, same, x, out, tops, sums)
-    bodies.softmax_statistics[rows, stream](tops, sums, whole)
-    bodies.softmax_of_blocks[rows * blocks, stream](blocks, logarithm, same, x, out, tops, whole)
+    tops, sums = (call.scratch((rows, blocks), computed) for _ in range(2))
+    whole = call.scratch((rows, 2), computed)
+    call.launch(bodies.softmax_blocks, rows * blocks, blocks, logarithm, same, x, out, tops, sums)
+    call.launch(bodies.softmax_statistics, rows, tops, sums, whole)
+    call.launch(bodies.softmax_of_blocks, rows * blocks, blocks, logarithm, same, x, out, tops, whole)
 
 
-def _softmax_short_rows(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
+def _softmax_short_rows(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
     rows, length = x.shape
     group = max(2 * _PIECE // (_TILE * length), -(-rows // (_TILE * _ROOMS)), 1) * _TILE
     pieces = -(-rows // group)
-    room = aiodev.empty((pieces, _TILE * length), dtypes.compute_dtype(x.dtype), x.device)
-    args = group, logarithm, x, out, room, *_of_lanes(pieces, _TILE, x)
-    call.launch(bodies.softmax_short_rows, pieces, args, (None, None, 0, 3, -1, -1, -1))
+    room = call.scratch((pieces, _TILE * length), dtypes.compute_dtype(x.dtype))
+    lanes = _of_lanes(call, pieces, _TILE, x)
+    call.launch(bodies.softmax_short_rows, pieces, group, logarithm, x, out, room, *lanes)
 
 
-def _softmax_columns(call: _Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
+def _softmax_columns(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array, logarithm: bool) -> None:
     matrices, length, inner = x.shape
     if inner < _WIDTH:
         width = lanes = inner * max(1, min(_LANES // inner, length // 8))
     else:
         width, lanes = min(inner, max(_WIDTH, _PIECE // length)), inner
     chunks = -(-lanes // width)
+    numbers = chunks, width, inner, logarithm, _is_in_place(call, x, out)
     flat = (a.reshape(matrices, length * inner) for a in (x, out))
-    args = chunks, width, inner, logarithm, call.is_in_place(x, out), *flat, *_of_lanes(matrices, lanes, x)
-    takes = None, None, None, None, None, 0, 3, -1, -1
-    call.launch(bodies.softmax_columns, matrices * chunks, args, takes)
+    call.launch(bodies.softmax_columns, matrices * chunks, *numbers, *flat, *_of_lanes(call, matrices, lanes, x))
 
 
-def _of_lanes(count: int, lanes: int, x: aiodev.Array) -> tuple[aiodev.Array, aiodev.Array]:
+def _is_in_place(call: aiodev.Call, source: aiodev.Array, target: aiodev.Array) -> bool:
+    """Whether the result replaces the array, where these are read and written."""
+    return call.in_place and source.address == target.address
+
+
+def _of_lanes(call: aiodev.Call, count: int, lanes: int, x: aiodev.Array) -> tuple[aiodev.Array, aiodev.Array]:
     """For the largest element and a part of the sum of each lane, and for its sum."""
     single = dtypes.compute_dtype(x.dtype)
-    return aiodev.empty((count, 2, lanes), single, x.device), aiodev.empty((count, lanes), np.float64, x.device)
+    return call.scratch((count, 2, lanes), single), call.scratch((count, lanes), np.float64)
 
 
 # Rows
 
 
 def _over_rows(
-    call: _Call,
+    call: aiodev.Call,
     kernel: aiodev.Kernel,
     x: aiodev.Array,
     at: int,
     number: Any,
-    *factors: tuple[aiodev.Array, int | None],
-) -> None:
-    """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not.
-
-    Of each factor it is said which operand it is, None for one that may be kept.
-    """
+    result: aiodev.Array,
+    *factors: aiodev.Array,
+) -> aiodev.Array:
+    """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not."""
     if not x.size:
-        return
-    source, target, moved = _rows(x, at, call.out)
+        return result
+    source, target, moved = _rows(x, at, result)
     rows, length = source.shape
     group = max(1, _PIECE // length)
-    same = call.is_in_place(source, target)
-    args = group, same, number, source, *(factor for factor, _ in factors), target
-    takes = None, None, None, 0, *(take for _, take in factors), 3
-    call.launch(kernel, -(-rows // group), args, takes)
-    moved.finish()
+    same = _is_in_place(call, source, target)
+    call.launch(kernel, -(-rows // group), group, same, number, source, *factors, target)
+    return moved.finish(result)
 
 
 class _Moved:
-    """A result without gaps: the one that is wanted, or a stand-in that :meth:`finish` copies there."""
+    """A view of the result, and what is written in its place where that has gaps."""
 
     __slots__ = ("packed", "wanted")
 
@@ -282,10 +235,10 @@ class _Moved:
             used = wanted if has_no_gaps(wanted) else aiodev.empty_like(wanted)
         self.packed = used
 
-    def finish(self) -> None:
-        """Have the wanted one filled."""
-        if self.packed is not self.wanted:
-            self.wanted.copy_from(self.packed)
+    def finish(self, result: aiodev.Array) -> aiodev.Array:
+        """The result, filled."""
+        delivered(self.wanted, self.packed)
+        return result
 
 
 def _rows(x: aiodev.Array, at: int, out: aiodev.Array) -> tuple[aiodev.Array, aiodev.Array, _Moved]:
@@ -302,38 +255,35 @@ def _rows(x: aiodev.Array, at: int, out: aiodev.Array) -> tuple[aiodev.Array, ai
     return source.reshape(shape), moved.packed.reshape(shape), moved
 
 
-def _real(name: str, x: aiodev.Array) -> aiodev.Array:
-    array_of(name, x)
+def _along(call: aiodev.Call, x: aiodev.Array, axis: int) -> tuple[aiodev.Array, int, int]:
+    """The array as real numbers of floating point, the axis from the first, and its length."""
     if x.dtype.kind == "c":
-        raise TypeError(f"{name}: expected real numbers, got {x.dtype}")
-    return astype(x, np.float64) if x.dtype.kind in "biu" else x
-
-
-def _axis_length(name: str, x: aiodev.Array, axis: int) -> tuple[int, int]:
+        raise TypeError(f"{call.name}: expected real numbers, got {x.dtype}")
     if not x.ndim:
-        raise ValueError(f"{name}: expected at least 1 dimension, got a single number")
-    at = checked_axis(name, axis, x.ndim)
-    return at, x.shape[at]
+        raise ValueError(f"{call.name}: expected at least 1 dimension, got a single number")
+    at = checked_axis(call.name, axis, x.ndim)
+    return astype(x, np.float64) if x.dtype.kind in "biu" else x, at, x.shape[at]
 
 
-def _filled(value: int, length: int, x: aiodev.Array, place: int) -> tuple[aiodev.Array, int | None]:
-    """For the factor that is not given as operand ``place``."""
+def _filled(call: aiodev.Call, value: int, length: int, x: aiodev.Array) -> aiodev.Array:
+    """For a factor that is not given."""
     found = shared(np.full(length, value, x.dtype), x.device)
-    return (aiodev.full(length, value, x.dtype, x.device), place) if found is None else (found, None)
+    return aiodev.full(length, value, x.dtype, x.device) if found is None else call.constant(found)
 
 
-def _factors(name: str, argument: str, value: Any, x: aiodev.Array, length: int) -> aiodev.Array | None:
+def _factors(
+    call: aiodev.Call, argument: str, factor: aiodev.Array | None, x: aiodev.Array, length: int
+) -> aiodev.Array | None:
     """A weight or a bias, packed.
 
     Raises:
         ValueError: it is not of one dimension and the length of the axis.
         TypeError: it has another dtype than ``x``.
     """
-    if value is None:
+    if factor is None:
         return None
-    _, factor = arrays_of(name, x=x, **{argument: value})
     if factor.shape != (length,):
-        raise ValueError(f"{name}: {argument} has the shape {factor.shape}, the axis the length {length}")
+        raise ValueError(f"{call.name}: {argument} has the shape {factor.shape}, the axis the length {length}")
     if factor.dtype != x.dtype:
-        raise TypeError(f"{name}: {argument} is {factor.dtype}, the result {x.dtype}; aiodev.kernels.astype converts")
+        raise TypeError(f"{call.name}: {argument} is {factor.dtype}, the result {x.dtype}; aiodev.kernels.astype converts")
     return packed(factor)

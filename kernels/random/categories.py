@@ -80,6 +80,13 @@ _draw = Sourced("categorical", _categories, _replayed_categories)
 _count = Sourced("multinomial", _counts, _replayed_counts)
 
 
+@aiodev.operation(reads=["weights"], name="categorical")
+def _cumulate(call: aiodev.Call, weights: aiodev.Array) -> aiodev.Array:
+    table = call.new(weights.size + 1, np.float64)
+    call.launch(cumulate, 1, weights, table)
+    return table
+
+
 def table_of(name: str, weights: Weights, device: aiodev.Device) -> aiodev.Array:
     """The running sums of weights, in device memory, and the number below their sum.
 
@@ -93,9 +100,7 @@ def table_of(name: str, weights: Weights, device: aiodev.Device) -> aiodev.Array
             )
         if weights.device is not device:
             raise ValueError(f"{name}: p: expected an array on {device}, got one on {weights.device}")
-        table = aiodev.empty(weights.size + 1, np.float64, device)
-        cumulate[1, aiodev.current_stream(device)](weights, table)
-        return table
+        return _cumulate(weights)
     try:
         host = np.asarray(weights, np.float64)
     except (TypeError, ValueError, OverflowError):

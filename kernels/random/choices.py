@@ -14,7 +14,7 @@ from aiodev.kernels.random.categories import MOST_ON_HOST, Weights, count_weight
 from aiodev.kernels.random.permutations import permute, source, take_rows
 from aiodev.kernels.random.philox import HALF, block, double_word
 from aiodev.kernels.random.reproducible_math import negative_log_64
-from aiodev.kernels.random.sampling import Shape, Sourced, prepare
+from aiodev.kernels.random.sampling import Shape, Sourced, draw_words, prepare
 from aiodev.kernels.sorting import argsort
 from aiodev.kernels.thread_block import has_teams
 
@@ -222,10 +222,7 @@ def _choose(population: int, replace: bool, p: Weights | None, generator: aiodev
     elif replace:
         integers(population, generator=generator, out=out)
     elif count * _SPARSE < population:
-        slots = 1 << (2 * count).bit_length()
-        keys, values = (aiodev.empty(slots, np.int64, out.device) for _ in range(2))
-        clear[slots, aiodev.current_stream(out.device)](-1, keys)
-        _draw_sample.submit(1, generator, 2 * count, population, keys, values, out)
+        _choose_few(*draw_words(generator, 2 * count), population, out)
     else:
         out.copy_from(permute(population, generator)[:count])
 
@@ -240,8 +237,29 @@ def _choose_by_weight(p: Weights, generator: aiodev.Generator, out: aiodev.Array
     population = weights.size
     times = aiodev.empty(population, np.float64, out.device)
     _draw_races.submit(-(-population // 2), generator, 2 * population, weights, times)
-    stream = aiodev.current_stream(out.device)
     if out.size * _FEW < population and not has_teams(out.device):
-        first_arrivals[1, stream](times, out)
+        _find_first(times, out)
     else:
-        take_arrivals[out.size, stream](times, argsort(times), out)
+        _take_first(times, argsort(times), out)
+
+
+@aiodev.operation(reads=["source"], numbers=["source", "offset", "population"], writes="out", name="choice")
+def _choose_few(call: aiodev.Call, source: Any, offset: Any, population: int, out: aiodev.Array) -> aiodev.Array:
+    """Few of many, without replacement."""
+    slots = 1 << (2 * out.size).bit_length()
+    keys, values = (call.scratch(slots, np.int64) for _ in range(2))
+    call.launch(clear, slots, -1, keys)
+    _draw_sample.launch(call, 1, source, offset, population, keys, values, out)
+    return out
+
+
+@aiodev.operation(reads=["times"], writes="out", name="choice")
+def _find_first(call: aiodev.Call, times: aiodev.Array, out: aiodev.Array) -> aiodev.Array:
+    call.launch(first_arrivals, 1, times, out)
+    return out
+
+
+@aiodev.operation(reads=["times", "order"], writes="out", name="choice")
+def _take_first(call: aiodev.Call, times: aiodev.Array, order: aiodev.Array, out: aiodev.Array) -> aiodev.Array:
+    call.launch(take_arrivals, out.size, times, order, out)
+    return out

@@ -124,41 +124,42 @@ def take_parts(i: Any, j: Any, x: Any, indices: Any, out: Any) -> None:
 
 def permute(n: int, generator: aiodev.Generator, out: aiodev.Array | None = None) -> aiodev.Array:
     """A permutation of ``range(n)``, as int64; ``out`` has one dimension and no gaps."""
-    device = generator.device
-    stream = aiodev.current_stream(device)
     if out is None:
-        out = aiodev.empty(n, np.int64, device)
+        out = aiodev.empty(n, np.int64, generator.device)
     if n == 0:
         return out
     if n <= _BUCKET:
-        _shuffle_all.submit(1, generator, n, out)
-        return out
+        return _shuffle_all.submit(1, generator, n, out)
     buckets = 2
     while buckets * _BUCKET < n and buckets < _MOST_BUCKETS:
         buckets *= 2
-    words = random_raw(n, generator=generator)
-    starts = aiodev.empty(buckets + 1, np.int64, device)
-    counts = aiodev.empty((_PIECES, buckets), np.int64, device)
+    starts = _fill_buckets(random_raw(n, generator=generator), out, buckets)
+    return _shuffle_buckets.submit(buckets, generator, n, starts, out)
+
+
+@aiodev.operation(reads=["words"], writes="out", name="permutation")
+def _fill_buckets(call: aiodev.Call, words: aiodev.Array, out: aiodev.Array, buckets: int) -> aiodev.Array:
+    """Write each element to the bucket that its word says; gives where the buckets begin."""
+    n = words.size
+    starts, counts = call.new(buckets + 1, np.int64), call.scratch((_PIECES, buckets), np.int64)
     length, shift = -(-n // _PIECES), 33 - buckets.bit_length()
-    count_buckets[_PIECES, stream](length, shift, words, counts)
-    place_buckets[1, stream](counts, starts)
-    distribute[_PIECES, stream](length, shift, words, counts, out)
-    _shuffle_buckets.submit(buckets, generator, n, starts, out)
-    return out
+    call.launch(count_buckets, _PIECES, length, shift, words, counts)
+    call.launch(place_buckets, 1, counts, starts)
+    call.launch(distribute, _PIECES, length, shift, words, counts, out)
+    return starts
 
 
-def take_rows(x: aiodev.Array, indices: aiodev.Array, out: aiodev.Array) -> None:
+@aiodev.operation(reads=["x", "indices"], writes="out", name="permutation")
+def take_rows(call: aiodev.Call, x: aiodev.Array, indices: aiodev.Array, out: aiodev.Array) -> aiodev.Array:
     """Write the rows of ``x`` with these indices, of one dimension, to ``out``, which has no gaps."""
-    stream = aiodev.current_stream(x.device)
     rows = indices.size
-    if out.size == 0:
-        return
-    if x.ndim == 1:
-        take_elements[rows, stream](x, indices, out.reshape(rows))
-        return
-    columns = out.size // rows
-    parts = x.reshape(x.shape[0], columns), indices, out.reshape(rows, columns)
-    take_parts[(rows, columns), stream](*parts)
+    if out.size and x.ndim == 1:
+        call.launch(take_elements, rows, x, indices, out.reshape(rows))
+    elif out.size:
+        columns = out.size // rows
+        parts = x.reshape(x.shape[0], columns), indices, out.reshape(rows, columns)
+        call.launch(take_parts, (rows, columns), *parts)
+    return out
 
 
 def source(name: str, device: aiodev.DeviceLike | None, generator: aiodev.Generator | None) -> aiodev.Generator:

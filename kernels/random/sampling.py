@@ -7,6 +7,7 @@ changes a bit. On the CPU an index of the launch is a run of blocks, whose loop 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from aiodev import dtypes
 from aiodev.kernels.arguments import dtype_of, whole_numbers
 from aiodev.kernels.random.philox import block
 
-__all__ = ["Fill", "Sourced", "Target", "blocks_of", "is_packed", "prepare"]
+__all__ = ["Fill", "Sourced", "Target", "blocks_of", "draw_words", "is_packed", "prepare"]
 
 DType = np.dtype[Any]
 Shape = int | tuple[int, ...]
@@ -116,12 +117,14 @@ def blocks_of(device: aiodev.Device) -> int:
 
 
 class Sourced:
-    """A kernel in two forms: one is given seed and offset, the other finds them in words of the device, to be replayed.
+    """An operation that draws, of a kernel in two forms: one is given seed and offset, the other a state on the device.
+
+    What a generator gives is another thing at every call, so it is an operand, and no part of what is remembered.
 
     Args:
         name: under which errors and traces show it.
-        body: takes an index, the seed, the offset, and its own arguments.
-        replayed: takes an index, the words, an offset from what they say, and the same arguments.
+        body: takes an index, the seed, the offset, its own arguments, and last what it fills.
+        replayed: takes an index, the words of a state, an offset from what they say, and the same arguments.
     """
 
     def __init__(self, name: str, body: Body, replayed: Body) -> None:
@@ -129,14 +132,34 @@ class Sourced:
             function.__name__ = function.__qualname__ = name
         self._direct = aiodev.kernel(body)
         self._replayed = aiodev.kernel(replayed)
+        *own, out = list(inspect.signature(body).parameters)[3:]
 
-    def submit(self, size: int, generator: aiodev.Generator, words: int, *args: Any) -> aiodev.Completion[None]:
-        """Reserve ``words`` and launch, on the current stream of the generator's device, what uses them."""
-        seed, offset, refilled = generator.reserve(words)
-        place = size, aiodev.current_stream(generator.device)
-        if refilled is None:
-            return self._direct[place](np.uint64(seed), np.uint64(offset), *args)
-        return self._replayed[place](refilled, np.uint64(offset), *args)
+        def draw(call: aiodev.Call, size: int, source: Any, offset: Any, *args: Any) -> aiodev.Array:
+            self.launch(call, size, source, offset, *args)
+            filled: aiodev.Array = args[-1]
+            return filled
+
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        names = ("call", "size", "source", "offset", *own, out)
+        draw.__signature__ = inspect.Signature([inspect.Parameter(own, kind) for own in names])  # type: ignore[attr-defined]
+        numbers = ["source", "offset", *own]
+        make = aiodev.operation(reads=["source", *own], numbers=numbers, writes=out, name=name)
+        self._draw: Callable[..., aiodev.Array] = make(draw)
+
+    def submit(self, size: int, generator: aiodev.Generator, words: int, *args: Any) -> aiodev.Array:
+        """Reserve ``words`` and submit what uses them; gives what is filled."""
+        return self._draw(size, *draw_words(generator, words), *args)
+
+    def launch(self, call: aiodev.Call, size: int, source: Any, offset: Any, *args: Any) -> None:
+        """Launch it as a part of a call, with what :func:`draw_words` gave."""
+        kernel = self._replayed if isinstance(source, aiodev.Array) else self._direct
+        call.launch(kernel, size, source, offset, *args)
+
+
+def draw_words(generator: aiodev.Generator, words: int) -> tuple[Any, Any]:
+    """Reserve words of a generator: its seed or where it is on the device, and the offset of the first word there."""
+    seed, offset, refilled = generator.reserve(words)
+    return np.uint64(seed) if refilled is None else refilled, np.uint64(offset)
 
 
 class Fill:

@@ -20,14 +20,16 @@ from __future__ import annotations
 from typing import Any
 
 import aiodev
-from aiodev.kernels.arguments import array_of, dtype_of, flags, whole
-from aiodev.kernels.reductions.launch import Axis, find_place, measure_spread, reduce, repeat
+from aiodev.kernels.arguments import dtype_of
+from aiodev.kernels.reductions.launch import Axis, find_place, measure_spread, reduce
 from aiodev.kernels.reductions.plan import extreme_plan, sum_plan, truth_plan
 
 __all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "sum_plan", "var"]
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def sum(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     *,
@@ -51,16 +53,12 @@ def sum(
         >>> aiodev.kernels.sum(x).numpy_blocking(), aiodev.kernels.sum(x, axis=0).numpy_blocking()
         (array(10.), array([4., 6.]))
     """
-    key = "sum", whole("sum", axis), keepdims, dtype
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of("sum", x)
-    flags("sum", keepdims=keepdims)
-    return reduce(key, sum_plan("sum", x.dtype, dtype_of("sum", dtype)), x, out)
+    return reduce(call, sum_plan("sum", x.dtype, dtype_of("sum", dtype)), x, axis, keepdims)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def prod(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     *,
@@ -76,17 +74,18 @@ def prod(
         >>> aiodev.kernels.prod(aiodev.asarray([2, 3, 4], device="cpu")).numpy_blocking()
         array(24)
     """
-    key = "prod", whole("prod", axis), keepdims, dtype
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of("prod", x)
-    flags("prod", keepdims=keepdims)
-    return reduce(key, sum_plan("prod", x.dtype, dtype_of("prod", dtype)), x, out)
+    return reduce(call, sum_plan("prod", x.dtype, dtype_of("prod", dtype)), x, axis, keepdims)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def mean(
-    x: aiodev.Array, /, *, axis: Axis = None, keepdims: bool = False, out: aiodev.Array | None = None
+    call: aiodev.Call,
+    x: aiodev.Array,
+    /,
+    *,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: aiodev.Array | None = None,
 ) -> aiodev.Array:
     """The mean along ``axis``: of integers and booleans ``float64``, else of the array's type. The mean of nothing is NaN.
 
@@ -95,16 +94,12 @@ def mean(
         >>> aiodev.kernels.mean(aiodev.asarray([1, 2, 4, 5], device="cpu")).numpy_blocking()
         array(3.)
     """
-    key = "mean", whole("mean", axis), keepdims
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of("mean", x)
-    flags("mean", keepdims=keepdims)
-    return reduce(key, sum_plan("mean", x.dtype, None), x, out)
+    return reduce(call, sum_plan("mean", x.dtype, None), x, axis, keepdims)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def var(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     *,
@@ -127,10 +122,12 @@ def var(
         >>> aiodev.kernels.var(aiodev.asarray([1.0, 2.0, 3.0], device="cpu"), correction=1).numpy_blocking()
         array(1.)
     """
-    return measure_spread("var", x, axis, correction, keepdims, out)
+    return measure_spread(call, x, axis, correction, keepdims)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def std(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     *,
@@ -146,11 +143,18 @@ def std(
         >>> aiodev.kernels.std(aiodev.asarray([1.0, 3.0], device="cpu")).numpy_blocking()
         array(1.)
     """
-    return measure_spread("std", x, axis, correction, keepdims, out)
+    return measure_spread(call, x, axis, correction, keepdims)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def max(
-    x: aiodev.Array, /, *, axis: Axis = None, keepdims: bool = False, out: aiodev.Array | None = None
+    call: aiodev.Call,
+    x: aiodev.Array,
+    /,
+    *,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: aiodev.Array | None = None,
 ) -> aiodev.Array:
     """The largest element along ``axis``; NaN if there is one.
 
@@ -163,17 +167,18 @@ def max(
         >>> aiodev.kernels.max(aiodev.asarray([[1, 5], [4, 2]], device="cpu"), axis=1).numpy_blocking()
         array([5, 4])
     """
-    key = "max", whole("max", axis), keepdims
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of("max", x)
-    flags("max", keepdims=keepdims)
-    return reduce(key, extreme_plan("max", x.dtype), x, out, empty=False)
+    return reduce(call, extreme_plan("max", x.dtype), x, axis, keepdims, empty=False)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def min(
-    x: aiodev.Array, /, *, axis: Axis = None, keepdims: bool = False, out: aiodev.Array | None = None
+    call: aiodev.Call,
+    x: aiodev.Array,
+    /,
+    *,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: aiodev.Array | None = None,
 ) -> aiodev.Array:
     """The least element along ``axis``; NaN if there is one. Errors as of :func:`max`.
 
@@ -182,17 +187,18 @@ def min(
         >>> aiodev.kernels.min(aiodev.asarray([[1, 5], [4, 2]], device="cpu"), axis=1).numpy_blocking()
         array([1, 2])
     """
-    key = "min", whole("min", axis), keepdims
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of("min", x)
-    flags("min", keepdims=keepdims)
-    return reduce(key, extreme_plan("min", x.dtype), x, out, empty=False)
+    return reduce(call, extreme_plan("min", x.dtype), x, axis, keepdims, empty=False)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def any(
-    x: aiodev.Array, /, *, axis: Axis = None, keepdims: bool = False, out: aiodev.Array | None = None
+    call: aiodev.Call,
+    x: aiodev.Array,
+    /,
+    *,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: aiodev.Array | None = None,
 ) -> aiodev.Array:
     """Whether an element along ``axis`` is not 0; of nothing False.
 
@@ -201,17 +207,18 @@ def any(
         >>> bool(aiodev.kernels.any(aiodev.asarray([0, 2], device="cpu")).numpy_blocking())
         True
     """
-    key = "any", whole("any", axis), keepdims
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of("any", x)
-    flags("any", keepdims=keepdims)
-    return reduce(key, truth_plan("any", x.dtype), x, out)
+    return reduce(call, truth_plan("any", x.dtype), x, axis, keepdims)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def all(
-    x: aiodev.Array, /, *, axis: Axis = None, keepdims: bool = False, out: aiodev.Array | None = None
+    call: aiodev.Call,
+    x: aiodev.Array,
+    /,
+    *,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: aiodev.Array | None = None,
 ) -> aiodev.Array:
     """Whether no element along ``axis`` is 0; of nothing True.
 
@@ -220,17 +227,18 @@ def all(
         >>> bool(aiodev.kernels.all(aiodev.asarray([0, 2], device="cpu")).numpy_blocking())
         False
     """
-    key = "all", whole("all", axis), keepdims
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of("all", x)
-    flags("all", keepdims=keepdims)
-    return reduce(key, truth_plan("all", x.dtype), x, out)
+    return reduce(call, truth_plan("all", x.dtype), x, axis, keepdims)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def argmax(
-    x: aiodev.Array, /, *, axis: int | None = None, keepdims: bool = False, out: aiodev.Array | None = None
+    call: aiodev.Call,
+    x: aiodev.Array,
+    /,
+    *,
+    axis: int | None = None,
+    keepdims: bool = False,
+    out: aiodev.Array | None = None,
 ) -> aiodev.Array:
     """The first place of the largest element along ``axis``, or of a NaN if there is one; ``int64``.
 
@@ -245,11 +253,18 @@ def argmax(
         >>> aiodev.kernels.argmax(aiodev.asarray([3, 7, 7], device="cpu")).numpy_blocking()
         array(1)
     """
-    return find_place("argmax", x, axis, keepdims, out)
+    return find_place(call, x, axis, keepdims)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def argmin(
-    x: aiodev.Array, /, *, axis: int | None = None, keepdims: bool = False, out: aiodev.Array | None = None
+    call: aiodev.Call,
+    x: aiodev.Array,
+    /,
+    *,
+    axis: int | None = None,
+    keepdims: bool = False,
+    out: aiodev.Array | None = None,
 ) -> aiodev.Array:
     """The first place of the least element along ``axis``; otherwise as :func:`argmax`.
 
@@ -258,4 +273,4 @@ def argmin(
         >>> aiodev.kernels.argmin(aiodev.asarray([3, 1, 1], device="cpu")).numpy_blocking()
         array(1)
     """
-    return find_place("argmin", x, axis, keepdims, out)
+    return find_place(call, x, axis, keepdims)

@@ -10,26 +10,17 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import aiodev
-from aiodev.kernels.arguments import (
-    array_of,
-    as_float,
-    checked_axis,
-    checked_out,
-    flags,
-    has_no_gaps,
-    real_number,
-    whole,
-)
+from aiodev.kernels.arguments import as_float, checked_axis, delivered, flags, packed_out, whole
 from aiodev.kernels.reductions.bodies import BLOCK, COLUMNS, rows_beside, slab_depth
 from aiodev.kernels.reductions.plan import Plan, place_plan, spread_plan
 from aiodev.kernels.thread_block import has_teams, pieces_of, slabs_of, strips_of, teams_for
 
-__all__ = ["Axis", "find_place", "measure_spread", "reduce", "repeat"]
+__all__ = ["Axis", "find_place", "measure_spread", "reduce"]
 
 Axis = int | tuple[int, ...] | None
 #: Rows from which on each is reduced by one index, however long.
@@ -41,14 +32,6 @@ _FEW = 1 << 12
 #: Elements of a row, or of a column among so few, up to which their number is a kernel's own, where all are more than ``_FEW``.
 _SHORT, _NARROW = 15, 32
 _PLACE = np.dtype(np.int64)
-#: Under (name, axis, keepdims, whatever else decides).
-_launches = aiodev.LaunchCache(1)
-#: ``repeat(key, x, out)``: submit what was submitted before for arrays of these layouts; None where that is not known.
-repeat = _launches.repeat
-#: A launch for the cache: a kernel, its indices, its arguments, and which operand each of them is: 0 is what is reduced, 1 the
-#: result, -1 scratch.
-_Step = tuple[aiodev.Kernel, int, tuple[Any, ...], tuple[int | None, ...]]
-_X, _OUT, _SCRATCH = 0, 1, -1
 
 
 class _Way(NamedTuple):
@@ -117,149 +100,113 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
     return found
 
 
-class _Launch:
-    """What every launch of a reduction needs: the elements in order, and the results in order.
+def _in_order(x: aiodev.Array, way: _Way) -> aiodev.Array:
+    """The elements in the order in which they are reduced."""
+    return (x if way.moved is None else x.transpose(*way.moved)).reshape(x.size)
 
-    The results are those of ``out`` where that has no gaps, and else are copied there by :meth:`submit`.
-    """
 
-    __slots__ = ("_given", "_made", "_result", "_target", "out", "x")
-
-    def __init__(self, name: str, x: aiodev.Array, way: _Way, dtype: Any, out: aiodev.Array | None) -> None:
-        device = x.device
-        self._given, self._made = x, out is None
-        self._result = self._target = checked_out(name, out, way.shape, dtype, device)
-        ndim = len(way.shape)
-        if out is not None and ndim and not has_no_gaps(out):
-            self._target = aiodev.empty(way.shape, dtype, device)
-        self.out = self._target if ndim < 2 else self._target.reshape(self._target.size)
-        if way.moved is not None:
-            x = x.transpose(*way.moved)
-        self.x = x.reshape(x.size)
-
-    def submit(self, key: tuple[Any, ...], *steps: _Step) -> aiodev.Array:
-        """Submit the kernels, to be repeated under ``key``; returns what the reduction is to return."""
-        _launches.launch_all(key, (self._given,), self._result, steps, made=self._made)
-        if self._target is not self._result:
-            self._result.copy_from(self._target)
-        return self._result
+def _line(x: aiodev.Array) -> aiodev.Array:
+    """Results in order; a single one stays an array of no dimensions."""
+    return x if x.ndim < 2 else x.reshape(x.size)
 
 
 def reduce(
-    key: tuple[Any, ...], plan: Plan, x: aiodev.Array, out: aiodev.Array | None, *, empty: bool = True
+    call: aiodev.Call, plan: Plan, x: aiodev.Array, axis: Axis, keepdims: bool, *, empty: bool = True
 ) -> aiodev.Array:
-    """Combine the elements along the axes; ``key`` is that of :func:`repeat`, ``empty`` says whether there may be none."""
-    name, axis, keepdims = key[:3]
-    way = _way(name, x.shape, axis, keepdims)
+    """Combine the elements along the axes; ``empty`` says whether there may be none."""
+    flags(call.name, keepdims=keepdims)
+    way = _way(call.name, x.shape, whole(call.name, axis), keepdims)
     if way.length == 0 and not empty:
-        raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
-    launch = _Launch(name, x, way, plan.result, out)
-    return launch.submit(key, *_steps(plan, launch.x, way, launch.out, _OUT))
+        raise ValueError(f"{call.name}: an array of shape {x.shape} has no elements along axis {axis}")
+    result, target = packed_out(call, way.shape, plan.result)
+    _launch(call, plan, _in_order(x, way), way, _line(target))
+    return delivered(result, target)
 
 
-def _steps(plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array, place: int) -> list[_Step]:
-    """The launches that reduce to ``out``, whose place among the operands is given: one, or two."""
+def _launch(call: aiodev.Call, plan: Plan, x: aiodev.Array, way: _Way, out: aiodev.Array) -> None:
+    """Reduce to ``out``, by one launch or two."""
     kernels, identity, number = plan.kernels, plan.identity, float(way.length)
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner == 1 and blocks == 1:
         rows = kernels.short_rows(length) if shares.short else kernels.rows
-        return [(rows, shares.rows, (x, length, identity, number, out), (_X, None, None, None, place))]
-    if inner > 1 and shares.columns:
-        args = x, length, inner, identity, number, out
+        call.launch(rows, shares.rows, x, length, identity, number, out)
+    elif inner > 1 and shares.columns:
         columns = kernels.short_columns(length) if shares.short else kernels.whole_columns
-        return [(columns, shares.columns, args, (_X, None, None, None, None, place))]
-    if inner > 1:
-        parts = aiodev.empty(shares.room, identity.dtype, x.device)
-        first = slabs, strips, x, length, inner, identity, parts
-        second = strips, parts, slabs, inner, number, out
-        return [
-            (kernels.columns, outer * slabs * strips, first, (None, None, _X, None, None, None, _SCRATCH)),
-            (kernels.strips, outer * strips, second, (None, _SCRATCH, None, None, None, place)),
-        ]
-    parts = aiodev.empty(outer * blocks, identity.dtype, x.device)
-    return [
-        (kernels.blocks, outer * blocks, (blocks, x, length, identity, parts), (None, _X, None, None, _SCRATCH)),
-        (kernels.parts, shares.parts, (parts, blocks, identity, number, out), (_SCRATCH, None, None, None, place)),
-    ]
+        call.launch(columns, shares.columns, x, length, inner, identity, number, out)
+    elif inner > 1:
+        parts = call.scratch(shares.room, identity.dtype)
+        call.launch(kernels.columns, outer * slabs * strips, slabs, strips, x, length, inner, identity, parts)
+        call.launch(kernels.strips, outer * strips, strips, parts, slabs, inner, number, out)
+    else:
+        parts = call.scratch(outer * blocks, identity.dtype)
+        call.launch(kernels.blocks, outer * blocks, blocks, x, length, identity, parts)
+        call.launch(kernels.parts, shares.parts, parts, blocks, identity, number, out)
 
 
 def measure_spread(
-    name: str, x: aiodev.Array, axis: Axis, correction: float, keepdims: bool, out: aiodev.Array | None
+    call: aiodev.Call, x: aiodev.Array, axis: Axis, correction: float, keepdims: bool
 ) -> aiodev.Array:
     """The variance or the standard deviation along the axes."""
-    key = name, whole(name, axis), keepdims, real_number(name, "correction", correction)
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of(name, x)
+    name = call.name
     flags(name, keepdims=keepdims)
-    plan = spread_plan(name, x.dtype)
-    way = _way(name, x.shape, axis, keepdims)
-    launch = _Launch(name, x, way, plan.result, out)
-    flat, kernels = launch.x, plan.kernels
+    plan, corrected = spread_plan(name, x.dtype), as_float(name, "correction", correction)
+    way = _way(name, x.shape, whole(name, axis), keepdims)
+    result, target = packed_out(call, way.shape, plan.result)
+    flat, out, kernels = _in_order(x, way), _line(target), plan.kernels
     _, outer, length, inner, _ = way
     shares = _shares(way, has_teams(x.device), beside=False)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
-    freedom = max(length - as_float(name, "correction", correction), 0.0)
+    freedom = max(length - corrected, 0.0)
     if inner == 1 and blocks == 1:
-        args: tuple[Any, ...] = flat, length, freedom, launch.out
-        return launch.submit(key, (kernels.rows, shares.rows, args, (_X, None, None, _OUT)))
-    if inner > 1 and shares.columns:
-        args = flat, length, inner, freedom, launch.out
-        return launch.submit(key, (kernels.whole_columns, shares.columns, args, (_X, None, None, None, _OUT)))
-    count = shares.room if inner > 1 else outer * blocks
-    means, squares = (aiodev.empty(count, dtype, x.device) for dtype in (plan.mean, np.float64))
-    if inner > 1:
-        args = slabs, strips, flat, length, inner, means, squares
-        first: _Step = kernels.columns, outer * slabs * strips, args, (None, None, _X, None, None, _SCRATCH, _SCRATCH)
-        args = strips, means, squares, slabs, length, inner, freedom, launch.out
-        takes = None, _SCRATCH, _SCRATCH, None, None, None, None, _OUT
-        return launch.submit(key, first, (kernels.strips, outer * strips, args, takes))
-    args = blocks, flat, length, means, squares
-    first = kernels.blocks, outer * blocks, args, (None, _X, None, _SCRATCH, _SCRATCH)
-    args = means, squares, blocks, length, freedom, launch.out
-    return launch.submit(key, first, (kernels.parts, shares.parts, args, (_SCRATCH, _SCRATCH, None, None, None, _OUT)))
+        call.launch(kernels.rows, shares.rows, flat, length, freedom, out)
+    elif inner > 1 and shares.columns:
+        call.launch(kernels.whole_columns, shares.columns, flat, length, inner, freedom, out)
+    else:
+        count = shares.room if inner > 1 else outer * blocks
+        means, squares = (call.scratch(count, dtype) for dtype in (plan.mean, np.float64))
+        if inner > 1:
+            call.launch(
+                kernels.columns, outer * slabs * strips, slabs, strips, flat, length, inner, means, squares
+            )
+            call.launch(kernels.strips, outer * strips, strips, means, squares, slabs, length, inner, freedom, out)
+        else:
+            call.launch(kernels.blocks, outer * blocks, blocks, flat, length, means, squares)
+            call.launch(kernels.parts, shares.parts, means, squares, blocks, length, freedom, out)
+    return delivered(result, target)
 
 
-def find_place(name: str, x: aiodev.Array, axis: int | None, keepdims: bool, out: aiodev.Array | None) -> aiodev.Array:
+def find_place(call: aiodev.Call, x: aiodev.Array, axis: int | None, keepdims: bool) -> aiodev.Array:
     """The first place of the largest or the least element along an axis, or in all."""
-    key = name, whole(name, axis), keepdims
-    found = repeat(key, x, out)
-    if found is not None:
-        return found
-    array_of(name, x)
+    name = call.name
     flags(name, keepdims=keepdims)
     plan = place_plan(name, x.dtype)
     kernels = plan.kernels
     if isinstance(axis, tuple):
         raise TypeError(f"{name}: axis {axis}: expected one axis, or None for a place in the flattened array")
-    way = _way(name, x.shape, axis, keepdims)
+    way = _way(name, x.shape, whole(name, axis), keepdims)
     if way.length == 0:
         raise ValueError(f"{name}: an array of shape {x.shape} has no elements along axis {axis}")
-    launch = _Launch(name, x, way, _PLACE, out)
-    flat = launch.x
+    result, target = packed_out(call, way.shape, _PLACE)
+    flat, out = _in_order(x, way), _line(target)
     _, outer, length, inner, _ = way
     teams = has_teams(x.device)
     shares = _shares(way, teams)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner > 1 and shares.columns and not teams:
-        args: tuple[Any, ...] = flat, length, inner, launch.out
         columns = kernels.short_columns(length) if shares.short else kernels.whole_columns
-        return launch.submit(key, (columns, shares.columns, args, (_X, None, None, _OUT)))
-    if inner == 1 and blocks == 1:
+        call.launch(columns, shares.columns, flat, length, inner, out)
+    elif inner == 1 and blocks == 1:
         rows = kernels.short_rows(length) if shares.short else kernels.rows
-        return launch.submit(key, (rows, shares.rows, (flat, length, launch.out), (_X, None, _OUT)))
-    count = shares.room if inner > 1 else outer * blocks
-    parts, places = (aiodev.empty(count, dtype, x.device) for dtype in (plan.key, _PLACE))
-    if inner > 1:
-        args = slabs, strips, flat, length, inner, parts, places
-        takes = None, None, _X, None, None, _SCRATCH, _SCRATCH
-        first: _Step = kernels.columns, outer * slabs * strips, args, takes
-        args = strips, parts, places, slabs, inner, launch.out
-        second: _Step = kernels.strips, outer * strips, args, (None, _SCRATCH, _SCRATCH, None, None, _OUT)
-        return launch.submit(key, first, second)
-    first = kernels.blocks, outer * blocks, (blocks, flat, length, parts, places), (None, _X, None, _SCRATCH, _SCRATCH)
-    args = blocks, parts, places, launch.out
-    return launch.submit(key, first, (kernels.parts, shares.parts, args, (None, _SCRATCH, _SCRATCH, _OUT)))
+        call.launch(rows, shares.rows, flat, length, out)
+    else:
+        count = shares.room if inner > 1 else outer * blocks
+        parts, places = (call.scratch(count, dtype) for dtype in (plan.key, _PLACE))
+        if inner > 1:
+            call.launch(kernels.columns, outer * slabs * strips, slabs, strips, flat, length, inner, parts, places)
+            call.launch(kernels.strips, outer * strips, strips, parts, places, slabs, inner, out)
+        else:
+            call.launch(kernels.blocks, outer * blocks, blocks, flat, length, parts, places)
+            call.launch(kernels.parts, shares.parts, blocks, parts, places, out)
+    return delivered(result, target)

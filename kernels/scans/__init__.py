@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import aiodev
-from aiodev.kernels.arguments import arrays_of, checked_axis, checked_out, dtype_of, flags, has_no_gaps
+from aiodev.kernels.arguments import checked_axis, delivered, dtype_of, flags, has_no_gaps, packed_out
 from aiodev.kernels.reductions import sum_plan
 from aiodev.kernels.reductions.bodies import BLOCK
 from aiodev.kernels.scans.cpu import STRIP, make_columns, make_scan
@@ -30,11 +30,11 @@ __all__ = ["cumulative_prod", "cumulative_sum"]
 _NARROW, _FEW = 40, 1 << 12
 #: Elements for one index of a launch, about: some µs of work.
 _PIECE = 1 << 13
-#: By one launch, under (name, axis, dtype and both options).
-_launches = aiodev.LaunchCache(1)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def cumulative_sum(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     *,
@@ -65,10 +65,12 @@ def cumulative_sum(
         >>> aiodev.kernels.cumulative_sum(x, exclusive=True).numpy_blocking()
         array([0, 1, 3])
     """
-    return _scan("cumulative_sum", "sum", x, axis, dtype, include_initial, exclusive, out)
+    return _scan(call, "sum", x, axis, dtype, include_initial, exclusive, out)
 
 
+@aiodev.operation(reads=["x"], writes="out")
 def cumulative_prod(
+    call: aiodev.Call,
     x: aiodev.Array,
     /,
     *,
@@ -85,7 +87,7 @@ def cumulative_prod(
         >>> aiodev.kernels.cumulative_prod(aiodev.asarray([1, 2, 3, 4], device="cpu")).numpy_blocking()
         array([ 1,  2,  6, 24])
     """
-    return _scan("cumulative_prod", "prod", x, axis, dtype, include_initial, exclusive, out)
+    return _scan(call, "prod", x, axis, dtype, include_initial, exclusive, out)
 
 
 @functools.cache
@@ -99,7 +101,7 @@ def _columns(name: str, load: Any, combine: Any) -> aiodev.Kernel:
 
 
 def _scan(
-    name: str,
+    call: aiodev.Call,
     reduction: str,
     x: aiodev.Array,
     axis: int | None,
@@ -108,11 +110,7 @@ def _scan(
     exclusive: bool,
     out: aiodev.Array | None,
 ) -> aiodev.Array:
-    key = name, axis, axis.__class__, dtype, include_initial, exclusive
-    found = _launches.repeat(key, x, out)
-    if found is not None:
-        return found
-    (x,) = arrays_of(name, x=x)
+    name = call.name
     flags(name, include_initial=include_initial, exclusive=exclusive)
     if axis is None and x.ndim != 1:
         raise ValueError(f"{name}: an array of {x.ndim} dimensions needs an axis")
@@ -125,84 +123,76 @@ def _scan(
     shape = *x.shape[:at], width, *x.shape[at + 1 :]
     few = inner <= 4 or inner * plan.result.itemsize <= _NARROW or x.size <= _FEW
     if not few and not has_teams(x.device):
-        return _scan_columns(key, name, plan, x, (length, inner, shape), bool(exclusive), out)
+        return _scan_columns(call, plan, x, (length, inner, shape), bool(exclusive))
     if (inner == 1 and length > BLOCK) or has_teams(x.device):
-        if out is not None:
-            checked_out(name, out, shape, plan.result, x.device)
-        return _scan_rows(name, plan, x, at, width, bool(exclusive), out)
-    result = checked_out(name, out, shape, plan.result, x.device)
-    if result.size:
-        target = result if has_no_gaps(result) else aiodev.empty_like(result)
-        lines, fours = result.size // width, max(1, _PIECE // (4 * max(1, length)))
-        group = -(-4 * fours // inner) * inner  # columns that share cache lines have one index
-        numbers = length, inner, plan.identity, bool(exclusive), width
-        args = group, lines, x.reshape(x.size), *numbers, target.reshape(target.size)
-        takes = None, None, 0, None, None, None, None, None, 1
-        kernel, _, _ = _kernels(name, plan.load, plan.combine, plan.identity)
-        _launches.launch(key, (x,), result, kernel, -(-lines // group), args, takes, made=out is None)
-        if target is not result:
-            result.copy_from(target)
-    return result
+        return _scan_rows(call, plan, x, at, shape, bool(exclusive), out)
+    result, target = packed_out(call, shape, plan.result)
+    if not result.size:
+        return result
+    lines, fours = result.size // width, max(1, _PIECE // (4 * max(1, length)))
+    group = -(-4 * fours // inner) * inner  # columns that share cache lines have one index
+    numbers = length, inner, plan.identity, bool(exclusive), width
+    kernel, _, _ = _kernels(name, plan.load, plan.combine, plan.identity)
+    flat, out = x.reshape(x.size), target.reshape(target.size)
+    call.launch(kernel, -(-lines // group), group, lines, flat, *numbers, out)
+    return delivered(result, target)
 
 
 def _scan_columns(
-    key: Any,
-    name: str,
-    plan: Any,
-    x: aiodev.Array,
-    lengths: tuple[int, int, tuple[int, ...]],
-    before: bool,
-    out: aiodev.Array | None,
+    call: aiodev.Call, plan: Any, x: aiodev.Array, lengths: tuple[int, int, tuple[int, ...]], before: bool
 ) -> aiodev.Array:
     """Along another axis than the last one, where the elements are."""
     length, inner, shape = lengths
-    result = checked_out(name, out, shape, plan.result, x.device)
-    target = result if has_no_gaps(result) else aiodev.empty_like(result)
+    result, target = packed_out(call, shape, plan.result)
     matrices, strips = x.size // (length * inner), -(-inner // STRIP)
-    parts = x.reshape(matrices, length, inner), target.reshape(matrices, target.size // (matrices * inner), inner)
-    totals = aiodev.empty((matrices * strips, min(STRIP, inner)), plan.identity.dtype, x.device)
-    args, takes = (strips, parts[0], plan.identity, before, totals, parts[1]), (None, 0, None, None, -1, 1)
-    kernel = _columns(name, plan.load, plan.combine)
-    _launches.launch(key, (x,), result, kernel, matrices * strips, args, takes, made=out is None)
-    if target is not result:
-        result.copy_from(target)
-    return result
+    source = x.reshape(matrices, length, inner)
+    out = target.reshape(matrices, target.size // (matrices * inner), inner)
+    totals = call.scratch((matrices * strips, min(STRIP, inner)), plan.identity.dtype)
+    kernel = _columns(call.name, plan.load, plan.combine)
+    call.launch(kernel, matrices * strips, strips, source, plan.identity, before, totals, out)
+    return delivered(result, target)
 
 
 def _scan_rows(
-    name: str, plan: Any, x: aiodev.Array, at: int, width: int, exclusive: bool, out: aiodev.Array | None
+    call: aiodev.Call,
+    plan: Any,
+    x: aiodev.Array,
+    at: int,
+    shape: tuple[int, ...],
+    exclusive: bool,
+    given: aiodev.Array | None,
 ) -> aiodev.Array:
     """By blocks of rows along the last axis; where ``at`` is another, of a copy."""
     axes = (*(d for d in range(x.ndim) if d != at), at)
-    moved = x.transpose(*axes)
+    moved, width = x.transpose(*axes), shape[at]
     sizes = math.prod(moved.shape[:-1]), x.shape[at], width
-    if out is not None and at == x.ndim - 1 and has_no_gaps(out):
-        _submit(name, plan, moved.reshape(x.size), sizes, exclusive, out.reshape(out.size))
-        return out
-    totals = aiodev.empty(sizes[0] * width, plan.result, x.device)
-    _submit(name, plan, moved.reshape(x.size), sizes, exclusive, totals)
-    result = totals.reshape(*moved.shape[:-1], width).transpose(*(axes.index(d) for d in range(x.ndim)))
-    if out is None:
-        return result
-    out.copy_from(result)
-    return out
+    is_last = at == x.ndim - 1
+    result = call.out(shape, plan.result) if is_last or given is not None else None
+    if result is None or not (is_last and has_no_gaps(result)):
+        target = aiodev.empty((*moved.shape[:-1], width), plan.result, x.device)
+    else:
+        target = result
+    _scan_blocks(call, plan, moved.reshape(x.size), sizes, exclusive, target.reshape(target.size))
+    if target is result:
+        return target
+    turned = target.transpose(*(axes.index(d) for d in range(x.ndim)))
+    return turned if result is None else delivered(result, turned)
 
 
-def _submit(
-    name: str, plan: Any, x: aiodev.Array, sizes: tuple[int, int, int], exclusive: bool, totals: aiodev.Array
+def _scan_blocks(
+    call: aiodev.Call, plan: Any, x: aiodev.Array, sizes: tuple[int, int, int], exclusive: bool, totals: aiodev.Array
 ) -> None:
     rows, length, width = sizes
-    stream = aiodev.current_stream(x.device)
-    _, offsets, run = _kernels(name, plan.load, plan.combine, plan.identity)
+    _, offsets, run = _kernels(call.name, plan.load, plan.combine, plan.identity)
     blocks = max(1, -(-length // BLOCK))
     blocks, count = pieces_and_teams(rows, length, x.device) or (blocks, rows * ((blocks + 3) // 4))
     if blocks == 1:
         parts = aiodev.full(rows, plan.identity.item(), plan.identity.dtype, x.device)
     else:
-        parts = aiodev.empty(rows * blocks, plan.identity.dtype, x.device)
-        plan.kernels.blocks[rows * blocks, stream](blocks, x, length, plan.identity, parts)
-        offsets[rows, stream](blocks, plan.identity, parts)
-    run[count, stream](blocks, x, length, parts, exclusive, width, totals)
+        parts = call.scratch(rows * blocks, plan.identity.dtype)
+        call.launch(plan.kernels.blocks, rows * blocks, blocks, x, length, plan.identity, parts)
+        call.launch(offsets, rows, blocks, plan.identity, parts)
+    call.launch(run, count, blocks, x, length, parts, exclusive, width, totals)
 
 
 def _sample_scan(function: Callable[..., aiodev.Array], length: int, dtype: Any) -> None:

@@ -169,9 +169,7 @@ def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll
     order = _order_of(elements)
     ordered = take(elements, order)
     selection = Selection(_firsts(ordered))
-    inverse = aiodev.empty(x.size, np.int64, x.device)
-    if x.size:
-        bodies.number_pieces[selection.blocks, selection.stream](selection.mask, selection.starts, order, inverse)
+    inverse = _number(selection.mask, selection.starts, order)
     room, first, starts, shape = selection.values(ordered), selection.values(order), selection.places(), x.shape
 
     async def found() -> UniqueAll:
@@ -194,23 +192,47 @@ def _order_of(x: aiodev.Array) -> aiodev.Array:
     if not x.size:
         return order
     order = take(order, argsort(take(real(x), order)))
-    parts = aiodev.empty(x.size, np.uint8, x.device)
-    bodies.number_nans[x.size](x, order, parts)
-    return take(order, argsort(parts))
+    return take(order, argsort(_number_nans(x, order)))
 
 
-def _firsts(ordered: aiodev.Array) -> aiodev.Array:
-    mask = aiodev.empty(ordered.size, np.bool_, ordered.device)
+@aiodev.operation(reads=["x", "order"], name="unique_values")
+def _number_nans(call: aiodev.Call, x: aiodev.Array, order: aiodev.Array) -> aiodev.Array:
+    """Which parts of complex numbers are NaN, in the order."""
+    parts = call.new(x.size, np.uint8)
+    call.launch(bodies.number_nans, x.size, x, order, parts)
+    return parts
+
+
+@aiodev.operation(reads=["mask", "starts", "order"], name="unique_inverse")
+def _number(call: aiodev.Call, mask: aiodev.Array, starts: aiodev.Array, order: aiodev.Array) -> aiodev.Array:
+    """For each element its place among the different ones."""
+    inverse = call.new(mask.size, np.int64)
     if mask.size:
-        bodies.mark_first[mask.size, aiodev.current_stream(ordered.device)](ordered, mask)
+        call.launch(bodies.number_pieces, starts.size - 1, mask, starts, order, inverse)
+    return inverse
+
+
+@aiodev.operation(reads=["ordered"], name="unique_values")
+def _firsts(call: aiodev.Call, ordered: aiodev.Array) -> aiodev.Array:
+    """Which elements differ from the one before."""
+    mask = call.new(ordered.size, np.bool_)
+    if mask.size:
+        call.launch(bodies.mark_first, mask.size, ordered, mask)
     return mask
 
 
-def _gaps(selection: Selection, starts: aiodev.Array, n: int, count: int) -> aiodev.Array:
-    out = selection.room(count, np.int64)
-    if count:
-        bodies.gaps[count, selection.stream](n, starts[:count], out)
+@aiodev.operation(reads=["starts"], name="unique_counts")
+def _distances(call: aiodev.Call, starts: aiodev.Array, n: int) -> aiodev.Array:
+    """How far it is from each place to the next one, or to ``n``."""
+    out = call.new(starts.size, np.int64)
+    if starts.size:
+        call.launch(bodies.gaps, starts.size, n, starts, out)
     return out
+
+
+def _gaps(selection: Selection, starts: aiodev.Array, n: int, count: int) -> aiodev.Array:
+    with selection.stream:
+        return _distances(starts[:count], n)
 
 
 def _sample_unique(dtype: Any) -> None:
@@ -220,8 +242,7 @@ def _sample_unique(dtype: Any) -> None:
     if ordered.dtype.kind != "c":
         sort(aiodev.ones(LEAST, dtype))
     selection = Selection(_firsts(ordered))
-    inverse = aiodev.empty(4, np.int64)
-    bodies.number_pieces[1, selection.stream](selection.mask, selection.starts, order, inverse)
+    _number(selection.mask, selection.starts, order)
     selection.values(ordered)
     selection.values(order)
     _gaps(selection, selection.places(), 4, 4)

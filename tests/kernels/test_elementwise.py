@@ -14,9 +14,12 @@ from selection import examples, some
 
 import aiodev
 import aiodev.kernels as kernels
-from aiodev.kernels.elementwise import table as elementwise
+from aiodev.kernels.elementwise.rows import TABLE
 
-UNARY, BINARY = elementwise._UNARY, elementwise._BINARY
+#: NumPy's functions, by name.
+UNARY, BINARY = (
+    {name: row.reference for name, row in TABLE.items() if len(row.operands) == count} for count in (1, 2)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -59,8 +62,7 @@ def test_unary_functions(name: str) -> None:
     host = np.concatenate([np.linspace(0.05, 0.95, 20), [0.0, -0.0, np.inf, -np.inf, np.nan, -0.5]])
     if name == "bitwise_invert":
         host = np.arange(-5, 5)
-    expected = 1 / (1 + np.exp(-host)) if name == "expit" else UNARY[name][1](host)
-    check(getattr(kernels, name)(on_device(host)), expected)
+    check(getattr(kernels, name)(on_device(host)), UNARY[name](host))
 
 
 #: Each kind of number; integers by the float that functions of them give: float16, float32, float64.
@@ -73,7 +75,7 @@ def test_unary_types(name: str, dtype: str) -> None:
     """The result's dtype and values are NumPy's; what NumPy refuses is refused."""
     host = np.array([0, 1, 2, 3], dtype)
     try:
-        expected = UNARY[name][1](host)
+        expected = UNARY[name](host)
     except TypeError:
         with pytest.raises(TypeError):
             getattr(kernels, name)(on_device(host))
@@ -89,7 +91,7 @@ def test_binary_functions(name: str) -> None:
     host = np.array([1.5, 0.0, -2.0, 0.25, np.inf, np.nan])
     if name.startswith("bitwise"):
         host = np.array([5, 0, 1, 12, 3])
-    check(getattr(kernels, name)(on_device(host[:, None]), on_device(host)), BINARY[name][1](host[:, None], host))
+    check(getattr(kernels, name)(on_device(host[:, None]), on_device(host)), BINARY[name](host[:, None], host))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -98,7 +100,7 @@ def test_binary_types(name: str, dtype: str) -> None:
     """The result's dtype and values are NumPy's; what NumPy refuses is refused."""
     x1, x2 = np.array([1, 2, 3, 1], dtype), np.array([2, 1, 2, 1], dtype)
     try:
-        expected = BINARY[name][1](x1, x2)
+        expected = BINARY[name](x1, x2)
         if name == "nextafter" and expected.dtype == np.float16:
             raise TypeError("float16 is computed with in single precision")
     except TypeError:
@@ -115,7 +117,7 @@ def test_powers_wrap_and_shifts_run_out(name: str, dtype: str) -> None:
     info = np.iinfo(dtype)
     values = np.array([0, 1, 2, 3, 7, info.max, info.min], dtype)
     x1, x2 = (a.ravel() for a in np.meshgrid(values, np.array([0, 1, 3, info.bits - 1, info.bits, 100], dtype)))
-    check(getattr(kernels, name)(on_device(x1), on_device(x2)), BINARY[name][1](x1, x2))
+    check(getattr(kernels, name)(on_device(x1), on_device(x2)), BINARY[name](x1, x2))
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i4", "i8"])
@@ -127,7 +129,7 @@ def test_division_of_integers_is_numpys(name: str, dtype: str) -> None:
     check(getattr(kernels, name)(on_device(x1), on_device(x2)), getattr(np, name)(x1, x2))
 
 
-@pytest.mark.parametrize("name", elementwise._COMPARISONS)
+@pytest.mark.parametrize("name", ["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"])
 def test_signed_and_unsigned_integers_are_compared_as_they_are(name: str) -> None:
     """What both would be promoted to, ``float64``, has one number for several of the large ones."""
     signed = np.array([-(2**63), -1, 0, 5, 2**63 - 1])

@@ -252,7 +252,7 @@ def test_wrong_arguments_name_themselves() -> None:
         kernels.layer_norm(x, on_device(np.ones(2)))
     with pytest.raises(TypeError, match="bias is float32"):
         kernels.layer_norm(x, bias=on_device(np.ones(3, "f4")))
-    with pytest.raises(ValueError, match="out has the shape"):
+    with pytest.raises(ValueError, match="out: expected the shape"):
         kernels.rms_norm(x, out=aiodev.empty(3, device="cpu"))
     with pytest.raises(ValueError, match="1 dimension"):
         kernels.softmax(on_device(1.0))

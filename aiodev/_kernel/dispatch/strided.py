@@ -14,19 +14,20 @@ from typing import Any
 import numpy as np
 
 from aiodev._array.array import Array, make_array
-from aiodev._array.copy import strided_kernel
+from aiodev._array.copy import boxes_of, strided_kernel
 from aiodev._array.transfer import repeat_copy
+from aiodev._core.backend.device import Device
 from aiodev._core.backend.device_info import capabilities
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
-from aiodev._kernel.dispatch.launch_cache import LaunchCache
-from aiodev._kernel.kernel import kernel
-from aiodev._memory.buffer import ForeignBuffer
+from aiodev._kernel.dispatch.call import Call
+from aiodev._kernel.kernel import Kernel, kernel
+from aiodev._kernel.operation import operation
+from aiodev._memory.buffer import Alias, ForeignBuffer
 
-__all__ = ["copy_rows", "copy_strided"]
+__all__ = ["copy_apart", "copy_rows", "copy_strided"]
 
-_launches = LaunchCache(operands=1)
 #: Elements of a row, at least, and of the rows that are copied by one index, about.
 _ROW, _PIECE = 4, 1 << 12
 
@@ -56,23 +57,40 @@ def copy_rows(
             plane, row = plane + 1, 0
 
 
-def _launch(
-    stream: Stream, shape: tuple[int, ...], dst: Array, src: Array, whole: tuple[Array, Array] | None
-) -> Completion[None]:
-    chosen, lengths = copy_strided, shape
-    numbers: tuple[int, ...] = ()
-    if not capabilities(stream.device).simt and shape[2] >= _ROW and _has_rows(dst) and _has_rows(src):
-        outer, rows, width = shape
-        group = max(1, _PIECE // width)
-        chosen, lengths = copy_rows, (-(-outer * rows // group),)
-        size = dst.itemsize
-        numbers = group, outer, rows, width, *(n // size for n in (*dst.strides[:2], *src.strides[:2]))
-        dst, src = _flat(dst), _flat(src)
-    if whole is not None and _are_apart(*whole) and stream is current_stream(stream.device):
-        out, x = whole
-        takes = *(None for _ in numbers), 1, 0
-        return _launches.launch(None, (x,), out, chosen, lengths, (*numbers, dst, src), takes, made=False)
-    return chosen[(*lengths, stream)](*numbers, dst, src)
+@operation(reads=["x"], writes="out")
+def copy_apart(call: Call, x: Array, /, *, out: Array) -> Array:
+    """Copy to an array in other memory, of any strides."""
+    for box in boxes_of(out, x):
+        kernel, lengths, args = _plan(call.device, *box)
+        call.launch(kernel, lengths, *args)
+    return out
+
+
+#: What was copied before, by the forms of both arrays.
+_known = copy_apart.operation.known.get
+
+
+def _plan(device: Device, dst: Array, src: Array) -> tuple[Kernel, tuple[int, ...], tuple[Any, ...]]:
+    """The launch that copies one box: a kernel, over what, and its arguments."""
+    if capabilities(device).simt or dst.shape[2] < _ROW or not (_has_rows(dst) and _has_rows(src)):
+        return copy_strided, dst.shape, (dst, src)
+    outer, rows, width = dst.shape
+    group = max(1, _PIECE // width)
+    size = dst.itemsize
+    steps = (n // size for n in (*dst.strides[:2], *src.strides[:2]))
+    return copy_rows, (-(-outer * rows // group),), (group, outer, rows, width, *steps, _flat(dst), _flat(src))
+
+
+def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
+    if _are_apart(dst, src) and stream is current_stream(stream.device):
+        copy_apart(src, out=dst)
+        return Completion(stream.timeline, dst._buffer.written_by(stream.timeline))
+    done: Completion[None] | None = None
+    for box in boxes_of(dst, src):
+        kernel, lengths, args = _plan(stream.device, *box)
+        done = kernel[(*lengths, stream)](*args)
+    assert done is not None
+    return done
 
 
 def _has_rows(x: Array) -> bool:
@@ -89,7 +107,10 @@ def _flat(x: Array) -> Array:
 
 
 def _repeat(dst: Array, src: Array) -> Completion[None] | None:
-    if not _are_apart(dst, src) or _launches.repeat(None, src, dst) is None:
+    if not _are_apart(dst, src):
+        return None
+    copy = _known((src._form or src._find_form(), dst._form or dst._find_form()))
+    if copy is None or copy(src, dst) is None:
         return None
     timeline = current_stream(dst.device).timeline
     return Completion(timeline, dst._buffer.written_by(timeline))
@@ -98,8 +119,9 @@ def _repeat(dst: Array, src: Array) -> Completion[None] | None:
 def _are_apart(dst: Array, src: Array) -> bool:
     """Whether both are memory of ours, which is not the same, on one device."""
     to, fro = dst._buffer, src._buffer
-    apart = to is not fro and not isinstance(to, ForeignBuffer) and not isinstance(fro, ForeignBuffer)
-    return apart and to.source.device is fro.source.device
+    if to is fro or isinstance(to, ForeignBuffer | Alias) or isinstance(fro, ForeignBuffer | Alias):
+        return False
+    return to.source.device is fro.source.device
 
 
 strided_kernel.provide(_launch)

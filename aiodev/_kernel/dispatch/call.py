@@ -1,0 +1,292 @@
+"""One call of an operation, as the operation's body sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from aiodev._array.array import Array, make_array
+from aiodev._array.creation import empty
+from aiodev._array.dtypes import can_cast, parse_dtype
+from aiodev._core.backend.device import Device
+from aiodev._core.errors import LaunchError
+from aiodev._core.streams.completion import Completion
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
+from aiodev._kernel.dispatch.repeated import CONSTANT, SCRATCH, Step
+from aiodev._kernel.kernel import Kernel
+from aiodev._memory.buffer import Alias, Buffer
+
+if TYPE_CHECKING:
+    from aiodev._kernel.operation import Operation
+
+__all__ = ["Call", "Number"]
+
+
+class Number:
+    """A number that an operation was given where the next call may give another: what the body has in place of it.
+
+    An argument of a launch, as it is or as a number of some type. A body that decides by its value calls :meth:`Call.once`
+    where another value would have other launches.
+
+    Attributes:
+        value: the number.
+
+    Example:
+        >>> import aiodev
+        >>> @aiodev.operation(numbers=["factor"], reads=["x"])
+        ... def describe(call, factor, x):
+        ...     return repr(factor), repr(factor.astype(x.dtype))
+        >>> describe(2, aiodev.ones(3, device="cpu"))
+        ('<aiodev.Number 2>', '<aiodev.Number 2.0>')
+    """
+
+    __slots__ = ("__weakref__", "_name", "_operand", "value")
+
+    def __init__(self, value: Any, operand: int, name: str) -> None:
+        self.value = value
+        self._operand = operand
+        self._name = name
+
+    def astype(self, dtype: Any) -> Number:
+        """The same number as one of a type.
+
+        Raises:
+            OverflowError: the type has no such number.
+        """
+        wanted = parse_dtype(dtype)
+        try:
+            return Number(wanted.type(self.value), self._operand, self._name)
+        except OverflowError:
+            raise OverflowError(f"{self._name}: {self.value} is out of bounds for {wanted}") from None
+
+    def __repr__(self) -> str:
+        return f"<aiodev.Number {self.value!s}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a number of a call belongs to it, and is not pickled or copied; its value is")
+
+
+class Call:
+    """What the body of an :func:`operation` is given first: it checks, allocates and launches by it.
+
+    The body runs where a call is not known yet. What it launched is remembered when it is called so for the second time, and
+    submitted again from then on without the body, if all of this holds:
+
+    -   All that it submitted, it submitted by :meth:`launch`: no copy, and no other operation.
+    -   The arrays of its launches are operands, or what :meth:`out`, :meth:`new`, :meth:`scratch` and :meth:`constant` gave, or
+        views of these.
+    -   It returns operands, results that it was given by :meth:`out` or :meth:`new`, or a tuple of such.
+
+    A body for which that does not hold is right, too, and runs at every call.
+
+    Attributes:
+        device: of the operands.
+        in_place: whether what is written is the array named by the operation's ``in_place``.
+
+    Example:
+        >>> import aiodev
+        >>> @aiodev.kernel
+        ... def scale(i, factor, x, out):
+        ...     out[i] = factor * x[i]
+        >>> @aiodev.operation(numbers=["factor"], reads=["x"], writes="out")
+        ... def scaled(call, factor, x, /, *, out=None):
+        ...     out = call.out(x.shape, x.dtype)
+        ...     call.launch(scale, x.size, factor, x.reshape(-1), out.reshape(-1))
+        ...     return out
+        >>> scaled(2.0, aiodev.ones((2, 2), device="cpu")).numpy_blocking()
+        array([[2., 2.],
+               [2., 2.]])
+    """
+
+    __slots__ = (
+        "__weakref__", "_dtypes", "_given", "_is_recorded", "_launched", "_operands", "_operation", "_origins", "_real",
+        "_results", "_steps", "_stream", "device", "in_place",
+    )  # fmt: skip
+
+    _given: Array | None  #: to write to
+    _stream: Stream | None
+
+    def __init__(
+        self,
+        operation: Operation,
+        operands: list[Any],
+        device: Device,
+        has_given: bool,
+        in_place: bool,
+        record: bool,
+    ) -> None:
+        """Of ``operands``, arrays in memory that another one has are replaced by aliases: by what the body is given."""
+        self._operation = operation
+        self._operands = operands
+        self.device, self.in_place = device, in_place
+        self._is_recorded = record
+        self._origins: dict[Buffer, int] = {}  # of the buffers of arrays
+        self._real: list[tuple[Array, Array]] = []  # aliases, and the operands that they stand for
+        self._steps: list[Step] = []
+        self._results: list[Array] = []
+        self._stream = None
+        self._dtypes: Sequence[Any] | None = None
+        self._launched = 0
+        for place, operand in enumerate(operands):
+            if isinstance(operand, Array):
+                if operand._buffer in self._origins:
+                    alias = make_array(
+                        Alias(operand._buffer), operand._address, operand._shape, operand._dtype, operand._strides,
+                        operand._writable,
+                    )  # fmt: skip
+                    self._real.append((alias, operand))
+                    operands[place] = operand = alias
+                self._origins[operand._buffer] = place
+        self._given = operands[-1] if has_given else None
+
+    @property
+    def name(self) -> str:
+        """Of the operation, for messages."""
+        return self._operation.name
+
+    def __repr__(self) -> str:
+        return f"<aiodev.Call of {self.name}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a call of an operation is over when its body returns: it is not pickled or copied")
+
+    @property
+    def stream(self) -> Stream:
+        """Where it is submitted: the stream of the operands' device that is current."""
+        if self._stream is None:
+            self._stream = current_stream(self.device)
+        return self._stream
+
+    @property
+    def dtypes(self) -> Sequence[Any]:
+        """What the operation's rule says of these operands: a dtype for each, and behind them the result's."""
+        if self._dtypes is None:
+            self._dtypes = self._operation.resolve(self._operands)
+        return self._dtypes
+
+    def number(self, given: Any) -> Number:
+        """The :class:`Number` that a parameter is, whatever type its annotation says that users give.
+
+        Raises:
+            TypeError: it is something else.
+        """
+        if not isinstance(given, Number):
+            raise TypeError(f"{self.name}: expected a number, got {type(given).__name__}")
+        return given
+
+    # Memory
+
+    def out(self, shape: tuple[int, ...], dtype: Any = None, *, casting: str = "no") -> Array:
+        """The array to write to: the one that was given if it fits, else a new one.
+
+        Args:
+            shape: of the result.
+            dtype: of the result; by default what the operation's rule says.
+            casting: which other dtypes the given array may have, as NumPy calls them: ``"no"`` or ``"same_kind"``.
+
+        Raises:
+            ValueError: the given one has another shape.
+            TypeError: it has another dtype, or is no array.
+            LaunchError: it is on another device, or read-only.
+        """
+        wanted = parse_dtype(self.dtypes[-1] if dtype is None else dtype)
+        out = self._given
+        if out is None:
+            return self.new(shape, wanted)
+        name, role = self.name, self._operation.writes
+        if out.shape != shape:
+            raise ValueError(f"{name}: {role}: expected the shape {shape}, got {out.shape}")
+        if out.dtype != wanted and not (casting != "no" and can_cast(wanted, out.dtype, casting)):
+            raise TypeError(
+                f"{name}: {role}: {wanted} cannot be written to {out.dtype}; aiodev.kernels.astype converts"
+            )
+        if not out.writable:
+            raise LaunchError(name, role or "out", "an array that can be written to", "a read-only one")
+        return out
+
+    def new(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """A further result: always a new array."""
+        made = empty(shape, dtype, self.device)
+        self._origins[made._buffer] = len(self._operands) + len(self._results)
+        self._results.append(made)
+        return made
+
+    def scratch(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+        """Memory for this call, whose contents nobody reads before or after it: launches of the call share it."""
+        made = empty(shape, dtype, self.device)
+        self._origins[made._buffer] = SCRATCH
+        return made
+
+    def constant(self, x: Array) -> Array:
+        """An array that is the same in every call like this one, such as a table, and is kept with what is remembered.
+
+        It must be filled already, and never be written to: calls on other streams do not wait for what fills it.
+        """
+        self._origins[x._buffer] = CONSTANT
+        return x
+
+    # Submission
+
+    def launch(self, kernel: Kernel, shape: int | tuple[int, ...], /, *args: Any) -> Completion[None]:
+        """Launch a kernel on the current stream: arguments are arrays, numbers of the call, and constants of any number type.
+
+        A Python or NumPy number that is no :class:`Number` is taken to follow from the operands' layouts and the operation's
+        options, and is a part of what is remembered.
+
+        Raises:
+            LaunchError: an argument does not fit; it is named.
+        """
+        lengths = shape if isinstance(shape, tuple) else (shape,)
+        stream = self.stream
+        if self._is_recorded:
+            origins = [self._origin_of(arg) for arg in args]
+            if None in origins:
+                self._is_recorded = False
+            values = tuple([arg.value if isinstance(arg, Number) else arg for arg in args])
+            self._steps.append(Step(kernel, lengths, values, tuple(origins)))  # type: ignore[arg-type]
+        else:
+            values = tuple([arg.value if isinstance(arg, Number) else arg for arg in args])
+        self._launched += 1
+        return kernel[(*lengths, stream)](*values)
+
+    def once(self) -> None:
+        """Do not remember this call: another with operands like these would submit something else."""
+        self._is_recorded = False
+
+    # What becomes of it
+
+    def _origin_of(self, arg: Any) -> int | None:
+        if isinstance(arg, Array):
+            return self._origins.get(arg._buffer)
+        return arg._operand if isinstance(arg, Number) else CONSTANT
+
+    def _run(self, body: Callable[..., Any], args: list[Any], key: Hashable, remember: Callable[..., None]) -> Any:
+        """Run the body, and have what it launched remembered under the key; gives what the operation returns."""
+        if self._is_recorded:
+            timeline = self.stream.timeline
+            before = timeline.submitted
+            returned = body(self, *args)
+            if self._is_recorded and self._steps and timeline.submitted - before == self._launched:
+                places = self._places_of(returned)
+                if places is not None:
+                    operands = [arg.value if isinstance(arg, Number) else arg for arg in self._operands]
+                    remember(key, self._steps, operands, self._results, places, self.device)
+        else:
+            returned = body(self, *args)
+        return self._without_aliases(returned) if self._real else returned
+
+    def _places_of(self, returned: Any) -> int | tuple[int, ...] | None:
+        """Which operands and results are returned; None if something else is."""
+        if isinstance(returned, Array):
+            known = [*self._operands, *self._results]
+            return next((place for place, array in enumerate(known) if array is returned), None)
+        if returned.__class__ is not tuple or not returned:
+            return None
+        places = [self._places_of(one) for one in returned]
+        return tuple(places) if all(isinstance(place, int) for place in places) else None  # type: ignore[arg-type]
+
+    def _without_aliases(self, returned: Any) -> Any:
+        if isinstance(returned, tuple):
+            return tuple([self._without_aliases(one) for one in returned])
+        return next((real for alias, real in self._real if alias is returned), returned)

@@ -1,0 +1,417 @@
+"""Operations: functions of arrays that submit kernels, and what of a call is found out once.
+
+**Problem.** A function of arrays of any layout finds out at every call which kernels to launch, over what, with which views,
+constants and scratch memory. All of that follows from the layouts of its operands and from its options. For small arrays it
+takes several times as long as submitting and computing.
+
+An operation says which of its parameters are what: arrays that it reads, the array that it writes, numbers, and options, which
+are all others. Its body gets a :class:`~aiodev._kernel.dispatch.call.Call` and launches by it. What the user calls is
+generated: it makes a key of the layouts and the options, looks it up, and calls what :mod:`aiodev._kernel.dispatch.repeated`
+has made of an earlier call; or the body, where the key is not known.
+
+**Invariants.**
+
+1.  All that a body launches by its call is submitted to the stream that is current for the operands' device, in that order,
+    whether the body runs or what is remembered does.
+2.  The key tells apart all that may decide what is submitted: of an array its form, of a number its class, of an option its
+    class and value. What a body sees of its operands beyond that are a :class:`~aiodev._kernel.dispatch.call.Number` and
+    addresses.
+3.  Which operand an argument of a launch is follows from its buffer. Operands that share a buffer get aliases of it first, so
+    that ``f(x, x.T)`` is not taken for ``f(x, y)``.
+4.  A call is remembered when it comes for the second time, and only if everything that the stream was given meanwhile
+    was launched by the call.
+
+Every call passes here with its operands by role and its results, so what concerns all operations belongs here: recording a
+stream, which takes the steps of a call, into ``Call.launch`` and the generated function; differentiation, which notes an
+operation with its operands and results, into the generated function, with a rule as an attribute of :class:`Operation`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from types import CodeType, FunctionType
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+
+from aiodev._array.array import Array
+from aiodev._array.dtypes import has_dtype
+from aiodev._core import callsites
+from aiodev._core.at_fork import in_child
+from aiodev._core.backend.device import Device
+from aiodev._core.errors import LaunchError
+from aiodev._core.streams.current import current_stream
+from aiodev._kernel.dispatch.call import Call, Number
+from aiodev._kernel.dispatch.repeated import Step, make_repeated
+
+__all__ = ["Operation", "operation"]
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+#: From the operands' kinds (a dtype, a Python number's class, None) to a dtype for each, and behind them the result's.
+Rule = Callable[..., Sequence[Any]]
+
+#: Launches of one call that are remembered, at most.
+_MOST_STEPS = 16
+_FORM = "(({0}._form or {0}._find_form()) if {0}.__class__ is Array else {0}.__class__)"
+#: Of a sequence, which is looked at twice: nothing that is used up by that.
+_FORMS = f"*[{_FORM.format('_x')} for _x in ({{0}} if {{0}}.__class__ is _list or {{0}}.__class__ is _tuple else None)]"
+_BOOL = np.dtype(bool)
+_operations: weakref.WeakSet[Operation] = weakref.WeakSet()
+
+
+class OperationFunction(Protocol[P, R]):
+    """What :func:`operation` makes: a plain function, with an attribute."""
+
+    __name__: str
+    operation: Operation
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+
+class Operation:
+    """What there is to know of an operation, ``function.operation`` of a function that :func:`operation` has made.
+
+    Attributes:
+        name: for messages.
+        reads: parameters that are arrays, or numbers if they are in ``numbers``, too.
+        numbers: parameters that are numbers.
+        writes: the parameter that is written to, or None.
+        in_place: the parameter that may be the same array as that, or None.
+
+    Example:
+        >>> import aiodev.kernels
+        >>> aiodev.kernels.add.operation
+        <aiodev.Operation add of (x1, x2), writes out>
+    """
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        name: str,
+        reads: Sequence[str],
+        numbers: Sequence[str],
+        writes: str | None,
+        in_place: str | None,
+        dtypes: Rule | None,
+        most: int,
+    ) -> None:
+        self.name, self.writes, self.in_place = name, writes, in_place
+        self.reads, self.numbers = tuple(reads), tuple(numbers)
+        self._body, self._rule, self._most = body, dtypes, most
+        self._resolved: dict[tuple[Any, ...], Sequence[Any]] = {}
+        #: What was called before: a function of the operands, by the options and the operands' forms.
+        self.known: dict[Hashable, Callable[..., Any]] = {}
+        self._met: dict[Hashable, None] = {}  # once
+        _, *parameters = inspect.signature(body).parameters.values()
+        names = [parameter.name for parameter in parameters]
+        if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
+            raise TypeError(f"{name}: an operation has a parameter for each argument, no *args and no **kwargs")
+        self._several = {own[1:] for own in self.reads if own[:1] == "*"}
+        roles = {*(own.lstrip("*") for own in self.reads), *self.numbers}
+        unknown = sorted({*roles, writes or names[0], in_place or names[0]} - set(names)) if names else sorted(roles)
+        if unknown:
+            raise TypeError(f"{name}: {', '.join(unknown)}: no such parameter among ({', '.join(names)})")
+        #: Places, in the order of the parameters, of those that are operands; the written one is the last.
+        self._operands = [place for place, own in enumerate(names) if own in roles and own != writes]
+        if writes is not None:
+            self._operands.append(names.index(writes))
+        self._names, self._parameters = names, parameters
+        self._keywords = [own.name for own in parameters if own.kind is own.KEYWORD_ONLY]
+        self._positional = len(names) - len(self._keywords)
+        _operations.add(self)
+
+    def __repr__(self) -> str:
+        operands = ", ".join(self._names[place] for place in self._operands[: len(self._operands) - (self.writes is not None)])
+        return f"<aiodev.Operation {self.name} of ({operands})" + (f", writes {self.writes}>" if self.writes else ">")
+
+    def __reduce__(self) -> NoReturn:
+        """It holds code and memory of this process; its function is pickled and copied, by reference."""
+        raise TypeError("operations are not pickled or copied; the function is, by reference")
+
+    def forget(self) -> None:
+        """Forget all calls; they are found out again."""
+        self.known.clear()
+        self._met.clear()
+
+    def resolve(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """What the rule says of operands."""
+        count = len(operands) - (self.writes is not None)
+        kinds = tuple([_kind_of(operand) for operand in operands[:count]])
+        found = self._resolved.get(kinds)
+        if found is None:
+            if self._rule is None:
+                raise TypeError(f"{self.name}: the operation has no rule of dtypes; give operation(dtypes=…), or a dtype here")
+            found = self._resolved[kinds] = self._rule(*kinds)
+        return found
+
+    # Calls
+
+    def function(self) -> Callable[..., Any]:
+        """What users call."""
+        names, operands = self._names, self._operands
+        namespace: dict[str, Any] = {
+            "Array": Array, "_find": self.known.get, "_slow": self._call_slowly, "_freeze": _freeze,
+            "_list": list, "_tuple": tuple, "_int": int, "_float": float, "_str": str,
+        }  # fmt: skip
+        shown, kind = [], None
+        for parameter in self._parameters:
+            if kind is inspect.Parameter.POSITIONAL_ONLY and parameter.kind is not kind:
+                shown.append("/")
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and kind is not parameter.kind:
+                shown.append("*")
+            kind = parameter.kind
+            if parameter.default is parameter.empty:
+                shown.append(parameter.name)
+            else:
+                namespace[f"_default_{parameter.name}"] = parameter.default
+                shown.append(f"{parameter.name}=_default_{parameter.name}")
+        if kind is inspect.Parameter.POSITIONAL_ONLY:
+            shown.append("/")
+        options = [_option(own) for place, own in enumerate(self._parameters) if place not in operands]
+        forms, passed = [], []
+        for own in (names[place] for place in operands):
+            several = own in self._several
+            forms.append(_FORMS.format(own) if several else _FORM.format(own))
+            passed.append(f"*{own}" if several else own)
+        in_place = [f"{self.writes} is {self.in_place}"] if self.in_place else []
+        lines = [
+            f"def operation({', '.join(shown)}):",
+            "    try:",
+            f"        _key = ({', '.join((*options, *in_place, *forms))},)",
+            "        _launch = _find(_key)",
+            "    except TypeError:",  # an option cannot be hashed: the body may know what is wrong
+            "        _launch = _key = None",
+            "    if _launch is not None:",
+            f"        _result = _launch({', '.join(passed)})",
+            "        if _result is not None:",
+            "            return _result",
+            f"    return _slow(_key, {', '.join(names)})",
+        ]
+        namespace["__name__"] = __name__  # a library's, to whom looks for the place of a call
+        exec(_compiled("\n".join(lines)), namespace)
+        made = namespace["operation"]
+        made.__code__ = made.__code__.replace(co_name=self._body.__name__, co_qualname=self._body.__qualname__)
+        signature = inspect.signature(self._body)
+        made.__name__, made.__qualname__ = self._body.__name__, self._body.__qualname__
+        made.__module__, made.__doc__ = self._body.__module__, self._body.__doc__
+        made.__signature__ = signature.replace(parameters=self._parameters)
+        annotations = getattr(self._body, "__annotations__", {})
+        made.__annotations__ = {own: annotations[own] for own in (*names, "return") if own in annotations}
+        made.operation = self
+        return made  # type: ignore[no-any-return]
+
+    def _call_slowly(self, key: Hashable, *given: Any) -> Any:
+        """Run the body."""
+        args, operands, device = list(given), [], None
+        for place in self._operands:
+            own, value = self._names[place], given[place]
+            if own in self._several:
+                try:
+                    args[place] = values = list(value)
+                except (TypeError, RuntimeError):  # nothing iterable, or a future
+                    shown = type(value).__name__
+                    raise TypeError(f"{self.name}: argument {own}: expected a sequence of arrays, got {shown}") from None
+                for number, one in enumerate(values):
+                    device = self._check(f"{own}[{number}]", own, one, device)
+                operands += values
+                continue
+            device = self._check(own, own, value, device)
+            if own in self.numbers and _is_number(value):
+                value = Number(value, len(operands), f"{self.name}: argument {own}")
+            operands.append(value)
+        if device is None and any(own in self.numbers for own in self.reads):
+            raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
+        record = key is not None and key in self._met and key not in self.known
+        written = None if self.writes is None else given[self._operands[-1]]
+        in_place = self.in_place is not None and written is given[self._names.index(self.in_place)]
+        call = Call(self, operands, device or current_stream().device, written is not None, in_place, record)
+        begin = 0
+        for place in self._operands:
+            if self._names[place] in self._several:
+                count = len(args[place])
+                args[place] = operands[begin : begin + count]
+                begin += count
+            else:
+                args[place] = operands[begin]
+                begin += 1
+        result = call._run(self._pass, args, key, self._remember)
+        if key is not None and not record:  # what the body has refused is not kept
+            _enter(self._met, key, None, self._most)
+        return result
+
+    def _pass(self, call: Call, *args: Any) -> Any:
+        """Call the body with arguments in the order of its parameters."""
+        count = self._positional
+        return self._body(call, *args[:count], **dict(zip(self._keywords, args[count:], strict=True)))
+
+    def _check(self, shown: str, own: str, value: Any, device: Device | None) -> Device | None:
+        """See that an operand is what its role says; gives the device that all arrays are on."""
+        if isinstance(value, Array):
+            where = value._buffer.source.device
+            if device is not None and where is not device:
+                raise LaunchError(self.name, shown, f"an array on {device}", str(where))
+            return where
+        optional = self._parameters[self._names.index(own)].default is None
+        if value is None and optional:
+            return device
+        if own in self.numbers and _is_number(value):
+            return device
+        if own == self.writes and optional:
+            raise TypeError(f"{self.name}: {own}: expected an aiodev.Array, got {type(value).__name__}")
+        expected = "an array or a number" if own in self.numbers else "an array"
+        if isinstance(value, np.ndarray):
+            raise TypeError(
+                f"{self.name}: argument {shown}: expected {expected}, got a NumPy array in host memory; "
+                f"aiodev.asarray(value) copies it to the device"
+            )
+        raise TypeError(f"{self.name}: argument {shown}: expected {expected}, got {type(value).__name__}")
+
+    def _remember(
+        self,
+        key: Hashable,
+        steps: Sequence[Step],
+        operands: Sequence[Any],
+        results: Sequence[Array],
+        returned: int | tuple[int, ...],
+        device: Device,
+    ) -> None:
+        if len(steps) > _MOST_STEPS:
+            return
+        specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
+        if all(specialization.loading.ready for specialization in specializations):
+            launch = make_repeated(specializations, steps, operands, results, returned)
+            _enter(self.known, key, launch, self._most)
+            self._met.pop(key, None)
+
+
+def _enter(table: dict[Any, Any], key: Hashable, value: Any, most: int) -> None:
+    if len(table) >= most:
+        table.clear()
+    table[key] = value
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one of Python's, or one of NumPy's that devices have, ``bfloat16`` included."""
+    return isinstance(value, bool | int | float | complex) or isinstance(value, np.generic) and has_dtype(value.dtype)
+
+
+def _kind_of(operand: Any) -> Any:
+    """What types follow from: the dtype of an array or of one of NumPy's numbers, or a Python number's class.
+
+    A truth value is no weak number: NumPy has one type for those. A number of one's own class is one of Python's.
+    """
+    value = operand.value if isinstance(operand, Number) else operand
+    if value is None:
+        return None
+    if isinstance(value, Array | np.generic):
+        return value.dtype
+    if isinstance(value, bool):
+        return _BOOL
+    return next((kind for kind in (int, float, complex) if isinstance(value, kind)), type(value))
+
+
+def _option(parameter: inspect.Parameter) -> str:
+    """The expression of what of an option is in the key.
+
+    None, strings and either integers or floats are there as they are, since nothing else equals them; truth values, if the
+    default is one. All others are frozen, to a tuple with their class.
+    """
+    own, default = parameter.name, parameter.default
+    if isinstance(default, bool):
+        return f"({own} if {own} is True or {own} is False else _freeze({own}))"
+    usual = ["float" if isinstance(default, float) else "int", "str"]
+    first, second = usual[::-1] if isinstance(default, str) else usual
+    known = f"{own}.__class__ is _{first} or {own} is None or {own}.__class__ is _{second}"
+    return f"({own} if {known} else _freeze({own}))"
+
+
+def _freeze(value: Any) -> Hashable:
+    """What equals that of another option only if both are of one class and equal, in all of their parts."""
+    if value.__class__ is list or isinstance(value, tuple):
+        return value.__class__, *[one if one.__class__ is int else _freeze(one) for one in value]
+    if isinstance(value, np.ndarray):
+        return np.ndarray, value.dtype, value.shape, value.tobytes()
+    return value.__class__, value
+
+
+@functools.lru_cache(1024)
+def _compiled(source: str) -> CodeType:
+    """The code of a function, which is the same for many operations; tracebacks show it."""
+    filename = f"<aiodev operation {hash(source):x}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return compile(source, filename, "exec")
+
+
+def operation(
+    *,
+    reads: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    writes: str | None = None,
+    in_place: str | None = None,
+    dtypes: Rule | None = None,
+    name: str | None = None,
+    most: int = 1024,
+) -> Callable[[Callable[Concatenate[Call, P], R]], OperationFunction[P, R]]:
+    """Decorator: make an operation on arrays of a function that submits it by a :class:`Call`, its first argument.
+
+    What is called is a plain function of the others. It checks that operands are arrays of one device, and calls the function;
+    or, where it was called before with operands of the same layouts and with the same options, submits what was submitted
+    then, for about what plain launches cost. Any thread may call it; nothing waits.
+
+    Args:
+        reads: names of the parameters that are arrays; those whose default is None may be None. ``"*xs"``: a list or tuple.
+        numbers: names of the parameters that are numbers, whose values are another thing at every call: the function is given a
+            :class:`Number`. A parameter that is in both may be an array or a number.
+        writes: the parameter that is an array to write to. Where it may be None, ``call.out`` makes the result then.
+        in_place: the parameter that may be the same array as that, where ``call.in_place`` decides something.
+        dtypes: from each operand's dtype, or the class of a Python number, or None, to what it becomes, and behind these the
+            result's dtype; asked once for each combination. It is ``call.dtypes``, and what ``call.out`` takes by default.
+        name: for messages; the function's by default.
+        most: calls that are remembered; when there are more, all are forgotten.
+
+    All other parameters are options, such as an axis. Calls are told apart by their values and classes, so the body may decide
+    by them as it likes. An option that cannot be hashed has the body run at every call.
+
+    Raises:
+        TypeError: there is no parameter of such a name.
+
+    Example:
+        >>> import aiodev, numpy as np
+        >>> @aiodev.kernel
+        ... def add_up(i, x, out):
+        ...     for k in range(x.shape[1]):
+        ...         out[i] += x[i, k]
+        >>> @aiodev.operation(reads=["x"], writes="out")
+        ... def add_rows(call, x, /, *, out=None):
+        ...     rows, _ = x.shape
+        ...     out = call.out((rows,), x.dtype)
+        ...     call.launch(add_up, rows, x, out)
+        ...     return out
+        >>> totals = aiodev.zeros(2, device="cpu")
+        >>> add_rows(aiodev.ones((2, 3), device="cpu"), out=totals).numpy_blocking()
+        array([3., 3.])
+    """
+    for names in (reads, numbers):
+        if not isinstance(names, list | tuple) or not all(isinstance(own, str) for own in names):
+            raise TypeError(f"operation: {names!r}: expected a sequence of names")
+
+    def decorate(body: Callable[Concatenate[Call, P], R]) -> OperationFunction[P, R]:
+        if isinstance(body, FunctionType):
+            callsites.enter_library(body.__code__)  # what it submits is its callers' doing
+        own = name if name is not None else body.__name__
+        return Operation(body, own, reads, numbers, writes, in_place, dtypes, most).function()  # type: ignore[return-value]
+
+    return decorate
+
+
+def _forget_after_fork() -> None:
+    for known in list(_operations):
+        known.forget()
+
+
+in_child(_forget_after_fork)
