@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from aiodev._array.computing import kernels
+from aiodev._array.dtypes import can_cast
 
 __all__ = ["Operators"]
 
@@ -283,7 +284,7 @@ def _replaced(array: Any, values: Any) -> Any:
     if values.shape != array.shape:
         raise ValueError(f"the result has the shape {values.shape}, and cannot be written to {array!r}")
     if values.dtype != array.dtype:
-        if not np.can_cast(values.dtype, array.dtype, "same_kind"):
+        if not can_cast(values.dtype, array.dtype):
             raise TypeError(f"the result has the dtype {values.dtype}, and cannot be written to {array!r}")
         values = kernels.astype(values, array.dtype)
     array.copy_from(values)

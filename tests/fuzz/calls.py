@@ -56,7 +56,9 @@ LEFT_OUT = {
     "aiodev.Kernel.__init__": "is what aiodev.kernel makes",
     "aiodev.Stream.copy_arrays": "is how the array layer tells streams to copy",
     "aiodev.Event.current_stream": "is aiodev.current_stream",
-    "aiodev.LaunchCache": "is the inside of a library's functions, whose arguments were checked",
+    "aiodev.Call": "is what bodies of operations are given",
+    "aiodev.Number": "is what bodies of operations are given",
+    "aiodev.Operation": "is what aiodev.operation makes",
     "aiodev.lang.call_native": "calls any address that it is given",
     "aiodev.testing.Rule": "is what rules are made of",
     "aiodev.testing.SimulatedBackend": "is a backend",
@@ -68,7 +70,7 @@ LEFT_OUT = {
 #: Bodies of kernels, read as plain Python: what they are given is the program's own affair, and they need not name it.
 BODIES = ("aiodev.lang.", "aiodev.kernels.random.block")
 #: Parameters for which a number that makes no sense takes as long as it says.
-BOUNDED = {"aiodev.Generator.spawn": ("n",), "aiodev.LaunchCache.__init__": ("most",)}
+BOUNDED = {"aiodev.Generator.spawn": ("n",)}
 #: What programs reach by operators, ``with``, indexing and calls.
 OPERATORS = {
     "getitem", "setitem", "delitem", "call", "len", "iter", "contains", "bool", "int", "float", "complex", "index",

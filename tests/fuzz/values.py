@@ -203,7 +203,6 @@ class Values:
             lambda: aiodev.default_generator("cpu"),
             lambda: fuzzed,
             lambda: fuzzed2,
-            lambda: aiodev.LaunchCache(1),
             lambda: aiodev.StreamGroup("cpu"),
             lambda: aiodev.device("cpu"),
             lambda: aiodev.get_backend("cpu"),

@@ -100,7 +100,7 @@ def test_what_is_true_keeps_dimensions() -> None:
     """Numbers that equal each other say the same of ``keepdims`` and ``correction``; a dtype has several names."""
     host = np.arange(12.0).reshape(3, 4)
     x = on_device(host)
-    for keepdims in (1, True, 1.0, 0, False) * 2:
+    for keepdims in (1, True, 0, False) * 2:
         assert kernels.sum(x, axis=1, keepdims=keepdims).shape == ((3, 1) if keepdims else (3,))
     for correction in (1, True, 1.0, 0, 0.5) * 2:
         expected = ((host - host.mean()) ** 2).sum() / (12 - correction)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from aiodev._array.array import Array, make_array
 from aiodev._array.creation import empty
@@ -17,10 +17,16 @@ from aiodev._kernel.dispatch.repeated import CONSTANT, SCRATCH, Step
 from aiodev._kernel.kernel import Kernel
 from aiodev._memory.buffer import Alias, Buffer
 
-if TYPE_CHECKING:
-    from aiodev._kernel.operation import Operation
-
 __all__ = ["Call", "Number"]
+
+
+class _Called(Protocol):
+    """What a call asks of its operation (:class:`aiodev._kernel.operation.Operation`)."""
+
+    name: str
+    writes: str | None
+
+    def resolve(self, operands: Sequence[Any]) -> Sequence[Any]: ...
 
 
 class Number:
@@ -109,7 +115,7 @@ class Call:
 
     def __init__(
         self,
-        operation: Operation,
+        operation: _Called,
         operands: list[Any],
         device: Device,
         has_given: bool,
