@@ -195,6 +195,8 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
         array([[1, 3],
                [2, 4]])
     """
+    if copy is not None:
+        arguments.instance("asarray", "copy", copy, bool, "True, False or None")
     if isinstance(obj, Array) or is_elsewhere(obj):
         found = obj if isinstance(obj, Array) else share_elsewhere(obj)
         if dtype is None or (other := parse_dtype(dtype)) == found.dtype:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import linecache
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -99,8 +100,8 @@ def make_kernel(
     value = expression.format(**dict(zip(operands, computed, strict=True)))
     head = f"def body({', '.join((*indices, *operands, 'out', *lengths))}):"
     source = "\n".join([head, *lines, f"    {elements[-1]} = {value}"]) + "\n"
-    filename = f"<aiodev.kernels.{name} {ndim} {forms}>"
-    # Errors and the analysis of the body look for the source there.
+    # Errors and the analysis of the body look for the source there, so each has a name of its own.
+    filename = f"<aiodev.kernels.{name} {zlib.crc32(source.encode()):08x}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     namespace: dict[str, Any] = {
         "lang": lang,

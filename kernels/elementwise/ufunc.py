@@ -76,8 +76,10 @@ class Elementwise:
         self.function: Callable[..., aiodev.Array] = make(body)
 
     def _submit(self, call: aiodev.Call, values: Sequence[Any]) -> aiodev.Array:
-        values, (*inputs, dtype) = self._seen(call, values)
         shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
+        if not shapes:
+            raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
+        values, (*inputs, dtype) = self._seen(call, values)
         alike = shapes.count(shapes[0]) == len(shapes)
         shape: tuple[int, ...] = shapes[0] if alike else broadcast(self.name, *shapes)
         out = call.out(shape, dtype, casting="same_kind")

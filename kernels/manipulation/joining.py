@@ -365,7 +365,13 @@ def pad(
 
 def _widths(width: int | Sequence[Any], ndim: int) -> list[tuple[int, int]]:
     try:
-        widths = np.broadcast_to(np.asarray(width), (ndim, 2))
+        given = np.asarray(width)
+    except TypeError as error:
+        raise TypeError(f"pad: argument width: {error}") from None
+    except ValueError:
+        raise ValueError(f"pad: width {width!r} is no number, no pair, and not {ndim} pairs") from None
+    try:
+        widths = np.broadcast_to(given, (ndim, 2))
     except ValueError:
         raise ValueError(f"pad: width {width!r} is no number, no pair, and not {ndim} pairs") from None
     if widths.dtype.kind not in "iu" or (widths < 0).any():

@@ -6,6 +6,9 @@ import linecache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
 
 from aiodev._kernel.analysis import source as analysis
 from aiodev._kernel.analysis.source import analyse
@@ -45,7 +48,7 @@ def test_odd_shapes_of_source_are_read() -> None:
         assert use.known and use.written == {"out"} and use.only_read({"x": 1, "out": 1}) == {"x"}
 
 
-def test_a_text_that_is_not_the_code_s_is_not_believed(tmp_path: Path) -> None:
+def test_a_text_that_is_not_the_code_s_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that was edited after it was imported: nothing is known, not what the new text says."""
     path = tmp_path / "edited.py"
     texts = {
@@ -61,8 +64,8 @@ def test_a_text_that_is_not_the_code_s_is_not_believed(tmp_path: Path) -> None:
     for name, text in texts.items():
         path.write_text(text)
         linecache.checkcache(str(path))
-        analysis._known.clear()
-        analysis._definitions.clear()
+        monkeypatch.setattr(analysis, "_known", WeakKeyDictionary())
+        monkeypatch.setattr(analysis, "_definitions", WeakKeyDictionary())
         function = FunctionType(namespace["body"].__code__.replace(co_firstlineno=1), namespace)
         use = analyse(function, ("x", "out"))
         assert use.known == (name == "as it is")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from selection import examples, some
 
 import aiodev
 import aiodev.kernels as kernels
+from aiodev.kernels.elementwise.iteration import make_kernel
 from aiodev.kernels.elementwise.rows import TABLE
 
 #: NumPy's functions, by name.
@@ -425,3 +427,11 @@ def test_a_bound_beyond_all_floats_is_told_by_name() -> None:
     """Floats have no limits to compare it with."""
     with pytest.raises(OverflowError, match="clip: argument min"):
         kernels.clip(on_device([1.0]), 10**400)
+
+
+def test_kernels_of_one_name_have_sources_of_their_own() -> None:
+    """What a kernel reads is found out from its source when it is needed, whichever others were made since."""
+    forms = ((0,), (0,))
+    plain, cast = (make_kernel("negative", "-{x}", ["x"], forms, [how], 1, None) for how in ("{}", "np.float32({})"))
+    assert inspect.getsource(plain.py_func) == "def body(i0, x, out):\n    out[i0] = -x[i0]\n"
+    assert inspect.getsource(cast.py_func) == "def body(i0, x, out):\n    out[i0] = -np.float32(x[i0])\n"

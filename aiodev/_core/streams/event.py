@@ -113,12 +113,12 @@ class Event:
         if stream is None:
             stream = Event.current_stream(self._device)
         try:
-            timeline = stream.timeline
+            timeline, device = stream.timeline, stream.device
         except AttributeError:
             raise arguments.refusal("record", "stream", "a Stream, or None", stream) from None
         if self._device is None:
-            self._device = stream.device
-        elif self._device is not stream.device:  # there is one object for each device
+            self._device = device
+        elif self._device is not device:  # there is one object for each device
             raise ValueError(
                 f"the event belongs to {self._device} and cannot be recorded on {stream}; use another event"
             )

@@ -122,6 +122,7 @@ class Stream(NativeStream):
         external: Any = None,
     ) -> None:
         entry, resolved = registry.resolve(device)
+        reserve = arguments.instance("Stream", "reserve", reserve, bool, "True or False")
         handle = None if external is None else external_handle(external)
         if handle is not None:
             if priority or reserve:
