@@ -178,7 +178,8 @@ def test_equal_clients_are_served_equally(board: Board, size: int) -> None:
         for client in range(clients):
             request(client)
     assert done.wait(60)
-    assert all(0.8 * requests <= served[client] <= 1.2 * requests for client in range(clients)), served
+    # Whom the system stops for a while is charged for it; one that is starved has none, or a few.
+    assert all(0.6 * requests <= served[client] <= 1.4 * requests for client in range(clients)), served
 
 
 def test_time_counts_and_not_how_many_operations(board: Board) -> None:

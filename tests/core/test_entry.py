@@ -299,7 +299,7 @@ def test_who_learns_of_a_failed_start_makes_a_new_attempt(add_backend: AddBacken
     backend.may_start.clear()
     entry.start_soon(lambda error: go_on.wait(30))
     entry.start_soon(lambda error: told.append((1, type(error))))
-    backend.may_start.set()
+    threading.Timer(0.5, backend.may_start.set).start()  # when the next line waits for it
     with pytest.raises(BackendUnavailableError):
         entry.ensure_started(30)
     failing = entry.starter
