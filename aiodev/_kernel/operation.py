@@ -251,7 +251,8 @@ class Operation:
 
     def _check(self, shown: str, own: str, value: Any, device: Device | None) -> Device | None:
         """See that an operand is what its role says; gives the device that all arrays are on."""
-        if isinstance(value, Array):
+        is_number = own in self.numbers and own not in self.reads
+        if isinstance(value, Array) and not is_number:
             where = value._buffer.source.device
             if device is not None and where is not device:
                 raise LaunchError(self.name, shown, f"an array on {device}", str(where))
@@ -263,7 +264,7 @@ class Operation:
             return device
         if own == self.writes and optional:
             raise TypeError(f"{self.name}: {own}: expected an aiodev.Array, got {type(value).__name__}")
-        expected = "an array or a number" if own in self.numbers else "an array"
+        expected = "a number" if is_number else "an array or a number" if own in self.numbers else "an array"
         if isinstance(value, np.ndarray):
             raise TypeError(
                 f"{self.name}: argument {shown}: expected {expected}, got a NumPy array in host memory; "

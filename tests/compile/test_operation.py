@@ -378,6 +378,10 @@ def test_arguments_of_other_kinds_are_refused() -> None:
             function(*args, out=out)
     with pytest.raises(ValueError, match=r"blur: out: expected the shape \(2,\), got \(3,\)"):
         function(x, x, out=aiodev.empty(3, "f4", "cpu"))
+    scaled = aiodev.operation(reads=["x"], numbers=["by"], name="scaled")(lambda call, x, by: x)
+    for number in (x, None):
+        with pytest.raises(TypeError, match="scaled: argument by: expected a number, got (Array|NoneType)"):
+            scaled(x, number)
     changing = aiodev.operation(writes="x")(lambda call, x: x)
     with pytest.raises(TypeError, match="argument x: expected an array, got NoneType"):
         changing(None)
