@@ -202,6 +202,7 @@ class Operation:
         made.__signature__ = signature.replace(parameters=self._parameters)
         annotations = getattr(self._body, "__annotations__", {})
         made.__annotations__ = {own: annotations[own] for own in (*names, "return") if own in annotations}
+        made.__wrapped__ = self._body  # by whose globals annotations are read
         made.operation = self
         return made  # type: ignore[no-any-return]
 

@@ -159,14 +159,14 @@ class Call:
 
     @property
     def stream(self) -> Stream:
-        """Where it is submitted: the stream of the operands' device that is current."""
+        """The stream of the operands' device that is current, to which it is submitted."""
         if self._stream is None:
             self._stream = current_stream(self.device)
         return self._stream
 
     @property
     def dtypes(self) -> Sequence[Any]:
-        """What the operation's rule says of these operands: a dtype for each, and behind them the result's."""
+        """What the operation's rule says, a dtype for each operand and behind them the result's."""
         if self._dtypes is None:
             self._dtypes = self._operation.resolve(self._operands)
         return self._dtypes
