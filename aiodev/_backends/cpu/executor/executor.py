@@ -26,10 +26,10 @@ from aiodev._backends.cpu.structs import (
     Chunk,
     Device,
     Entry,
+    Partition,
     Place,
     Queue,
     Record,
-    Share,
     Worker,
 )
 from aiodev._backends.executor import native_code
@@ -48,7 +48,7 @@ _FIRST_ROOM = 64
 _FRESH = tuple(
     (offset_of(Queue, name) // WORD, value)
     for value, names in (
-        (0, ("completed", "submitted", "faults", "failed", "time", "spent", "expected", "awaited")),
+        (0, ("completed", "submitted", "faults", "failed", "time", "spent", "expected_helpers", "help_due")),
         (NEVER, ("target", "forgiven")),
     )
     for name in names
@@ -153,7 +153,7 @@ class NativeExecutor(HostExecutor):
 
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
         """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
-        helpers = self._devices[index]
+        range_device = self._devices[index]
         with self._lock:
             pool = (self._reserved if reserved else self._free)[index]
             try:
@@ -163,7 +163,7 @@ class NativeExecutor(HostExecutor):
             except (RuntimeError, ValueError):  # a finalizer that ran meanwhile has taken one
                 queue = 0
         if not queue:
-            queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
+            queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else range_device, range_device)
             self._pool_of[queue] = pool
         self._forget_withdrawals(queue)
         words = words_at(queue, sizeof(Queue) // WORD)
@@ -172,12 +172,12 @@ class NativeExecutor(HostExecutor):
         words[_PRIORITY] = priority + 1
         return queue, words[:COUNTER_WORDS]
 
-    def _make_queue(self, device: int, helpers: int) -> int:
+    def _make_queue(self, device: int, range_device: int) -> int:
         queue = Queue(arena.allocate(sizeof(Queue)))
         found = _libc.aligned_alloc(RECORD_ALIGNMENT, CHUNK_BYTES)
         if not found:
             raise MemoryError("no memory for another stream")
-        for place in {device, helpers}:
+        for place in {device, range_device}:
             self._admit(place)
         chunk = Chunk(found)
         chunk.nbytes = CHUNK_BYTES
@@ -186,8 +186,8 @@ class NativeExecutor(HostExecutor):
         queue.offset = sizeof(Chunk)
         queue.cursor = Record(chunk.address + sizeof(Chunk))
         queue.device = Device(device)
-        queue.helpers = Device(helpers)
-        queue.shares = Share(arena.allocate(self.thread_count * sizeof(Share)))
+        queue.range_device = Device(range_device)
+        queue.partitions = Partition(arena.allocate(self.thread_count * sizeof(Partition)))
         return queue.address
 
     def _admit(self, device: int) -> None:
