@@ -9,7 +9,7 @@ for a reason that passes by itself.
 from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, leave
-from aiodev._backends.cuda.executor.event_waiters import attend, dismiss
+from aiodev._backends.cuda.executor.event_waiters import stop_event_waiters, wait_by_event
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.executor.progress import fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.executor.submission import drain
@@ -45,7 +45,7 @@ IDLE, FLYING, AWAITED, HAPPENED = 0, 1, 2, 3
 
 @inner
 def announce_later(queue: Queue, device: Device) -> None:
-    """Have the driver wake the watching thread when what was handed on is done. Needs the lock and the context."""
+    """Have the driver wake the poller when what was handed on is done. Needs the lock and the context."""
     call(device.driver.cuLaunchHostFunc, queue.stream, device.announce, device)
 
 
@@ -80,7 +80,7 @@ def look_at(queue: Queue, device: Device) -> int:
         return HAPPENED
     if target != NEVER and found == FLYING:
         how = device.wait_by
-        if how == BY_POLL or how == BY_EVENT and not attend(queue, device):
+        if how == BY_POLL or how == BY_EVENT and not wait_by_event(queue, device):
             return AWAITED
     return found
 
@@ -128,8 +128,8 @@ def rest(device: Device, duration: int, depth: int, expected: int) -> int:
 
 
 @exported(void(int64), nogil=True)
-def watch(device: Device) -> None:
-    """The watching thread's life, until the device's stop. Runs without the GIL throughout."""
+def run_poller(device: Device) -> None:
+    """The poller's life, until the device's stop. Runs without the GIL throughout."""
     call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     prctl(_TIMER_SLACK, 1, 0, 0, 0)  # else the system adds 50 µs to each pause
@@ -161,7 +161,7 @@ def watch(device: Device) -> None:
 
 @inner
 def help_on(queue: Queue, device: Device) -> None:
-    """Do what the watching thread would do for a queue, unless somebody does."""
+    """Do what the poller would do for a queue, unless somebody does."""
     due = queue.head.load() is not None or queue.last_shadow.load() > queue.completed.load()
     if due and try_lock(queue.lock):
         before = enter(device)
@@ -212,7 +212,7 @@ def stop(device: Device) -> None:
     device.sleep.exchange(AWAKE)
     sem_post(device.semaphore)
     sem_post(device.stage_semaphore)
-    dismiss(device)
+    stop_event_waiters(device)
 
 
 @callback
