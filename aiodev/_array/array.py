@@ -17,7 +17,7 @@ from aiodev._array.dtypes import DType, parse_dtype, row_of
 from aiodev._array.layout import Layout, Shape
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
-from aiodev._array.transfer import carry
+from aiodev._array.transfer import copy_into
 from aiodev._core.arguments import instance
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.streams.current import current_stream
@@ -372,7 +372,7 @@ class Array(Operators, Protocols):
     def _copied(self, device: Device) -> Array:
         """A packed copy, made on the current stream of ``device``, or of this one's where only that can make it."""
         made = allocate(self._shape, self._dtype, current_stream(device))
-        carry(made, self)
+        copy_into(made, self)
         return made
 
     def copy_from(self, src: Any) -> Completion[None]:
@@ -386,7 +386,7 @@ class Array(Operators, Protocols):
         Raises:
             ValueError: shapes or dtypes differ, or this array is read-only.
         """
-        return carry(self, src)
+        return copy_into(self, src)
 
     @property
     def address(self) -> int:
@@ -405,7 +405,7 @@ class Array(Operators, Protocols):
         Launches and copies of aiodev say so themselves; this is for work that other libraries submit.
         """
         timeline = instance("record_stream", "stream", stream, Stream, "a Stream").timeline
-        self._buffer.stamp_foreign(timeline, timeline.submitted)
+        self._buffer.record_foreign(timeline, timeline.submitted)
 
     def free(self) -> None:
         """Give the memory back now, whoever still refers to the array: a frame, a traceback, a cache.

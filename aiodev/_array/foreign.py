@@ -106,15 +106,15 @@ def _home_of(address: int | None) -> Device:
     if not address:
         current = registry.resolve(None)[1]
         return current if current.type == name else registry.resolve(name)[1]
-    entry = registry.entry(name)
-    entry.ensure_started()  # the driver runs already: the memory is there
-    return Device(name, entry.backend.home_of(address))
+    handle = registry.handle(name)
+    handle.ensure_started()  # the driver runs already: the memory is there
+    return Device(name, handle.backend.home_of(address))
 
 
 def _follow_foreign(stream: Stream, foreign: int) -> int:
     """Order a stream of ours after another library's; returns the number of the wait."""
     timeline = stream.timeline
-    timeline.entry.ensure_started()  # the driver runs already: the memory is there
+    timeline.handle.ensure_started()  # the driver runs already: the memory is there
     return timeline.hand_on().wait_foreign(timeline.queue, foreign)
 
 
