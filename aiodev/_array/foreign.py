@@ -167,14 +167,14 @@ def share_elsewhere(obj: Any) -> Array:
     """
     if hasattr(obj, "__dlpack__"):
         return from_dlpack(obj)
-    found = obj.__cuda_array_interface__
-    if found.get("mask") is not None:
+    interface = obj.__cuda_array_interface__
+    if interface.get("mask") is not None:
         raise BufferError("a masked array cannot be shared")
-    foreign = found.get("stream")
+    foreign = interface.get("stream")
     if foreign == 0:
         raise BufferError("the CUDA array interface names stream 0, which is ambiguous")
-    address, read_only = found["data"]
+    address, read_only = interface["data"]
     stream = current_stream(_home_of(address))
     value = 0 if foreign is None else _follow_foreign(stream, foreign)
-    shape, dtype = tuple(found["shape"]), parse_dtype(found["typestr"])
-    return _make(stream, address or 0, shape, dtype, found.get("strides"), read_only, obj, value, host=False)
+    shape, dtype = tuple(interface["shape"]), parse_dtype(interface["typestr"])
+    return _make(stream, address or 0, shape, dtype, interface.get("strides"), read_only, obj, value, host=False)

@@ -78,14 +78,14 @@ class Driver:
         Raises:
             BackendUnavailableError: the driver has no such function.
         """
-        found = self._found.get(name)
-        if found is None:
+        known = self._found.get(name)
+        if known is None:
             pointer = ctypes.c_void_p()
             self._lookup(name.encode(), ctypes.byref(pointer), MINIMUM_VERSION, 0, None)
             if not pointer.value:
                 raise BackendUnavailableError("cuda", f"the NVIDIA driver is too old: it has no {name}")
-            found = self._found[name] = pointer.value
-        return found
+            known = self._found[name] = pointer.value
+        return known
 
     def has(self, name: str, version: int) -> bool:
         """Whether the driver has a function that came with a later version than the one that is needed."""
@@ -152,5 +152,5 @@ class Driver:
 
 def needs(version: int) -> str:
     """What a driver of this version lacks."""
-    found = f"it is for CUDA {version // 1000}.{version % 1000 // 10}" if version else "it cannot look functions up"
-    return f"{found}, {MINIMUM_VERSION // 1000}.{MINIMUM_VERSION % 1000 // 10} is needed"
+    obstacle = f"it is for CUDA {version // 1000}.{version % 1000 // 10}" if version else "it cannot look functions up"
+    return f"{obstacle}, {MINIMUM_VERSION // 1000}.{MINIMUM_VERSION % 1000 // 10} is needed"

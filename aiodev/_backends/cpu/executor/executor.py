@@ -245,7 +245,7 @@ class NativeExecutor(HostExecutor):
 
     def faults(self, queue: int) -> list[Fault]:
         """The last faults of a queue, decoded."""
-        view, found = Queue(queue), []
+        view, faults = Queue(queue), []
         count = view.faults.value
         for i in range(max(0, count - FAULT_SLOTS), count):
             fault = view.ring[i % FAULT_SLOTS]
@@ -256,10 +256,10 @@ class NativeExecutor(HostExecutor):
                 if error is None:  # decoded once: numba's record of a dynamic exception does not survive a second time
                     error = self._errors[queue, first] = self.decode_error(a, c, b)
             dependency = (a, b) if kind == KIND_DEPENDENCY else None
-            found.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
-        if len(found) == FAULT_SLOTS:
-            self._forget_errors(queue, before=found[0].first)
-        return found
+            faults.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
+        if len(faults) == FAULT_SLOTS:
+            self._forget_errors(queue, before=faults[0].first)
+        return faults
 
     def _forget_errors(self, queue: int, before: int) -> None:
         for key in [key for key in self._errors if key[0] == queue and key[1] < before]:

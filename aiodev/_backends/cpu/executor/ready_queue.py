@@ -169,8 +169,8 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
         return False
     offers = time + OFFER
     device.spinners.fetch_add(1)
-    found = has_work(device, queue, owed)
-    while not found:
+    seen_work = has_work(device, queue, owed)
+    while not seen_work:
         seen, time = time, now()
         if time - seen > PREEMPTED:
             worker.penalty = PENALTY
@@ -180,9 +180,9 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
         if time >= offers:
             sched_yield()
             offers = time + OFFER
-        found = has_work(device, queue, owed)
+        seen_work = has_work(device, queue, owed)
     device.spinners.fetch_add(-1)
-    return found
+    return seen_work
 
 
 @inner

@@ -229,11 +229,11 @@ def work(device: Device, worker: Worker) -> None:
     """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
     watch_core(worker)
     while True:
-        found = find_work(device, worker)
-        if found == 0:
+        work = find_work(device, worker)
+        if work == 0:
             break
-        queue = Queue(found & ~1)
-        if found & 1:
+        queue = Queue(work & ~1)
+        if work & 1:
             if not join_range(device, worker, None, queue):
                 continue
             if not finish(device, worker, queue, queue.cursor, queue.completed.value + 1):

@@ -261,9 +261,9 @@ class CUDAExecutor(Executor):
         doing = f"taking another library's stream for one of cuda:{index}"
         with self._lock, self.driver.bound(device.context):
             self._refuse_captured(stream, doing)
-            found = ctypes.c_void_p()
-            self.driver.call("cuStreamGetCtx", stream, ctypes.byref(found), doing=doing)
-            if found.value != device.context:
+            context = ctypes.c_void_p()
+            self.driver.call("cuStreamGetCtx", stream, ctypes.byref(context), doing=doing)
+            if context.value != device.context:
                 raise ValueError(f"{doing}: it is of another device, or of a context that is not the device's primary one")
             queue = device.adopted.popleft() if device.adopted else 0
             if queue:
@@ -397,7 +397,7 @@ class CUDAExecutor(Executor):
 
     def faults(self, queue: int) -> list[Fault]:
         """The last faults of a queue, explained."""
-        view, found = Queue(queue), []
+        view, faults = Queue(queue), []
         count = view.faults.value
         for i in range(max(0, count - FAULT_SLOTS), count):
             fault = view.ring[i % FAULT_SLOTS]
@@ -406,10 +406,10 @@ class CUDAExecutor(Executor):
             if error is None and kind not in (KIND_DEPENDENCY, KIND_GATE, KIND_WITHDRAWN):
                 error = self._errors[queue, first] = self._error(queue, kind, a, b, c)
             dependency = (a, b) if kind == KIND_DEPENDENCY else None
-            found.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
-        if len(found) == FAULT_SLOTS:
-            self._forget_errors(queue, before=found[0].first)
-        return found
+            faults.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
+        if len(faults) == FAULT_SLOTS:
+            self._forget_errors(queue, before=faults[0].first)
+        return faults
 
     def _error(self, queue: int, kind: int, a: int, b: int, c: int) -> BaseException:
         if kind == KIND_KERNEL:

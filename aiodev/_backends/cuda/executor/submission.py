@@ -39,10 +39,10 @@ BATCH = 16
 @inner
 def append(queue: Queue, operation: int, a: int, b: int, c: int, arguments: int, nbytes: int) -> bool:
     """Keep an operation for later; whether there was memory for that."""
-    found = malloc(sizeof(Record) + nbytes)
-    if found == 0:
+    address = malloc(sizeof(Record) + nbytes)
+    if address == 0:
         return False
-    record = Record(found)
+    record = Record(address)
     record.next = None
     record.operation = operation
     record.a = a
