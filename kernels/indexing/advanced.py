@@ -73,7 +73,7 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
     # Whatever the index is, it chooses places as it chooses elements.
     places = aiodev.arange(x.size, dtype="int64", device=x.device).reshape(x.shape)[index]
     if places.size:
-        put_at(x, places.reshape(-1), _spread(_converted(value, x), places.shape).reshape(-1))
+        put_at(x, places.reshape(-1), _broadcast_value(_converted(value, x), places.shape).reshape(-1))
 
 
 def _is_array(item: Any) -> bool:
@@ -90,7 +90,7 @@ def _is_one(value: Any) -> bool:
 def _fill(view: aiodev.Array, value: Any) -> None:
     wanted = _converted(value, view)
     if view.size:
-        view.copy_from(_spread(wanted, view.shape))
+        view.copy_from(_broadcast_value(wanted, view.shape))
 
 
 def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
@@ -106,7 +106,7 @@ def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
     return aiodev.asarray(host, device=x.device)
 
 
-def _spread(value: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
+def _broadcast_value(value: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = value[0]
     try:

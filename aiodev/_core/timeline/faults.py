@@ -9,7 +9,7 @@ from typing import Protocol
 
 from aiodev._core.backend.interface import FAULTS, SUBMITTED, Executor, Fault
 from aiodev._core.errors import DependencyError, WithdrawnError
-from aiodev._core.timeline.kept import KeptError
+from aiodev._core.timeline.kept_error import KeptError
 from aiodev._core.timeline.withdrawal import Withdrawals
 
 __all__ = ["FaultLog", "KnownFault", "dependency_error", "collect_faults", "root_cause", "tell"]

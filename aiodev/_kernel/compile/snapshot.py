@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiodev._core.places import relative
+from aiodev._core.source_names import relative
 from aiodev._kernel.compile.digest import Uncapturable, dumps, feed, feed_code
 
 __all__ = ["Snapshot", "Uncapturable", "capture"]

@@ -119,10 +119,10 @@ def _scalar_code(kernel: str, name: str, value: Any, arrays: dict[str, str], dev
         return _real(_partner_type(name, arrays, use)) if arrays else "f8"
     elif isinstance(value, complex):
         return _complex(_partner_type(name, arrays, use)) if arrays else "c16"
-    raise LaunchError(kernel, name, f"a number or an array on {device}", _found(value, device))
+    raise LaunchError(kernel, name, f"a number or an array on {device}", _describe_argument(value, device))
 
 
-def _found(value: Any, device: Device) -> str:
+def _describe_argument(value: Any, device: Device) -> str:
     if isinstance(value, numpy.ndarray):
         advice = _CONTIGUOUS_COPY.format(device=str(device))
         return f"a NumPy array in host memory ({value.dtype}, shape {value.shape}); {advice}"

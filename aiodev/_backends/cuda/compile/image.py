@@ -17,7 +17,7 @@ from aiodev._backends.cpu.compile.raised import named_class, raised, said
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
-from aiodev._core.places import absolute
+from aiodev._core.source_names import absolute
 from aiodev._core.sources import NUMBA, compiled_by
 
 __all__ = ["SOURCES", "Image", "cached_image", "load_image", "made_by", "toolkit_of"]

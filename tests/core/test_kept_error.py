@@ -13,7 +13,7 @@ import pytest
 
 import aiodev
 from aiodev import DependencyError, Stream
-from aiodev._core.timeline.kept import KeptError
+from aiodev._core.timeline.kept_error import KeptError
 from aiodev.testing import Latch, SimulatedBackend
 
 pytestmark = pytest.mark.anyio
