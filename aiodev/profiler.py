@@ -93,7 +93,7 @@ def record() -> Iterator[list[Activity]]:
         trace.active = None
         _rebind()
         for span in recording.spans:
-            span.settle()
+            span.finish()
         done = [span for span in recording.spans if span.end.value]
         activities += [
             Activity(span.name, span.stream_id, span.device, span.begin.value, span.end.value) for span in done

@@ -100,10 +100,10 @@ def checked_axis(function: str, axis: Any, ndim: int) -> int:
         numpy.exceptions.AxisError: there is none like it; that is an IndexError, as the array API says, and a ValueError.
         TypeError: it is no integer.
     """
-    found = _index(function, axis)
-    if not -ndim <= found < ndim:
+    index = _index(function, axis)
+    if not -ndim <= index < ndim:
         raise np.exceptions.AxisError(f"{function}: axis {axis} is out of bounds for an array of {ndim} dimensions")
-    return found % ndim
+    return index % ndim
 
 
 def whole(function: str, axis: Any) -> Any:
@@ -134,8 +134,8 @@ def real_number(function: str, name: str, value: Any) -> float:
         TypeError: it is something else.
     """
     if value.__class__ is float or value.__class__ is int:
-        found: float = value
-        return found
+        number: float = value
+        return number
     if not isinstance(value, numbers.Real):
         raise TypeError(f"{function}: {name} {value!r}: expected a real number, got {type(value).__name__}")
     return float(value)
@@ -185,12 +185,12 @@ def whole_number(function: str, name: str, value: Any, least: int | None = None)
         ValueError: it is less.
     """
     try:
-        found = operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise TypeError(f"{function}: {name}: expected an integer, got {type(value).__name__}") from None
-    if least is not None and found < least:
-        raise ValueError(f"{function}: {name}: expected {least} or more, got {found}")
-    return found
+    if least is not None and number < least:
+        raise ValueError(f"{function}: {name}: expected {least} or more, got {number}")
+    return number
 
 
 def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
@@ -211,10 +211,10 @@ def whole_numbers(name: str, value: Any) -> tuple[int, ...]:
 
 def move_last(function: str, x: aiodev.Array, axis: Any) -> aiodev.Array:
     """A view with one axis behind all others."""
-    found = checked_axis(function, axis, x.ndim)
-    if found == x.ndim - 1:
+    last = checked_axis(function, axis, x.ndim)
+    if last == x.ndim - 1:
         return x
-    return x.transpose(*(a for a in range(x.ndim) if a != found), found)
+    return x.transpose(*(a for a in range(x.ndim) if a != last), last)
 
 
 def packed_out(call: aiodev.Call, shape: tuple[int, ...], dtype: DType) -> tuple[aiodev.Array, aiodev.Array]:

@@ -68,7 +68,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[Any]], str]:
 
     Which no other has: what the process keeps for a device, such as cached memory and idle streams, is no use to another.
     """
-    for name in ("_entries", "_resolved"):
+    for name in ("_handles", "_resolved"):
         monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
     monkeypatch.setattr(registry, "_default", registry._default)
 

@@ -17,7 +17,7 @@ from aiodev._array.dtypes import DType, parse_dtype, row_of
 from aiodev._array.layout import Layout, Shape
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
-from aiodev._array.transfer import carry
+from aiodev._array.transfer import copy_into
 from aiodev._core.arguments import instance
 from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.streams.current import current_stream
@@ -102,24 +102,24 @@ class Array(Operators, Protocols):
     def _find_key(self) -> Key:
         device = self._buffer.source.device
         what = device, self._dtype, len(self._shape), self._strides is None, self._writable
-        found = _keys.get(what)
-        if found is None:
+        key = _keys.get(what)
+        if key is None:
             code = row_of(self._dtype).code
             descriptor = f"A{len(self._shape)}{code}{'C' if self._strides is None else 'A'}"
-            found = _keys.setdefault(what, Key((device, descriptor, self._writable)))
-        self._key = found
-        return found
+            key = _keys.setdefault(what, Key((device, descriptor, self._writable)))
+        self._key = key
+        return key
 
     def _find_form(self) -> Key:
         """(device, dtype, shape, strides, writable): all but where it lies. One object for each combination, or a few."""
         what = self._buffer.source.device, self._dtype, self._shape, self._strides, self._writable
-        found = _forms.get(what)
-        if found is None:
+        form = _forms.get(what)
+        if form is None:
             if len(_forms) >= _MOST_FORMS:
                 _forms.clear()
-            found = _forms.setdefault(what, Key(what))
-        self._form = found
-        return found
+            form = _forms.setdefault(what, Key(what))
+        self._form = form
+        return form
 
     # Shape
 
@@ -131,8 +131,8 @@ class Array(Operators, Protocols):
     @property
     def strides(self) -> Shape:
         """Bytes from one element to the next, along each dimension."""
-        found = self._strides
-        return layout.packed_strides(self._shape, self._dtype.itemsize) if found is None else found
+        strides = self._strides
+        return layout.packed_strides(self._shape, self._dtype.itemsize) if strides is None else strides
 
     @property
     def dtype(self) -> DType:
@@ -248,11 +248,11 @@ class Array(Operators, Protocols):
             address = self._address + first * self._dtype.itemsize
             return make_array(self._buffer, address, shape, self._dtype, None, self._writable)
         try:
-            found, offset = layout.index_layout(self._layout, index)
+            view, offset = layout.index_layout(self._layout, index)
         except layout.NoView:
             chosen: Array = indexing.get(self, index)
             return chosen
-        return self._view(found.shape, found.strides, offset)
+        return self._view(view.shape, view.strides, offset)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to the elements that the same index reads; submits to the current stream.
@@ -299,8 +299,8 @@ class Array(Operators, Protocols):
         """
         if not axes:
             return self._view(self._shape[::-1], self.strides[::-1])
-        found = layout.permute(self._layout, layout.transposition(len(self._shape), axes))
-        return self._view(found.shape, found.strides)
+        permuted = layout.permute(self._layout, layout.transposition(len(self._shape), axes))
+        return self._view(permuted.shape, permuted.strides)
 
     def _view(self, shape: Shape, strides: Shape, offset: int = 0, writable: bool = True) -> Array:
         packed = layout.is_contiguous(Layout(shape, strides), self._dtype.itemsize)
@@ -372,7 +372,7 @@ class Array(Operators, Protocols):
     def _copied(self, device: Device) -> Array:
         """A packed copy, made on the current stream of ``device``, or of this one's where only that can make it."""
         made = allocate(self._shape, self._dtype, current_stream(device))
-        carry(made, self)
+        copy_into(made, self)
         return made
 
     def copy_from(self, src: Any) -> Completion[None]:
@@ -386,7 +386,7 @@ class Array(Operators, Protocols):
         Raises:
             ValueError: shapes or dtypes differ, or this array is read-only.
         """
-        return carry(self, src)
+        return copy_into(self, src)
 
     @property
     def address(self) -> int:
@@ -405,7 +405,7 @@ class Array(Operators, Protocols):
         Launches and copies of aiodev say so themselves; this is for work that other libraries submit.
         """
         timeline = instance("record_stream", "stream", stream, Stream, "a Stream").timeline
-        self._buffer.stamp_foreign(timeline, timeline.submitted)
+        self._buffer.record_foreign(timeline, timeline.submitted)
 
     def free(self) -> None:
         """Give the memory back now, whoever still refers to the array: a frame, a traceback, a cache.
@@ -456,9 +456,9 @@ def _restore(host: np.ndarray[Any, DType], device: Device) -> Array:
         stream = current_stream(device)
     except (BackendError, InvalidDeviceError):  # it was pickled on a machine with other devices
         stream = current_stream()
-    found = allocate(host.shape, parse_dtype(host.dtype), stream)
-    stream.copy(found, host.astype(found.dtype, copy=not host.flags.owndata))
-    return found
+    array = allocate(host.shape, parse_dtype(host.dtype), stream)
+    stream.copy(array, host.astype(array.dtype, copy=not host.flags.owndata))
+    return array
 
 
 _new = object.__new__

@@ -27,9 +27,9 @@ def broadcast_to(x: Array, /, shape: Any) -> Array:
     instance("broadcast_to", "x", x, Array, "an array")
     wanted = parse_shape(shape)
     fill = len(wanted) - x.ndim
-    found = (1,) * fill + x.shape
-    if fill < 0 or any(old not in (1, new) for old, new in zip(found, wanted, strict=True)):
+    lengths = (1,) * fill + x.shape
+    if fill < 0 or any(old not in (1, new) for old, new in zip(lengths, wanted, strict=True)):
         raise ValueError(f"broadcast_to: the shape {x.shape} cannot be repeated to {wanted}")
-    steps = zip(found, wanted, (0,) * fill + x.strides, strict=True)
+    steps = zip(lengths, wanted, (0,) * fill + x.strides, strict=True)
     strides = tuple(0 if old == 1 and new != 1 else stride for old, new, stride in steps)
     return x._view(wanted, strides, writable=False)

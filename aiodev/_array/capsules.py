@@ -162,12 +162,12 @@ def _in_elements(tensor: Tensor) -> list[int]:
     packed = packed_strides(tensor.shape, itemsize)
     if 0 in tensor.shape:
         return [stride // itemsize for stride in packed]
-    found = []
+    steps = []
     for length, stride, usual in zip(tensor.shape, tensor.strides, packed, strict=True):
         if length != 1 and stride % itemsize:
             raise BufferError(f"strides {tensor.strides} are no multiples of {itemsize} bytes, which DLPack cannot say")
-        found.append((usual if length == 1 else stride) // itemsize)
-    return found
+        steps.append((usual if length == 1 else stride) // itemsize)
+    return steps
 
 
 @until_exit
@@ -210,15 +210,15 @@ def import_capsule(capsule: Any) -> Imported:
     return Imported(address, structure, tensor)
 
 
-def _read(found: Any, flags: int) -> Tensor:
-    dtype_name = _NAMES.get((found.code, found.bits))
-    if dtype_name is None or found.lanes != 1:
-        raise BufferError(f"DLPack dtype code {found.code}, {found.bits} bits × {found.lanes}: no array here has it")
+def _read(tensor: Any, flags: int) -> Tensor:
+    dtype_name = _NAMES.get((tensor.code, tensor.bits))
+    if dtype_name is None or tensor.lanes != 1:
+        raise BufferError(f"DLPack dtype code {tensor.code}, {tensor.bits} bits × {tensor.lanes}: no array here has it")
     dtype = dtype_named(dtype_name)
-    shape = tuple(found.shape[: found.ndim]) if found.ndim else ()
+    shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
     strides = packed_strides(shape, dtype.itemsize)
-    if found.strides and found.ndim:
-        strides = tuple(step * dtype.itemsize for step in found.strides[: found.ndim])
-    device = found.device_type, found.device_id
-    address = (found.data or 0) + found.byte_offset
+    if tensor.strides and tensor.ndim:
+        strides = tuple(step * dtype.itemsize for step in tensor.strides[: tensor.ndim])
+    device = tensor.device_type, tensor.device_id
+    address = (tensor.data or 0) + tensor.byte_offset
     return Tensor(address, device, dtype, shape, strides, bool(flags & _READ_ONLY), bool(flags & _IS_COPIED))

@@ -19,9 +19,9 @@ class _Functions:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(import_module(self._module), name)
-        setattr(self, name, found)
-        return found
+        function = getattr(import_module(self._module), name)
+        setattr(self, name, function)
+        return function
 
 
 kernels = _Functions("aiodev.kernels")

@@ -152,7 +152,7 @@ def _check(stream: Stream, dst: Any, src: Side) -> None:
 
 
 def _copy_strided(stream: Stream, dst: Side, src: Side) -> Completion[None]:
-    shared = stream.timeline.entry.backend.capabilities.host_accessible
+    shared = stream.timeline.handle.backend.capabilities.host_accessible
     if shared or (_on_device(stream, dst) and _on_device(stream, src)):
         return _launch(stream, _seen_from(stream, dst), _seen_from(stream, src))
     packed_src = src if _has_no_gaps(src) else _pack(stream, src)

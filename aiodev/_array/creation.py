@@ -46,7 +46,7 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
         24
     """
     stream = (context.current().stream or current_stream()) if device is None else current_stream(device)
-    found = parse_dtype(dtype)
+    resolved = parse_dtype(dtype)
     if type(shape) is int and shape >= 0:
         lengths: tuple[int, ...] = (shape,)
         size = shape
@@ -54,8 +54,8 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
         lengths = parse_shape(shape)
         size = math.prod(lengths)
     timeline = stream.timeline
-    buffer = allocator_of(timeline).allocate(size * found.itemsize, timeline)
-    return make_array(buffer, buffer.address, lengths, found, None, True)
+    buffer = allocator_of(timeline).allocate(size * resolved.itemsize, timeline)
+    return make_array(buffer, buffer.address, lengths, resolved, None, True)
 
 
 def empty_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) -> Array:
@@ -146,18 +146,18 @@ def arange(
             arguments.number("arange", name, bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound)
     if not step:
         raise ValueError(f"arange: step={step!r}: expected a number other than 0")
-    found = parse_dtype(np.result_type(start, stop, step) if dtype is None else dtype)
+    resolved = parse_dtype(np.result_type(start, stop, step) if dtype is None else dtype)
     try:
         length = max(0, math.ceil((stop - start) / step))
     except (OverflowError, ValueError):
         between = f"from {arguments.shown(start)} to {arguments.shown(stop)} by {arguments.shown(step)}"
         raise ValueError(f"arange: expected numbers with a finite number of steps between them, got {between}") from None
     stream = current_stream(device)
-    if length * found.itemsize <= _HERE:
-        return host_values.array_of(_values(start, stop, step, found)[:length], found, stream, ours=True)
-    bounds: list[Any] = [start, stop, step, found]
+    if length * resolved.itemsize <= _HERE:
+        return host_values.array_of(_values(start, stop, step, resolved)[:length], resolved, stream, ours=True)
+    bounds: list[Any] = [start, stop, step, resolved]
     bounds = [number[()] if isinstance(number, np.ndarray) else number for number in bounds]  # as they are now
-    array, values = allocate((length,), found, stream), np.empty(length, found)
+    array, values = allocate((length,), resolved, stream), np.empty(length, resolved)
     stream.call(lambda: np.copyto(values, _values(*bounds)[:length]))
     copy_arrays(stream, array, values)
     return array
@@ -198,12 +198,12 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     if copy is not None:
         arguments.instance("asarray", "copy", copy, bool, "True, False or None")
     if isinstance(obj, Array) or is_elsewhere(obj):
-        found = obj if isinstance(obj, Array) else share_elsewhere(obj)
-        if dtype is None or (other := parse_dtype(dtype)) == found.dtype:
-            return _shared(found, device, copy)
+        array = obj if isinstance(obj, Array) else share_elsewhere(obj)
+        if dtype is None or (other := parse_dtype(dtype)) == array.dtype:
+            return _shared(array, device, copy)
         if copy is False:
-            raise ValueError(f"copy=False, but the array is {found.dtype}, and must be copied to be {other}")
-        return _shared(convert.call(found, other), device, None)
+            raise ValueError(f"copy=False, but the array is {array.dtype}, and must be copied to be {other}")
+        return _shared(convert.call(array, other), device, None)
     wanted = None if dtype is None else parse_dtype(dtype)
     obj = _seen_by_numpy(obj)
     if copy is False:

@@ -57,8 +57,8 @@ def numpy_dtype(dtype: Any) -> DType:
         ModuleNotFoundError: it is defined by a package that is not installed.
     """
     try:
-        found: DType = _of_name(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-        return found
+        resolved: DType = _of_name(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        return resolved
     except (TypeError, ValueError, SyntaxError):  # NumPy's own words name no argument
         raise refusal(None, "dtype", "what NumPy takes for a dtype, or None", dtype) from None
 
@@ -79,14 +79,14 @@ def parse_dtype(dtype: Any) -> DType:
         return _known[dtype]
     except (KeyError, TypeError):
         given = numpy_dtype(dtype)
-        found: DType = given.newbyteorder("=")
-        if not has_dtype(found):
+        native: DType = given.newbyteorder("=")
+        if not has_dtype(native):
             raise TypeError(
                 f"dtype {given}: device arrays hold booleans, integers, floats or complex numbers of at most 16 bytes"
             ) from None
         if isinstance(dtype, type | str | np.dtype) and len(_known) < 256:
-            _known[dtype] = found
-        return found
+            _known[dtype] = native
+        return native
 
 
 def _of_name(name: str) -> DType:
@@ -97,8 +97,8 @@ def _of_name(name: str) -> DType:
 
 def _defined(row: ElementType) -> DType:
     try:
-        found: DType = np.dtype(getattr(importlib.import_module(row.package), row.name))
-        return found
+        resolved: DType = np.dtype(getattr(importlib.import_module(row.package), row.name))
+        return resolved
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"{row.name} is a dtype of {row.package}, which is not installed; `pip install aiodev[{row.name}]` adds it",
@@ -122,8 +122,8 @@ _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 def dtype_named(name: str) -> DType:
     """The dtype of a row."""
-    found = _dtypes.get(name)
-    return parse_dtype(name) if found is None else found
+    dtype = _dtypes.get(name)
+    return parse_dtype(name) if dtype is None else dtype
 
 
 def row_of(dtype: DType) -> ElementType:
@@ -170,9 +170,9 @@ def kind(dtype: DType) -> str:
     """
     if not isinstance(dtype, np.dtype):
         dtype = numpy_dtype(dtype)
-    found = _rows.get(dtype)
-    if found is not None:
-        return found.kind
+    row = _rows.get(dtype)
+    if row is not None:
+        return row.kind
     return row_of(dtype).kind if has_dtype(dtype) else dtype.kind
 
 

@@ -106,15 +106,15 @@ def _home_of(address: int | None) -> Device:
     if not address:
         current = registry.resolve(None)[1]
         return current if current.type == name else registry.resolve(name)[1]
-    entry = registry.entry(name)
-    entry.ensure_started()  # the driver runs already: the memory is there
-    return Device(name, entry.backend.home_of(address))
+    handle = registry.handle(name)
+    handle.ensure_started()  # the driver runs already: the memory is there
+    return Device(name, handle.backend.home_of(address))
 
 
 def _follow_foreign(stream: Stream, foreign: int) -> int:
     """Order a stream of ours after another library's; returns the number of the wait."""
     timeline = stream.timeline
-    timeline.entry.ensure_started()  # the driver runs already: the memory is there
+    timeline.handle.ensure_started()  # the driver runs already: the memory is there
     return timeline.hand_on().wait_foreign(timeline.queue, foreign)
 
 
@@ -167,14 +167,14 @@ def share_elsewhere(obj: Any) -> Array:
     """
     if hasattr(obj, "__dlpack__"):
         return from_dlpack(obj)
-    found = obj.__cuda_array_interface__
-    if found.get("mask") is not None:
+    interface = obj.__cuda_array_interface__
+    if interface.get("mask") is not None:
         raise BufferError("a masked array cannot be shared")
-    foreign = found.get("stream")
+    foreign = interface.get("stream")
     if foreign == 0:
         raise BufferError("the CUDA array interface names stream 0, which is ambiguous")
-    address, read_only = found["data"]
+    address, read_only = interface["data"]
     stream = current_stream(_home_of(address))
     value = 0 if foreign is None else _follow_foreign(stream, foreign)
-    shape, dtype = tuple(found["shape"]), parse_dtype(found["typestr"])
-    return _make(stream, address or 0, shape, dtype, found.get("strides"), read_only, obj, value, host=False)
+    shape, dtype = tuple(interface["shape"]), parse_dtype(interface["typestr"])
+    return _make(stream, address or 0, shape, dtype, interface.get("strides"), read_only, obj, value, host=False)

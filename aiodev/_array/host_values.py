@@ -57,7 +57,7 @@ def _staged(host: HostArray, dtype: DType, stream: Stream, shared: bool) -> Host
     nbytes = host.size * dtype.itemsize
     if nbytes <= _LOCKED and not shared and not timeline.deferred:
         try:
-            block = pinned_cache(timeline.entry).allocate(timeline.device.index, nbytes)
+            block = pinned_cache(timeline.handle).allocate(timeline.device.index, nbytes)
         except (MemoryError, NotImplementedError):  # there is no more, or it has none at all
             pass
         else:

@@ -83,10 +83,10 @@ def parse_shape(shape: Any) -> Shape:
                 break
         else:
             return shape
-    found = integers("shape", shape)
-    if found and min(found) < 0:
-        raise ValueError(f"shape {found}: a length cannot be negative")
-    return found
+    lengths = integers("shape", shape)
+    if lengths and min(lengths) < 0:
+        raise ValueError(f"shape {lengths}: a length cannot be negative")
+    return lengths
 
 
 @functools.lru_cache(4096)
@@ -231,8 +231,8 @@ def _position(item: Any, axis: int, length: int) -> int:
     try:
         position = operator.index(item)
     except TypeError:
-        found = type(item).__name__
-        raise IndexError(f"arrays are indexed by integers, slices, '...', None and arrays; not by {found}") from None
+        got = type(item).__name__
+        raise IndexError(f"arrays are indexed by integers, slices, '...', None and arrays; not by {got}") from None
     if not -length <= position < length:
         raise IndexError(f"index {position} is out of bounds for dimension {axis} of length {length}")
     return position + length if position < 0 else position
@@ -248,13 +248,13 @@ def resolve_shape(shape: tuple[Any, ...], size: int) -> Shape:
     if len(shape) == 1 and shape[0].__class__ is int and shape[0] == size:
         return shape
     lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
-    found = list(integers("shape", lengths))
-    if found.count(-1) == 1:
-        known = math.prod(length for length in found if length != -1)
-        found[found.index(-1)] = size // known if known else -1
-    if min(found, default=0) < 0 or math.prod(found) != size:
+    resolved = list(integers("shape", lengths))
+    if resolved.count(-1) == 1:
+        known = math.prod(length for length in resolved if length != -1)
+        resolved[resolved.index(-1)] = size // known if known else -1
+    if min(resolved, default=0) < 0 or math.prod(resolved) != size:
         raise ValueError(f"{size} elements cannot have the shape {tuple(lengths)}")
-    return tuple(found)
+    return tuple(resolved)
 
 
 @functools.lru_cache(4096)

@@ -248,10 +248,10 @@ class Operators:
         return complex(self._only("complex(x)").item())
 
     def __index__(self) -> int:
-        found = self._only("operator.index(x)")
-        if found.ndim or found.dtype.kind not in "iu":
+        only = self._only("operator.index(x)")
+        if only.ndim or only.dtype.kind not in "iu":
             raise TypeError(f"only arrays of no dimensions and of an integer type are indices, not {self!r}")
-        return operator.index(found.item())
+        return operator.index(only.item())
 
     def __contains__(self, value: Any) -> bool:
         """Whether an element equals ``value``; blocks."""
@@ -292,8 +292,8 @@ def _replaced(array: Any, values: Any) -> Any:
 
 
 def _at_least_1d(*arrays: Any) -> Any:
-    found = tuple(map(_extended, arrays))
-    return found[0] if len(found) == 1 else found
+    extended = tuple(map(_extended, arrays))
+    return extended[0] if len(extended) == 1 else extended
 
 
 def _extended(x: Any) -> Any:

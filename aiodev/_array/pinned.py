@@ -41,9 +41,9 @@ def empty_pinned(shape: Any, dtype: Any = None, device: DeviceLike | None = None
         ((2, 3), dtype('float32'))
     """
     found, lengths = parse_dtype(dtype), parse_shape(shape)
-    entry, resolved = registry.resolve(device)
+    handle, resolved = registry.resolve(device)
     nbytes = math.prod(lengths) * found.itemsize
-    packed = np.asarray(pinned_cache(entry).allocate(resolved.index, nbytes))[:nbytes].view(found)
+    packed = np.asarray(pinned_cache(handle).allocate(resolved.index, nbytes))[:nbytes].view(found)
     try:
         made: HostArray = packed.reshape(lengths)
     except ValueError as error:  # NumPy has fewer dimensions

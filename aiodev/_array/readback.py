@@ -72,13 +72,13 @@ async def read(array: Array) -> HostArray:
             await Reached(timeline, value)
     if at_once is not None:
         return at_once
-    reading = _Reading(array)
+    readback = _Readback(array)
     try:
-        await reading.completion
+        await readback.completion
     except Exception:  # whatever it is, what made the contents may have failed before
-        reading.raise_cause()
+        readback.raise_cause()
         raise
-    return reading.finish()
+    return readback.finish()
 
 
 def read_blocking(array: Array, timeout: float | None) -> HostArray:
@@ -89,15 +89,15 @@ def read_blocking(array: Array, timeout: float | None) -> HostArray:
         timeout = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
     if at_once is not None:
         return at_once
-    reading = _Reading(array)
+    readback = _Readback(array)
     try:
-        reading.completion.synchronize_blocking(timeout)
+        readback.completion.synchronize_blocking(timeout)
     except TimeoutError:
         raise
     except Exception:  # whatever it is, what made the contents may have failed before
-        reading.raise_cause()
+        readback.raise_cause()
         raise
-    return reading.finish()
+    return readback.finish()
 
 
 def _read_directly(array: Array) -> HostArray | None:
@@ -130,13 +130,13 @@ def _follows(timeline: Timeline, points: list[Point]) -> bool:
     return all(other is timeline or clock.get(other, 0) >= value for other, value in points)
 
 
-class _Reading:
+class _Readback:
     """A copy to the host in flight."""
 
     def __init__(self, array: Array) -> None:
         self._buffer = array._buffer
         self._written = array._buffer.contents()
-        self._awaited = _unreached(self._written)
+        self._ahead = _unreached(self._written)
         self._reader: Stream | None = None
         self._locked = False
         itemsize = array.itemsize
@@ -159,7 +159,7 @@ class _Reading:
     def _staging(self, timeline: Timeline, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         if nbytes <= _LOCKED and not self._buffer.source.host_accessible:
             try:
-                block = pinned_cache(timeline.entry).allocate(timeline.device.index, nbytes)
+                block = pinned_cache(timeline.handle).allocate(timeline.device.index, nbytes)
             except (MemoryError, NotImplementedError):  # there is no more, or it has none at all
                 pass
             else:
@@ -169,14 +169,14 @@ class _Reading:
 
     def _choose_timeline(self, device: Device) -> Timeline:
         timeline, value = self._written[0]
-        if len(self._written) == 1 and timeline.submitted == value and self._awaited:
+        if len(self._written) == 1 and timeline.submitted == value and self._ahead:
             return timeline
         return self._own_reader(device).timeline
 
     def _own_reader(self, device: Device) -> Stream:
         idle = _readers.setdefault(device, [])
         reader = self._reader = idle.pop() if idle else Stream(device, priority=-1)
-        for writer, value in self._awaited:
+        for writer, value in self._ahead:
             reader.timeline.join(writer, value, writer.clock_at(value))
         return reader
 
@@ -184,12 +184,12 @@ class _Reading:
         self._buffer._record_read(timeline, value)
         writers = [writer for writer, _ in self._written if writer is not timeline]
         for writer in writers:
-            if _follows(writer, self._awaited):
+            if _follows(writer, self._ahead):
                 writer.join(timeline, value, timeline.clock_at(value))
             else:
                 hold_behind(writer, timeline, value)
         current = current_stream(device).timeline
-        if self._awaited and current is not timeline and current not in writers and _follows(current, self._awaited):
+        if self._ahead and current is not timeline and current not in writers and _follows(current, self._ahead):
             current.join(timeline, value, timeline.clock_at(value))
 
     def raise_cause(self) -> None:

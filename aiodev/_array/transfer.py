@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["carry", "repeat_copy"]
+__all__ = ["copy_into", "repeat_copy"]
 
 #: (dst, src): copies as arrays of the same layouts were copied before, or gives None.
 repeat_copy: Hook[[Array, Array], Completion[None] | None] = Hook("aiodev._kernel.dispatch.strided")
 
 
-def carry(dst: Array, src: Any) -> Completion[None]:
+def copy_into(dst: Array, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on the current stream of the device that must do it.
 
     Between devices the copy waits for all that writes the source and all that uses the destination, on whatever stream, and the
@@ -34,7 +34,7 @@ def carry(dst: Array, src: Any) -> Completion[None]:
         return current_stream(dst.device).copy(dst, src)
     here, there = dst._buffer.source, source.source
     if here.device.type != there.device.type and not (here.host_accessible or there.host_accessible):
-        return carry(dst, src.to(HOST))
+        return copy_into(dst, src.to(HOST))
     streams = [current_stream(dst.device), current_stream(src.device)]
     # A device that the host cannot reach must do the copy itself; the host's own could not.
     if dst._buffer.source.host_accessible and not source.source.host_accessible:

@@ -90,9 +90,9 @@ async def _of_module(module: Any, device: str) -> None:
     if not callable(function):
         raise ValueError(f"{module.__name__} has no function warm_up()")
     async with aiodev.Stream(device) as stream:
-        found = function()
-        if inspect.isawaitable(found):
-            await found
+        returned = function()
+        if inspect.isawaitable(returned):
+            await returned
         await stream.synchronize()
 
 

@@ -76,13 +76,13 @@ def integer(
         ValueError: it is not in the range from ``least`` to ``most``.
     """
     try:
-        found = operator.index(value)
+        integral = operator.index(value)
     except TypeError:
         raise refusal(function, name, expected, value) from None
-    if (least is not None and found < least) or (most is not None and found > most):
+    if (least is not None and integral < least) or (most is not None and integral > most):
         bounds = f"of {least} or more" if most is None else f"of {most} or less" if least is None else f"from {least} to {most}"
-        raise ValueError(message(function, name, f"{expected} {bounds}", found))
-    return found
+        raise ValueError(message(function, name, f"{expected} {bounds}", integral))
+    return integral
 
 
 def number(function: str | None, name: str, value: Any, expected: str = "a real number") -> float:
@@ -110,10 +110,10 @@ def seconds(function: str | None, value: Any) -> float:
     if value is None:
         return math.inf
     expected = "a number of seconds, or None for no limit"
-    found = number(function, "timeout", value, expected)
-    if math.isnan(found):
+    timeout = number(function, "timeout", value, expected)
+    if math.isnan(timeout):
         raise ValueError(message(function, "timeout", expected, value))
-    return found
+    return timeout
 
 
 def instance(function: str | None, name: str, value: Any, kind: type[T], expected: str) -> T:

@@ -127,12 +127,12 @@ class Cache:
         import tempfile  # costly to import, and hardly ever needed
 
         try:
-            found = tempfile.mkdtemp(prefix="aiodev-")
-            self._private[found] = os.getpid()
-            _probe(found)
+            made = tempfile.mkdtemp(prefix="aiodev-")
+            self._private[made] = os.getpid()
+            _probe(made)
         except OSError:
             return ""
-        return found
+        return made
 
     def _warn(self, text: str) -> None:
         if not self._warned:
@@ -179,10 +179,10 @@ def _identity(directory: str) -> tuple[int, ...] | None:
     if not directory:
         return (user,)
     try:
-        found = os.lstat(directory)
+        status = os.lstat(directory)
     except OSError:
         return None
-    return user, found.st_dev, found.st_ino, found.st_uid, found.st_mode
+    return user, status.st_dev, status.st_ino, status.st_uid, status.st_mode
 
 
 def _deepest(path: str) -> str:
@@ -198,31 +198,31 @@ def _whose(path: str) -> str | None:
         return None
     for way in dict.fromkeys((path, os.path.realpath(path))):
         for place in (Path(way), *Path(way).parents):
-            found = os.lstat(place)
+            status = os.lstat(place)
             if place == place.parent:  # whoever owns all there is; in a container of a user without rights it is "nobody"
                 break
-            if found.st_uid not in (_ROOT, os.geteuid()):
-                kind = "is a link of" if stat.S_ISLNK(found.st_mode) else "belongs to"
-                return f"{place} {kind} user {found.st_uid}, this process runs as user {os.geteuid()}"
-            if not stat.S_ISLNK(found.st_mode) and _others_write(found) and not found.st_mode & stat.S_ISVTX:
-                return f"{place} can be written by other users (mode {stat.S_IMODE(found.st_mode):04o})"
+            if status.st_uid not in (_ROOT, os.geteuid()):
+                kind = "is a link of" if stat.S_ISLNK(status.st_mode) else "belongs to"
+                return f"{place} {kind} user {status.st_uid}, this process runs as user {os.geteuid()}"
+            if not stat.S_ISLNK(status.st_mode) and _others_write(status) and not status.st_mode & stat.S_ISVTX:
+                return f"{place} can be written by other users (mode {stat.S_IMODE(status.st_mode):04o})"
     return None
 
 
 def _exposed(directory: str) -> str | None:
     """Why the directory itself is no place for code: as the last of the way, it may not even be shared with the sticky bit."""
-    found = os.stat(directory)
-    if not stat.S_ISDIR(found.st_mode):
+    status = os.stat(directory)
+    if not stat.S_ISDIR(status.st_mode):
         return f"{directory} is no directory"
-    if hasattr(os, "geteuid") and _others_write(found):
-        return f"{directory} can be written by other users (mode {stat.S_IMODE(found.st_mode):04o})"
+    if hasattr(os, "geteuid") and _others_write(status):
+        return f"{directory} can be written by other users (mode {stat.S_IMODE(status.st_mode):04o})"
     return None
 
 
-def _others_write(found: os.stat_result) -> bool:
+def _others_write(status: os.stat_result) -> bool:
     """Whether somebody other than the owner may write; a group of this user alone is nobody other."""
-    shared = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
-    return bool(shared or found.st_mode & stat.S_IWOTH)
+    shared = status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid)
+    return bool(shared or status.st_mode & stat.S_IWOTH)
 
 
 def _is_own_group(group: int) -> bool:
@@ -231,10 +231,10 @@ def _is_own_group(group: int) -> bool:
         import grp
         import pwd
 
-        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+        user, record = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except (ImportError, KeyError):
         return False
-    return user.pw_gid == group and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
+    return user.pw_gid == group and record.gr_name == user.pw_name and set(record.gr_mem) <= {user.pw_name}
 
 
 def _probe(directory: str) -> None:
@@ -258,9 +258,9 @@ def _link_files(source: str, target: str) -> None:
     """Make links in ``target`` to the files of ``source`` that only this user or root can have written."""
 
     def trusted(path: str, kind: int) -> bool:
-        found = os.lstat(path)
-        owned = not hasattr(os, "geteuid") or (found.st_uid in (_ROOT, os.geteuid()) and not _others_write(found))
-        return owned and stat.S_IFMT(found.st_mode) == kind
+        status = os.lstat(path)
+        owned = not hasattr(os, "geteuid") or (status.st_uid in (_ROOT, os.geteuid()) and not _others_write(status))
+        return owned and stat.S_IFMT(status.st_mode) == kind
 
     with contextlib.suppress(OSError):  # then less is found
         for folder, folders, files in os.walk(source):

@@ -130,9 +130,9 @@ def show(place: str) -> str:
 
 
 def _cell(file: str) -> str | None:
-    found = _CELL.match(file)
-    if found is not None:
-        return f"In[{found[1]}]"
+    cell = _CELL.match(file)
+    if cell is not None:
+        return f"In[{cell[1]}]"
     if _NOTEBOOK.match(file) is None:
         return None
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

@@ -40,5 +40,5 @@ def _path() -> list[str]:
         here = os.getcwd()
     except OSError:
         here = ""
-    found = [place for entry in sys.path if isinstance(entry, str) and (place := entry or here)]
-    return found if _PACKAGES in found else [*found, _PACKAGES]
+    paths = [place for entry in sys.path if isinstance(entry, str) and (place := entry or here)]
+    return paths if _PACKAGES in paths else [*paths, _PACKAGES]

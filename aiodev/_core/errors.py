@@ -88,9 +88,9 @@ def fresh(error: BaseException) -> BaseException:
     """
     if not isinstance(error, AiodevError):
         return error
-    found = copy.copy(error).with_traceback(error.__traceback__)
-    found.__cause__, found.__suppress_context__ = error.__cause__, error.__suppress_context__
-    return found
+    copied = copy.copy(error).with_traceback(error.__traceback__)
+    copied.__cause__, copied.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return copied
 
 
 class BackendError(AiodevError):
@@ -387,8 +387,8 @@ class CallError(AiodevError, RuntimeError):
         super().__init__(operation)
 
     def __str__(self) -> str:
-        found = f"{type(self.__cause__).__name__} was raised" if self.__cause__ is not None else "an exception was raised"
-        return f"{self.operation}: {found}, which would end the task that waits, and not for its own sake; see __cause__"
+        raised = f"{type(self.__cause__).__name__} was raised" if self.__cause__ is not None else "an exception was raised"
+        return f"{self.operation}: {raised}, which would end the task that waits, and not for its own sake; see __cause__"
 
 
 class ThreadLimitError(AiodevError, RuntimeError):

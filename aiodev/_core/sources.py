@@ -60,11 +60,11 @@ def compiled_by(*places: str, distributions: tuple[str, ...] = NUMBA) -> str:
 
 def _files(places: tuple[str, ...]) -> Iterator[Path]:
     """The source files at the places, each once."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     for place in places:
         path = _PACKAGE / place
-        found.update([path] if path.suffix == ".py" else path.rglob("*.py"))
-    yield from sorted(found)
+        files.update([path] if path.suffix == ".py" else path.rglob("*.py"))
+    yield from sorted(files)
 
 
 def _versions(distributions: tuple[str, ...]) -> list[tuple[str, str | None]]:

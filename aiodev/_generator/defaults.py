@@ -49,13 +49,13 @@ class Scope:
 
     def state(self, device: Device) -> State:
         """The state of a device's default generator."""
-        found = self.states.get(device)
-        if found is None:
+        state = self.states.get(device)
+        if state is None:
             with guard():
-                found = self.states.get(device)
-                if found is None:
-                    found = self.states[device] = self._make(device)
-        return found
+                state = self.states.get(device)
+                if state is None:
+                    state = self.states[device] = self._make(device)
+        return state
 
     def _make(self, device: Device) -> State:
         if self.seed is not None:
@@ -103,8 +103,8 @@ def default_generator(device: DeviceLike | None = None) -> Generator:
         True
     """
     resolved = registry.resolve(device)[1]
-    found = _generators.get(resolved)
-    return _generators.setdefault(resolved, DefaultGenerator(resolved)) if found is None else found
+    known = _generators.get(resolved)
+    return _generators.setdefault(resolved, DefaultGenerator(resolved)) if known is None else known
 
 
 def manual_seed(seed: SupportsIndex) -> None:

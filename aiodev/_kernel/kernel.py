@@ -21,11 +21,11 @@ from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.compile.service import service
 from aiodev._kernel.dispatch.launch import generate_call
 from aiodev._kernel.dispatch.parameters import complete, parameters_of
-from aiodev._kernel.dispatch.pending import Loaded
+from aiodev._kernel.dispatch.pending import KernelWait
 from aiodev._kernel.dispatch.signature import key_of
 from aiodev._kernel.dispatch.specializations import Specializations
 from aiodev._kernel.dispatch.submission import pack, submit
-from aiodev._kernel.launch_config import LinePlace, Place, parse_place
+from aiodev._kernel.launch_config import LaunchConfig, LineConfig, parse_config
 from aiodev._kernel.options import Options, parse_launch, parse_options
 
 __all__ = ["Kernel", "kernel"]
@@ -123,9 +123,9 @@ class Kernel:
 
         def register(body: Callable[..., None]) -> Callable[..., None]:
             if [p.name for p in parameters_of(body, self.ndim)] != self._names:
-                found = inspect.signature(body)
+                signature = inspect.signature(body)
                 raise TypeError(
-                    f"{self.name}: the {device_type} body takes {found}, the kernel ({', '.join(self._names)})"
+                    f"{self.name}: the {device_type} body takes {signature}, the kernel ({', '.join(self._names)})"
                 )
             if self._specializations.launched_on(device_type):
                 raise ValueError(f"{self.name} was already launched on {device_type}")
@@ -154,14 +154,14 @@ class Kernel:
             LaunchError: the shape is none, or has another number of dimensions.
         """
         if self.ndim != 1:
-            return _at(self._call, parse_place(self.name, self.ndim, shape))
+            return _at(self._call, parse_config(self.name, self.ndim, shape))
         if shape.__class__ is int:
             return _at(self._call, shape)
         if shape.__class__ is tuple and len(shape) == 2:
             length, stream = shape
             if length.__class__ is int and stream.__class__ is Stream:
                 return _at(self._call, shape)
-        size, _, stream = parse_place(self.name, 1, shape)
+        size, _, stream = parse_config(self.name, 1, shape)
         return _at(self._call, size if stream is None else (size, stream))
 
     def __call__(self, *args: Any) -> None:
@@ -191,12 +191,12 @@ class Kernel:
         where = next((key[0] for key in map(key_of, args) if key is not None), None)
         if device is not None or where is None:
             where = registry.resolve(device)[1]
-        await Loaded(self._specializations.of(complete(self.name, self._parameters, args), where).loading)
+        await KernelWait(self._specializations.of(complete(self.name, self._parameters, args), where).loading)
 
-    def bind(self, place: Any, /, *args: Any, **named: Any) -> BoundLaunch:
+    def bind(self, config: Any, /, *args: Any, **named: Any) -> BoundLaunch:
         """A launch with everything fixed, to be made again and again: calling it submits, for less than a plain launch.
 
-        ``place`` is what the brackets of a plain launch hold: a shape, or ``(shape, stream)``. Without a stream it is the one
+        ``config`` is what the brackets of a plain launch hold: a shape, or ``(shape, stream)``. Without a stream it is the one
         that is current now, wherever the launch is called. The arrays are kept alive, and their contents are those of the
         moment when it runs.
 
@@ -217,7 +217,7 @@ class Kernel:
             >>> import asyncio; asyncio.run(main())
             [1000. 1000. 1000.]
         """
-        size, shape, stream = parse_place(self.name, self.ndim, place)
+        size, shape, stream = parse_config(self.name, self.ndim, config)
         args = complete(self.name, self._parameters, args, named)
         if stream is None:
             stream = current_stream()
@@ -232,15 +232,15 @@ class Kernel:
 
     # Launching
 
-    def _first_launch(self, place: LinePlace | Place, /, *args: Any, **named: Any) -> Completion[None]:
+    def _first_launch(self, config: LineConfig | LaunchConfig, /, *args: Any, **named: Any) -> Completion[None]:
         """Generate the call function, which a kernel that is never launched does without."""
         self._generate()
-        return self._call(place, *args, **named)
+        return self._call(config, *args, **named)
 
-    def _launch_slowly(self, place: LinePlace | Place, args: tuple[Any, ...]) -> Completion[None]:
+    def _launch_slowly(self, config: LineConfig | LaunchConfig, args: tuple[Any, ...]) -> Completion[None]:
         """Launch with every check, and remember the types."""
         args = complete(self.name, self._parameters, args)
-        size, shape, stream = parse_place(self.name, 1, place) if self.ndim == 1 else cast("Place", place)
+        size, shape, stream = parse_config(self.name, 1, config) if self.ndim == 1 else cast("LaunchConfig", config)
         if stream is None:
             stream = current_stream()
         specialization = self._specializations.of(args, stream.device)

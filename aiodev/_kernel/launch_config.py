@@ -9,17 +9,17 @@ from typing import Any
 from aiodev._core.errors import LaunchError
 from aiodev._core.streams.stream import Stream
 
-__all__ = ["LinePlace", "Place", "parse_place"]
+__all__ = ["LineConfig", "LaunchConfig", "parse_config"]
 
 #: (number of indices, lengths, stream or None for the current one).
-Place = tuple[int, tuple[int, ...], Stream | None]
+LaunchConfig = tuple[int, tuple[int, ...], Stream | None]
 #: What a launch over one dimension is told instead, since it is cheaper to make: a length, with a stream or without.
-LinePlace = int | tuple[int, Stream]
+LineConfig = int | tuple[int, Stream]
 
 _MOST = 2**63 - 1
 
 
-def parse_place(kernel: str, ndim: int, asked: Any) -> Place:
+def parse_config(kernel: str, ndim: int, asked: Any) -> LaunchConfig:
     """Read ``shape`` or ``(shape, stream)``; a shape is an int or a tuple of ``ndim`` ints.
 
     Raises:
@@ -31,19 +31,19 @@ def parse_place(kernel: str, ndim: int, asked: Any) -> Place:
         stream, shape = asked[-1], asked[:-1]
         if len(shape) == 1:
             shape = shape[0]
-    lengths = shape if isinstance(shape, tuple | list) else (shape,)
+    given = shape if isinstance(shape, tuple | list) else (shape,)
     try:
-        found = tuple(operator.index(length) for length in lengths)
+        lengths = tuple(operator.index(length) for length in given)
     except TypeError:
         raise LaunchError(kernel, "shape", _expected(ndim), repr(asked)) from None
-    if len(found) != ndim:
-        raise LaunchError(kernel, "shape", _expected(ndim), f"{len(found)} dimension(s): {asked!r}")
-    if any(length < 0 for length in found):
+    if len(lengths) != ndim:
+        raise LaunchError(kernel, "shape", _expected(ndim), f"{len(lengths)} dimension(s): {asked!r}")
+    if any(length < 0 for length in lengths):
         raise LaunchError(kernel, "shape", "lengths of 0 or more", repr(shape))
-    size = math.prod(found)
-    if max(size, *found) > _MOST:
+    size = math.prod(lengths)
+    if max(size, *lengths) > _MOST:
         raise LaunchError(kernel, "shape", "fewer than 2**63 indices", repr(shape))
-    return size, found, stream
+    return size, lengths, stream
 
 
 def _expected(ndim: int) -> str:

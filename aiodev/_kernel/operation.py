@@ -142,12 +142,12 @@ class Operation:
         """What the rule says of operands."""
         count = len(operands) - (self.writes is not None)
         kinds = tuple([_kind_of(operand) for operand in operands[:count]])
-        found = self._resolved.get(kinds)
-        if found is None:
+        dtypes = self._resolved.get(kinds)
+        if dtypes is None:
             if self._rule is None:
                 raise TypeError(f"{self.name}: the operation has no rule of dtypes; give operation(dtypes=…), or a dtype here")
-            found = self._resolved[kinds] = self._rule(*kinds)
-        return found
+            dtypes = self._resolved[kinds] = self._rule(*kinds)
+        return dtypes
 
     # Calls
 

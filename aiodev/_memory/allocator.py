@@ -97,7 +97,7 @@ class DeviceBuffer(Buffer):
             if uses.get(timeline, 0) < value:
                 uses[timeline] = value
         block.uses = uses
-        block.settle()
+        block.forget_done()
 
 
 _new = object.__new__
@@ -130,7 +130,7 @@ class CachingAllocator(SlowPath):
             made = type(self)(self.device, self._raw, self.host_accessible, self._hold, self)
             self._pools_made += 1
             made.number = self._pools_made
-            self.private.append(made)
+            self.private_pools.append(made)
             return made
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
@@ -194,13 +194,13 @@ class CachingAllocator(SlowPath):
         size = size_class(nbytes)
         if len(self._bin_of_request) >= _REQUESTS_KEPT:
             self._bin_of_request.clear()
-        supply = self.supply
-        kind = supply.small if size <= SMALL else supply.large
+        segments = self.segments
+        kind = segments.small if size <= SMALL else segments.large
         made = Bin(size, kind)
-        found = self._bin_of_request[nbytes] = self._bins.setdefault(size, made)
-        if found is made:
+        home = self._bin_of_request[nbytes] = self._bins.setdefault(size, made)
+        if home is made:
             kind.bins.append(made)
-        return found
+        return home
 
     def _search(self, home: Bin, unfit: Block, timeline: Timeline) -> Block:
         """A block of the bin's size that ``timeline`` may have; ``unfit`` was taken from the bin."""

@@ -48,8 +48,8 @@ pool_count = 0
 class BackendMemory:
     """A backend's memory on one device, as the allocator wants it."""
 
-    def __init__(self, entry: BackendHandle, index: int) -> None:
-        self._entry = entry
+    def __init__(self, handle: BackendHandle, index: int) -> None:
+        self._handle = handle
         self._index = index
 
     def allocate(self, nbytes: int) -> int:
@@ -60,17 +60,17 @@ class BackendMemory:
         return self._started().allocate(self._index, nbytes)
 
     def _started(self) -> Backend:
-        if not self._entry.started and not self._entry.backend.capabilities.host_accessible:
-            self._entry.ensure_started()
-        return self._entry.backend
+        if not self._handle.started and not self._handle.backend.capabilities.host_accessible:
+            self._handle.ensure_started()
+        return self._handle.backend
 
     def deallocate(self, address: int, nbytes: int) -> None:
         """Give it back."""
-        self._entry.backend.deallocate(self._index, address, nbytes)
+        self._handle.backend.deallocate(self._index, address, nbytes)
 
     def info(self) -> tuple[int, int]:
         """Bytes free and in total."""
-        return self._entry.backend.memory_info(self._index)
+        return self._handle.backend.memory_info(self._index)
 
     def granularity(self) -> int:
         """What ranges are mapped in; 0 when there are none."""
@@ -78,30 +78,30 @@ class BackendMemory:
 
     def reserve_range(self, nbytes: int) -> int:
         """First address of a range without memory."""
-        return self._entry.backend.reserve_range(self._index, nbytes)
+        return self._handle.backend.reserve_range(self._index, nbytes)
 
     def map_range(self, address: int, nbytes: int) -> None:
         """Put memory there."""
-        self._entry.backend.map_range(self._index, address, nbytes)
+        self._handle.backend.map_range(self._index, address, nbytes)
 
     def unmap_range(self, address: int, nbytes: int) -> None:
         """Give it back."""
-        self._entry.backend.unmap_range(self._index, address, nbytes)
+        self._handle.backend.unmap_range(self._index, address, nbytes)
 
 
 def allocator_of(timeline: Timeline) -> CachingAllocator:
     """What serves the running task on a timeline's device."""
     if pool_count:
-        found = chosen.get().allocators.get(timeline.device)
-        if found is not None:
-            return found
-    return _pools.get(timeline.device) or _make(timeline.entry, timeline.device)
+        pool = chosen.get().allocators.get(timeline.device)
+        if pool is not None:
+            return pool
+    return _pools.get(timeline.device) or _make(timeline.handle, timeline.device)
 
 
 def allocator_for(device: DeviceLike | None) -> CachingAllocator:
     """The allocator of a device; None is the current one."""
-    entry, resolved = registry.resolve(device)
-    return _pools.get(resolved) or _make(entry, resolved)
+    handle, resolved = registry.resolve(device)
+    return _pools.get(resolved) or _make(handle, resolved)
 
 
 def known_allocator(device: DeviceLike | None) -> CachingAllocator | None:
@@ -109,16 +109,16 @@ def known_allocator(device: DeviceLike | None) -> CachingAllocator | None:
     return _pools.get(registry.resolve(device)[1])
 
 
-def _make(entry: BackendHandle, device: Device) -> CachingAllocator:
+def _make(handle: BackendHandle, device: Device) -> CachingAllocator:
     with _making:
-        found = _pools.get(device)
-        if found is None:
-            accessible = entry.backend.capabilities.host_accessible
+        allocator = _pools.get(device)
+        if allocator is None:
+            accessible = handle.backend.capabilities.host_accessible
             kind: type[CachingAllocator] = CachingAllocator
             if settings.debug and accessible:
                 from aiodev._memory.debug import DebugAllocator as kind
-            found = _pools[device] = kind(device, BackendMemory(entry, device.index), accessible)
-        return found
+            allocator = _pools[device] = kind(device, BackendMemory(handle, device.index), accessible)
+        return allocator
 
 
 # In a forked child the backend is another one: what the parent had allocated stays readable and is never reused.

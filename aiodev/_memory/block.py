@@ -104,7 +104,7 @@ class Block:
 
     # Uses
 
-    def settle(self) -> bool:
+    def forget_done(self) -> bool:
         """Forget the uses that are done; whether none is left. Only for the one thread that holds the block."""
         if self.uses is not None:
             left = {t: v for t, v in self.uses.items() if t.counters[COMPLETED] < v}
@@ -138,7 +138,7 @@ class Block:
             home.free.remove(self)
         except ValueError:  # somebody has it
             return True
-        done = self.settle()
+        done = self.forget_done()
         home.free.append(self)
         return done
 
@@ -150,7 +150,7 @@ class Block:
 
     def serves(self, timeline: Timeline) -> bool:
         """Whether all its uses are done, or ordered before what ``timeline`` is given from now on."""
-        if self.settle():
+        if self.forget_done():
             return True
         if self.uses is None and self.timeline is timeline:
             return True
@@ -179,7 +179,7 @@ class Block:
         last = owner.submitted
         return owner.counters[COMPLETED] >= last or timeline.frontier[1].get(owner, 0) >= last
 
-    def joins(self, other: Block) -> bool:
+    def can_join(self, other: Block) -> bool:
         """Whether both may become one block that serves whomever each of them serves, but for idle memory."""
         if self.uses is not None or other.uses is not None:
             return False
@@ -190,7 +190,7 @@ class Block:
     def absorb(self, right: Block) -> None:
         """Become one block with the next one, with the uses of both."""
         if right.timeline is not None or right.uses is not None:
-            if self.joins(right):
+            if self.can_join(right):
                 value = max(self.value, right.value) if self.timeline is right.timeline else right.value
                 self.timeline, self.value = right.timeline, value
             else:

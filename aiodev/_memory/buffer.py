@@ -175,7 +175,7 @@ class Buffer:
         if self._read < value:
             self._read = value
 
-    def stamp_foreign(self, timeline: Timeline, value: int) -> None:
+    def record_foreign(self, timeline: Timeline, value: int) -> None:
         """Note that work which was not submitted through aiodev, up to operation ``value``, uses the memory.
 
         Its order is its owner's business.
@@ -200,13 +200,13 @@ class Buffer:
 
     def uses(self) -> list[Point]:
         """The last uses, those of what wrote the contents first; a timeline may be there more than once."""
-        found = self.contents()
+        uses = self.contents()
         reader, read, readers = self._reader, self._read, self._readers
         if reader is not None and read:
-            found.append((reader, read))
+            uses.append((reader, read))
         if readers is not None:
-            found += readers.copy().items()
-        return found
+            uses += readers.copy().items()
+        return uses
 
     def pending(self) -> list[Point]:
         """The uses that are not done; a timeline may be there more than once."""

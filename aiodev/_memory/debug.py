@@ -77,7 +77,7 @@ class DebugBuffer(DeviceBuffer):
         super()._record_read(timeline, value)
         self.see_every_use()
 
-    def stamp_foreign(self, timeline: Timeline, value: int) -> None:
+    def record_foreign(self, timeline: Timeline, value: int) -> None:
         """See :class:`Buffer`: there is no order to check."""
         super()._record_write(timeline, value)
         self.see_every_use()
@@ -120,7 +120,7 @@ class DebugBuffer(DeviceBuffer):
         source.totals.allocated -= block.size
         source.totals.frees += 1
         block.state = CACHED
-        source.put_aside(block, uses)
+        source.quarantine(block, uses)
         if not source._looking:  # else blocks are being joined, perhaps in this thread: the next one looks
             source.sweep()
 
@@ -133,7 +133,7 @@ class DebugAllocator(CachingAllocator):
         hold: Callable[[Any, Any], int | None] = hold_until, common: Self | None = None,
     ) -> None:  # fmt: skip
         super().__init__(device, raw, host_accessible, hold, common)
-        self._aside: deque[tuple[Block, list[tuple[Timeline, int]]]] = deque()
+        self._quarantine: deque[tuple[Block, list[tuple[Timeline, int]]]] = deque()
         self._requested: dict[Block, int] = {}
         self._alive: dict[Block, weakref.ref[DebugBuffer]] = {}
         self._told: set[Block] = set()
@@ -163,20 +163,20 @@ class DebugAllocator(CachingAllocator):
             ctypes.memmove(guard, _GUARD_BYTES, GUARD)
         return buffer
 
-    def put_aside(self, block: Block, uses: list[tuple[Timeline, int]]) -> None:
+    def quarantine(self, block: Block, uses: list[tuple[Timeline, int]]) -> None:
         """Take a block whose buffer is gone, and what used it. Called by the garbage collector, in any thread."""
         self._alive.pop(block, None)
-        self._aside.append((block, uses))
+        self._quarantine.append((block, uses))
 
     def sweep(self) -> None:
         """Check, poison and cache the blocks whose work is done."""
-        aside = self._aside
+        aside = self._quarantine
         for _ in range(len(aside)):
             try:
                 block, uses = aside.popleft()
             except IndexError:  # another thread was faster
                 return
-            if not block.settle():
+            if not block.forget_done():
                 aside.append((block, uses))
                 continue
             self.look_at(block, uses)
@@ -184,10 +184,10 @@ class DebugAllocator(CachingAllocator):
             assert block.bin is not None
             block.bin.free.append(block)
 
-    def settle(self) -> None:
+    def forget_all_done(self) -> None:
         """See :class:`CachingAllocator`; what is put aside is looked at, too."""
         self.sweep()
-        super().settle()
+        super().forget_all_done()
 
     def look_at(self, block: Block, uses: Points) -> None:
         """Tell of guards that are broken, unless that was done; ``uses``: the last of them are named."""
@@ -206,7 +206,7 @@ class DebugAllocator(CachingAllocator):
     def look_at_all(self) -> None:
         """Look at the guards of every buffer, alive or put aside."""
         self.sweep()
-        for block, uses in list(self._aside):
+        for block, uses in list(self._quarantine):
             self.look_at(block, uses)
         for reference in list(self._alive.values()):
             buffer = reference()
@@ -218,7 +218,7 @@ class DebugAllocator(CachingAllocator):
             return
         alive = [buffer for reference in list(self._alive.values()) if (buffer := reference()) is not None]
         points = [point for buffer in alive for point in buffer.pending()]
-        points += [point for block, _ in list(self._aside) for point in block.pending().items()]
+        points += [point for block, _ in list(self._quarantine) for point in block.pending().items()]
         with contextlib.suppress(Exception):  # late, or lost with its device, which others tell of
             wait_all_blocking(points, _LAST_WAIT)
         self.look_at_all()
@@ -243,5 +243,5 @@ class DebugAllocator(CachingAllocator):
 
 
 def _is_filled(address: int, nbytes: int, byte: int) -> bool:
-    found = ctypes.string_at(address, nbytes)
-    return found.count(byte) == nbytes
+    content = ctypes.string_at(address, nbytes)
+    return content.count(byte) == nbytes

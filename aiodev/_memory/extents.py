@@ -84,12 +84,12 @@ class Extents:
         return block
 
     def _joinable(self, left: Block, right: Block) -> bool:
-        left.settle()
-        right.settle()
-        return left.joins(right)
+        left.forget_done()
+        right.forget_done()
+        return left.can_join(right)
 
     def _insert(self, block: Block) -> None:
-        block.settle()
+        block.forget_done()
         key = self._list_of[block.address] = _key_of(block)
         insort(self._lists.setdefault(key, []), (block.size, block.address))
         self._blocks[block.address] = block

@@ -47,6 +47,6 @@ def record_memory_history(enabled: bool = True, device: DeviceLike | None = None
     """
     instance("record_memory_history", "enabled", enabled, bool, "True or False")
     pool = allocator_for(device)
-    for allocator in (pool, *pool.private):
+    for allocator in (pool, *pool.private_pools):
         if type(allocator) in (CachingAllocator, RecordingAllocator):  # the debugging one always does
             allocator.__class__ = RecordingAllocator if enabled else CachingAllocator

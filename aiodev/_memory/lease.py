@@ -94,14 +94,14 @@ class Admission:
         """Give ``nbytes`` back, and grant what can be granted."""
         with self._lock:
             self.leased -= nbytes
-            self._settle()
+            self._grant()
 
     def look_again(self) -> None:
         """The capacity has changed: grant what can be granted now, and refuse what never can."""
         with self._lock:
-            self._settle()
+            self._grant()
 
-    def _settle(self) -> None:
+    def _grant(self) -> None:
         capacity = self._capacity()
         for waiter in [waiter for waiter in self._waiting if waiter.nbytes > capacity]:
             self._waiting.remove(waiter)

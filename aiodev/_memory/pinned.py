@@ -22,8 +22,8 @@ _SMALLEST = 4096
 class PinnedCache:
     """The page-locked memory of one backend; any of its devices may copy from and to it."""
 
-    def __init__(self, entry: BackendHandle) -> None:
-        self.entry = entry
+    def __init__(self, handle: BackendHandle) -> None:
+        self.handle = handle
         self.bins: dict[int, list[tuple[int, int]]] = {}  # by size: (device index, address)
         self.allocated = self.reserved = 0  # bytes
         self._lock = threading.Lock()
@@ -40,12 +40,12 @@ class PinnedCache:
         return _Block(self, index, address, size)
 
     def _lock_pages(self, index: int, size: int) -> int:
-        self.entry.ensure_started()
+        self.handle.ensure_started()
         try:
-            return self.entry.backend.allocate_pinned(index, size)
+            return self.handle.backend.allocate_pinned(index, size)
         except MemoryError:
             self.empty()
-            return self.entry.backend.allocate_pinned(index, size)
+            return self.handle.backend.allocate_pinned(index, size)
 
     def empty(self) -> None:
         """Give back what nobody uses."""
@@ -53,7 +53,7 @@ class PinnedCache:
             for size, cached in self.bins.items():
                 while cached:
                     index, address = cached.pop()
-                    self.entry.backend.deallocate_pinned(index, address)
+                    self.handle.backend.deallocate_pinned(index, address)
                     self.reserved -= size
 
 
@@ -97,13 +97,13 @@ def host_memory_stats(device: DeviceLike | None = None) -> dict[str, int]:
     }
 
 
-def pinned_cache(entry: BackendHandle) -> PinnedCache:
+def pinned_cache(handle: BackendHandle) -> PinnedCache:
     """The one of a backend."""
-    return _caches.get(entry.name) or _caches.setdefault(entry.name, PinnedCache(entry))
+    return _caches.get(handle.name) or _caches.setdefault(handle.name, PinnedCache(handle))
 
 
-def empty_pinned_cache(entry: BackendHandle) -> None:
+def empty_pinned_cache(handle: BackendHandle) -> None:
     """Give back what nobody uses."""
-    cache = _caches.get(entry.name)
+    cache = _caches.get(handle.name)
     if cache is not None:
         cache.empty()

@@ -44,7 +44,7 @@ class MemoryPool:
 
     def memory_reserved(self) -> int:
         """Bytes that the pool holds, in use or not."""
-        return sum(segment.mapped() for segment in self._allocator.supply.segments())
+        return sum(segment.mapped() for segment in self._allocator.segments.all())
 
     def __enter__(self) -> MemoryPool:
         outer = allocators.chosen.get()

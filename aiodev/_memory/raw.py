@@ -73,7 +73,7 @@ def free(address: int) -> None:
         buffer, stream = _held.pop(address)
     except KeyError:
         raise ValueError(_why_not(address)) from None
-    buffer.stamp_foreign(stream.timeline, stream.timeline.submitted)
+    buffer.record_foreign(stream.timeline, stream.timeline.submitted)
 
 
 def _why_not(address: int) -> str:

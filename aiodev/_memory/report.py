@@ -109,13 +109,13 @@ def memory_snapshot(device: DeviceLike | None = None) -> list[dict[str, Any]]:
         >>> {block["size"] for s in segments for block in s["blocks"] if block["state"] == "active_allocated"} >= {1024}
         True
     """
-    found: list[dict[str, Any]] = []
+    segments: list[dict[str, Any]] = []
     pool = known_allocator(device)
     if pool is not None:
-        for allocator in (pool, *pool.private):
-            allocator.settle()
-            found += allocator.each_segment(_describe)
-    return sorted(found, key=lambda segment: segment["address"])
+        for allocator in (pool, *pool.private_pools):
+            allocator.forget_all_done()
+            segments += allocator.each_segment(_describe)
+    return sorted(segments, key=lambda segment: segment["address"])
 
 
 def _describe(allocator: CachingAllocator, segment: Segment, blocks: list[Block]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from aiodev._memory.stats import Totals
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["GRANULE", "LARGE_SEGMENT", "SMALL", "SMALL_SEGMENT", "RawMemory", "Supply"]
+__all__ = ["GRANULE", "LARGE_SEGMENT", "SMALL", "SMALL_SEGMENT", "RawMemory", "Segments"]
 
 #: Sizes of blocks are multiples of this.
 GRANULE = 512
@@ -60,7 +60,7 @@ class RawMemory(Protocol):
         """Give it back."""
 
 
-class Supply:
+class Segments:
     """The segments of one allocator, and what it takes from the backend. Whoever calls holds the allocator's lock.
 
     Attributes:
@@ -75,7 +75,7 @@ class Supply:
         self._totals = totals
         self._granularity: int | None = None  # not asked yet: that may start the backend
 
-    def segments(self) -> list[Segment]:
+    def all(self) -> list[Segment]:
         """All, in no order."""
         return self.small.segments + self.large.segments
 
@@ -228,7 +228,7 @@ class Supply:
 
     def idle(self) -> list[Block]:
         """Free blocks that no work uses; those that have been free for the longest time first."""
-        return [block for kind in (self.small, self.large) for block in kind.blocks() if block.settle()]
+        return [block for kind in (self.small, self.large) for block in kind.blocks() if block.forget_done()]
 
     def release(self, blocks: list[Block], enough: int | None = None) -> int:
         """Give free blocks back, as far as they are whole segments, or whole pieces of ranges; returns how many bytes.

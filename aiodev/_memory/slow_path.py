@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._memory.block import FREE, Bin, Block, Segment
 from aiodev._memory.extents import Extents
-from aiodev._memory.segments import SMALL_SEGMENT, RawMemory, Supply
+from aiodev._memory.segments import SMALL_SEGMENT, RawMemory, Segments
 from aiodev._memory.stats import Totals
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class SlowPath:
 
     Attributes:
         totals: accounts of the device.
-        supply: the segments, and where they come from.
+        segments: the segments, and where they come from.
         hooks: called when the device has no more memory.
-        private: the private pools of this device.
+        private_pools: the private pools of this device.
         number: 0, or that of a private pool.
         abandoned: nobody will allocate from it again.
         pending: cached or free blocks with a timeline to forget.
@@ -55,9 +55,9 @@ class SlowPath:
     ) -> None:
         self.device = device
         self.totals: Totals = Totals() if common is None else common.totals
-        self.supply = Supply(raw, self.totals)
+        self.segments = Segments(raw, self.totals)
         self.hooks: list[Callable[[Device, int], object]] = [] if common is None else common.hooks
-        self.private: list[Self] = []
+        self.private_pools: list[Self] = []
         self.number = 0
         self.abandoned = False
         self.pending: deque[Block] = deque()
@@ -87,7 +87,7 @@ class SlowPath:
 
     def _own_segment(self, home: Bin, timeline: Timeline) -> Block:
         try:
-            block = self.supply.segment_for(home.kind, home.size, timeline)
+            block = self.segments.segment_for(home.kind, home.size, timeline)
         except MemoryError as error:
             raise self.out_of_memory(home.size) from error
         block.bin = home
@@ -95,7 +95,7 @@ class SlowPath:
 
     def _cut(self, home: Bin, timeline: Timeline) -> Block:
         kind, size = home.kind, home.size
-        if kind is self.supply.large and not self.supply.growable and kind.nbytes + _cached(kind) >= size:
+        if kind is self.segments.large and not self.segments.growable and kind.nbytes + _cached(kind) >= size:
             # A larger free block must not be cut where a cached one fits, or would with its neighbours.
             self._join_cached(kind)
         block = kind.take(size, timeline)
@@ -106,12 +106,12 @@ class SlowPath:
             self._empty_bins(home)
             block = kind.take(size, timeline)
         if block is None:
-            surplus = self.supply.surplus(size)
+            surplus = self.segments.surplus(size)
             if surplus > 0:
                 block = self._make_room(home, timeline, surplus)
         if block is None:
             try:
-                block = self.supply.grow(kind, size, timeline)
+                block = self.segments.grow(kind, size, timeline)
             except MemoryError as error:
                 block = self._in_need(home, timeline, error)
         block.bin = home
@@ -119,13 +119,13 @@ class SlowPath:
 
     def _worth_emptying(self, home: Bin) -> bool:
         cached = _cached(home.kind)
-        if not self.supply.growable and cached + home.kind.nbytes < home.size:
+        if not self.segments.growable and cached + home.kind.nbytes < home.size:
             return False  # in ranges, what is missing can be put beside it
-        return cached >= (_WORTHWHILE * self.totals.reserved if self.supply.growable else _WORTHWHILE_IN_SEGMENTS)
+        return cached >= (_WORTHWHILE * self.totals.reserved if self.segments.growable else _WORTHWHILE_IN_SEGMENTS)
 
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         """Join what is cached, of one kind or of both, with the extents."""
-        for kind in (self.supply.small, self.supply.large):
+        for kind in (self.segments.small, self.segments.large):
             if like is None or kind is like.kind:
                 self._join_cached(kind, whatever_uses_it)
         self._rejoin(whatever_uses_it)
@@ -140,7 +140,7 @@ class SlowPath:
             except IndexError:  # another thread was faster
                 pass
             for block in taken:
-                if not block.settle() and block.uses is not None and not whatever_uses_it:
+                if not block.forget_done() and block.uses is not None and not whatever_uses_it:
                     home.free.append(block)
                 else:
                     self._list(block.segment.kind.add(block, whatever_uses_it))
@@ -148,7 +148,7 @@ class SlowPath:
     def _rejoin(self, whatever_uses_it: bool = False) -> None:
         """Join free neighbours; those that work keeps apart are looked at again."""
         self._apart = False
-        for kind in (self.supply.small, self.supply.large):
+        for kind in (self.segments.small, self.segments.large):
             kind.rejoin(whatever_uses_it)
             for block in kind.blocks():
                 self._list(block)
@@ -166,7 +166,7 @@ class SlowPath:
         self._empty_bins()
         block = home.kind.take(home.size, timeline)
         if block is None:
-            self.totals.collected += self.supply.release(self.supply.idle(), surplus)
+            self.totals.collected += self.segments.release(self.segments.idle(), surplus)
         return block
 
     def _in_need(self, home: Bin, timeline: Timeline, error: MemoryError) -> Block:
@@ -178,10 +178,10 @@ class SlowPath:
             block = self._take_anywhere(home, timeline)
             if block is not None:
                 return block
-            self.supply.release(self.supply.idle())
+            self.segments.release(self.segments.idle())
             self._empty_others()
             try:
-                return self.supply.grow(home.kind, home.size, timeline)
+                return self.segments.grow(home.kind, home.size, timeline)
             except MemoryError:
                 pass
             block = self._wait_for(home, timeline)
@@ -195,8 +195,8 @@ class SlowPath:
 
     def _take_anywhere(self, home: Bin, timeline: Timeline | None) -> Block | None:
         """A block of either kind: now that memory is short, small pieces of a large segment, and large ones of a small."""
-        supply = self.supply
-        other = supply.small if home.kind is supply.large else supply.large
+        segments = self.segments
+        other = segments.small if home.kind is segments.large else segments.large
         return home.kind.take(home.size, timeline, in_need=True) or other.take(home.size, timeline, in_need=True)
 
     def _call(self, hook: Callable[[Device, int], object], nbytes: int) -> None:
@@ -225,11 +225,11 @@ class SlowPath:
     def _empty_others(self) -> int:
         """Give back what the other pools of the device have cached."""
         common = self._common or self
-        return sum(other._empty_own() for other in (common, *common.private) if other is not self)
+        return sum(other._empty_own() for other in (common, *common.private_pools) if other is not self)
 
     def info(self) -> tuple[int, int]:
         """Bytes that the device has left for this process, and in total."""
-        return self.supply.info()
+        return self.segments.info()
 
     def out_of_memory(self, nbytes: int) -> OutOfMemoryError:
         """The error, with the figures of now."""
@@ -242,8 +242,8 @@ class SlowPath:
     def empty_cache(self) -> int:
         """Give all memory back that is cached and done with, by the private pools too; returns how many bytes."""
         with self._lock:
-            returned = self._empty_own() + sum(other._empty_own() for other in self.private)
-            self.private = [other for other in self.private if not other.abandoned or other.supply.segments()]
+            returned = self._empty_own() + sum(other._empty_own() for other in self.private_pools)
+            self.private_pools = [other for other in self.private_pools if not other.abandoned or other.segments.all()]
             return returned
 
     def _empty_own(self) -> int:
@@ -252,11 +252,11 @@ class SlowPath:
         self._looking = True
         try:
             self._empty_bins()
-            return self.supply.release(self.supply.idle())
+            return self.segments.release(self.segments.idle())
         finally:
             self._looking = False
 
-    def settle(self) -> None:
+    def forget_all_done(self) -> None:
         """Let go of every timeline whose work is done."""
         for _ in range(len(self.pending)):
             try:
@@ -269,12 +269,12 @@ class SlowPath:
                 self.pending.append(block)
         with self._lock:
             if not self._looking:
-                self.supply.idle()  # settles free blocks, those that several timelines used too
+                self.segments.idle()  # settles free blocks, those that several timelines used too
 
     def each_segment(self, describe: Callable[[Self, Segment, list[Block]], _T]) -> list[_T]:
         """What ``describe`` says of each segment and its blocks."""
         with self._lock:
-            return [describe(self, segment, list(segment.blocks())) for segment in self.supply.segments()]
+            return [describe(self, segment, list(segment.blocks())) for segment in self.segments.all()]
 
 
 def _cached(kind: Extents) -> int:

@@ -93,10 +93,10 @@ class Totals:
     def as_dict(self) -> dict[str, int]:
         """The counts by torch's names."""
         living = self.allocations - self.frees
-        found = _series("allocated_bytes", self.allocated, self.peak_allocated, self.allocated_ever)
-        found |= _series("reserved_bytes", self.reserved, self.peak_reserved, self.reserved_ever)
-        found |= _series("segment", self.segments, self.peak_segments, self.segments_ever)
-        found |= {
+        counts = _series("allocated_bytes", self.allocated, self.peak_allocated, self.allocated_ever)
+        counts |= _series("reserved_bytes", self.reserved, self.peak_reserved, self.reserved_ever)
+        counts |= _series("segment", self.segments, self.peak_segments, self.segments_ever)
+        counts |= {
             "allocation.all.current": living,
             "allocation.all.allocated": self.allocations,
             "allocation.all.freed": self.frees,
@@ -109,7 +109,7 @@ class Totals:
             "num_waits_for_memory": self.waits,
             "gc_collected_bytes": self.collected,
         }
-        return found
+        return counts
 
 
 def _series(name: str, current: int, peak: int, ever: int) -> dict[str, int]:

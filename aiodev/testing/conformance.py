@@ -80,15 +80,15 @@ def check_backend(
     """
     by_name = {rule.name: rule for rule in RULES}
     chosen = RULES if rules is None else [rule if isinstance(rule, Rule) else by_name[rule] for rule in rules]
-    found = Conformance()
+    outcome = Conformance()
     for rule in chosen:
         try:
             check_rule(backend, rule, patience=patience)
         except NotApplicable as reason:
-            found.not_applicable[rule.name] = str(reason)
+            outcome.not_applicable[rule.name] = str(reason)
         else:
-            found.kept.append(rule.name)
-    return found
+            outcome.kept.append(rule.name)
+    return outcome
 
 
 def check_rule(backend: Backend, rule: Rule, *, patience: float = 30.0) -> None:

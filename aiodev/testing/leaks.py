@@ -85,11 +85,11 @@ def check_leaks(
 
 def _descriptors() -> dict[int, str]:
     """Open descriptors and what they are."""
-    found = {}
+    targets = {}
     for entry in sorted(_DESCRIPTORS.iterdir()) if _DESCRIPTORS.is_dir() else ():
         try:
             target = os.readlink(entry)
         except FileNotFoundError:
             continue  # the one that was opened to list the directory
-        found[int(entry.name)] = target
-    return found
+        targets[int(entry.name)] = target
+    return targets

@@ -22,11 +22,11 @@ def devices_are_described(bench: Workbench) -> None:
     assert backend.unavailable_reason() is None, backend.unavailable_reason()
     assert backend.device_count() >= 1, "an available backend has no device"
     for index in range(backend.device_count()):
-        found = backend.device_properties(index)
-        assert isinstance(found, DeviceProperties)
-        assert (found.type, found.index) == (backend.name, index), found
-        assert found.name and found.total_memory > 0 and found.multi_processor_count > 0, found
-        assert found == backend.device_properties(index), "a device's properties changed"
+        properties = backend.device_properties(index)
+        assert isinstance(properties, DeviceProperties)
+        assert (properties.type, properties.index) == (backend.name, index), properties
+        assert properties.name and properties.total_memory > 0 and properties.multi_processor_count > 0, properties
+        assert properties == backend.device_properties(index), "a device's properties changed"
 
 
 @rule
@@ -235,12 +235,13 @@ def start_has_made_an_executor(bench: Workbench) -> None:
 @rule
 def capabilities_agree(bench: Workbench) -> None:
     """What it says that it can do fits together: as memory that is the host's has no number of its own in DLPack."""
-    found = bench.backend.capabilities
-    assert isinstance(found, Capabilities), f"capabilities are {found!r}"
-    assert found.priorities[0] <= found.priorities[1], f"priorities are highest and lowest, not {found.priorities}"
-    assert not (found.host_accessible and found.dlpack_types), "memory of the host has the host's number in DLPack"
-    assert found.simt or not found.thread_blocks, "there are blocks of threads, and no threads"
-    assert found.native_streams or not found.cuda_interfaces, "CUDA's streams are a driver's"
+    capabilities = bench.backend.capabilities
+    assert isinstance(capabilities, Capabilities), f"capabilities are {capabilities!r}"
+    highest, lowest = capabilities.priorities
+    assert highest <= lowest, f"priorities are highest and lowest, not {highest, lowest}"
+    assert not (capabilities.host_accessible and capabilities.dlpack_types), "host memory has the host's number in DLPack"
+    assert capabilities.simt or not capabilities.thread_blocks, "there are blocks of threads, and no threads"
+    assert capabilities.native_streams or not capabilities.cuda_interfaces, "CUDA's streams are a driver's"
 
 
 RULES = (

@@ -125,12 +125,12 @@ def astype(
         return copied
     if x.dtype.kind == "c" and wanted.kind not in "bc":
         raise TypeError(f"astype: {x.dtype} cannot become {wanted}; complex numbers have no order and two parts")
-    found = _conversions.get(wanted)
-    if found is None:
+    function = _conversions.get(wanted)
+    if function is None:
         expression = "{x} != 0" if wanted.kind == "b" else "{x}"
         made = Elementwise("astype", expression, ("x",), lambda kind: (kind, wanted))
-        found = _conversions[wanted] = made.function
-    return found(there)
+        function = _conversions[wanted] = made.function
+    return function(there)
 
 
 @aiodev.kernel(reads=["x"])

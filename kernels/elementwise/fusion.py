@@ -77,17 +77,17 @@ class Fused:
         ones = [kind(1) if isinstance(kind, type) else kind.type(1) for kind in shown]
         try:
             with np.errstate(all="ignore"):
-                found = self.py_func(*ones)
+                result = self.py_func(*ones)
         except Exception as error:  # the user's function may raise anything
             raise TypeError(
                 f"{self.name}: cannot tell the result's dtype, since the function fails for ones: "
                 f"{type(error).__name__}: {error}; give fused(function, dtype=…)"
             ) from error
-        if isinstance(found, np.generic):
-            return *inputs, meant(found.dtype)
-        if not isinstance(found, bool | int | float | complex):
-            raise TypeError(f"{self.name}: expected a function that returns a number, got {found!r}")
-        return *inputs, np.dtype(bool) if isinstance(found, bool) else dtypes.result_type(*arrays, type(found))
+        if isinstance(result, np.generic):
+            return *inputs, meant(result.dtype)
+        if not isinstance(result, bool | int | float | complex):
+            raise TypeError(f"{self.name}: expected a function that returns a number, got {result!r}")
+        return *inputs, np.dtype(bool) if isinstance(result, bool) else dtypes.result_type(*arrays, type(result))
 
 
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:

@@ -112,10 +112,10 @@ class Elementwise:
         """The kernel for arrays of one dimension and the same length, of which there may be as many as there are lengths."""
         forms = *[(0,) if isinstance(value, aiodev.Array) else None for value in values], (0,)
         key = forms, *inputs, *[value.dtype if isinstance(value, aiodev.Array) else None for value in (*values, out)]
-        found = self._lines.get(key)
-        if found is None:
-            found = self._lines[key] = self._kernel(1, forms, values, inputs)
-        return found
+        kernel = self._lines.get(key)
+        if kernel is None:
+            kernel = self._lines[key] = self._kernel(1, forms, values, inputs)
+        return kernel
 
     def _loop(
         self, values: Sequence[Any], inputs: Sequence[DType], args: list[Any], out: aiodev.Array
@@ -139,11 +139,11 @@ class Elementwise:
         kind = next(kind for kind in (kinds, kinds[0], "") if kind in self.expressions)
         casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
         key = ndim, forms, kind, casts
-        found = self._kernels.get(key)
-        if found is None:
+        kernel = self._kernels.get(key)
+        if kernel is None:
             made = make_kernel(self.name, self.expressions[kind], self.operands, forms, casts, ndim, self._given)
-            found = self._kernels.setdefault(key, made)
-        return found
+            kernel = self._kernels.setdefault(key, made)
+        return kernel
 
 
 def _signature(operands: Sequence[str], by_name: bool) -> inspect.Signature:

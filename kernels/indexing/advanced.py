@@ -41,19 +41,19 @@ def get(x: aiodev.Array, index: Any) -> aiodev.Array:
     dims = sorted(chosen.arrays)
     if len(dims) == 1:
         indices = _on_device(chosen.arrays[dims[0]], view, dims[0])
-        found = take(view, indices, axis=dims[0])
+        taken = take(view, indices, axis=dims[0])
         if chosen.together or not dims[0]:
-            return found
-        return moveaxis(found, range(dims[0], dims[0] + indices.ndim), range(indices.ndim))
+            return taken
+        return moveaxis(taken, range(dims[0], dims[0] + indices.ndim), range(indices.ndim))
     lengths = [view.shape[d] for d in dims]
     combined = _combine([chosen.arrays[d] for d in dims], lengths, dims, view)
     rest = [d for d in range(view.ndim) if d not in dims]
     rows = view.transpose(*dims, *rest).reshape(math.prod(lengths), *(view.shape[d] for d in rest))
-    found = take(rows, combined, axis=0)
+    taken = take(rows, combined, axis=0)
     before = dims[0] if chosen.together else 0
     if not before:
-        return found
-    return moveaxis(found, range(combined.ndim), range(before, before + combined.ndim))
+        return taken
+    return moveaxis(taken, range(combined.ndim), range(before, before + combined.ndim))
 
 
 def put(x: aiodev.Array, index: Any, value: Any) -> None:
@@ -73,7 +73,7 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
     # Whatever the index is, it chooses places as it chooses elements.
     places = aiodev.arange(x.size, dtype="int64", device=x.device).reshape(x.shape)[index]
     if places.size:
-        put_at(x, places.reshape(-1), _spread(_converted(value, x), places.shape).reshape(-1))
+        put_at(x, places.reshape(-1), _broadcast_value(_converted(value, x), places.shape).reshape(-1))
 
 
 def _is_array(item: Any) -> bool:
@@ -90,7 +90,7 @@ def _is_one(value: Any) -> bool:
 def _fill(view: aiodev.Array, value: Any) -> None:
     wanted = _converted(value, view)
     if view.size:
-        view.copy_from(_spread(wanted, view.shape))
+        view.copy_from(_broadcast_value(wanted, view.shape))
 
 
 def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
@@ -106,7 +106,7 @@ def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
     return aiodev.asarray(host, device=x.device)
 
 
-def _spread(value: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
+def _broadcast_value(value: aiodev.Array, shape: tuple[int, ...]) -> aiodev.Array:
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = value[0]
     try:
@@ -149,8 +149,8 @@ def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
 def _as_array(item: Any) -> Any:
     """An item of an index; a sequence becomes an array on the host."""
     if isinstance(item, list | tuple):
-        found = np.asarray(item)
-        item = found.astype(np.int64) if found.size == 0 else found
+        array = np.asarray(item)
+        item = array.astype(np.int64) if array.size == 0 else array
     if isinstance(item, aiodev.Array | np.ndarray) and item.dtype.kind not in "biu":
         raise IndexError(f"arrays that are indices are of integers or booleans, not of {item.dtype}")
     return item
@@ -183,11 +183,11 @@ def _on_device(indices: aiodev.Array | _Host, x: aiodev.Array, dim: int) -> aiod
 
 def _within(indices: _Host, length: int, dim: int) -> _Host:
     """Integers on the host, from 0 on."""
-    found = indices.astype(np.int64)
-    wrong = (found < -length) | (found >= length)
+    positions = indices.astype(np.int64)
+    wrong = (positions < -length) | (positions >= length)
     if wrong.any():
-        raise IndexError(f"index {found[wrong][0]} is out of bounds for dimension {dim} of length {length}")
-    return np.where(found < 0, found + length, found)
+        raise IndexError(f"index {positions[wrong][0]} is out of bounds for dimension {dim} of length {length}")
+    return np.where(positions < 0, positions + length, positions)
 
 
 def _combine(

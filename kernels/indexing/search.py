@@ -119,10 +119,10 @@ def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, a
     selection = Selection(flat(condition))
     room = selection.values(flat(x))
 
-    async def found() -> aiodev.Array:
+    async def selected() -> aiodev.Array:
         return selection.cut(room, await selection.count())
 
-    return found()
+    return selected()
 
 
 def nonzero(x: aiodev.Array, /) -> Coroutine[Any, Any, tuple[aiodev.Array, ...]]:
@@ -148,12 +148,12 @@ def nonzero(x: aiodev.Array, /) -> Coroutine[Any, Any, tuple[aiodev.Array, ...]]
     selection = Selection(flat(x))
     room, shape = selection.places(), x.shape
 
-    async def found() -> tuple[aiodev.Array, ...]:
+    async def selected() -> tuple[aiodev.Array, ...]:
         count = await selection.count()
         places = selection.cut(room, count)
         return (places,) if len(shape) == 1 else tuple(_part(selection, places, shape, d) for d in range(len(shape)))
 
-    return found()
+    return selected()
 
 
 def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d: int) -> aiodev.Array:

@@ -188,11 +188,11 @@ def _transposed(x: aiodev.Array) -> aiodev.Array:
 
 
 def _device(device: aiodev.Device, library: str) -> _Device:
-    found = _devices.get(device)
-    if found is None:
+    known = _devices.get(device)
+    if known is None:
         with _lock:
-            found = _devices.get(device) or _devices.setdefault(device, _Device(device, library))
-    return found
+            known = _devices.get(device) or _devices.setdefault(device, _Device(device, library))
+    return known
 
 
 @functools.cache

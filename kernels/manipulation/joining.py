@@ -88,15 +88,15 @@ def stack(
                [1, 1],
                [2, 2]])
     """
-    found = _several("stack", arrays)
-    if any(x.shape != found[0].shape for x in found):
-        raise ValueError(f"stack: expected one shape, got {', '.join(str(x.shape) for x in found)}")
-    at = checked_axis("stack", axis, found[0].ndim + 1)
-    views = [expand_dims(x, axis=axis) for x in found]
+    given = _several("stack", arrays)
+    if any(x.shape != given[0].shape for x in given):
+        raise ValueError(f"stack: expected one shape, got {', '.join(str(x.shape) for x in given)}")
+    at = checked_axis("stack", axis, given[0].ndim + 1)
+    views = [expand_dims(x, axis=axis) for x in given]
     shape = list(views[0].shape)
     shape[axis] = len(views)
-    result = call.out(tuple(shape), dtypes.result_type(*(x.dtype for x in found)))
-    if join(call, found, result, lambda parts: np.stack(parts, axis)) or lay(call, found, result, at):
+    result = call.out(tuple(shape), dtypes.result_type(*(x.dtype for x in given)))
+    if join(call, given, result, lambda parts: np.stack(parts, axis)) or lay(call, given, result, at):
         return result
     return concat(views, axis=axis, out=result)
 

@@ -21,10 +21,10 @@ def checked_axes(name: str, axes: Axes, ndim: int) -> list[int]:
         ValueError: one is not there, or there twice.
     """
     given = whole_numbers(f"{name}: axes", axes)
-    found = [checked_axis(name, axis, ndim) for axis in given]
-    if len(set(found)) != len(found):
+    checked = [checked_axis(name, axis, ndim) for axis in given]
+    if len(set(checked)) != len(checked):
         raise ValueError(f"{name}: axes {given} name one twice")
-    return found
+    return checked
 
 
 def broadcast_arrays(*arrays: aiodev.Array) -> list[aiodev.Array]:
@@ -36,9 +36,9 @@ def broadcast_arrays(*arrays: aiodev.Array) -> list[aiodev.Array]:
         >>> [a.shape for a in aiodev.kernels.broadcast_arrays(x, x.reshape(3, 1))]
         [(3, 3), (3, 3)]
     """
-    found = arrays_of("broadcast_arrays", **{f"arrays[{number}]": x for number, x in enumerate(arrays)})
-    shape = broadcast("broadcast_arrays", *(x.shape for x in found))
-    return [broadcast_to(x, shape) for x in found]
+    checked = arrays_of("broadcast_arrays", **{f"arrays[{number}]": x for number, x in enumerate(arrays)})
+    shape = broadcast("broadcast_arrays", *(x.shape for x in checked))
+    return [broadcast_to(x, shape) for x in checked]
 
 
 def reshape(x: aiodev.Array, /, shape: int | Sequence[int], *, copy: bool | None = None) -> aiodev.Array:

@@ -267,8 +267,8 @@ def _along(call: aiodev.Call, x: aiodev.Array, axis: int) -> tuple[aiodev.Array,
 
 def _filled(call: aiodev.Call, value: int, length: int, x: aiodev.Array) -> aiodev.Array:
     """For a factor that is not given."""
-    found = shared(np.full(length, value, x.dtype), x.device)
-    return aiodev.full(length, value, x.dtype, x.device) if found is None else call.constant(found)
+    constant = shared(np.full(length, value, x.dtype), x.device)
+    return aiodev.full(length, value, x.dtype, x.device) if constant is None else call.constant(constant)
 
 
 def _factors(

@@ -19,7 +19,7 @@ is full. An array of no elements takes no words.
 from __future__ import annotations
 
 from aiodev.kernels.random.bounded_integers import integers
-from aiodev.kernels.random.categories import categorical, multinomial
+from aiodev.kernels.random.categoricals import categorical, multinomial
 from aiodev.kernels.random.choices import choice
 from aiodev.kernels.random.gamma_poisson import gamma, poisson
 from aiodev.kernels.random.normals import exponential, normal, standard_normal

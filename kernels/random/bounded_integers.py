@@ -129,15 +129,15 @@ _kernels: dict[tuple[bool, int], Sourced] = {}
 
 
 def _kernel(wide: bool, runs: int) -> Sourced:
-    found = _kernels.get((wide, runs))
-    if found is None:
+    kernel = _kernels.get((wide, runs))
+    if kernel is None:
         fill = _fill_wide(runs) if wide else _fill_narrow(runs)
 
         def replayed(i: Any, words: Any, offset: Any, low: Any, span: Any, threshold: Any, out: Any) -> None:
             fill(i, words[0], words[1] + offset, low, span, threshold, out)
 
-        found = _kernels[wide, runs] = Sourced("integers", fill, replayed)
-    return found
+        kernel = _kernels[wide, runs] = Sourced("integers", fill, replayed)
+    return kernel
 
 
 def integers(

@@ -10,7 +10,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels.arguments import array_of, flags, whole_number, whole_numbers
 from aiodev.kernels.random.bounded_integers import bounded_again_64, integers, multiply_64
-from aiodev.kernels.random.categories import MOST_ON_HOST, Weights, count_weights, draw_categories, table_of
+from aiodev.kernels.random.categoricals import MOST_ON_HOST, Weights, count_weights, draw_categories, table_of
 from aiodev.kernels.random.permutations import permute, source, take_rows
 from aiodev.kernels.random.philox import HALF, block, double_word
 from aiodev.kernels.random.reproducible_math import negative_log_64

@@ -203,15 +203,15 @@ class Fill:
         return target.finish()
 
     def _kernel(self, values: Any, per_block: int, runs: int) -> Sourced:
-        found = self._kernels.get((values, runs))
-        if found is None:
+        kernel = self._kernels.get((values, runs))
+        if kernel is None:
             fill = _fill_pairs(values, runs) if per_block == 2 else _fill_fours(values, runs)
 
             def replayed(i: Any, words: Any, offset: Any, a: Any, b: Any, c: Any, out: Any) -> None:
                 fill(i, words[0], words[1] + offset, a, b, c, out)
 
-            found = self._kernels[values, runs] = Sourced(self.name, fill, replayed)
-        return found
+            kernel = self._kernels[values, runs] = Sourced(self.name, fill, replayed)
+        return kernel
 
 
 def _fill_fours(values: Any, runs: int) -> Body:

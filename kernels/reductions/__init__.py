@@ -21,7 +21,7 @@ from typing import Any
 
 import aiodev
 from aiodev.kernels.arguments import dtype_of
-from aiodev.kernels.reductions.launch import Axis, find_place, measure_spread, reduce
+from aiodev.kernels.reductions.launch import Axis, reduce, reduce_arg_extreme, reduce_variance
 from aiodev.kernels.reductions.plan import extreme_plan, sum_plan, truth_plan
 
 __all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "sum_plan", "var"]
@@ -122,7 +122,7 @@ def var(
         >>> aiodev.kernels.var(aiodev.asarray([1.0, 2.0, 3.0], device="cpu"), correction=1).numpy_blocking()
         array(1.)
     """
-    return measure_spread(call, x, axis, correction, keepdims)
+    return reduce_variance(call, x, axis, correction, keepdims)
 
 
 @aiodev.operation(reads=["x"], writes="out")
@@ -143,7 +143,7 @@ def std(
         >>> aiodev.kernels.std(aiodev.asarray([1.0, 3.0], device="cpu")).numpy_blocking()
         array(1.)
     """
-    return measure_spread(call, x, axis, correction, keepdims)
+    return reduce_variance(call, x, axis, correction, keepdims)
 
 
 @aiodev.operation(reads=["x"], writes="out")
@@ -253,7 +253,7 @@ def argmax(
         >>> aiodev.kernels.argmax(aiodev.asarray([3, 7, 7], device="cpu")).numpy_blocking()
         array(1)
     """
-    return find_place(call, x, axis, keepdims)
+    return reduce_arg_extreme(call, x, axis, keepdims)
 
 
 @aiodev.operation(reads=["x"], writes="out")
@@ -273,4 +273,4 @@ def argmin(
         >>> aiodev.kernels.argmin(aiodev.asarray([3, 1, 1], device="cpu")).numpy_blocking()
         array(1)
     """
-    return find_place(call, x, axis, keepdims)
+    return reduce_arg_extreme(call, x, axis, keepdims)

@@ -39,7 +39,7 @@ __all__ = [
     "reversed_place_key_8",
     "root_of",
     "signed",
-    "spread_of",
+    "variance_of",
     "square",
     "store",
     "total_of",
@@ -210,7 +210,7 @@ def mean_of(total: Any, number: Any) -> Any:
     return np.divide(total, number)
 
 
-def spread_of(total: Any, number: Any) -> Any:
+def variance_of(total: Any, number: Any) -> Any:
     """A variance from a sum of squares."""
     return np.divide(total, number)
 

@@ -20,10 +20,10 @@ from aiodev.kernels.reductions import cuda as teams
 from aiodev.kernels.reductions.accumulators import larger, store
 from aiodev.kernels.reductions.bodies import AHEAD, BLOCK, COLUMNS, PIECE, WORD, Plain, Short, rows_beside, slab_depth
 
-__all__ = ["Places", "make_places"]
+__all__ = ["ArgExtreme", "make_arg_extreme"]
 
 
-class Places(NamedTuple):
+class ArgExtreme(NamedTuple):
     """The first places of the largest elements, of one type."""
 
     rows: aiodev.Kernel  #: (i, x, length, out): rows to places
@@ -38,7 +38,7 @@ class Places(NamedTuple):
     short_columns: Short  #: takes what ``whole_columns`` does, for one length: all columns of one outer index each
 
 
-def make_places(name: str, load: Plain, key: Any) -> Places:
+def make_arg_extreme(name: str, load: Plain, key: Any) -> ArgExtreme:
     """The kernels that find the first of the largest elements, ``load`` giving what is compared."""
 
     def fold(x):
@@ -181,6 +181,6 @@ def make_places(name: str, load: Plain, key: Any) -> Places:
 
     bodies = rows, blocks, parts, columns, strips, whole_columns
     named = (named_kernel(name, body, uniform=True) for body in bodies)
-    found = Places._make((*named, short_rows, short_columns))
-    teams.add_place_teams(found, load, key)
-    return found
+    kernels = ArgExtreme._make((*named, short_rows, short_columns))
+    teams.add_arg_extreme_teams(kernels, load, key)
+    return kernels

@@ -257,6 +257,6 @@ def make_kernels(
 
     bodies = rows, blocks, parts, columns, strips, whole_columns
     named = (named_kernel(name, body, fastmath=_SUMS, uniform=True) for body in bodies)
-    found = Kernels._make((*named, short_rows, short_columns))
-    teams.add_kernel_teams(found, load, combine, finish, identity)
-    return found
+    kernels = Kernels._make((*named, short_rows, short_columns))
+    teams.add_kernel_teams(kernels, load, combine, finish, identity)
+    return kernels

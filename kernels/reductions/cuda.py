@@ -30,7 +30,7 @@ from aiodev.kernels.thread_block import (
 )
 from aiodev.lang import team_array, team_barrier, team_rank
 
-__all__ = ["add_kernel_teams", "add_place_teams", "add_spread_teams"]
+__all__ = ["add_kernel_teams", "add_arg_extreme_teams", "add_variance_teams"]
 
 Plain = Callable[..., Any]
 
@@ -121,7 +121,7 @@ def add_kernel_teams(kernels: Any, load: Plain, combine: Plain, finish: Plain, i
     _add(kernels[:6], (rows, blocks, parts, columns, strips, whole_columns))
 
 
-def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> None:
+def add_variance_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> None:
     """The bodies for the kernels of a variance; pieces are merged by the mean of all. Means are from a first element."""
     gather = make_gather(add)
 
@@ -225,7 +225,7 @@ def add_spread_teams(kernels: Any, load: Plain, finish: Plain, wide: Any) -> Non
     _add(kernels, (rows, blocks, parts, columns, strips, whole_columns))
 
 
-def add_place_teams(kernels: Any, load: Plain, key: Any) -> None:
+def add_arg_extreme_teams(kernels: Any, load: Plain, key: Any) -> None:
     """The bodies for the kernels that find places; of equal elements the first wins, whichever thread has it."""
 
     def gather(best, place, least, span):

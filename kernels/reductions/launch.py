@@ -17,10 +17,10 @@ import numpy as np
 import aiodev
 from aiodev.kernels.arguments import as_float, checked_axis, delivered, flags, packed_out, whole
 from aiodev.kernels.reductions.bodies import BLOCK, COLUMNS, rows_beside, slab_depth
-from aiodev.kernels.reductions.plan import Plan, place_plan, spread_plan
+from aiodev.kernels.reductions.plan import Plan, arg_extreme_plan, variance_plan
 from aiodev.kernels.thread_block import has_teams, pieces_of, slabs_of, strips_of, teams_for
 
-__all__ = ["Axis", "find_place", "measure_spread", "reduce"]
+__all__ = ["Axis", "reduce_arg_extreme", "reduce_variance", "reduce"]
 
 Axis = int | tuple[int, ...] | None
 #: Rows from which on each is reduced by one index, however long.
@@ -94,10 +94,10 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)
-    found = tuple(sorted(checked_axis(name, a, ndim) for a in given))
-    if len(set(found)) != len(found):
+    checked = tuple(sorted(checked_axis(name, a, ndim) for a in given))
+    if len(set(checked)) != len(checked):
         raise ValueError(f"{name}: axis {axis} names one axis twice")
-    return found
+    return checked
 
 
 def _in_order(x: aiodev.Array, way: _Way) -> aiodev.Array:
@@ -145,13 +145,13 @@ def _launch(call: aiodev.Call, plan: Plan, x: aiodev.Array, way: _Way, out: aiod
         call.launch(kernels.parts, shares.parts, parts, blocks, identity, number, out)
 
 
-def measure_spread(
+def reduce_variance(
     call: aiodev.Call, x: aiodev.Array, axis: Axis, correction: float, keepdims: bool
 ) -> aiodev.Array:
     """The variance or the standard deviation along the axes."""
     name = call.name
     flags(name, keepdims=keepdims)
-    plan, corrected = spread_plan(name, x.dtype), as_float(name, "correction", correction)
+    plan, corrected = variance_plan(name, x.dtype), as_float(name, "correction", correction)
     way = _way(name, x.shape, whole(name, axis), keepdims)
     result, target = packed_out(call, way.shape, plan.result)
     flat, out, kernels = _in_order(x, way), _line(target), plan.kernels
@@ -177,11 +177,11 @@ def measure_spread(
     return delivered(result, target)
 
 
-def find_place(call: aiodev.Call, x: aiodev.Array, axis: int | None, keepdims: bool) -> aiodev.Array:
+def reduce_arg_extreme(call: aiodev.Call, x: aiodev.Array, axis: int | None, keepdims: bool) -> aiodev.Array:
     """The first place of the largest or the least element along an axis, or in all."""
     name = call.name
     flags(name, keepdims=keepdims)
-    plan = place_plan(name, x.dtype)
+    plan = arg_extreme_plan(name, x.dtype)
     kernels = plan.kernels
     if isinstance(axis, tuple):
         raise TypeError(f"{name}: axis {axis}: expected one axis, or None for a place in the flattened array")

@@ -9,16 +9,16 @@ import numpy as np
 
 from aiodev.dtypes import kind as kind_of
 from aiodev.kernels.reductions import accumulators as elements, bodies
-from aiodev.kernels.reductions.arg_extreme import Places, make_places
+from aiodev.kernels.reductions.arg_extreme import ArgExtreme, make_arg_extreme
 from aiodev.kernels.reductions.bodies import Kernels
-from aiodev.kernels.reductions.variance import Spread, make_spread
+from aiodev.kernels.reductions.variance import Variance, make_variance
 
 __all__ = [
     "DType",
     "Plan",
     "extreme_plan",
-    "place_plan",
-    "spread_plan",
+    "arg_extreme_plan",
+    "variance_plan",
     "sum_plan",
     "truth_plan",
 ]
@@ -36,18 +36,18 @@ class Plan(NamedTuple):
     result: DType
 
 
-class SpreadPlan(NamedTuple):
+class VariancePlan(NamedTuple):
     """How to measure the spread of one dtype."""
 
-    kernels: Spread
+    kernels: Variance
     mean: DType  #: of means
     result: DType
 
 
-class PlacePlan(NamedTuple):
+class ArgExtremePlan(NamedTuple):
     """How to find the place of the largest or the least element of one dtype."""
 
-    kernels: Places
+    kernels: ArgExtreme
     key: DType  #: of what is compared
 
 
@@ -102,23 +102,23 @@ def extreme_plan(name: str, dtype: DType) -> Plan:
 
 
 @functools.cache
-def spread_plan(name: str, dtype: DType) -> SpreadPlan:
+def variance_plan(name: str, dtype: DType) -> VariancePlan:
     """Of a variance or a standard deviation."""
     wide, load = (np.complex128, elements.double_complex) if dtype.kind == "c" else (np.float64, elements.double)
-    finish = elements.spread_of if name == "var" else elements.root_of
+    finish = elements.variance_of if name == "var" else elements.root_of
     result = np.dtype(np.float64) if dtype.kind in "biu" else np.empty(0, dtype).real.dtype
-    return SpreadPlan(_spread(name, load, finish, wide), np.dtype(wide), result)
+    return VariancePlan(_variance(name, load, finish, wide), np.dtype(wide), result)
 
 
 @functools.cache
-def place_plan(name: str, dtype: DType) -> PlacePlan:
+def arg_extreme_plan(name: str, dtype: DType) -> ArgExtremePlan:
     """Of the place of the largest or the least element.
 
     Raises:
         TypeError: complex numbers have no order.
     """
     _, load, _, combined = _order(name, dtype, least=name == "argmin")
-    return PlacePlan(_places(name, load, combined), np.dtype(combined))
+    return ArgExtremePlan(_arg_extreme(name, load, combined), np.dtype(combined))
 
 
 def _order(name: str, dtype: DType, least: bool) -> tuple[Any, Any, Any, Any]:
@@ -144,5 +144,5 @@ def _order(name: str, dtype: DType, least: bool) -> tuple[Any, Any, Any, Any]:
 
 # Dtypes that are combined alike share kernels.
 _kernels = functools.cache(bodies.make_kernels)
-_spread = functools.cache(make_spread)
-_places = functools.cache(make_places)
+_variance = functools.cache(make_variance)
+_arg_extreme = functools.cache(make_arg_extreme)

@@ -23,13 +23,13 @@ from aiodev.kernels.reductions import cuda as teams
 from aiodev.kernels.reductions.accumulators import square, store
 from aiodev.kernels.reductions.bodies import AHEAD, BLOCK, COLUMNS, KEPT, ROWS, SHORT, WORD, Plain
 
-__all__ = ["Spread", "make_spread"]
+__all__ = ["Variance", "make_variance"]
 
 #: Sums are not to be reordered: a mean would first be put together, and then be measured from somewhere else.
 _EXACT = frozenset({"contract"})
 
 
-class Spread(NamedTuple):
+class Variance(NamedTuple):
     """Means, and sums of the squared distances from them, |x - mean|²; for one type of elements. All arrays are flat.
 
     Means are measured from the first element of their row or column.
@@ -44,7 +44,7 @@ class Spread(NamedTuple):
     whole_columns: aiodev.Kernel  #: (i, x, length, inner, number, out): columns to results, one each
 
 
-def make_spread(name: str, load: Plain, finish: Plain, wide: Any) -> Spread:
+def make_variance(name: str, load: Plain, finish: Plain, wide: Any) -> Variance:
     """The kernels of a variance, or of what ``finish`` makes of it; ``wide`` is the type of means."""
 
     def measure(x, origin):
@@ -149,6 +149,6 @@ def make_spread(name: str, load: Plain, finish: Plain, wide: Any) -> Spread:
         store(out, i, finish(squares, number))
 
     bodies = rows, blocks, parts, columns, strips, whole_columns
-    found = Spread(*(named_kernel(name, body, fastmath=_EXACT, uniform=True) for body in bodies))
-    teams.add_spread_teams(found, load, finish, wide)
-    return found
+    kernels = Variance(*(named_kernel(name, body, fastmath=_EXACT, uniform=True) for body in bodies))
+    teams.add_variance_teams(kernels, load, finish, wide)
+    return kernels

@@ -39,7 +39,7 @@ class SplitWork:
             call.scratch(size, dtype) for size, dtype in ((cut.sample, key), (3, word), (splits.DIGITS, np.uint32))
         )
         self._offsets = call.scratch(cut.blocks * splits.CHUNK, word)
-        self._found = self._room(np.uint16)
+        self._buckets = self._room(np.uint16)
         self._counts = call.scratch(cut.blocks * cut.buckets, number)
         self._starts = call.scratch(cut.buckets + 1, np.int64)
         self._counters = call.scratch(cut.groups * splits.COUNTERS, number)
@@ -53,7 +53,7 @@ class SplitWork:
         sizes = self._length, cut.block, cut.buckets
         launch(kernels.choose, 1, self._length, cut.buckets, x, *self._choice)
         launch(
-            kernels.count_keys, cut.blocks, *sizes, x, *self._choice[1:], self._offsets, self._found, self._counts
+            kernels.count_keys, cut.blocks, *sizes, x, *self._choice[1:], self._offsets, self._buckets, self._counts
         )
         launch(splits.sum_up_buckets, 1, cut.blocks, cut.buckets, self._counts, self._starts)
         return sizes
@@ -62,7 +62,7 @@ class SplitWork:
         """Sort one row."""
         cut, kernels, launch = self._cut, self._kernels, self._call.launch
         sizes = self._find_buckets(x)
-        launch(kernels.split, cut.blocks, *sizes, x, self._found, self._counts, self._keys)
+        launch(kernels.split, cut.blocks, *sizes, x, self._buckets, self._counts, self._keys)
         own = self._starts, self._keys, self._other, self._counters
         launch(kernels.finish, cut.groups, cut.each, cut.buckets, *own, out)
 
@@ -71,7 +71,7 @@ class SplitWork:
         cut, kernels, launch = self._cut, self._kernels, self._call.launch
         sizes = self._find_buckets(x)
         places, others = self._places
-        launch(kernels.split_places, cut.blocks, *sizes, x, self._found, self._counts, self._keys, places)
+        launch(kernels.split_places, cut.blocks, *sizes, x, self._buckets, self._counts, self._keys, places)
         own = self._starts, self._keys, self._other, places, others, self._counters
         launch(kernels.finish_places, cut.groups, cut.each, cut.buckets, *own, out)
 

@@ -347,7 +347,7 @@ def make_kernels(name: str, to_key: Plain, to_place_key: Plain, from_key: Plain,
                 swapped = sort_pairs(first, second, here, there, bits, UNEVEN, mine)
             copy(there if swapped else here, out[row])
 
-    found = Kernels(named_kernel(name, rows), named_kernel(name, rows_places))
-    for kernel, body in zip(found, make_team_rows(to_key, to_place_key, from_key, key), strict=True):
+    kernels = Kernels(named_kernel(name, rows), named_kernel(name, rows_places))
+    for kernel, body in zip(kernels, make_team_rows(to_key, to_place_key, from_key, key), strict=True):
         on_teams(kernel, body)
-    return found
+    return kernels

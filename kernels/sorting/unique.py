@@ -96,10 +96,10 @@ def unique_values(x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
     selection = Selection(_firsts(ordered))
     room = selection.values(ordered)
 
-    async def found() -> aiodev.Array:
+    async def selected() -> aiodev.Array:
         return selection.cut(room, await selection.count())
 
-    return found()
+    return selected()
 
 
 def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
@@ -118,11 +118,11 @@ def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
     selection = Selection(_firsts(ordered))
     room, starts, n = selection.values(ordered), selection.places(), x.size
 
-    async def found() -> UniqueCounts:
+    async def selected() -> UniqueCounts:
         count = await selection.count()
         return UniqueCounts(selection.cut(room, count), _gaps(selection, starts, n, count))
 
-    return found()
+    return selected()
 
 
 def unique_inverse(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueInverse]:
@@ -140,11 +140,11 @@ def unique_inverse(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueInverse]:
     """
     everything = _unique_all("unique_inverse", x)
 
-    async def found() -> UniqueInverse:
+    async def selected() -> UniqueInverse:
         values, _, inverse, _ = await everything
         return UniqueInverse(values, inverse)
 
-    return found()
+    return selected()
 
 
 def unique_all(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueAll]:
@@ -172,12 +172,12 @@ def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll
     inverse = _number(selection.mask, selection.starts, order)
     room, first, starts, shape = selection.values(ordered), selection.values(order), selection.places(), x.shape
 
-    async def found() -> UniqueAll:
+    async def selected() -> UniqueAll:
         count = await selection.count()
         parts = selection.cut(room, count), selection.cut(first, count)
         return UniqueAll(*parts, inverse.reshape(shape), _gaps(selection, starts, math.prod(shape), count))
 
-    return found()
+    return selected()
 
 
 def _sorted(x: aiodev.Array) -> aiodev.Array:

@@ -226,7 +226,7 @@ def favoured(executor: NativeExecutor) -> int:
     return queue
 
 
-def test_a_guest_begins_a_queue_in_its_turn() -> None:
+def test_a_helper_begins_a_queue_in_its_turn() -> None:
     """A thread that waits for a stream does not help it to more than its share."""
     with started(1) as executor, one_worker_held(executor):
         mine, (other, _) = favoured(executor), executor.create_queue(0, 0, False)
@@ -238,7 +238,7 @@ def test_a_guest_begins_a_queue_in_its_turn() -> None:
         assert executor.help(mine, value, PATIENCE, -1) and entry.covered(100)
 
 
-def test_a_guest_joins_a_range_in_its_turn() -> None:
+def test_a_helper_joins_a_range_in_its_turn() -> None:
     """Not while a stream waits that has had less than the one whose range it is."""
     with started(2) as executor, one_worker_held(executor):
         mine, (other, _) = favoured(executor), executor.create_queue(0, 0, False)
@@ -274,7 +274,7 @@ class Waiting:
     def queue(self, time: int = 0) -> Queue:
         """A new queue that waits."""
         queue = Queue(next(self._addresses), self.world)
-        queue.helpers, queue.time.value = self.device, time
+        queue.range_device, queue.time.value = self.device, time
         self.arrive(self.device, queue)
         self.line_up(self.device, queue)
         return queue

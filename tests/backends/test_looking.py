@@ -24,20 +24,20 @@ def test_a_worker_that_finds_work_soon_has_offered_nothing() -> None:
     world = World()
     world.worker.spin = 100_000
 
-    def watch(device: Device, queue: Queue | None, owed: int) -> bool:
+    def has_work(device: Device, queue: Queue | None, owed: int) -> bool:
         return world.time >= ready_queue.OFFER
 
-    assert world.run(ready_queue, "look_around", world.device, world.worker, None, 0, watch=watch)
+    assert world.run(ready_queue, "look_around", world.device, world.worker, None, 0, has_work=has_work)
     assert world.time >= ready_queue.OFFER and world.offered == []
 
 
 def test_a_loops_thread_that_spins_never_offers_its_core() -> None:
     """It would get it back when others are through with it, and its timers would be as late."""
     world = World()
-    replaced = {"send_away": lambda queue: False, "wake_helper": lambda device, queue: None}
+    replaced = {"send_away": lambda queue: False, "wake_for_range": lambda device, queue: None}
     assert not world.run(helping, "spin", world.queue, 1, 100 * ready_queue.OFFER, **replaced)
     assert world.time >= 100 * ready_queue.OFFER and world.offered == []
-    assert world.queue.guests.value == 0
+    assert world.queue.helpers.value == 0
 
 
 def test_a_helper_steps_aside_before_it_joins() -> None:

@@ -114,14 +114,14 @@ async def test_only_what_can_be_divided_is_shared() -> None:
         pytest.skip("the portable executor divides by size alone")
     stream = aiodev.Stream("cpu")
     out = aiodev.zeros(64, dtype="f8", device="cpu")
-    share = Queue(stream.timeline.queue).shares
+    first = Queue(stream.timeline.queue).partitions
     untouched, steps = -1, 200_000
-    share.end = untouched
+    first.end = untouched
     for _ in range(10):
         await chain[1, stream](steps, out)
-    assert share.end == untouched
+    assert first.end == untouched
     await chain[64, stream](steps, out)
-    assert 0 < share.end <= 64
+    assert 0 < first.end <= 64
 
 
 def test_a_failing_chunk_ends_the_range() -> None:

@@ -11,7 +11,7 @@ import pytest
 from interpreted import World
 
 from aiodev._backends.cpu import structs as cpu
-from aiodev._backends.cpu.structs import OP_KERNEL, Device, Guest, KernelRecord, Queue, Record
+from aiodev._backends.cpu.structs import OP_KERNEL, Device, Helper, KernelRecord, Queue, Record
 from aiodev._backends.cuda import structs as cuda
 from aiodev._backends.executor import structs
 from aiodev._backends.executor.compile import exported, inner, int64
@@ -233,11 +233,11 @@ class InStructs:
                 return node.queue.completed.load_fence()
 
     @exported(int64(int64))
-    def borrow(guest: Guest) -> int:
-        here = Guest(on_stack(sizeof(Guest)))
-        here.until = guest.until
-        here.longest = guest.longest
-        here.polled.value = guest.descriptor
+    def borrow(helper: Helper) -> int:
+        here = Helper(on_stack(sizeof(Helper)))
+        here.until = helper.until
+        here.longest = helper.longest
+        here.polled.value = helper.descriptor
         return here.until + here.longest + here.polled.value
 
 
@@ -286,11 +286,11 @@ class InWords:
                 return load_fence(get(node + 24))
 
     @exported(int64(int64))
-    def borrow(guest: int) -> int:
+    def borrow(helper: int) -> int:
         here = on_stack(40)
-        put(here, get(guest))
-        put(here + 32, get(guest + 32))
-        put(here + 24, get(guest + 8))
+        put(here, get(helper))
+        put(here + 32, get(helper + 32))
+        put(here + 24, get(helper + 8))
         return get(here) + get(here + 32) + get(here + 24)
 
 

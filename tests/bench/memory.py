@@ -88,7 +88,7 @@ class Segmented(BackendMemory):
 
 def _replay(name: str, memory: type[BackendMemory]) -> Outcome:
     device = aiodev.Device("cpu")
-    pool = CachingAllocator(device, memory(registry.entry("cpu"), 0), True)
+    pool = CachingAllocator(device, memory(registry.handle("cpu"), 0), True)
     outcome = replay(TRACES[name](), pool, aiodev.default_stream("cpu").timeline)
     pool.empty_cache()
     return outcome

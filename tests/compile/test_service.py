@@ -242,7 +242,7 @@ def test_a_worker_that_is_started_ahead_is_the_one_that_compiles(monkeypatch: py
     made.workers.size = 1
     monkeypatch.setattr(service_module, "settings", replace(settings, compiler_start="early"))
     try:
-        made.start_compiler(registry.entry("cpu"))
+        made.start_compiler(registry.handle("cpu"))
         outcomes: Outcomes = queue.SimpleQueue()
         made.workers.submit(job(fill, tmp_path, "ab" * 32), outcomes.put)
         assert outcomes.get(timeout=60) is None
@@ -257,7 +257,7 @@ def test_a_worker_that_is_started_ahead_is_the_one_that_compiles(monkeypatch: py
 ])  # fmt: skip
 def test_when_a_worker_is_started_ahead(monkeypatch: pytest.MonkeyPatch, setting: str, compiled: bool, starts: int) -> None:
     """As the setting says; by default where nothing was ever compiled."""
-    made, entry = service_module.Service(), registry.entry("cpu")
+    made, entry = service_module.Service(), registry.handle("cpu")
     jobs: list[Job] = []
     monkeypatch.setattr(service_module, "settings", replace(settings, compiler_start=setting))
     monkeypatch.setattr(type(entry.backend), "has_compiled", lambda self, directory: compiled)

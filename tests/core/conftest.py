@@ -70,7 +70,7 @@ AddBackend = Callable[..., FakeBackend]
 def empty_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     """The process's registry, without any backend for as long as the test lasts."""
     fresh = Registry((), lambda: ())
-    for name in ("_entries", "_discover", "_resolved", "_default"):
+    for name in ("_handles", "_discover", "_resolved", "_default"):
         monkeypatch.setattr(registry, name, getattr(fresh, name))
     yield registry
 
@@ -98,8 +98,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedBackend]:
     """
     backend = SimulatedBackend()
     backend.name = f"sim_{next(_numbers)}"
-    entries = {**registry._entries, backend.name: BackendHandle(backend.name, lambda: backend)}
-    for name, value in (("_entries", entries), ("_resolved", {}), ("_default", None)):
+    handles = {**registry._handles, backend.name: BackendHandle(backend.name, lambda: backend)}
+    for name, value in (("_handles", handles), ("_resolved", {}), ("_default", None)):
         monkeypatch.setattr(registry, name, value)
     yield backend
     backend.stop()

@@ -23,7 +23,7 @@ def test_capabilities_of_the_current_device(simulated: SimulatedBackend) -> None
     """By default."""
     with aiodev.device(simulated.name):
         assert aiodev.capabilities() is simulated.capabilities
-    assert not registry.entry(simulated.name).started
+    assert not registry.handle(simulated.name).started
 
 
 def test_a_backend_is_found_by_what_it_can_do(add_backend: Callable[..., Any]) -> None:

@@ -60,7 +60,7 @@ def test_a_native_executors_hot_methods_are_the_compiled_functions() -> None:
 
 def test_who_waited_for_the_start_finds_the_executor(simulated: SimulatedBackend) -> None:
     """A stream's operations are handed on by the starting thread, or before that by who has to ask the executor itself."""
-    entry, leave = registry.entry(simulated.name), threading.Event()
+    entry, leave = registry.handle(simulated.name), threading.Event()
     entry.start_soon(lambda error: leave.wait(30))  # the starting thread comes no further
     stream = Stream(f"{simulated.name}:0")
     submitted = stream._fill(0, 0, bytes(1))

@@ -47,7 +47,7 @@ def test_streams_that_fail_each_other_in_turn() -> None:
             gate.open(ValueError(points[-1][2]))
             settle(there)
             for stream in (here, there):  # runs again, though nobody was told
-                stream.timeline.entry.backend.executor.forgive(stream.timeline.queue)
+                stream.timeline.handle.backend.executor.forgive(stream.timeline.queue)
     for failed, behind, message in points:
         with pytest.raises(ValueError, match=message):
             failed.synchronize_blocking(30)

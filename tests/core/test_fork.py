@@ -101,7 +101,7 @@ def test_a_fork_waits_for_a_start() -> None:
         heard = []
         threading.Thread(target=aiodev.init_blocking, args=("sim",)).start()
         assert starting.wait(30)
-        starter = registry.entry("sim").starter
+        starter = registry.handle("sim").starter
         join = starter.join
 
         def join_when_heard(timeout):
@@ -149,7 +149,7 @@ def test_queued_calls_survive() -> None:
         """
         from aiodev._core.backend.registry import registry
         seen = []
-        registry.entry("cpu").call_when_started(lambda: seen.append(os.getpid()))
+        registry.handle("cpu").call_when_started(lambda: seen.append(os.getpid()))
 
         def child():
             aiodev.init_blocking("cpu")

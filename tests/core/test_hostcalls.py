@@ -305,7 +305,7 @@ async def test_a_call_whose_backend_refuses_the_thread_fails(monkeypatch: pytest
     def refuse(index: int) -> None:
         raise refusal
 
-    monkeypatch.setattr(stream.timeline.entry.backend, "attach_thread", refuse)
+    monkeypatch.setattr(stream.timeline.handle.backend, "attach_thread", refuse)
     with pytest.raises(OSError, match="no context"):
         await stream.call(int, 1)
     monkeypatch.undo()

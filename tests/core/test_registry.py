@@ -38,12 +38,12 @@ def test_the_built_in_backend_is_known_without_looking() -> None:
         return [EntryPoint("cpu", "nowhere:other", "group"), EntryPoint("extra", "nowhere:extra", "group")]
 
     found = Registry([EntryPoint("cpu", "builtins:dict", "group")], discover)
-    assert found.entry("cpu").backend == {} and not searches
+    assert found.handle("cpu").backend == {} and not searches
     assert found.names() == ("extra", "cpu")
     with pytest.raises(BackendNotFoundError):
-        found.entry("other")
+        found.handle("other")
     assert len(searches) == 1
-    assert found.entry("cpu").backend == {}, "an installed entry point has taken the place of the built-in one"
+    assert found.handle("cpu").backend == {}, "an installed entry point has taken the place of the built-in one"
 
 
 def test_broken_metadata_does_not_hide_the_rest(caplog: pytest.LogCaptureFixture) -> None:
@@ -77,7 +77,7 @@ def test_asking_what_is_available_never_raises(add_backend: AddBackend) -> None:
     registry.register("missing", unreachable)
     assert aiodev.available_backends() == ()
     assert [aiodev.device_count(name) for name in registry.names()] == [0, 0, 0]
-    reasons = [registry.entry(name).unavailable_reason() for name in registry.names()]
+    reasons = [registry.handle(name).unavailable_reason() for name in registry.names()]
     assert reasons[0] is not None and reasons[0].startswith("ZeroDivisionError")
     assert reasons[1:] == ["it has no devices", "ImportError: no driver"]
 
@@ -112,10 +112,10 @@ def test_devices_are_resolved(add_backend: AddBackend, spelling: aiodev.DeviceLi
     """A string, an index on the default type and a device mean the same, before the start and after it."""
     add_backend("cpu")
     add_backend("fake")
-    assert registry.resolve(spelling) == (registry.entry("fake"), Device("fake", 1))
+    assert registry.resolve(spelling) == (registry.handle("fake"), Device("fake", 1))
     aiodev.init_blocking("fake")
     for _ in range(2):
-        assert registry.resolve(spelling) == (registry.entry("fake"), Device("fake", 1))
+        assert registry.resolve(spelling) == (registry.handle("fake"), Device("fake", 1))
 
 
 def test_the_default_device_is_the_best(add_backend: AddBackend) -> None:
@@ -125,7 +125,7 @@ def test_the_default_device_is_the_best(add_backend: AddBackend) -> None:
     fake.reason = "unplugged"
     assert aiodev.current_device() == Device("cpu", 0)
     with aiodev.device("cpu:1"):
-        assert registry.resolve(None) == (registry.entry("cpu"), Device("cpu", 1))
+        assert registry.resolve(None) == (registry.handle("cpu"), Device("cpu", 1))
     cpu.reason = "gone too"
     with pytest.raises(BackendUnavailableError, match="no backend can start here"):
         aiodev.current_device()

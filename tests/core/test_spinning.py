@@ -47,7 +47,7 @@ class Waits:
         if not spinning.spin(self.timeline, 1):
             self.timeline.parked_at = self.clock.now
             self.clock.work(elapsed)
-            spinning.learn(self.timeline)
+            spinning.note_wait(self.timeline)
         return len(self.spins) > before
 
 

@@ -44,7 +44,7 @@ def _loss() -> str | None:
         return None
     from aiodev._core.backend.registry import registry
 
-    executor = vars(registry.entry("cuda").backend).get("executor")
+    executor = vars(registry.handle("cuda").backend).get("executor")
     for device in executor.devices if executor is not None else ():
         if status := device.native.lost.value:
             return str(executor.driver.error(status, f"cuda:{device.index} is lost"))

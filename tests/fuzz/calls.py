@@ -319,7 +319,7 @@ class Fuzzer:
         os.pwrite(self.last, shown.encode(errors="replace")[:900].ljust(900), 0)
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         context = contextvars.copy_context()
-        entries = dict(registry._entries)
+        handles = dict(registry._handles)
         self.counts[target.name] += 1
         try:
             result = context.run(function, *positional, **named)
@@ -332,8 +332,8 @@ class Fuzzer:
             del error
         finally:
             faulthandler.cancel_dump_traceback_later()
-            if registry._entries != entries:
-                registry._entries = entries
+            if registry._handles != handles:
+                registry._handles = handles
                 registry._forget_answers()
         for value in (*positional, *named.values()):
             if inspect.iscoroutine(value):

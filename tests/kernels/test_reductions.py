@@ -137,7 +137,7 @@ def test_what_a_cache_keeps_a_part_of(name: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "axis"), [((150_000,), 0), ((300, 40_000), 1), ((3, 40_000), 1), ((1000, 40), 0), ((130, 1030), 0), ((9, 50), 0)]
 )
-def test_spread_far_from_zero(dtype: str, shape: tuple[int, ...], axis: int) -> None:
+def test_variance_far_from_zero(dtype: str, shape: tuple[int, ...], axis: int) -> None:
     """Of blocks, rows, slabs and columns whose means differ, and of which none is near 0."""
     rng = np.random.default_rng(1)
     host = rng.standard_normal(shape) * 100 + np.linspace(1e6, 1e6 + 1e3, shape[0]).reshape(-1, *(1,) * (len(shape) - 1))
@@ -154,7 +154,7 @@ def test_spread_far_from_zero(dtype: str, shape: tuple[int, ...], axis: int) -> 
 @pytest.mark.parametrize(
     ("shape", "axis"), [((150_000,), 0), ((300, 40_000), 1), ((3, 140_000), 1), ((4096, 16), 0), ((130, 1030), 0), ((9, 50), 0)]
 )
-def test_spread_that_is_small_next_to_the_mean(shape: tuple[int, ...], axis: int, dtype: str, offset: float) -> None:
+def test_variance_that_is_small_next_to_the_mean(shape: tuple[int, ...], axis: int, dtype: str, offset: float) -> None:
     """The elements have digits left for it, their means would not."""
     rng = np.random.default_rng(1)
     spread = rng.standard_normal(shape) + (1j * rng.standard_normal(shape) if dtype == "c16" else 0)
@@ -176,7 +176,7 @@ def test_spread_that_is_small_next_to_the_mean(shape: tuple[int, ...], axis: int
         [1e-300] * 40,
     ],
 )
-def test_spread_at_the_ends_of_the_range(values: list[float]) -> None:
+def test_variance_at_the_ends_of_the_range(values: list[float]) -> None:
     """Infinite only where it is; and never less than 0, nor its negative."""
     host = np.array(values)
     for x in (host, np.tile(host[:, None], (1, 3)), np.tile(host[:, None], (300, 33))):
@@ -188,7 +188,7 @@ def test_spread_at_the_ends_of_the_range(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(150_000,), (3, 140_000), (300, 40_000), (1000, 40), (260, 700), (9, 50)])
-def test_spread_of_what_is_no_number(shape: tuple[int, ...]) -> None:
+def test_variance_of_what_is_no_number(shape: tuple[int, ...]) -> None:
     """NaN and infinities are NaN's, in the first place and in others; squares that overflow are infinite."""
     for axis in range(len(shape)):
         for place in (0, shape[axis] // 2, shape[axis] - 1):

@@ -137,8 +137,8 @@ class Allocations(RuleBasedStateMachine):
         """Without gaps; each is where its state says, and what could be joined is (4)."""
         if not hasattr(self, "pool"):
             return
-        supply, found = self.pool.supply, []
-        for segment in supply.segments():
+        segments, found = self.pool.segments, []
+        for segment in segments.all():
             position = segment.address
             for block in segment.blocks():
                 assert block.address == position and block.size > 0 and block.segment is segment
@@ -151,9 +151,9 @@ class Allocations(RuleBasedStateMachine):
                     assert block.state == FREE and (block.pending() or block.next.pending() or self.pool._apart)
                 found.append(block)
             assert position == segment.address + segment.nbytes
-        free = [block for kind in (supply.small, supply.large) for block in kind.blocks()]
+        free = [block for kind in (segments.small, segments.large) for block in kind.blocks()]
         assert {id(block) for block in found if block.state == FREE} == {id(block) for block in free}
-        assert sum(block.size for block in free) == supply.small.nbytes + supply.large.nbytes
+        assert sum(block.size for block in free) == segments.small.nbytes + segments.large.nbytes
         live = {id(buffer.block) for buffer, _ in self.live}
         assert {id(block) for block in found if block.state == LIVE} == live
 
@@ -164,8 +164,8 @@ class Allocations(RuleBasedStateMachine):
         self.live.clear()
         while any(timeline.advance() for timeline in self.timelines):
             pass
-        self.pool.settle()
-        blocks = [block for segment in self.pool.supply.segments() for block in segment.blocks()]
+        self.pool.forget_all_done()
+        blocks = [block for segment in self.pool.segments.all() for block in segment.blocks()]
         assert not any(block.pending() for block in blocks if block.state in (CACHED, FREE))
         self.pool.empty_cache()
         assert self.memory.held == {}

@@ -24,7 +24,7 @@ from aiodev.testing.latch import Latch
 @pytest.fixture
 def pool() -> DebugAllocator:
     """A debugging allocator over the CPU's memory."""
-    return DebugAllocator(aiodev.Device("cpu"), BackendMemory(registry.entry("cpu"), 0), True)
+    return DebugAllocator(aiodev.Device("cpu"), BackendMemory(registry.handle("cpu"), 0), True)
 
 
 def line() -> Timeline:
@@ -100,7 +100,7 @@ def test_settling_looks_at_what_is_put_aside(pool: DebugAllocator, caplog: pytes
     buffer._record_write(line(), line().submitted)
     del buffer
     with caplog.at_level(logging.ERROR, "aiodev"):
-        pool.settle()
+        pool.forget_all_done()
     assert "beyond the end" in caplog.text
     assert not block.pending() and block in block.bin.free
 
@@ -382,7 +382,7 @@ def test_no_launch_passes_by_unseen(pool: DebugAllocator) -> None:
     """A launch that finds its own timeline in a buffer notes its use by itself, so there is none to find."""
     stream = aiodev.Stream("cpu")
     buffer = pool.allocate(64, stream.timeline)
-    for use in (buffer._record_write, buffer._record_read, buffer.stamp_foreign, lambda *_: buffer.check()):
+    for use in (buffer._record_write, buffer._record_read, buffer.record_foreign, lambda *_: buffer.check()):
         assert buffer._writer is not stream.timeline and buffer._reader is not stream.timeline
         stream.call(int).synchronize_blocking()
         use(stream.timeline, stream.timeline.submitted)

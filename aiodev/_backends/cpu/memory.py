@@ -155,13 +155,13 @@ def _system(name: str, address: int, nbytes: int, *flags: int) -> None:
 def _system_map(address: int, nbytes: int, flags: int) -> int:
     """Addresses without memory: anywhere, or, with MAP_FIXED, in place of what is there."""
     flags |= mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    found = _libc.mmap(
+    mapped = _libc.mmap(
         ctypes.c_void_p(address), ctypes.c_size_t(nbytes), ctypes.c_int(_PROT_NONE), ctypes.c_int(flags),
         ctypes.c_int(-1), ctypes.c_long(0),
     )  # fmt: skip
-    if found in (None, ctypes.c_void_p(-1).value):
+    if mapped in (None, ctypes.c_void_p(-1).value):
         raise _refused("mmap", nbytes)
-    return int(found)
+    return int(mapped)
 
 
 def _refused(name: str, nbytes: int) -> MemoryError:

@@ -1,4 +1,4 @@
-"""What the CPU's native executor works on, in memory (see :mod:`aiodev._backends.executor.structs`)."""
+"""Structs of the CPU's native executor in native memory (see :mod:`aiodev._backends.executor.structs`)."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class Chunk(Struct, alignment=64):
     nbytes: int  #: of the chunk, this included
 
 
-class Share(Struct, alignment=64):
-    """What one worker of a range begins with. On a cache line of its own."""
+class Partition(Struct, alignment=64):
+    """The part of a range that one worker begins with. On a cache line of its own."""
 
-    next: Atomic[int]  #: first place that nobody has claimed
+    next: Atomic[int]  #: first place that no member has claimed
     end: int
     mirror: int  #: 0 where places are indices; else the sum of a place and the end of the index there
 
@@ -132,8 +132,8 @@ class Queue(structs.Queue):
     offset: int  #: where in it
     submit_lock: Lock = embedded(Lock)
     spare: Atomic[Chunk | None]  #: a drained chunk for the submitter to reuse
-    guests: Atomic[int]  #: threads that wait awake and may help meanwhile
-    expected: Atomic[int]  #: guests that have helped lately, and are awaited before a worker is woken in their place
+    helpers: Atomic[int]  #: threads that wait awake and may help
+    expected_helpers: Atomic[int]  #: threads that helped lately; no worker is woken in their place before they are overdue
 
     #: Operations that no worker has taken off the count; whoever raises it from 0 makes the queue ready. Alone on its line,
     #: which an idle worker watches: a submission takes the line away once.
@@ -142,42 +142,42 @@ class Queue(structs.Queue):
     place: int = word(line=3)  #: number of its place among those that wait, or 0
     device: Device  #: the device whose workers run it
     priority: int  #: 0 high, 1 normal, 2 low
-    helpers: Device  #: the device whose workers may join its ranges
+    range_device: Device  #: the device whose workers may join its ranges
     worker: Worker | None  #: the worker that last woke a waiting thread, or opened a range
     core: int  #: where it ran then
     noted: int  #: when that was
-    shares: Share  #: the shares of its ranges, one for each worker of those that may join
+    partitions: Partition  #: those of its ranges, one for each worker of those that may join
 
     cursor: Record = word(line=4)  #: the next record to run; what only its worker touches is on this line
     open_chunk: Chunk  #: chunk that the cursor is in
     known: int  #: what the worker last saw of ``pending``
     owed: int  #: how many of those it has completed, and not taken off the count yet
-    spent: int  #: what its operations have taken since the last settlement, as far as that is known (ns)
-    settled: int  #: when that was, if others waited then; or 0
+    spent: int  #: what its operations have taken since it was last charged, as far as that is known (ns)
+    charged_at: int  #: when that was, if others waited then; or 0
 
     #: Shares of the range that have indices which nobody has claimed; no more than 0: none.
     range_left: Atomic[int] = word(line=5)
-    awaited: Atomic[int]  #: until when somebody is awaited who is to help with the range (ns); or 0
+    help_due: Atomic[int]  #: when (ns) members of the range wake a worker if no other has come by then; or 0
     range_chunk: Atomic[int]  #: indices to claim at a time, at most
-    range_members: Atomic[int]  #: workers inside, under the helpers' lock
+    range_members: Atomic[int]  #: workers inside, under the lock of ``range_device``
     time: Atomic[int]  #: its virtual time (ns): of those that wait, the one with the least is served first
     range_status: Atomic[int]  #: first non-zero status, or 0
     range_excinfo: int  #: what numba says of that failure
     range_linked: Atomic[int]  #: 1 while others may join, and the queue is among those that wait
 
 
-class Guest(Struct):
-    """A thread that waits, and helps meanwhile."""
+class Helper(Struct):
+    """A thread that waits, and helps meanwhile (work-helping)."""
 
-    until: int  #: it helps until then, ns; 0 once it is called away
-    descriptor: int  #: what is readable when it is called away, or -1
-    looked: int  #: when it looked at that
-    polled: Cell[int]  #: what poll is asked, and answers: ``struct pollfd``
-    longest: int  #: what an index may take, ns: between indices it cannot be called away
+    until: int  #: when it stops helping, ns; 0 once it is called away
+    descriptor: int  #: readable when it is called away; or -1
+    looked: int  #: when it last polled that, ns
+    polled: Cell[int]  #: ``struct pollfd``
+    longest: int  #: longest index that it may run, ns: within an index it cannot be called away
 
 
 class Outcome(Struct):
-    """What an entry leaves."""
+    """Where an entry stores its result and its failure."""
 
     result: int
     excinfo: int  #: what numba says of a failure

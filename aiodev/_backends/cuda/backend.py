@@ -83,13 +83,13 @@ def compiler_reason() -> str | None:
     from importlib import metadata  # costly to import
 
     try:
-        found = metadata.version("numba-cuda")
+        obstacle = metadata.version("numba-cuda")
     except metadata.PackageNotFoundError:  # a tree of its sources, which says nothing of its version
         return None
-    numbers = tuple(int(number) for number in re.findall(r"\d+", found)[:2])
+    numbers = tuple(int(number) for number in re.findall(r"\d+", obstacle)[:2])
     if numbers < MINIMUM_COMPILER:
         wanted = ".".join(map(str, MINIMUM_COMPILER))
-        return f"numba-cuda {found} is too old, {wanted} is needed: pip install --upgrade 'numba-cuda>={wanted}'"
+        return f"numba-cuda {obstacle} is too old, {wanted} is needed: pip install --upgrade 'numba-cuda>={wanted}'"
     return None
 
 
@@ -288,9 +288,9 @@ class CUDABackend(Backend):
             toolkit, known = toolkit_of(image.cubin), driver.version // 1000
             if toolkit <= known:
                 raise
-            found = f"the toolkit of CUDA {toolkit} compiled it, and the NVIDIA driver is for CUDA {known}, and refuses it"
+            reason = f"the toolkit of CUDA {toolkit} compiled it, and the NVIDIA driver is for CUDA {known}, and refuses it"
             remedy = f"a toolkit of CUDA {known} (pip install 'aiodev[cuda{known}]') or a driver for CUDA {toolkit}"
-            raise CompileError(spec.name, f"{found} ({error.status_name}): install {remedy}") from error
+            raise CompileError(spec.name, f"{reason} ({error.status_name}): install {remedy}") from error
         function = driver.number("cuModuleGetFunction", module, ctypes.c_char_p(image.symbol.encode()), doing=doing)
         threads = options.get("block")
         if threads is None:
@@ -299,8 +299,8 @@ class CUDABackend(Backend):
             threads = min(_MOST_THREADS, max(32, best.value // 32 * 32))
         active = driver.number("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, 0, doing=doing)
         if active == 0:
-            found = f"a block of {threads} threads needs more registers or shared memory than a multiprocessor has"
-            raise CompileError(spec.name, f"{found}; give a smaller block=")
+            reason = f"a block of {threads} threads needs more registers or shared memory than a multiprocessor has"
+            raise CompileError(spec.name, f"{reason}; give a smaller block=")
         return function, threads, options.get("grid") or active * properties.multi_processor_count * _ROUNDS
 
     def _explain(self, entry: int, status: int, site: int, index: int) -> BaseException:

@@ -56,7 +56,7 @@ class Driver:
             self._library = ctypes.CDLL(library)
         except OSError as error:
             raise BackendUnavailableError("cuda", f"no NVIDIA driver: {error}") from None
-        self._found: dict[str, int] = {}
+        self._addresses: dict[str, int] = {}
         lookup = getattr(self._library, "cuGetProcAddress_v2", None)
         if lookup is None:
             raise BackendUnavailableError("cuda", f"the NVIDIA driver is too old: {needs(0)}")
@@ -78,23 +78,23 @@ class Driver:
         Raises:
             BackendUnavailableError: the driver has no such function.
         """
-        found = self._found.get(name)
-        if found is None:
+        known = self._addresses.get(name)
+        if known is None:
             pointer = ctypes.c_void_p()
             self._lookup(name.encode(), ctypes.byref(pointer), MINIMUM_VERSION, 0, None)
             if not pointer.value:
                 raise BackendUnavailableError("cuda", f"the NVIDIA driver is too old: it has no {name}")
-            found = self._found[name] = pointer.value
-        return found
+            known = self._addresses[name] = pointer.value
+        return known
 
     def has(self, name: str, version: int) -> bool:
         """Whether the driver has a function that came with a later version than the one that is needed."""
-        if name not in self._found and self.version >= version:
+        if name not in self._addresses and self.version >= version:
             pointer = ctypes.c_void_p()
             self._lookup(name.encode(), ctypes.byref(pointer), version, 0, None)
             if pointer.value:
-                self._found[name] = pointer.value
-        return name in self._found
+                self._addresses[name] = pointer.value
+        return name in self._addresses
 
     def call(self, name: str, *arguments: Any, doing: str) -> None:
         """Call a function of the driver; an int is passed as 64 bits.
@@ -152,5 +152,5 @@ class Driver:
 
 def needs(version: int) -> str:
     """What a driver of this version lacks."""
-    found = f"it is for CUDA {version // 1000}.{version % 1000 // 10}" if version else "it cannot look functions up"
-    return f"{found}, {MINIMUM_VERSION // 1000}.{MINIMUM_VERSION % 1000 // 10} is needed"
+    obstacle = f"it is for CUDA {version // 1000}.{version % 1000 // 10}" if version else "it cannot look functions up"
+    return f"{obstacle}, {MINIMUM_VERSION // 1000}.{MINIMUM_VERSION % 1000 // 10} is needed"

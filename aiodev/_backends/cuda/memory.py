@@ -124,9 +124,9 @@ class DeviceMemory:
         """
         size = nbytes + self.granularity - self._least
         with self._doing(f"reserving {nbytes:,} bytes of addresses") as doing:
-            found = self.driver.number("cuMemAddressReserve", size, 0, 0, 0, doing=doing)
-        address = -(-found // self.granularity) * self.granularity
-        self._reserved[address] = found, size
+            reserved = self.driver.number("cuMemAddressReserve", size, 0, 0, 0, doing=doing)
+        address = -(-reserved // self.granularity) * self.granularity
+        self._reserved[address] = reserved, size
         return address
 
     def map(self, address: int, nbytes: int) -> None:

@@ -46,9 +46,9 @@ class Findings:
 def count_devices(library: str) -> tuple[str | None, int]:
     """(why there is none, or None; how many devices are visible). Starts nothing in this process."""
     if library == LIBRARY:
-        found = _count_by_nvml(os.environ.get("CUDA_VISIBLE_DEVICES"))
-        if found is not None:
-            return found
+        count = _count_by_nvml(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        if count is not None:
+            return count
     answer = find_devices(library)
     return answer.reason, len(answer.devices)
 
@@ -73,14 +73,14 @@ def _count_by_nvml(visible: str | None) -> tuple[str | None, int] | None:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
         if any(_is_divided(pynvml, handle) for handle in handles):
             return None
-        found = [pynvml.nvmlDeviceGetUUID(handle) for handle in handles]
+        uuids = [pynvml.nvmlDeviceGetUUID(handle) for handle in handles]
     except pynvml.NVMLError:
         return None
     finally:
         pynvml.nvmlShutdown()
     if version < MINIMUM_VERSION:
         return f"the NVIDIA driver is too old: {needs(version)}", 0
-    count = visible_count(visible, [uuid.decode() if isinstance(uuid, bytes) else uuid for uuid in found])
+    count = visible_count(visible, [uuid.decode() if isinstance(uuid, bytes) else uuid for uuid in uuids])
     if count == 0:
         return "no CUDA device is visible", 0
     return None if count is None else (None, count)
@@ -103,7 +103,7 @@ def visible_count(visible: str | None, uuids: list[str]) -> int | None:
     """
     if visible is None:
         return len(uuids)
-    found: list[int] = []
+    chosen: list[int] = []
     for word in visible.split(","):
         word = word.strip()
         if word.startswith("MIG"):
@@ -113,10 +113,10 @@ def visible_count(visible: str | None, uuids: list[str]) -> int | None:
             matches = [int(word)]
         if len(matches) != 1:
             break
-        if matches[0] in found:
+        if matches[0] in chosen:
             return 0
-        found.append(matches[0])
-    return len(found)
+        chosen.append(matches[0])
+    return len(chosen)
 
 
 def find_devices(library: str) -> Findings:
@@ -162,8 +162,8 @@ def _read(driver: Driver, index: int) -> DeviceProperties:
     driver.call("cuDeviceGetName", name, 256, device, doing=doing)
     identity = ctypes.create_string_buffer(16)
     driver.call("cuDeviceGetUuid", identity, device, doing=doing)
-    found = {key: driver.number("cuDeviceGetAttribute", code, device, doing=doing) for key, code in _ATTRIBUTES.items()}
-    extra: dict[str, Any] = {key: value for key, value in found.items() if key not in ("major", "minor")}
+    attributes = {key: driver.number("cuDeviceGetAttribute", code, device, doing=doing) for key, code in _ATTRIBUTES.items()}
+    extra: dict[str, Any] = {key: value for key, value in attributes.items() if key not in ("major", "minor")}
     part = b" MIG " in name.value  # of a divided GPU: the name ends in such as "MIG 1g.10gb", the identity is the part's
     extra["uuid"] = f"{'MIG' if part else 'GPU'}-{uuid.UUID(bytes=identity.raw)}"
     extra["driver_version"] = driver.version
@@ -173,7 +173,7 @@ def _read(driver: Driver, index: int) -> DeviceProperties:
         index=index,
         total_memory=driver.number("cuDeviceTotalMem", device, doing=doing),
         multi_processor_count=extra.pop("multi_processor_count"),
-        capability=(found["major"], found["minor"]),
+        capability=(attributes["major"], attributes["minor"]),
         extra=extra,
     )
 
@@ -189,11 +189,11 @@ def main() -> None:
     try:
         driver = Driver(sys.argv[1])
         version = driver.version
-        for found in read_devices(driver):
-            if not found.extra["stream_memory_operations"] or not found.extra["unified_addressing"]:
-                reason = f"cuda:{found.index} ({found.name}) has no 64-bit stream memory operations"
-            fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
-            devices.append({**fields, "extra": dict(found.extra)})
+        for properties in read_devices(driver):
+            if not properties.extra["stream_memory_operations"] or not properties.extra["unified_addressing"]:
+                reason = f"cuda:{properties.index} ({properties.name}) has no 64-bit stream memory operations"
+            fields = {name: getattr(properties, name) for name in properties.__dataclass_fields__}
+            devices.append({**fields, "extra": dict(properties.extra)})
         if not devices:
             reason = "no CUDA device is visible"
     except BackendUnavailableError as error:

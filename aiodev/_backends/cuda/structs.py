@@ -21,13 +21,13 @@ STREAM_WINDOW: Final = 256
 HELD_NOT, HELD_GATE, HELD_WAIT, HELD_DEVICE = range(4)
 #: Whether the staging thread carries out a queue's next operation, and touches its memory (``busy``).
 BUSY_NOT, BUSY, BUSY_COPYING = range(3)
-#: How deep a watching thread sleeps (``sleep``).
+#: How deep a poller sleeps (``sleep``).
 AWAKE, SLEEP_SHORT, SLEEP_DEEP = range(3)
 #: How the end of awaited work is noticed (``wait_by``): by looking; by a host function that the driver calls; by threads that
 #: wait in the driver, as far as they reach.
 BY_POLL, BY_CALLBACK, BY_EVENT = range(3)
 
-ATTENDANTS: Final = 8  #: threads of a device that wait in the driver
+EVENT_WAITERS: Final = 8  #: threads of a device that wait in the driver
 RING_SLOTS: Final = 32  #: small copies from ordinary memory that are under way at once
 RING_BYTES: Final = 64 << 10  #: of each, at most
 STAGE_SLOTS: Final = 2  #: pieces of a staged copy that are under way at once
@@ -169,7 +169,7 @@ class RingUser(Struct):
     value: int  #: number of the operation
 
 
-class Attendant(Struct, alignment=64):
+class EventWaiter(Struct, alignment=64):
     """A thread that waits in the driver."""
 
     queue: Atomic[Queue | None]  #: what it waits for; None when it is free
@@ -187,20 +187,20 @@ class Device(Struct, alignment=64):
     index: int
     queues: Atomic[Queue | None]  #: first queue
     left: Atomic[int]  #: threads that have returned after stop
-    until: Cell[int] = words(2)  #: the watching thread's ``struct timespec``
-    spin: int  #: how long the watching thread polls without a pause, ns
+    until: Cell[int] = words(2)  #: the poller's ``struct timespec``
+    spin: int  #: how long the poller polls without a pause, ns
     next: Device  #: next device, round to the first
     wait_by: int  #: how the end of awaited work is noticed: ``BY_…``
     stage_head: Cell[Queue | None]  #: first queue with a copy for the staging thread; under ``stage_lock``
     stage_lock: Lock = embedded(Lock)
     stage_buffers: int  #: page-locked: STAGE_SLOTS slots of STAGE_BYTES
     sleep: Atomic[int] = word(line=2)  #: ``SLEEP_…``; whoever takes it back to AWAKE posts the semaphore
-    semaphore: Semaphore = embedded(Semaphore, line=3)  #: what the watching thread sleeps on
+    semaphore: Semaphore = embedded(Semaphore, line=3)  #: what the poller sleeps on
     stage_semaphore: Semaphore = embedded(Semaphore, line=4)  #: what the staging thread sleeps on
     stage_events: Cell[int] = words(STAGE_SLOTS, line=5)  #: CUevents of the staging thread
-    announce: int = word(line=5, slot=4)  #: address of the host function that wakes the watching thread
+    announce: int = word(line=5, slot=4)  #: address of the host function that wakes the poller
     stamp: int  #: address of the host function that stores the time
-    attendants: Attendant  #: the first of the threads that wait in the driver; at 0 where there are none
+    event_waiters: EventWaiter  #: the first of the threads that wait in the driver; at 0 where there are none
     follow_event: int  #: CUevent for another library's stream to wait for a queue, under ``follow_lock``
     follow_lock: Lock = embedded(Lock)
     waiters: Atomic[int]  #: calls of ours under way that may wait for the device, and hold up all others meanwhile
@@ -246,6 +246,6 @@ class Queue(structs.Queue):
     stage_kind: int
     followed: Atomic[int]  #: 1 if a queue, perhaps of another device, is held until we get on
     window: int  #: how many operations may be in the driver's hands
-    attended: Atomic[int]  #: 1 while a thread waits in the driver for what was handed on
+    has_event_waiter: Atomic[int]  #: 1 while a thread waits in the driver for what was handed on
 
     launches: Launch = embedded(Launch, WINDOW)  #: launches in flight that can fail, by value % WINDOW

@@ -49,10 +49,10 @@ def keep_passed(queue: Queue, first: int, last: int) -> None:
     """Keep what the ring has of a withdrawal, which is about to be overwritten (lock held)."""
     passed = queue.passed
     if passed is None:
-        found = malloc(sizeof(Passed))
-        if found == 0:
+        address = malloc(sizeof(Passed))
+        if address == 0:
             return
-        passed = Passed(found)
+        passed = Passed(address)
         passed.count = 0
         queue.passed = passed
     count = passed.count

@@ -11,14 +11,14 @@ from aiodev._backends.executor.structs import GATE_SHUT, Gate
 @exported(int64())
 def create_gate() -> int:
     """A shut gate, referred to by its queue and by the host."""
-    found = malloc(sizeof(Gate))
-    if found == 0:
+    address = malloc(sizeof(Gate))
+    if address == 0:
         raise MemoryError("no memory for another gate")
-    gate = Gate(found)
+    gate = Gate(address)
     gate.state.value = GATE_SHUT
     gate.waiter.value = None
     gate.references.value = 2
-    return found
+    return address
 
 
 @inner

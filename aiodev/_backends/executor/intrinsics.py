@@ -27,8 +27,8 @@ def _pointer(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 
 def _declared(builder: ir.IRBuilder, name: str, result: ir.Type, parameters: list[ir.Type]) -> Any:
-    found = builder.module.globals.get(name)
-    return found or ir.Function(builder.module, ir.FunctionType(result, parameters), name)
+    declared = builder.module.globals.get(name)
+    return declared or ir.Function(builder.module, ir.FunctionType(result, parameters), name)
 
 
 @intrinsic

@@ -123,8 +123,8 @@ class Module:
 
     def external(self, name: str, result: ir.Type, parameters: Iterable[ir.Type]) -> ir.Function:
         """A C function of this process."""
-        found = self.ir.globals.get(name)
-        return found or ir.Function(self.ir, ir.FunctionType(result, list(parameters)), name)
+        declared = self.ir.globals.get(name)
+        return declared or ir.Function(self.ir, ir.FunctionType(result, list(parameters)), name)
 
     def text(self, text: str) -> ir.GlobalVariable:
         """A constant C string."""
@@ -139,9 +139,9 @@ class Module:
         code = function.py_func.__code__
         if code.co_filename not in self._trees:
             text = "".join(linecache.getlines(code.co_filename, function.py_func.__globals__))
-            found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+            definitions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
             self._trees[code.co_filename] = {
-                (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node for node in found
+                (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node for node in definitions
             }
         return self._trees[code.co_filename][code.co_name, code.co_firstlineno]
 
@@ -636,8 +636,8 @@ class _Body:
             self.builder.store(value, place)
             if number < len(parts) - 1:
                 following = self.block("or" if until else "and")
-                found = self.builder.icmp_signed("!=", value, self.constant(0))
-                self.builder.cbranch(found, *((after, following) if until else (following, after)))
+                truth = self.builder.icmp_signed("!=", value, self.constant(0))
+                self.builder.cbranch(truth, *((after, following) if until else (following, after)))
                 self.builder.position_at_end(following)
         self.builder.branch(after)
         self.builder.position_at_end(after)
@@ -672,8 +672,8 @@ class _Body:
         if isinstance(called, type) and issubclass(called, (Struct, Cell)) and len(words) == 1:
             return words[0]
         if isinstance(called, Intrinsic):
-            found = called.emit(self.builder, *words)
-            return self.constant(0) if found is None else found
+            result = called.emit(self.builder, *words)
+            return self.constant(0) if result is None else result
         if isinstance(called, External):
             return self.call_external(called, words)
         if not isinstance(called, Function):
@@ -685,13 +685,13 @@ class _Body:
             called.py_func.__code__.co_varnames, node.args, self.module.signature(called).parameters, strict=False
         ):
             self.expect(item, f"{name} of {called.py_func.__name__}", self.kind(item), expected)
-        found = self.builder.call(function, words)
+        result = self.builder.call(function, words)
         if not may_raise(function):
-            return found
-        message = self.builder.extract_value(found, 1)
+            return result
+        message = self.builder.extract_value(result, 1)
         with self.builder.if_then(self.builder.icmp_signed("!=", message, self.constant(0)), likely=False):
             self.fail(message)
-        return self.builder.extract_value(found, 0)
+        return self.builder.extract_value(result, 0)
 
     def call_method(self, node: ast.Call, method: ast.Attribute) -> Any:
         """A method of an atomic."""
@@ -701,18 +701,18 @@ class _Body:
         intrinsic, _ = _METHODS[method.attr]
         for item in node.args:
             self.expect(item, ast.unparse(method.value), self.kind(item), place.content)
-        found = intrinsic.emit(self.builder, self.word(method.value), *map(self.word, node.args))
-        return self.constant(0) if found is None else found
+        result = intrinsic.emit(self.builder, self.word(method.value), *map(self.word, node.args))
+        return self.constant(0) if result is None else result
 
     def extreme(self, order: str, values: list[Any]) -> Any:
-        found = values[0]
+        result = values[0]
         for value in values[1:]:
-            if isinstance(found, int) and isinstance(value, int):
-                found = min(found, value) if order == "<" else max(found, value)
+            if isinstance(result, int) and isinstance(value, int):
+                result = min(result, value) if order == "<" else max(result, value)
             else:
-                found, value = self.as_word(found), self.as_word(value)
-                found = self.builder.select(self.builder.icmp_signed(order, value, found), value, found)
-        return found
+                result, value = self.as_word(result), self.as_word(value)
+                result = self.builder.select(self.builder.icmp_signed(order, value, result), value, result)
+        return result
 
     def call_external(self, called: External, words: list[Any]) -> Any:
         kinds = {"int64": WORD, "int32": _HALF, "void": ir.VoidType()}
@@ -722,7 +722,7 @@ class _Body:
             self.builder.trunc(word, _HALF) if kind == "int32" else word
             for word, kind in zip(words, parameters, strict=True)
         ]
-        found = self.builder.call(function, given)
+        returned = self.builder.call(function, given)
         if result == "void":
             return self.constant(0)
-        return self.builder.sext(found, WORD) if result == "int32" else found
+        return self.builder.sext(returned, WORD) if result == "int32" else returned

@@ -21,10 +21,10 @@ def find_node(queue: Queue, owner: int) -> WaitNode:
         if known.owner == owner:
             return known
         known = known.next
-    found = malloc(sizeof(WaitNode))
-    if found == 0:
+    address = malloc(sizeof(WaitNode))
+    if address == 0:
         raise MemoryError("no memory for another waiter")
-    node = WaitNode(found)
+    node = WaitNode(address)
     node.target.value = NEVER
     node.owner = owner
     node.queue = queue

@@ -87,10 +87,10 @@ def fail_withdrawn(queue: Queue, value: int) -> int:
 @inner
 def create_withdrawal() -> Withdrawal:
     """Memory for a withdrawal."""
-    found = malloc(sizeof(Withdrawal))
-    if found == 0:
+    address = malloc(sizeof(Withdrawal))
+    if address == 0:
         raise MemoryError("no memory for another withdrawal")
-    return Withdrawal(found)
+    return Withdrawal(address)
 
 
 @exported(void(int64))

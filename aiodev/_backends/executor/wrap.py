@@ -76,15 +76,15 @@ def _wrap_exported(module: Module, function: Function) -> None:
         for i, kind in enumerate(signature.parameters)
     ]
     saved = builder.call(module.external("PyEval_SaveThread", WORD, []), []) if function.nogil else None
-    found = builder.call(called, words)
+    result = builder.call(called, words)
     if saved is not None:
         builder.call(module.external("PyEval_RestoreThread", _VOID, [WORD]), [saved])
     if may_raise(called):
-        message = builder.extract_value(found, 1)
+        message = builder.extract_value(result, 1)
         with builder.if_then(builder.icmp_signed("!=", message, ir.Constant(WORD, 0)), likely=False):
             _refuse(module, builder, _MEMORY_ERROR, message)
-        found = builder.extract_value(found, 0)
-    builder.ret(_wrapped(module, builder, signature, found))
+        result = builder.extract_value(result, 0)
+    builder.ret(_wrapped(module, builder, signature, result))
 
 
 def _object(module: Module, builder: ir.IRBuilder, number: int) -> Any:
@@ -107,23 +107,23 @@ def _unwrap(module: Module, builder: ir.IRBuilder, kind: str, value: Any, caller
     zero = ir.Constant(WORD, 0)
     if kind == "bytes":
         # The caller holds the object for the length of the call. Anything but bytes would be read out of bounds.
-        found = builder.load(builder.inttoptr(builder.add(value, ir.Constant(WORD, 8)), WORD.as_pointer()))
-        is_other = builder.icmp_unsigned("!=", found, _object(module, builder, _BYTES))
+        result = builder.load(builder.inttoptr(builder.add(value, ir.Constant(WORD, 8)), WORD.as_pointer()))
+        is_other = builder.icmp_unsigned("!=", result, _object(module, builder, _BYTES))
         with builder.if_then(is_other, likely=False):
             _refuse(module, builder, _TYPE_ERROR, module.text(f"{caller}: arguments must be bytes"))
         return value
     if kind == "boolean":
-        found = builder.call(module.external("PyObject_IsTrue", _HALF, [WORD]), [value])
-        with builder.if_then(builder.icmp_signed("<", found, ir.Constant(_HALF, 0)), likely=False):
+        result = builder.call(module.external("PyObject_IsTrue", _HALF, [WORD]), [value])
+        with builder.if_then(builder.icmp_signed("<", result, ir.Constant(_HALF, 0)), likely=False):
             builder.ret(zero)
-        return builder.sext(found, WORD)
+        return builder.sext(result, WORD)
     assert kind == "int64", kind
-    found = builder.call(module.external("PyLong_AsLongLong", WORD, [WORD]), [value])
-    with builder.if_then(builder.icmp_signed("==", found, ir.Constant(WORD, -1)), likely=False):
+    result = builder.call(module.external("PyLong_AsLongLong", WORD, [WORD]), [value])
+    with builder.if_then(builder.icmp_signed("==", result, ir.Constant(WORD, -1)), likely=False):
         error = builder.call(module.external("PyErr_Occurred", WORD, []), [])
         with builder.if_then(builder.icmp_signed("!=", error, zero), likely=False):
             builder.ret(zero)
-    return found
+    return result
 
 
 def _wrapped(module: Module, builder: ir.IRBuilder, signature: Signature, word: Any) -> Any:

@@ -43,14 +43,14 @@ class Device:
     index: int
 
     def __new__(cls, type: str | Device, index: SupportsIndex | None = None) -> Device:
-        name, found = (type.type, type.index) if isinstance(type, Device) else _parse(type)
+        name, given = (type.type, type.index) if isinstance(type, Device) else _parse(type)
         if index is not None:
-            if found is not None:
+            if given is not None:
                 raise InvalidDeviceError(f"{type}, index {index}", "the index is given twice")
-            found = arguments.integer("Device", "index", index)
-            if found < 0:
+            given = arguments.integer("Device", "index", index)
+            if given < 0:
                 raise InvalidDeviceError(f"{type}:{index}", "an index is 0 or more")
-        number = found or 0
+        number = given or 0
         known = _devices.get((name, number))
         if known is None:
             known = object.__new__(cls)

@@ -54,7 +54,7 @@ def get_backend(device: DeviceLike) -> Backend:
         >>> aiodev.get_backend("cpu").name
         'cpu'
     """
-    return registry.entry_of(device).backend
+    return registry.handle_of(device).backend
 
 
 def capabilities(device: DeviceLike | None = None) -> Capabilities:
@@ -71,8 +71,8 @@ def capabilities(device: DeviceLike | None = None) -> Capabilities:
         False
     """
     if type(device) is Device:
-        return registry.entry(device.type).backend.capabilities
-    return (registry.resolve() if device is None else (registry.entry_of(device),))[0].backend.capabilities
+        return registry.handle(device.type).backend.capabilities
+    return (registry.resolve() if device is None else (registry.handle_of(device),))[0].backend.capabilities
 
 
 def available_backends() -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def is_available(type: str) -> bool:
         (True, False)
     """
     try:
-        return registry.entry(arguments.instance("is_available", "type", type, str, "a string")).unavailable_reason() is None
+        return registry.handle(arguments.instance("is_available", "type", type, str, "a string")).unavailable_reason() is None
     except BackendNotFoundError:
         return False
 
@@ -114,7 +114,7 @@ def device_count(type: str | None = None) -> int:
         >>> aiodev.device_count("cpu") >= 1
         True
     """
-    return registry.entry_of(type).device_count()
+    return registry.handle_of(type).device_count()
 
 
 def current_device() -> Device:
@@ -151,8 +151,8 @@ def get_device_properties(device: DeviceLike | None = None) -> DeviceProperties:
         >>> properties.type, properties.multi_processor_count >= 1
         ('cpu', True)
     """
-    entry, resolved = registry.resolve(device)
-    return entry.backend.device_properties(resolved.index)
+    handle, resolved = registry.resolve(device)
+    return handle.backend.device_properties(resolved.index)
 
 
 def get_device_name(device: DeviceLike | None = None) -> str:
@@ -190,7 +190,7 @@ def init_blocking(type: str | None = None, timeout: float | None = None) -> None
         >>> aiodev.is_initialized("cpu")
         True
     """
-    registry.entry_of(type).ensure_started(timeout)
+    registry.handle_of(type).ensure_started(timeout)
 
 
 def is_initialized(type: str | None = None) -> bool:
@@ -204,4 +204,4 @@ def is_initialized(type: str | None = None) -> bool:
         >>> aiodev.is_initialized("cpu")
         True
     """
-    return registry.entry_of(type).started
+    return registry.handle_of(type).started

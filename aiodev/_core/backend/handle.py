@@ -8,7 +8,7 @@ Starting imports compilers and drivers and takes up to seconds, so everybody sha
     run comes after them, so "called back" means that whoever asked before has been served.
 3.  An attempt fails as a whole: for its waiters, its callbacks, and whoever joined before it failed. It is over before any of
     them learns that, so that what they do next is a new attempt; its callbacks come after those of the failed one.
-4.  No fork happens in the middle of an attempt (``Registry.settle``): a child would inherit import locks and half-made
+4.  No fork happens in the middle of an attempt (``Registry.hold_starts``): a child would inherit import locks and half-made
     state that nobody is left to finish.
 """
 

@@ -39,7 +39,7 @@ Resolved = tuple[BackendHandle, Device]
 
 _GROUP = "aiodev.backends"
 #: How long a fork waits for a start. A driver that hangs must not hang the fork for ever.
-_SETTLE_SECONDS = 10.0
+_HOLD_SECONDS = 10.0
 
 
 class EntryPointLike(Protocol):
@@ -76,9 +76,9 @@ class Registry:
     """
 
     def __init__(self, built_in: Iterable[EntryPointLike], discover: Callable[[], Iterable[EntryPointLike]]) -> None:
-        self._entries: dict[str, BackendHandle] = {}
+        self._handles: dict[str, BackendHandle] = {}
         self._discover: Callable[[], Iterable[EntryPointLike]] | None = discover
-        # Guards changes; re-entrant, as is that of an entry. Readers go by the dictionaries alone.
+        # Guards changes; re-entrant, as is that of a handle. Readers go by the dictionaries alone.
         self._lock = threading.RLock()
         # Answers of ``resolve``, kept once their backend has started: until then drivers may change their minds about
         # what is visible. ``_default`` is the answer for None where no device is current.
@@ -90,7 +90,7 @@ class Registry:
 
     def _add(self, points: Iterable[EntryPointLike]) -> None:
         for point in points:
-            self._entries.setdefault(point.name, BackendHandle(point.name, _loader(point)))
+            self._handles.setdefault(point.name, BackendHandle(point.name, _loader(point)))
 
     def register(self, name: str, factory: Factory) -> None:
         """Add a backend, or replace one that has not been started."""
@@ -98,51 +98,51 @@ class Registry:
         if Device(arguments.instance("register_backend", "type", name, str, "a string")).type != name:
             raise ValueError(f"register_backend: argument type: {name!r} cannot name a kind of device: it has an index")
         with self._lock:
-            known = self._entries.get(name)
+            known = self._handles.get(name)
             if known is not None and known.busy:
                 raise ValueError(f"register_backend: backend {name!r} has already been started and cannot be replaced")
-            self._entries[name] = BackendHandle(name, factory)
+            self._handles[name] = BackendHandle(name, factory)
             self._forget_answers()
 
-    def entry(self, name: str) -> BackendHandle:
-        """The backend's entry.
+    def handle(self, name: str) -> BackendHandle:
+        """The backend's handle.
 
         Raises:
             BackendNotFoundError: there is none of that name.
         """
-        found = self._entries.get(name)
-        if found is None:
+        handle = self._handles.get(name)
+        if handle is None:
             self._complete()
-            found = self._entries.get(name)
-            if found is None:
+            handle = self._handles.get(name)
+            if handle is None:
                 raise BackendNotFoundError(name, self.names())
-        return found
+        return handle
 
-    def entry_of(self, device: DeviceLike | None) -> BackendHandle:
-        """The entry of a device's type, whether or not there is such a device; None, and an index, is the default type."""
+    def handle_of(self, device: DeviceLike | None) -> BackendHandle:
+        """The handle of a device's type, whether or not there is such a device; None, and an index, is the default type."""
         if device is None or isinstance(device, int):
             return self.resolve_default()[0]
         if not isinstance(device, str | Device):
             raise TypeError(f"a type of device is a string such as 'cuda', or a device's, not {arguments.shown(device)}")
-        return self.entry(Device(device).type)
+        return self.handle(Device(device).type)
 
     def names(self) -> tuple[str, ...]:
         """All names, best first: accelerators, in order of registration, before the CPU."""
         self._complete()
-        return tuple(sorted(self._entries, key=lambda name: name == HOST.type))
+        return tuple(sorted(self._handles, key=lambda name: name == HOST.type))
 
     def name_of(self, has: Callable[[Capabilities], bool]) -> str | None:
         """The best name whose backend's capabilities are asked for, whether or not it can start here; starts nothing."""
         for name in self.names():
             with suppress(BackendUnavailableError):
-                if has(self._entries[name].backend.capabilities):
+                if has(self._handles[name].backend.capabilities):
                     return name
         return None
 
     def available(self) -> tuple[str, ...]:
         """The names of those that can start here, best first. Never raises, starts nothing."""
-        able = [name for name in self.names() if self._entries[name].unavailable_reason() is None]
-        return tuple(sorted(able, key=lambda name: self._entries[name].backend.capabilities.stand_in))
+        able = [name for name in self.names() if self._handles[name].unavailable_reason() is None]
+        return tuple(sorted(able, key=lambda name: self._handles[name].backend.capabilities.stand_in))
 
     def _complete(self) -> None:
         if self._discover is None:
@@ -157,7 +157,7 @@ class Registry:
                 logger.exception("the entry points of group %r could not be read", _GROUP)
 
     def resolve(self, device: DeviceLike | None = None) -> Resolved:
-        """The entry and the device that ``device`` means; None is the current device.
+        """The handle and the device that ``device`` means; None is the current device.
 
         Raises:
             TypeError: nothing that means a device.
@@ -171,19 +171,19 @@ class Registry:
             if device is None:
                 return self._default or self.resolve_default()
         try:
-            found = self._resolved.get(device)
+            resolved = self._resolved.get(device)
         except TypeError:  # it has no hash, so that it is no device either
-            found = None
-        return self._look_up(device) if found is None else found
+            resolved = None
+        return self._look_up(device) if resolved is None else resolved
 
     def resolve_default(self) -> Resolved:
         """The first device of the best backend that can start here, which is what plain indices and defaults mean."""
         if self._default is not None:
             return self._default
         for name in self.available():
-            entry = self._entries[name]
-            default = entry, Device(name)
-            if entry.started:
+            handle = self._handles[name]
+            default = handle, Device(name)
+            if handle.started:
                 self._default = default
             return default
         raise BackendUnavailableError(" or ".join(self.names()), "no backend can start here")
@@ -192,15 +192,15 @@ class Registry:
         if isinstance(asked, int):  # not kept: 1.0 and True would be found for 1
             return self.resolve(Device(self.resolve_default()[1].type, asked))
         device = Device(asked)
-        entry = self.entry(device.type)
-        entry.check_available()
-        count = entry.device_count()
+        handle = self.handle(device.type)
+        handle.check_available()
+        count = handle.device_count()
         if device.index >= count:
             devices = f"{device.type}:0" if count == 1 else f"{device.type}:0 to {device.type}:{count - 1}"
             raise InvalidDeviceError(str(device), f"this machine has {devices}")
-        if entry.started:
-            self._resolved[asked] = entry, device
-        return entry, device
+        if handle.started:
+            self._resolved[asked] = handle, device
+        return handle, device
 
     def _forget_answers(self) -> None:
         self._resolved.clear()
@@ -210,21 +210,21 @@ class Registry:
 
     def stop(self) -> None:
         """Have the threads of every backend end: code that they run must not outlive the interpreter."""
-        for entry in list(self._entries.values()):
+        for handle in list(self._handles.values()):
             try:
-                entry.stop()
+                handle.stop()
             except Exception:  # the others still have to stop
-                logger.exception("backend %r did not stop", entry.name)
+                logger.exception("backend %r did not stop", handle.name)
 
-    def settle(self) -> None:
-        """Before a fork: let starts come to their end, and hold every entry as it is until ``resume``."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
+    def hold_starts(self) -> None:
+        """Before a fork: let starts come to their end, and hold every handle as it is until ``resume``."""
+        deadline = time.monotonic() + _HOLD_SECONDS
         while True:
             self._forking.acquire()
-            self._held = list(self._entries.values())
-            for entry in self._held:
-                entry.hold()
-            starters = {starter for entry in self._held if (starter := entry.starter) is not None}
+            self._held = list(self._handles.values())
+            for handle in self._held:
+                handle.hold()
+            starters = {starter for handle in self._held if (starter := handle.starter) is not None}
             starters.discard(threading.current_thread())
             if not starters or time.monotonic() > deadline:
                 return
@@ -234,8 +234,8 @@ class Registry:
 
     def resume(self) -> None:
         """After a fork, in the parent."""
-        for entry in self._held:
-            entry.resume()
+        for handle in self._held:
+            handle.resume()
         self._held = []
         self._forking.release()
 
@@ -245,8 +245,8 @@ class Registry:
         self._forking = threading.Lock()
         self._held = []
         self._forget_answers()
-        for entry in self._entries.values():
-            entry.forget_after_fork()
+        for handle in self._handles.values():
+            handle.forget_after_fork()
 
 
 def _loader(point: EntryPointLike) -> Factory:
@@ -266,5 +266,5 @@ def _installed() -> Iterable[EntryPointLike]:
 #: The process's registry.
 registry = Registry(_BUILT_IN, _installed)
 atexit.register(registry.stop)
-around_fork(registry.settle, registry.resume)
+around_fork(registry.hold_starts, registry.resume)
 in_child(registry.forget_after_fork)

@@ -29,13 +29,13 @@ def default_stream(device: DeviceLike | None = None) -> Stream:
         True
     """
     _, resolved = registry.resolve(device)
-    found = _defaults.get(resolved)
-    if found is None:
+    default = _defaults.get(resolved)
+    if default is None:
         with _making_default:
-            found = _defaults.get(resolved)
-            if found is None:  # nor has a finalizer made it meanwhile
-                found = _defaults.setdefault(resolved, Stream(resolved))
-    return found
+            default = _defaults.get(resolved)
+            if default is None:  # nor has a finalizer made it meanwhile
+                default = _defaults.setdefault(resolved, Stream(resolved))
+    return default
 
 
 def current_stream(device: DeviceLike | None = None) -> Stream:
@@ -109,7 +109,7 @@ def stream(stream: Stream | None) -> Stream | _NoStream:
 def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
     """The present ends of a device's timelines, those of streams that were dropped with work in flight included."""
     _, resolved = registry.resolve(device)
-    return [(found, found.submitted) for found in living_timelines() if found.device == resolved]
+    return [(timeline, timeline.submitted) for timeline in living_timelines() if timeline.device == resolved]
 
 
 async def synchronize(device: DeviceLike | None = None) -> None:

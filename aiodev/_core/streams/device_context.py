@@ -34,13 +34,13 @@ class device:
         True
     """
 
-    __slots__ = ("_device", "_entry")
+    __slots__ = ("_device", "_handle")
 
     def __init__(self, device: DeviceLike | None) -> None:
-        self._entry: BackendHandle | None = None
+        self._handle: BackendHandle | None = None
         self._device: Device | None = None
         if device is not None:
-            self._entry, self._device = registry.resolve(device)
+            self._handle, self._device = registry.resolve(device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return device, (self._device,)
@@ -55,8 +55,8 @@ class device:
         context.pop(self)
 
     async def __aenter__(self) -> Device | None:
-        if self._entry is not None and not self._entry.started:
-            await starting(self._entry)
+        if self._handle is not None and not self._handle.started:
+            await starting(self._handle)
         context.push(self, self._device)
         return self._device
 
@@ -83,9 +83,9 @@ def device_of(obj: object) -> device:
         ...     aiodev.current_device()
         aiodev.Device('cpu:0')
     """
-    found = getattr(obj, "device", None)
-    if isinstance(found, Device):
-        return device(found)
+    owner = getattr(obj, "device", None)
+    if isinstance(owner, Device):
+        return device(owner)
     ask = getattr(obj, "__dlpack_device__", None)
     if ask is not None:
         try:
@@ -116,4 +116,4 @@ async def init(type: str | None = None) -> None:
         >>> asyncio.run(main())
         True
     """
-    await starting(registry.entry_of(type))
+    await starting(registry.handle_of(type))

@@ -33,14 +33,14 @@ class Bridge:
         import asyncio  # which `import aiodev` alone does not need
 
         if isinstance(awaitable, concurrent.futures.Future):
-            awaitable.add_done_callback(self._settle)
+            awaitable.add_done_callback(self._open_gate)
         elif asyncio.isfuture(awaitable):
             loop = awaitable.get_loop()
             if loop is running_loop():
-                awaitable.add_done_callback(self._settle)
+                awaitable.add_done_callback(self._open_gate)
             else:
                 try:
-                    loop.call_soon_threadsafe(awaitable.add_done_callback, self._settle)
+                    loop.call_soon_threadsafe(awaitable.add_done_callback, self._open_gate)
                 except RuntimeError as error:
                     raise RuntimeError(f"wait_future: the event loop of the future is closed: {awaitable!r}") from error
         elif "trio" in sys.modules and running_loop() is None:
@@ -58,12 +58,12 @@ class Bridge:
             task = running.create_task(_result_of(awaitable))
             _tasks.add(task)
             task.add_done_callback(_tasks.discard)
-            task.add_done_callback(self._settle)
+            task.add_done_callback(self._open_gate)
             self._gate.when_withdrawn = partial(_cancel_task, task)  # nobody else knows of it
             return
         weakref.finalize(awaitable, self._gate.open, _unfinished("was dropped before it was done")).atexit = False
 
-    def _settle(self, future: Any) -> None:
+    def _open_gate(self, future: Any) -> None:
         if future.cancelled():
             self._gate.open(_unfinished("was cancelled"))
         elif future.exception() is not None:

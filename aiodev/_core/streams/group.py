@@ -142,13 +142,13 @@ def _withdraw(timeline: Timeline, site: int) -> int:
 
 def _failures(ends: Iterable[tuple[Timeline, int]]) -> list[BaseException]:
     """The failures of operations that nobody was told of yet."""
-    found: list[BaseException] = []
+    failures: list[BaseException] = []
     for timeline, value in ends:
         try:
             timeline.check_all(value)
         except BaseException as failure:  # what a called function raised may be anything
-            found.append(failure)
-    return found
+            failures.append(failure)
+    return failures
 
 
 def _log(left_by: BaseException, failures: Iterable[BaseException]) -> None:

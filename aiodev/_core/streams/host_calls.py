@@ -185,7 +185,7 @@ class Call:
         del self._timeline, self._gate
         if timeline.failed(value) or not timeline.faults.withdrawals.begin(value):
             return False
-        timeline.entry.backend.attach_thread(timeline.device.index)
+        timeline.handle.backend.attach_thread(timeline.device.index)
         return True
 
     def _call(self) -> BaseException | None:

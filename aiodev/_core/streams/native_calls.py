@@ -68,11 +68,11 @@ def external_handle(stream: Any) -> int:
     if isinstance(stream, int):
         handle = stream
     else:
-        found = getattr(stream, "__cuda_stream__", None)
-        if found is None:
+        protocol = getattr(stream, "__cuda_stream__", None)
+        if protocol is None:
             raise TypeError(f"external={stream!r}: expected an object with __cuda_stream__, or a CUstream's address")
         try:
-            version, handle = found() if callable(found) else found
+            version, handle = protocol() if callable(protocol) else protocol
         except (AttributeError, TypeError, ValueError):  # it may have none, as one of ours on another device
             raise arguments.refusal(
                 "Stream", "external", "an object whose __cuda_stream__ is a pair of integers", stream
@@ -120,9 +120,9 @@ class NativeStream:
         """
         self._check_room()
         timeline = self.timeline
-        if not timeline.entry.backend.capabilities.native_streams:
-            found = f"backend {timeline.entry.name!r} has no streams of its own"
-            raise NotImplementedError(f"{found}; kernels call native functions there")
+        if not timeline.handle.backend.capabilities.native_streams:
+            obstacle = f"backend {timeline.handle.name!r} has no streams of its own"
+            raise NotImplementedError(f"{obstacle}; kernels call native functions there")
         value = timeline.operations.call_native(timeline.queue, pack(calls, lock))
         timeline.keep(value, (calls, lock))
         for item in itertools.chain(*calls):
@@ -143,9 +143,9 @@ class NativeStream:
             AttributeError: the device has no such streams.
         """
         timeline = self.timeline
-        if not timeline.entry.backend.capabilities.cuda_interfaces:
+        if not timeline.handle.backend.capabilities.cuda_interfaces:
             raise AttributeError(f"a stream on {timeline.device} has no CUDA stream")
-        timeline.entry.ensure_started()
+        timeline.handle.ensure_started()
         handle = timeline.hand_on().handle_of(timeline.queue)
         if handle == 0:
             raise RuntimeError(

@@ -37,6 +37,6 @@ def to_await(error: BaseException, operation: str) -> BaseException:
             kinds.append(getattr(sys.modules[module], name))
     if not isinstance(error, tuple(kinds)):
         return error
-    found = CallError(operation)
-    found.__cause__ = error
-    return found
+    wrapped = CallError(operation)
+    wrapped.__cause__ = error
+    return wrapped

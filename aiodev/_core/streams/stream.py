@@ -121,15 +121,15 @@ class Stream(NativeStream):
         reserve: bool = False,
         external: Any = None,
     ) -> None:
-        entry, resolved = registry.resolve(device)
+        handle, resolved = registry.resolve(device)
         reserve = arguments.instance("Stream", "reserve", reserve, bool, "True or False")
-        handle = None if external is None else external_handle(external)
-        if handle is not None:
+        driver_stream = None if external is None else external_handle(external)
+        if driver_stream is not None:
             if priority or reserve:
                 raise ValueError(f"external={external!r}: another library's stream has its priority and slot already")
-            if not entry.backend.capabilities.native_streams:
-                raise NotImplementedError(f"backend {entry.name!r} cannot submit to another library's stream")
-            entry.ensure_started()  # the driver runs already
+            if not handle.backend.capabilities.native_streams:
+                raise NotImplementedError(f"backend {handle.name!r} cannot submit to another library's stream")
+            handle.ensure_started()  # the driver runs already
         self.device = resolved
         self.priority = max(-1, min(1, arguments.integer("Stream", "priority", priority)))
         self.maxsize = arguments.integer("Stream", "maxsize", maxsize)
@@ -142,7 +142,7 @@ class Stream(NativeStream):
         slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
         self._closed = False
-        self.timeline = Timeline(entry, resolved, self.priority, reserve, repr(self), external=(handle, external))
+        self.timeline = Timeline(handle, resolved, self.priority, reserve, repr(self), external=(driver_stream, external))
         _streams[self.stream_id] = self
         self._bind()
         self.timeline.when_bound(weakly(self._bind))
@@ -187,12 +187,12 @@ class Stream(NativeStream):
             LookupError: there is none, or it is on another device.
         """
         stream_id = arguments.integer("from_id", "stream_id", stream_id)
-        found = _streams.get(stream_id)
-        if found is None:
+        known = _streams.get(stream_id)
+        if known is None:
             raise LookupError(f"from_id: stream id {stream_id}: no stream with this id is alive in this process")
-        if device is not None and registry.resolve(device)[1] != found.device:
-            raise LookupError(f"from_id: stream id {stream_id} is on {found.device}, not on {device}")
-        return found
+        if device is not None and registry.resolve(device)[1] != known.device:
+            raise LookupError(f"from_id: stream id {stream_id} is on {known.device}, not on {device}")
+        return known
 
     @property
     def device_type(self) -> str:
@@ -474,7 +474,7 @@ class Stream(NativeStream):
 
     async def __aenter__(self) -> Stream:
         if self.timeline.deferred:
-            await starting(self.timeline.entry)
+            await starting(self.timeline.handle)
         context.push(self, self.device, self)
         return self
 
@@ -484,8 +484,8 @@ class Stream(NativeStream):
         context.pop(self)
 
 
-def _mistaken(method: str, expected: str, found: object) -> TypeError:
-    return TypeError(f"{method}: expected {expected}, got {found!r}; there are wait, wait_event, wait_stream and wait_future")
+def _mistaken(method: str, expected: str, given: object) -> TypeError:
+    return TypeError(f"{method}: expected {expected}, got {given!r}; there are wait, wait_event, wait_stream and wait_future")
 
 
 def _refuse(stream: Stream, *args: object) -> Any:

@@ -45,7 +45,7 @@ class Span:
         self.begin = ctypes.c_int64()
         self.end = ctypes.c_int64()
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """See to it that what has run has its closing stamp, which follows it at once: some µs, seldom blocking at all."""
         if self.end.value == 0 and self.timeline.reached(self.last - 1):
             wait_blocking(self.timeline, self.last, None)

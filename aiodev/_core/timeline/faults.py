@@ -9,13 +9,13 @@ from typing import Protocol
 
 from aiodev._core.backend.interface import FAULTS, SUBMITTED, Executor, Fault
 from aiodev._core.errors import DependencyError, WithdrawnError
-from aiodev._core.timeline.kept import KeptError
+from aiodev._core.timeline.kept_error import KeptError
 from aiodev._core.timeline.withdrawal import Withdrawals
 
-__all__ = ["FaultLog", "KnownFault", "dependency_error", "learn", "root_cause", "tell"]
+__all__ = ["FaultLog", "KnownFault", "dependency_error", "collect_faults", "root_cause", "tell"]
 
 _KEPT = 1024  # whoever waits for an older one finds nothing; each was told or reported
-_learning = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
+_collecting = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
 
 #: How many faults somebody was told of: while it is what it was, none that was untold has been told.
 tellings = 0
@@ -157,26 +157,26 @@ class FaultLog:
                 own = self.withdrawals.error(fault.first, timeline.label)
             what = timeline.label if fault.dependency is None else f"an operation of {timeline.label}"
             error = own or fault.error or dependency_error(what, None)
-            found = KnownFault(fault, KeptError(error, ours=own is not None), guarded)
+            known = KnownFault(fault, KeptError(error, ours=own is not None), guarded)
             if fault.withdrawn:  # who withdrew knows, but not who submitted what is behind
-                found.retrieved = True
-                found.told = not self.withdrawals.takes_along(fault.first, fault.last or fault.first)
-            self.known.append(found)
-            if not found.told:
-                self.untold.append(found)
+                known.retrieved = True
+                known.told = not self.withdrawals.takes_along(fault.first, fault.last or fault.first)
+            self.known.append(known)
+            if not known.told:
+                self.untold.append(known)
             if fault.dependency is not None:
                 queue, first = fault.dependency
-                dependent.append((found, timeline.kept_timeline(queue), first))
+                dependent.append((known, timeline.kept_timeline(queue), first))
         return dependent
 
 
-def learn(timeline: Failing) -> None:
+def collect_faults(timeline: Failing) -> None:
     """Learn of new faults, here and on every timeline that they come from, and then what caused each.
 
     Not by recursion: streams that wait for each other in turn have faults that come from each other in turn, and a chain
     of dependent streams may be longer than the stack.
     """
-    with _learning:
+    with _collecting:
         seen: dict[Failing, int] = {}
         dependent: list[tuple[KnownFault, Failing | None, int]] = []
         ahead: list[Failing] = [timeline]
@@ -215,7 +215,7 @@ def tell(timeline: Failing, fault: KnownFault) -> bool:
     Returns whether this waiter is the first one.
     """
     global tellings
-    with _learning:
+    with _collecting:
         if fault.told:
             return False
         fault.told = fault.retrieved = True
@@ -234,10 +234,10 @@ def tell(timeline: Failing, fault: KnownFault) -> bool:
     return True
 
 
-def forget_learning_after_fork() -> None:
+def forget_collecting_after_fork() -> None:
     """In a forked child: another thread of the parent may have held the lock."""
-    global _learning
-    _learning = threading.RLock()
+    global _collecting
+    _collecting = threading.RLock()
 
 
 def root_cause(error: BaseException) -> BaseException:

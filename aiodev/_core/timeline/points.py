@@ -40,7 +40,7 @@ class Tended(Waited, Protocol):
     tended: bool
 
     @property
-    def entry(self) -> Starting: ...
+    def handle(self) -> Starting: ...
 
     @property
     def needed(self) -> Any: ...  # true while there is something

@@ -84,7 +84,7 @@ class Timeline:
         "counters",
         "deferred",
         "device",
-        "entry",
+        "handle",
         "faults",
         "frontier",
         "held",
@@ -105,9 +105,9 @@ class Timeline:
     )
 
     def __init__(
-        self, entry: BackendHandle, device: Device, priority: int, reserved: bool, label: str, external: External = OURS
+        self, handle: BackendHandle, device: Device, priority: int, reserved: bool, label: str, external: External = OURS
     ) -> None:
-        self.entry = entry
+        self.handle = handle
         self.device = device
         self.priority = priority
         self.label = label
@@ -134,11 +134,11 @@ class Timeline:
         self._native_counters: memoryview[int] | None = None
         self._lease: _Lease | None = None
         self.operations: Executor
-        self.deferred = not entry.started
+        self.deferred = not handle.started
         if self.deferred:
             self.operations = deferred = Deferred(self.open_queue, self.bind, self.lose)
             self.counters: memoryview[int] = deferred.counters
-            entry.start_soon(deferred.started)
+            handle.start_soon(deferred.started)
         else:
             self.open_queue()
             self.bind()
@@ -148,7 +148,7 @@ class Timeline:
         """The executor of the backend, which has started, and the queue, which is made if there is none. Raises the loss."""
         if self.lost is not None:
             raise fresh(self.lost)
-        executor = self.entry.backend.executor
+        executor = self.handle.backend.executor
         with _opening:
             if self.queue == 0:
                 handle = self._external[0]
@@ -163,7 +163,7 @@ class Timeline:
         """Submit to the executor itself from now on."""
         assert self._native_counters is not None
         self.counters = self._native_counters
-        self.operations = self.entry.backend.executor
+        self.operations = self.handle.backend.executor
         self.deferred = False
         if self._bound is not None:
             self._bound()
@@ -173,7 +173,7 @@ class Timeline:
 
         Who has waited for the start may be here before the thread that made it.
         """
-        if isinstance(self.operations, Deferred) and self.entry.started:
+        if isinstance(self.operations, Deferred) and self.handle.started:
             self.operations.started(None)
         return self.operations
 
@@ -239,7 +239,7 @@ class Timeline:
         if self.needed:
             self.let_go()
         if self.counters[FAULTS] != self.faults.seen:
-            faults.learn(self)  # while the timelines that they may come from are kept
+            faults.collect_faults(self)  # while the timelines that they may come from are kept
         kept, completed = self._kept, self.counters[COMPLETED]
         while kept and kept[0][0] <= completed:
             try:
@@ -271,8 +271,8 @@ class Timeline:
 
     def last_to_run(self, value: int, clock: Clock) -> tuple[int, Clock]:
         """``value``, if it is to run, else the last operation ahead of it that is; and what that one is known to follow."""
-        found = self.faults.withdrawals.ahead_of(value)
-        return found, clock if found == value else self.clock_at(found)
+        last = self.faults.withdrawals.ahead_of(value)
+        return last, clock if last == value else self.clock_at(last)
 
     # Order between timelines
 
@@ -337,7 +337,7 @@ class Timeline:
     def _enqueue_wait(self, other: Timeline, value: int) -> int:
         if other.lost is not None:
             raise fresh(other.lost)
-        if self.entry is other.entry:
+        if self.handle is other.handle:
             operations = self.operations
             if isinstance(operations, Deferred):
                 return operations.defer(lambda executor, queue: executor.wait(queue, other.open_queue()[1], value))
@@ -346,7 +346,7 @@ class Timeline:
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
 
-        def carry() -> None:
+        def open_gate() -> None:
             try:
                 error = other.error_of(value)
             except BaseException as failure:  # what it was cannot be learnt: this timeline fails rather than hangs
@@ -354,7 +354,7 @@ class Timeline:
             gate.open(error)
 
         with opened_on_error(gate):
-            watcher.watch(other, value, carry)
+            watcher.watch(other, value, open_gate)
         return gate.value
 
     def distrust(self, first: int, last: int) -> None:
@@ -367,13 +367,13 @@ class Timeline:
     def untold_faults(self) -> Sequence[KnownFault]:
         """The faults that no waiter of this timeline was told of, oldest first."""
         if self.counters[FAULTS] != self.faults.seen:
-            faults.learn(self)
+            faults.collect_faults(self)
         return tuple(self.faults.untold)  # others may be told meanwhile
 
     def fault_of(self, value: int) -> KnownFault | None:
         """The fault that covers a finished operation, or None."""
         if self.counters[FAULTS] != self.faults.seen:
-            faults.learn(self)
+            faults.collect_faults(self)
         return self.faults.at(value)
 
     def failure_untold(self, value: int) -> bool:
@@ -513,15 +513,15 @@ class _Lease:
 
 def living_timelines() -> set[Timeline]:
     """Those that somebody holds, and those that were dropped with work in flight."""
-    found = _dropped.copy()
-    found.update(timeline for reference in _living.valuerefs() if (timeline := reference()) is not None)
-    return found
+    living = _dropped.copy()
+    living.update(timeline for reference in _living.valuerefs() if (timeline := reference()) is not None)
+    return living
 
 
 def lose_all(error: BaseException) -> None:
     """In a forked child: lose every timeline, those that were dropped with work in flight included."""
     global _opening, _reporting
-    faults.forget_learning_after_fork()
+    faults.forget_collecting_after_fork()
     _opening = threading.RLock()  # this is a forked child, and other threads of the parent may have held them
     _reporting = threading.RLock()
     lost = living_timelines()

@@ -99,8 +99,8 @@ class Withdrawals:
         return start, count
 
     def _all_withdrawn(self, first: int, last: int) -> bool:
-        while first <= last and (found := self._at(first)) is not None and found.cause == 0:
-            first = found.last + 1
+        while first <= last and (span := self._at(first)) is not None and span.cause == 0:
+            first = span.last + 1
         return first > last
 
     def _enter(self, start: int, last: int, end: int, site: int, completed: int) -> int:
@@ -138,13 +138,13 @@ class Withdrawals:
 
     def withdrawn(self, value: int) -> bool:
         """Whether operation ``value`` itself was withdrawn."""
-        found = self._at(value)
-        return found is not None and found.cause == 0
+        span = self._at(value)
+        return span is not None and span.cause == 0
 
     def ahead_of(self, value: int) -> int:
         """``value`` if it is to run, else the last operation ahead of it that is."""
-        while (found := self._at(value)) is not None:
-            value = found.first - 1
+        while (span := self._at(value)) is not None:
+            value = span.first - 1
         return value
 
     def takes_along(self, first: int, last: int) -> bool:
@@ -153,7 +153,7 @@ class Withdrawals:
 
     def error(self, value: int, stream: str) -> WithdrawnError | None:
         """Why operation ``value`` does not run: that it was withdrawn, or the one that it is behind."""
-        found = self._at(value)
-        if found is None:
+        span = self._at(value)
+        if span is None:
             return None
-        return WithdrawnError(stream, found.cause or value, withdrawn_at=callsites.describe_site(found.site))
+        return WithdrawnError(stream, span.cause or value, withdrawn_at=callsites.describe_site(span.site))

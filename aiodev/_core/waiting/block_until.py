@@ -24,7 +24,7 @@ def waits_for_program(timeline: Timeline) -> bool:
     since, clock = timeline.frontier
     if type(clock) is PartialClock and not timeline.reached(since):
         return True  # it may be held by one of those that are left out
-    return any(found.held for found in (timeline, *clock))
+    return any(other.held for other in (timeline, *clock))
 
 
 def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None:

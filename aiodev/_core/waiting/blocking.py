@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aiodev._core.arguments import seconds
-from aiodev._core.waiting.spinning import learn, may_wait_awake, spin
+from aiodev._core.waiting.spinning import may_wait_awake, note_wait, spin
 from aiodev._core.waiting.sync_debug import about_to_block
 from aiodev._core.waiting.waitset import WaitSet
 
@@ -99,7 +99,7 @@ class _Late(Exception):
 def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
     if timeline.deferred:
         started = threading.Event()
-        timeline.entry.start_soon(lambda error: started.set())
+        timeline.handle.start_soon(lambda error: started.set())
         if not started.wait(min(deadline - time.monotonic(), threading.TIMEOUT_MAX)):
             raise _Late
     if timeline.reached(value) or spin(timeline, value):
@@ -111,7 +111,7 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
         if not timeline.operations.help(timeline.queue, value, int(duration), -1):
             break
         if timeline.reached(value):
-            learn(timeline)
+            note_wait(timeline)
             return
     # An exception may arrive at any instruction, and a signal's handler may wait, too. So the place is taken, and put back only
     # when it is whole: whoever waits meanwhile, or after an interrupt, has another.
@@ -131,7 +131,7 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
     _thread.parking = place
     if not in_time:
         raise _Late
-    learn(timeline)
+    note_wait(timeline)
 
 
 def forget_places_after_fork() -> None:

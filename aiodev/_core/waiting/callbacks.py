@@ -51,7 +51,7 @@ class DoneCallback:
         if reactor is None:
             watcher.watch(timeline, value, lambda: host_threads.submit(self.call_in_context, self._refused))
         elif timeline.deferred:
-            timeline.entry.start_soon(lambda error: reactor.call_threadsafe(self.arrange))
+            timeline.handle.start_soon(lambda error: reactor.call_threadsafe(self.arrange))
         elif timeline.reached(value) or not reactor.waits.add(timeline, value, self):
             reactor.call_soon(self)
 

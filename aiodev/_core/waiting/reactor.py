@@ -28,7 +28,7 @@ from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.waiting import fairness
 from aiodev._core.waiting.fairness import ReadyQueue, budget
 from aiodev._core.waiting.loops import running_loop
-from aiodev._core.waiting.spinning import learn, may_wait_awake, spin
+from aiodev._core.waiting.spinning import may_wait_awake, note_wait, spin
 from aiodev._core.waiting.waitset import WaitSet, forget_after_fork
 
 if TYPE_CHECKING:
@@ -193,15 +193,15 @@ class AsyncioReactor(_Line):
         """Suspend the task until ``waiter`` is woken."""
         return waiter.__await__()
 
-    def start(self, entry: BackendHandle) -> Generator[Any, Any, BaseException | None]:
+    def start(self, handle: BackendHandle) -> Generator[Any, Any, BaseException | None]:
         """Suspend the task until a backend has started, or failed to; returns the failure."""
         future = self.loop.create_future()
 
-        def settle(error: BaseException | None) -> None:
+        def resume(error: BaseException | None) -> None:
             if not future.done():
                 future.set_result(error)
 
-        entry.start_soon(lambda error: self.call_threadsafe(lambda: settle(error)))
+        handle.start_soon(lambda error: self.call_threadsafe(lambda: resume(error)))
         error: BaseException | None = yield from future
         return error
 
@@ -323,7 +323,7 @@ class TrioReactor(_Line):
         suspension: Wait = self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
         return suspension
 
-    def start(self, entry: BackendHandle) -> Generator[Any, Any, BaseException | None]:
+    def start(self, handle: BackendHandle) -> Generator[Any, Any, BaseException | None]:
         """Suspend the task until a backend has started, or failed to; returns the failure."""
         waiter = _TrioWaiter(self._lowlevel)
         errors: list[BaseException | None] = []
@@ -332,7 +332,7 @@ class TrioReactor(_Line):
             errors.append(error)
             self.call_threadsafe(waiter.wake)
 
-        entry.start_soon(started)
+        handle.start_soon(started)
         yield from self._lowlevel.wait_task_rescheduled(waiter.abort).__await__()
         return errors[0]
 
@@ -404,7 +404,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
     One generator does it all: ten thousand parked tasks hold ten thousand of it.
     """
     if timeline.deferred:
-        yield from current_reactor().start(timeline.entry)
+        yield from current_reactor().start(timeline.handle)
     parked = False
     if not (timeline.reached(value) or (not spun and spin(timeline, value)) or (yield from help(timeline, value))):
         reactor = current_reactor()
@@ -418,7 +418,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
                     yield from reactor.suspend(waiter)
             finally:
                 reactor.waits.discard(timeline, value, waiter)
-        learn(timeline)
+        note_wait(timeline)
     if parked:
         if not reactor.ready.admits():
             yield from reactor.come_back()
@@ -434,7 +434,7 @@ def wait_any(points: Sequence[Point]) -> Wait:
     """Wait in a coroutine until one of ``points``, (timeline, value), is reached."""
     for timeline, _ in points:
         if timeline.deferred:
-            yield from current_reactor().start(timeline.entry)
+            yield from current_reactor().start(timeline.handle)
     reactor, parked = current_reactor(), False
     while not any(timeline.reached(value) for timeline, value in points):
         waiter = reactor.waiter()
@@ -459,12 +459,12 @@ class starting:
         BackendUnavailableError: it cannot start here.
     """
 
-    def __init__(self, entry: BackendHandle) -> None:
-        self._entry = entry
+    def __init__(self, handle: BackendHandle) -> None:
+        self._handle = handle
 
     def __await__(self) -> Wait:
-        if not self._entry.started:
-            error = yield from current_reactor().start(self._entry)
+        if not self._handle.started:
+            error = yield from current_reactor().start(self._handle)
             if error is not None:
                 raise error
 
@@ -520,7 +520,7 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
             if blind:
                 reactor.rests = ended + _REST * (ended - began)
             if timeline.reached(value):
-                learn(timeline)
+                note_wait(timeline)
                 if not blind and ended - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
                     budget.renew(fairness.clock())  # a turn would have found nothing to do
                 break

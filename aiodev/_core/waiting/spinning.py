@@ -41,7 +41,7 @@ def spin(timeline: Timeline, value: int) -> bool:
     return False
 
 
-def learn(timeline: Timeline) -> None:
+def note_wait(timeline: Timeline) -> None:
     """A wait that did more than spin is over: whether the next one spins. Of several at once, each counts as the first does."""
     if time.monotonic_ns() - timeline.parked_at > _SOON_NS:
         timeline.quick_waits = max(0, timeline.quick_waits // 2)

@@ -1,6 +1,6 @@
 """Telling of waits that block a thread whose event loop runs: the loop is held for as long as they last.
 
-Every wait that blocks says so here just before it does (``blocking.py``, ``entry.py``). Protocols of other libraries block
+Every wait that blocks says so here just before it does (``blocking.py``, ``handle.py``). Protocols of other libraries block
 without a word in the program's text, such as ``np.asarray(x)``; so does the first use of a device whose backend has not
 started.
 """

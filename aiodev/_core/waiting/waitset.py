@@ -174,7 +174,7 @@ class WaitSet(Generic[_Token]):
             for executor, waker in self.descriptor.wakers.items():
                 self._due.extend((executor, queue) for queue in executor.collect(waker))
             for executor, queue in self._due:
-                self._settle(executor, self._groups.get(executor, {}), queue)
+                self._collect_queue(executor, self._groups.get(executor, {}), queue)
         except BaseException:
             self.descriptor.wake()
             raise
@@ -182,7 +182,7 @@ class WaitSet(Generic[_Token]):
         done, self._done, self._torn = self._done, [], False
         return done
 
-    def _settle(self, executor: Executor, group: dict[int, _Waiters[_Token]], queue: int) -> None:
+    def _collect_queue(self, executor: Executor, group: dict[int, _Waiters[_Token]], queue: int) -> None:
         waiters = group.get(queue)
         if waiters is None:  # all were discarded, or a stale wake-up
             return

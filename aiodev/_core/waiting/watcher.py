@@ -55,7 +55,7 @@ class Watcher:
     def watch(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
         """Call ``callback`` once ``timeline`` reaches ``value``: now, when it has already, else from the watcher's thread."""
         if timeline.deferred:
-            timeline.entry.start_soon(lambda error: self.watch(timeline, value, callback))
+            timeline.handle.start_soon(lambda error: self.watch(timeline, value, callback))
         elif timeline.reached(value):
             _Job(callback).run()
         else:

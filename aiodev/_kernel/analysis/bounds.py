@@ -71,14 +71,14 @@ class Access(NamedTuple):
 
 
 def check_bounds(
-    kernel: str, names: Sequence[str], found: Sequence[Access], shape: tuple[int, ...], args: Sequence[Any]
+    kernel: str, names: Sequence[str], reaching: Sequence[Access], shape: tuple[int, ...], args: Sequence[Any]
 ) -> None:
     """Refuse a launch whose indices go beyond an array.
 
     Raises:
         LaunchError: they do.
     """
-    for access in found:
+    for access in reaching:
         lengths, needed = args[access.place].shape, shape[access.axis] + access.offset
         if needed > lengths[access.dimension] and all(shape):
             name = names[access.place]
@@ -101,13 +101,13 @@ def accesses(function: Callable[..., None], ndim: int) -> tuple[Access, ...]:
         return ()
 
 
-def farthest(found: Sequence[Access], dimensions: Mapping[int, int]) -> tuple[Access, ...]:
+def farthest(certain: Sequence[Access], dimensions: Mapping[int, int]) -> tuple[Access, ...]:
     """Of the accesses that are certain, the one that reaches farthest for each array, dimension and axis.
 
     ``dimensions`` has the number of dimensions of each array, by its place.
     """
     chosen: dict[tuple[int, int, int], Access] = {}
-    for access in found:
+    for access in certain:
         if access.certain(dimensions.get(access.place, 0)):
             key = access.place, access.dimension, access.axis
             if key not in chosen or access.offset > chosen[key].offset:
@@ -153,14 +153,14 @@ class _Body:
 
     def accesses(self) -> list[Access]:
         """In the order in which they are made."""
-        found: list[Access] = []
+        made: list[Access] = []
         try:
             for statement in self.tree.body:
                 for access in self._statement(statement):
-                    found.append(access)  # one by one: what was found before the end counts
+                    made.append(access)  # one by one: what was found before the end counts
         except _End:
             pass
-        return found
+        return made
 
     # Statements
 

@@ -93,9 +93,9 @@ class _Following:
             self.write(*given.values())
             return _joined(given.values()) | _OTHER
         self._busy.add(key)
-        found = self._known[key] = _Body(self, function, tree, given).follow()
+        returned = self._known[key] = _Body(self, function, tree, given).follow()
         self._busy.discard(key)
-        return found
+        return returned
 
 
 class _Body(ast.NodeVisitor):
@@ -277,8 +277,8 @@ class _Body(ast.NodeVisitor):
         if isinstance(node.value, ast.Attribute) and node.value.attr in _SHAPES and all(taken):
             return NUMBER
         count, gone = sum(taken), all(taken)
-        found = ((place, _less(place, left, count)) for place, left in value)
-        return frozenset((place, max(left, 0)) for place, left in found if not gone or left > 0 or place < 0)
+        parts = ((place, _less(place, left, count)) for place, left in value)
+        return frozenset((place, max(left, 0)) for place, left in parts if not gone or left > 0 or place < 0)
 
     def _is_taken(self, item: ast.expr) -> bool:
         """Whether an index takes the dimension that it goes along."""

@@ -18,7 +18,7 @@ import numpy
 import aiodev.lang
 from aiodev.lang import atomics, elementary, hints, numeric
 
-__all__ = ["is_straight"]
+__all__ = ["is_loop_free"]
 
 #: Instructions that repeat something, cut out a part that may be of any length, or do what is looked at elsewhere.
 _OTHER = frozenset(
@@ -42,7 +42,7 @@ _ABSENT = object()
 _DEPTH = 10
 
 
-def is_straight(function: Any, depth: int = _DEPTH) -> bool:
+def is_loop_free(function: Any, depth: int = _DEPTH) -> bool:
     """Whether ``function``, and all that it calls, runs from its first line to its last without a loop."""
     code: CodeType = function.__code__
     if depth == 0 or not _OTHER.isdisjoint(code.co_code[::2]):
@@ -75,7 +75,7 @@ def _is_known(value: Any, depth: int) -> bool:
         return getattr(value, "__name__", "") in _LANG
     body = getattr(value, "__aiodev_body__", getattr(value, "py_func", value))
     if isinstance(body, FunctionType) and module.partition(".")[0] != "numpy":
-        return is_straight(body, depth - 1)
+        return is_loop_free(body, depth - 1)
     if module.partition(".")[0] == "numpy":
         return isinstance(value, numpy.ufunc) or getattr(value, "__name__", "") in _ELEMENTWISE
     return value in _BUILTINS or isinstance(value, numpy.ufunc) or module == "math"

@@ -26,10 +26,10 @@ class AheadBackend(Protocol):
 @contextmanager
 def recorded_kernels() -> Iterator[list[Job]]:
     """A list of the kernels that are compiled or loaded in the block, for :func:`compile_ahead`."""
-    found: list[Job] = []
-    service.recorded = found
+    jobs: list[Job] = []
+    service.recorded = jobs
     try:
-        yield found
+        yield jobs
     finally:
         service.recorded = None
 

@@ -116,14 +116,14 @@ class Service:
         self.improvers.forget()
         Service.__init__(self)
 
-    def start_compiler(self, entry: BackendHandle) -> None:
+    def start_compiler(self, handle: BackendHandle) -> None:
         """Have a worker ready when a backend has started, if it will be needed: an empty cache has nothing for any launch."""
         directory = cache.directory()
         if settings.compiler_start == "late" or not cache.writable:
             return
-        if settings.compiler_start == "early" or not entry.backend.has_compiled(directory):
+        if settings.compiler_start == "early" or not handle.backend.has_compiled(directory):
             spec = KernelSpec("nothing", _nothing, 1, ("A1f8C",))
-            job = (entry.name, spec, capture(_nothing).to_bytes(), "")  # compiled, and not kept
+            job = (handle.name, spec, capture(_nothing).to_bytes(), "")  # compiled, and not kept
             try:
                 self.workers.submit(job, lambda error: logger.debug("a compile worker is ready: %r", error))
             except RuntimeError as error:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiodev._core.places import relative
+from aiodev._core.source_names import relative
 from aiodev._kernel.compile.digest import Uncapturable, dumps, feed, feed_code
 
 __all__ = ["Snapshot", "Uncapturable", "capture"]
@@ -144,10 +144,10 @@ def _record(name: str, names: tuple[str, ...]) -> Any:
 
 def _enumeration(base: str, name: str, members: tuple[tuple[str, Any], ...]) -> Any:
     which = base, name, repr(members)  # in which 1, 1.0 and True differ, and 0.0 and -0.0
-    found = _enumerations.get(which)
-    if found is None:
-        found = _enumerations.setdefault(which, getattr(enum, base)(name, members))
-    return found
+    rebuilt = _enumerations.get(which)
+    if rebuilt is None:
+        rebuilt = _enumerations.setdefault(which, getattr(enum, base)(name, members))
+    return rebuilt
 
 
 _enumerations: dict[tuple[str, str, str], Any] = {}
@@ -222,8 +222,8 @@ class _Capturing:
         if _package(module.__name__) in NAMED_PACKAGES or module in self._modules:
             return "module", module.__name__
         self._modules.append(module)
-        found = [name for name in sorted(attributes) if hasattr(module, name)]
-        contents = {name: self._tag(getattr(module, name), attributes) for name in found}
+        present = [name for name in sorted(attributes) if hasattr(module, name)]
+        contents = {name: self._tag(getattr(module, name), attributes) for name in present}
         self._modules.pop()
         return "contents", (module.__name__, contents)
 
@@ -277,16 +277,16 @@ def _names(code: types.CodeType) -> frozenset[str]:
 @functools.lru_cache(1024)
 def _globals(code: types.CodeType) -> frozenset[str]:
     """The names among those that it looks up as globals, by its instructions: ``x.size`` needs no global ``size``."""
-    found, names = set(), code.co_names
+    looked_up, names = set(), code.co_names
     extended = 0
     for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         argument |= extended
         extended = argument << 8 if operation == _EXTENDED else 0
         if operation == _LOAD_GLOBAL:
-            found.add(names[argument >> 1])  # the lowest bit says whether the global is about to be called
+            looked_up.add(names[argument >> 1])  # the lowest bit says whether the global is about to be called
         elif operation == _LOAD_NAME:
-            found.add(names[argument])
-    return frozenset(found).union(*(_globals(inner) for inner in _inner(code)))
+            looked_up.add(names[argument])
+    return frozenset(looked_up).union(*(_globals(inner) for inner in _inner(code)))
 
 
 def _inner(code: types.CodeType) -> list[types.CodeType]:

@@ -63,7 +63,7 @@ def _serve(job: Job) -> BaseException | None:
     _have_a_directory()
     try:
         function = Snapshot.rebuild(data)
-        registry.entry(name).backend.compile(spec._replace(function=function), directory)
+        registry.handle(name).backend.compile(spec._replace(function=function), directory)
     except AiodevError as error:
         error.__cause__ = error.__context__ = None
         return error

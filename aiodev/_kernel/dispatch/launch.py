@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aiodev._kernel.analysis.bounds import Access
     from aiodev._kernel.dispatch.specializations import Specialization
 
-__all__ = ["SITE_NAMES", "bound_call_maker", "define", "generate_call", "stamp"]
+__all__ = ["SITE_NAMES", "bound_call_maker", "define", "generate_call", "record_use"]
 
 #: The site of the caller, as ``sites.here(1)`` has it, without the cost of a call.
 _SITE = [
@@ -63,17 +63,17 @@ def generate_call(
     specializations: Sequence[Specialization],
     slow: Callable[..., Any],
 ) -> Callable[..., Completion[None]]:
-    """The call function of a kernel: ``call(place, *arguments)``.
+    """The call function of a kernel: ``call(config, *arguments)``.
 
-    ``place`` is a ``LinePlace`` for one dimension, else a ``Place``. ``slow(place, arguments)`` launches in every case that
-    ``specializations``, which are loaded and of one pattern, do not cover.
+    ``config`` is a ``LineConfig`` for one dimension, else a ``LaunchConfig``. ``specializations`` are loaded, and of one
+    pattern. ``slow(config, arguments)`` launches what none of them covers.
     """
     names = [parameter.name for parameter in parameters]
     namespace: dict[str, Any] = {
         "_context": context.current, "_current": current_stream, "_join": b"".join, "_slow": slow,
         "_Errors": (AttributeError, struct.error, OverflowError, TypeError), **SITE_NAMES, **_COMPLETION_NAMES,
     }  # fmt: skip
-    signature = ["_place"]
+    signature = ["_config"]
     for parameter in parameters:
         default = parameter.default is not inspect.Parameter.empty
         namespace[f"_default_{parameter.name}"] = parameter.default if default else MISSING
@@ -82,7 +82,7 @@ def generate_call(
     lines = [f"def {name}({', '.join(signature)}, *_extra):"]
     if specializations:
         lines += _fast_path(ndim, names, specializations, namespace)
-    lines.append(f"    return _slow(_place, ({arguments}*_extra,))")
+    lines.append(f"    return _slow(_config, ({arguments}*_extra,))")
     call: Callable[..., Completion[None]] = define(f"<aiodev launch of {name}>", lines, namespace)[name]
     return call
 
@@ -97,7 +97,7 @@ def bound_call_maker(kinds: str) -> Callable[..., Callable[[], Completion[None]]
     call = ["if not loading.ready:", "    return slow(_outside(_getframe(1)))", *_SITE]
     call += ["_value = stream._launch(entry, size, block, _site)"]
     for name, kind in zip(buffers, kinds, strict=True):
-        call += stamp(name, kind)
+        call += record_use(name, kind)
     call += _RETURN
     parameters = ", ".join(("loading", "stream", "entry", "size", "block", "slow", *buffers))
     lines = [f"def make({parameters}):", "    _timeline = stream.timeline", "    def call():"]
@@ -117,7 +117,7 @@ def define(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> di
     return namespace
 
 
-def stamp(buffer: str, kind: str) -> list[str]:
+def record_use(buffer: str, kind: str) -> list[str]:
     """Note that operation ``_value`` of ``_timeline`` uses a buffer; see :class:`aiodev._memory.buffer.Buffer`."""
     timeline, value, method = (
         ("_writer", "_written", "_record_write") if kind == ARRAY else ("_reader", "_read", "_record_read")
@@ -138,15 +138,15 @@ def _fast_path(ndim: int, names: list[str], specializations: Sequence[Specializa
     size = "_n0" if ndim == 1 else "_size"
     if ndim == 1:
         lines += [
-            "        if _place.__class__ is int:",
-            "            _n0 = _place",
+            "        if _config.__class__ is int:",
+            "            _n0 = _config",
             "            _stream = _context().stream or _current()",
             "        else:",
-            "            _n0, _stream = _place",
+            "            _n0, _stream = _config",
         ]
     else:
         lines += [
-            f"        _size, ({', '.join(f'_n{d}' for d in range(ndim))}), _stream = _place",
+            f"        _size, ({', '.join(f'_n{d}' for d in range(ndim))}), _stream = _config",
             "        if _stream is None:",
             "            _stream = _context().stream or _current()",
         ]
@@ -167,7 +167,7 @@ def _fast_path(ndim: int, names: list[str], specializations: Sequence[Specializa
     ]
     for name, kind in arrays.items():
         lines.append(f"        _buffer = {name}._buffer")
-        lines += [f"        {line}" for line in stamp("_buffer", kind)]
+        lines += [f"        {line}" for line in record_use("_buffer", kind)]
     lines += [f"        {line}" for line in _RETURN]
     return lines
 

@@ -35,17 +35,17 @@ def parameters_of(function: Callable[..., None], ndim: int) -> list[inspect.Para
         raise TypeError(
             f"{function!r}: a kernel is made of a plain function; of no coroutine, generator, method, class or kernel"
         )
-    found = list(inspect.signature(function, follow_wrapped=False).parameters.values())
-    if len(found) < ndim:
+    parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
+    if len(parameters) < ndim:
         raise TypeError(
             f"{function.__name__}: a kernel of {ndim} dimension(s) takes {ndim} indices first, then arguments"
         )
-    for parameter in found:
+    for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise TypeError(f"{function.__name__}: parameter {parameter}: a kernel's parameters are plain ones")
         if parameter.name.startswith("_"):
             raise TypeError(f"{function.__name__}: parameter {parameter.name}: names must not begin with an underscore")
-    return found[ndim:]
+    return parameters[ndim:]
 
 
 def complete(
@@ -62,13 +62,13 @@ def complete(
     names = [parameter.name for parameter in parameters]
     for name in named:
         if name not in names[len(args) :]:
-            found = "it by position, too" if name in names else f"{name}={named[name]!r}"
-            raise LaunchError(kernel, name, f"arguments among {', '.join(names)}, each once", found)
+            got = "it by position, too" if name in names else f"{name}={named[name]!r}"
+            raise LaunchError(kernel, name, f"arguments among {', '.join(names)}, each once", got)
     args += tuple(named.get(p.name, p.default) for p in parameters[len(args) :])
     absent = (MISSING, inspect.Parameter.empty)
     missing = [name for name, value in zip(names, args, strict=False) if any(value is one for one in absent)]
     if missing or len(args) != len(names):
-        found = f"{len(args) - len(missing)}" + (f" (not {', '.join(missing)})" if missing else "")
+        got = f"{len(args) - len(missing)}" + (f" (not {', '.join(missing)})" if missing else "")
         expected = f"{len(names)} arguments ({', '.join(names)})"
-        raise LaunchError(kernel, missing[0] if missing else None, expected, found)
+        raise LaunchError(kernel, missing[0] if missing else None, expected, got)
     return args

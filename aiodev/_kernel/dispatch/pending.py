@@ -9,10 +9,10 @@ from aiodev._core.errors import fresh
 from aiodev._core.waiting.reactor import current_reactor
 from aiodev._kernel.compile.service import PendingKernel
 
-__all__ = ["Loaded"]
+__all__ = ["KernelWait"]
 
 
-class Loaded:
+class KernelWait:
     """Waits until a kernel is there; cancellation stops the waiting, not the compilation.
 
     Raises:

@@ -31,7 +31,7 @@ from aiodev._core import context
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.timeline import Timeline
-from aiodev._kernel.dispatch.launch import SITE_NAMES, define, stamp
+from aiodev._kernel.dispatch.launch import SITE_NAMES, define, record_use
 from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.kernel import Kernel
@@ -46,7 +46,7 @@ _ADDRESS_BYTES = 8
 #: How scratch is aligned, and up to how many bytes of it lie behind a new result: an allocation takes as long as the rest.
 _ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
-_Piece = bytes | tuple[str, str]
+_BlockPart = bytes | tuple[str, str]
 #: Takes the operands, and gives what the operation returns; None where a number does not fit its type.
 Repeated = Callable[..., Any]
 
@@ -88,9 +88,9 @@ def make_repeated(
         end += _aligned(nbytes)
     launches = []
     for specialization, step in zip(specializations, steps, strict=True):
-        block, stamps = _block(specialization, step, (*operands, *results), places, constant)
+        block, uses = _block(specialization, step, (*operands, *results), places, constant)
         entry, size = constant(specialization.loading.entry), constant(math.prod(step.shape))
-        launches.append((entry, size, block, stamps))
+        launches.append((entry, size, block, uses))
     forms = []
     for number, result in enumerate(results):
         nbytes = end if number == 0 and room and behind else result.nbytes
@@ -114,9 +114,9 @@ def _block(
 
     All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
     """
-    numbers: list[_Piece] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
-    arrays: list[_Piece] = []
-    stamps = []
+    numbers: list[_BlockPart] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
+    arrays: list[_BlockPart] = []
+    uses = []
     signature = specialization.signature
     for arg, origin, descriptor, kind in zip(
         step.args, step.origins, signature.descriptors, signature.pattern, strict=True
@@ -127,10 +127,10 @@ def _block(
                 place = constant(arg._address + scratch[arg._buffer])
                 arrays += [("q", f"scratch.address + {place}"), packed[_ADDRESS_BYTES:]]
             elif origin == CONSTANT:
-                stamps.append((constant(arg._buffer), kind))
+                uses.append((constant(arg._buffer), kind))
                 arrays.append(packed)
             else:
-                stamps.append((f"x{origin}._buffer", kind))
+                uses.append((f"x{origin}._buffer", kind))
                 distance = arg._address - operands[origin]._address
                 moved = f" + {constant(distance)}" if distance else ""
                 arrays += [("q", f"x{origin}._address{moved}"), packed[_ADDRESS_BYTES:]]
@@ -139,7 +139,7 @@ def _block(
         else:
             value = f"x{origin}.real, x{origin}.imag" if kind == COMPLEX else f"x{origin}"
             numbers.append((FORMATS[descriptor], value))
-    pieces: list[_Piece] = []
+    pieces: list[_BlockPart] = []
     for piece in (*numbers, *arrays):
         if isinstance(piece, bytes) and pieces and isinstance(pieces[-1], bytes):
             pieces[-1] += piece
@@ -147,7 +147,7 @@ def _block(
             pieces.append(piece)
     layout = "".join(f"{len(piece)}s" if isinstance(piece, bytes) else piece[0] for piece in pieces)
     values = ", ".join(constant(piece) if isinstance(piece, bytes) else piece[1] for piece in pieces)
-    return f"{constant(struct.Struct(f'<{layout}').pack)}({values})", tuple(stamps)
+    return f"{constant(struct.Struct(f'<{layout}').pack)}({values})", tuple(uses)
 
 
 @functools.lru_cache(4096)
@@ -184,15 +184,15 @@ def _make_maker(
         "    _from, _site = _back, _index_of(id(_back.f_code))",
         "_site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
     ]
-    for k, (entry, size, _, stamps) in enumerate(launches):
+    for k, (entry, size, _, uses) in enumerate(launches):
         body.append(f"_value = stream._launch({entry}, {size}, block{k}, _site)")
         if k == 0:
             body.append("_timeline = stream.timeline")
-        for buffer, kind in stamps:
+        for buffer, kind in uses:
             body.append(f"_buffer = {buffer}")
-            body += stamp("_buffer", kind)
+            body += record_use("_buffer", kind)
     if own:
-        body += stamp("scratch", ARRAY)
+        body += record_use("scratch", ARRAY)
     lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
     lines += [f"        {line}" for line in (*body, f"return {given}")]
     lines += ["    launch.loading = loading", "    return launch"]
@@ -210,13 +210,13 @@ def _aligned(nbytes: int) -> int:
 
 def _scratch_of(steps: Sequence[Step]) -> dict[Buffer, int]:
     """What is scratch, each once, and the bytes up to where it is used."""
-    found: dict[Buffer, int] = {}
+    ends: dict[Buffer, int] = {}
     for step in steps:
         for arg, origin in zip(step.args, step.origins, strict=True):
             if origin == SCRATCH:
                 end = arg._address - arg._buffer.address + extent(arg._layout, arg.itemsize)[1]
-                found[arg._buffer] = max(end, found.get(arg._buffer, 0))
-    return found
+                ends[arg._buffer] = max(end, ends.get(arg._buffer, 0))
+    return ends
 
 
 def _allocate(nbytes: int, shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:

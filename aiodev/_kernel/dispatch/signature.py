@@ -119,10 +119,10 @@ def _scalar_code(kernel: str, name: str, value: Any, arrays: dict[str, str], dev
         return _real(_partner_type(name, arrays, use)) if arrays else "f8"
     elif isinstance(value, complex):
         return _complex(_partner_type(name, arrays, use)) if arrays else "c16"
-    raise LaunchError(kernel, name, f"a number or an array on {device}", _found(value, device))
+    raise LaunchError(kernel, name, f"a number or an array on {device}", _describe_argument(value, device))
 
 
-def _found(value: Any, device: Device) -> str:
+def _describe_argument(value: Any, device: Device) -> str:
     if isinstance(value, numpy.ndarray):
         advice = _CONTIGUOUS_COPY.format(device=str(device))
         return f"a NumPy array in host memory ({value.dtype}, shape {value.shape}); {advice}"
@@ -142,14 +142,14 @@ def _weak_int(name: str, arrays: dict[str, str], use: BodyUse) -> str:
     partners = [_dtype(arrays[array]) for array in use.partners.get(name, ()) if array in arrays]
     if name in use.integral or not partners:
         return "i8"
-    if all(found == numpy.uint64 for found in partners):
+    if all(dtype == numpy.uint64 for dtype in partners):
         return "u8"  # with an int64 beside it, numba computes in float64
-    return _real(numpy.result_type(*partners)) if all(found.kind in "fc" for found in partners) else "i8"
+    return _real(numpy.result_type(*partners)) if all(dtype.kind in "fc" for dtype in partners) else "i8"
 
 
 def _partner_type(name: str, arrays: dict[str, str], use: BodyUse) -> numpy.dtype[Any]:
     """The floating type that a weak float takes: that of the arrays it meets, else of all floating arrays."""
-    every = {array: found for array, text in arrays.items() if (found := _dtype(text)).kind in "fc"}
+    every = {array: dtype for array, text in arrays.items() if (dtype := _dtype(text)).kind in "fc"}
     types = set(every.values())
     if len(types) > 1:
         types = {every[array] for array in use.partners.get(name, ()) if array in every} or types

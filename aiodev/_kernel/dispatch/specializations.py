@@ -12,7 +12,7 @@ from aiodev._core.backend.registry import registry
 from aiodev._core.config import settings
 from aiodev._kernel.analysis.bounds import Access, accesses, farthest
 from aiodev._kernel.analysis.source import BodyUse, analyse
-from aiodev._kernel.analysis.uniformity import is_straight
+from aiodev._kernel.analysis.uniformity import is_loop_free
 from aiodev._kernel.compile.service import PendingKernel, service
 from aiodev._kernel.compile.snapshot import capture
 from aiodev._kernel.dispatch.signature import ARRAYS, Signature, describe, key_of
@@ -103,13 +103,13 @@ class Specializations:
             LaunchError: an argument does not fit.
         """
         keys = tuple(key_of(arg) or type(arg) for arg in args)
-        found = self._known.get((device, keys))
-        if found is None:
+        specialization = self._known.get((device, keys))
+        if specialization is None:
             with self._lock:
-                found = self._known.get((device, keys))
-                if found is None:
-                    found = self._known[device, keys] = self._make(keys, args, device)
-        return found
+                specialization = self._known.get((device, keys))
+                if specialization is None:
+                    specialization = self._known[device, keys] = self._make(keys, args, device)
+        return specialization
 
     def launched_on(self, device_type: str) -> bool:
         """Whether there is one for that type of device."""
@@ -141,23 +141,23 @@ class Specializations:
         options = {*self._options, *self._launch_options.get(device.type, ())}
         if settings.debug:
             options.add(("boundscheck", True))
-        uniform = is_straight(body) if self._uniform is None else self._uniform
+        uniform = is_loop_free(body) if self._uniform is None else self._uniform
         spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)), uniform=uniform)
         places = {place: len(args[place].shape) for place, kind in enumerate(signature.pattern) if kind in ARRAYS}
         bounds = farthest(self._accesses_of(which, body), places)
         return Specialization(keys, device, signature, self._loading(spec, device), bounds)
 
     def _accesses_of(self, which: str | None, body: Callable[..., None]) -> tuple[Access, ...]:
-        found = self._accesses.get(which)
-        if found is None:
-            found = self._accesses[which] = accesses(body, self.ndim)
-        return found
+        known = self._accesses.get(which)
+        if known is None:
+            known = self._accesses[which] = accesses(body, self.ndim)
+        return known
 
     def _use_of(self, which: str | None, body: Callable[..., None]) -> BodyUse:
-        found = self._uses.get(which)
-        if found is None:
-            found = self._uses[which] = analyse(body, tuple(self.names)).promising(self._reads)
-        return found
+        use = self._uses.get(which)
+        if use is None:
+            use = self._uses[which] = analyse(body, tuple(self.names)).promising(self._reads)
+        return use
 
     def _loading(self, spec: KernelSpec, device: Device) -> PendingKernel:
         """What other variants of the same types share: an int and a bool may both be packed as one type."""
@@ -165,6 +165,6 @@ class Specializations:
             known = specialization.loading
             if known.backend.name == device.type and known.spec.arguments == spec.arguments and known.error is None:
                 return known
-        loading = PendingKernel(registry.entry(device.type), spec, capture(spec.function))
+        loading = PendingKernel(registry.handle(device.type), spec, capture(spec.function))
         service.load(loading)
         return loading

@@ -29,7 +29,7 @@ from aiodev._memory.buffer import Alias, ForeignBuffer
 __all__ = ["copy_apart", "copy_rows", "copy_strided"]
 
 #: Elements of a row, at least, and of the rows that are copied by one index, about.
-_ROW, _PIECE = 4, 1 << 12
+_ROW, _CHUNK = 4, 1 << 12
 
 
 @kernel(ndim=3, reads=["src"])
@@ -75,7 +75,7 @@ def _plan(device: Device, dst: Array, src: Array) -> tuple[Kernel, tuple[int, ..
     if capabilities(device).simt or dst.shape[2] < _ROW or not (_has_rows(dst) and _has_rows(src)):
         return copy_strided, dst.shape, (dst, src)
     outer, rows, width = dst.shape
-    group = max(1, _PIECE // width)
+    group = max(1, _CHUNK // width)
     size = dst.itemsize
     steps = (n // size for n in (*dst.strides[:2], *src.strides[:2]))
     return copy_rows, (-(-outer * rows // group),), (group, outer, rows, width, *steps, _flat(dst), _flat(src))

@@ -30,7 +30,7 @@ from aiodev._backends.cpu.compile.refusals import check_host_state, returned_val
 from aiodev._backends.cpu.compile.staging import staged_arguments, staging_module
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
-from aiodev._core.places import absolute
+from aiodev._core.source_names import absolute
 
 __all__ = ["compile_object", "compile_result", "numba_type"]
 

@@ -16,7 +16,7 @@ from typing import Any
 from aiodev._backends.cpu.compile.interpreted import described
 from aiodev._backends.cpu.compile.raised import raised, said
 from aiodev._core.errors import KernelError
-from aiodev._core.places import absolute
+from aiodev._core.source_names import absolute
 
 __all__ = ["decode_error"]
 

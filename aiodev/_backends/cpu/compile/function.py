@@ -38,12 +38,12 @@ class _Copier:
         self._modules: dict[int, types.ModuleType] = {}
 
     def jit(self, function: types.FunctionType) -> Any:
-        found = self._done.get(id(function))
-        if found is None:
+        compiled = self._done.get(id(function))
+        if compiled is None:
             namespace = dict(function.__globals__)
             cells = tuple(types.CellType() for _ in function.__closure__ or ())
             copied = _copy(function, namespace, cells)
-            found = self._done[id(function)] = njit(pipeline_class=EntryCompiler, **self._options)(copied)
+            compiled = self._done[id(function)] = njit(pipeline_class=EntryCompiler, **self._options)(copied)
             names = names_of(function.__code__)
             for name in names:
                 if name in namespace:
@@ -51,7 +51,7 @@ class _Copier:
             for cell, original in zip(cells, function.__closure__ or (), strict=True):
                 with contextlib.suppress(ValueError):  # an empty cell; numba says so better
                     cell.cell_contents = self._jitted(original.cell_contents, names)
-        return found
+        return compiled
 
     def _jitted(self, value: Any, names: set[str]) -> Any:
         """The jitted form of a plain function or of another kernel, or a module with these; anything else as it is."""

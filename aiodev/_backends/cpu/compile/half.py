@@ -58,9 +58,9 @@ def _to_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     small = builder.sub(builder.bitcast(builder.fadd(builder.bitcast(size, _SINGLE), magic), _I32), _i32(_MAGIC))
     is_nan = builder.icmp_unsigned(">", size, _i32(0x7F800000))
     large = builder.select(is_nan, _i32(0x7E00), _i32(0x7C00))
-    found = builder.select(builder.icmp_unsigned("<", size, _i32(_NORMAL)), small, normal)
-    found = builder.select(builder.icmp_unsigned(">=", size, _i32(_END)), large, found)
-    return builder.bitcast(builder.trunc(builder.or_(found, sign), _I16), _HALF)
+    result = builder.select(builder.icmp_unsigned("<", size, _i32(_NORMAL)), small, normal)
+    result = builder.select(builder.icmp_unsigned(">=", size, _i32(_END)), large, result)
+    return builder.bitcast(builder.trunc(builder.or_(result, sign), _I16), _HALF)
 
 
 def _from_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
@@ -76,9 +76,9 @@ def _from_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     least = builder.bitcast(_i32(_NORMAL), _SINGLE)
     raised = builder.bitcast(builder.add(normal, _i32(1 << 23)), _SINGLE)
     small = builder.bitcast(builder.fsub(raised, least), _I32)
-    found = builder.select(builder.icmp_unsigned("==", exponent, _i32(0)), small, normal)
-    found = builder.select(builder.icmp_unsigned("==", exponent, _i32(0x0F800000)), large, found)
-    return builder.bitcast(builder.or_(found, sign), _SINGLE)
+    result = builder.select(builder.icmp_unsigned("==", exponent, _i32(0)), small, normal)
+    result = builder.select(builder.icmp_unsigned("==", exponent, _i32(0x0F800000)), large, result)
+    return builder.bitcast(builder.or_(result, sign), _SINGLE)
 
 
 def _to_single_odd(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:

@@ -24,10 +24,10 @@ _WORD = ir.IntType(64)
 
 def _instance(reference: Any) -> Any:
     """The type that a type argument stands for."""
-    found = getattr(reference, "instance_type", None)
-    if found is None:
+    instance = getattr(reference, "instance_type", None)
+    if instance is None:
         raise TypingError(f"expected a type, got {reference}")
-    return found
+    return instance
 
 
 def _load(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:

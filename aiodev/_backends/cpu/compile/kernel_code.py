@@ -77,9 +77,9 @@ def cached_kernel(spec: KernelSpec, directory: str) -> Code | None:
     if is_interpreted():
         return interpreted_entry(spec.name, spec.function, spec.ndim, parse_arguments(spec.ndim, spec.arguments))
     with _lock:
-        found = _loaded.get(spec.key) if spec.key else None
-    if found is not None:
-        return found
+        known = _loaded.get(spec.key) if spec.key else None
+    if known is not None:
+        return known
     entry = _read(kernel_path(spec, directory))
     if entry is None and spec.key:
         entry = prebuilt.find_kernel(spec.key)

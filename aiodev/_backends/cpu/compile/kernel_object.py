@@ -101,14 +101,14 @@ def outside(code: bytes) -> frozenset[str] | None:
     (at,) = struct.unpack_from("<Q", code, 40)
     (count,) = struct.unpack_from("<H", code, 60)
     sections = [_SECTION.unpack_from(code, at + _SECTION.size * i) for i in range(count)]
-    found = set()
+    symbols = set()
     for _, kind, _, _, offset, size, strings, *_ in sections:
         if kind == _SYMBOL_TABLE:
             names = sections[strings][4]
             for name, _, _, section, _, _ in _SYMBOL.iter_unpack(code[offset : offset + size]):
                 if name and not section:
-                    found.add(code[names + name : code.index(b"\0", names + name)].decode())
-    return frozenset(found)
+                    symbols.add(code[names + name : code.index(b"\0", names + name)].decode())
+    return frozenset(symbols)
 
 
 @functools.cache

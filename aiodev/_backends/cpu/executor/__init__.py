@@ -17,9 +17,9 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
 5.  A worker sleeps only after it found, under the device's lock, no work; work is only added under that lock, and wakes a
     sleeper unless somebody is already looking. So no work waits while all sleep.
 6.  A range is joined and left under the helpers' lock. The last to leave an exhausted range, and nobody else, completes it,
-    be it a worker or a thread that waits for the queue (``guests.py``).
+    be it a worker or a thread that waits for the queue (``helping.py``).
 7.  Of the queues of one priority that wait, the one that has had the least of the device is served next, and who has had a
-    slice more than one that waits gives way to it, between two operations or two pieces of a range (``fairness.py``). Who has
+    slice more than one that waits gives way to it, between two operations or two chunks of a range (``fairness.py``). Who has
     a queue in its hands charges it for its time before the queue leaves them.
 8.  Workers and whoever withdraws operations shake hands: a worker stores ``begun``, then loads ``withdrawn``, before each
     operation; who withdraws stores ``withdrawn``, then loads ``begun``. So an operation that was withdrawn does not

@@ -26,10 +26,10 @@ from aiodev._backends.cpu.structs import (
     Chunk,
     Device,
     Entry,
+    Partition,
     Place,
     Queue,
     Record,
-    Share,
     Worker,
 )
 from aiodev._backends.executor import native_code
@@ -48,7 +48,7 @@ _FIRST_ROOM = 64
 _FRESH = tuple(
     (offset_of(Queue, name) // WORD, value)
     for value, names in (
-        (0, ("completed", "submitted", "faults", "failed", "time", "spent", "expected", "awaited")),
+        (0, ("completed", "submitted", "faults", "failed", "time", "spent", "expected_helpers", "help_due")),
         (NEVER, ("target", "forgiven")),
     )
     for name in names
@@ -153,7 +153,7 @@ class NativeExecutor(HostExecutor):
 
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
         """A queue of device ``index``; a reserved one has a worker that serves nobody else."""
-        helpers = self._devices[index]
+        range_device = self._devices[index]
         with self._lock:
             pool = (self._reserved if reserved else self._free)[index]
             try:
@@ -163,7 +163,7 @@ class NativeExecutor(HostExecutor):
             except (RuntimeError, ValueError):  # a finalizer that ran meanwhile has taken one
                 queue = 0
         if not queue:
-            queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else helpers, helpers)
+            queue = self._make_queue(self._start_device(f"cpu:{index}-reserved", 1) if reserved else range_device, range_device)
             self._pool_of[queue] = pool
         self._forget_withdrawals(queue)
         words = words_at(queue, sizeof(Queue) // WORD)
@@ -172,12 +172,12 @@ class NativeExecutor(HostExecutor):
         words[_PRIORITY] = priority + 1
         return queue, words[:COUNTER_WORDS]
 
-    def _make_queue(self, device: int, helpers: int) -> int:
+    def _make_queue(self, device: int, range_device: int) -> int:
         queue = Queue(arena.allocate(sizeof(Queue)))
         found = _libc.aligned_alloc(RECORD_ALIGNMENT, CHUNK_BYTES)
         if not found:
             raise MemoryError("no memory for another stream")
-        for place in {device, helpers}:
+        for place in {device, range_device}:
             self._admit(place)
         chunk = Chunk(found)
         chunk.nbytes = CHUNK_BYTES
@@ -186,8 +186,8 @@ class NativeExecutor(HostExecutor):
         queue.offset = sizeof(Chunk)
         queue.cursor = Record(chunk.address + sizeof(Chunk))
         queue.device = Device(device)
-        queue.helpers = Device(helpers)
-        queue.shares = Share(arena.allocate(self.thread_count * sizeof(Share)))
+        queue.range_device = Device(range_device)
+        queue.partitions = Partition(arena.allocate(self.thread_count * sizeof(Partition)))
         return queue.address
 
     def _admit(self, device: int) -> None:
@@ -245,7 +245,7 @@ class NativeExecutor(HostExecutor):
 
     def faults(self, queue: int) -> list[Fault]:
         """The last faults of a queue, decoded."""
-        view, found = Queue(queue), []
+        view, faults = Queue(queue), []
         count = view.faults.value
         for i in range(max(0, count - FAULT_SLOTS), count):
             fault = view.ring[i % FAULT_SLOTS]
@@ -256,10 +256,10 @@ class NativeExecutor(HostExecutor):
                 if error is None:  # decoded once: numba's record of a dynamic exception does not survive a second time
                     error = self._errors[queue, first] = self.decode_error(a, c, b)
             dependency = (a, b) if kind == KIND_DEPENDENCY else None
-            found.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
-        if len(found) == FAULT_SLOTS:
-            self._forget_errors(queue, before=found[0].first)
-        return found
+            faults.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
+        if len(faults) == FAULT_SLOTS:
+            self._forget_errors(queue, before=faults[0].first)
+        return faults
 
     def _forget_errors(self, queue: int, before: int) -> None:
         for key in [key for key in self._errors if key[0] == queue and key[1] < before]:

@@ -59,7 +59,7 @@ def fill_place(heap: Place, number: int, time: int, order: int, queue: Queue) ->
 
 
 @inner
-def settle_in(heap: Place, count: int, number: int, time: int, order: int, queue: Queue) -> None:
+def sift(heap: Place, count: int, number: int, time: int, order: int, queue: Queue) -> None:
     """Put a queue at a place that is free, or nearer to the first or to the last, where it belongs."""
     while number > 1 and not precedes(heap[number >> 1], time, order):
         above = heap[number >> 1]
@@ -104,7 +104,7 @@ def line_up(device: Device, queue: Queue) -> None:
     count = device.pending_by_priority[priority].value + 1
     order = device.arrivals
     device.arrivals = order + 1
-    settle_in(device.heap[priority].value, count, count, standing(queue), order, queue)
+    sift(device.heap[priority].value, count, count, standing(queue), order, queue)
     device.pending.store(device.pending.value + 1)
     device.pending_by_priority[priority].store(count)
     note_first(device, priority)
@@ -119,7 +119,7 @@ def take_out(device: Device, queue: Queue) -> None:
     number = queue.place
     last = heap[count + 1]
     if number <= count:
-        settle_in(heap, count, number, last.time, last.order, last.queue)
+        sift(heap, count, number, last.time, last.order, last.queue)
     queue.place = 0
     device.pending.store(device.pending.value - 1)
     device.pending_by_priority[priority].store(count)
@@ -133,7 +133,7 @@ def move(device: Device, queue: Queue) -> None:
     heap = device.heap[priority].value
     number = queue.place
     order = heap[number].order
-    settle_in(heap, device.pending_by_priority[priority].value, number, standing(queue), order, queue)
+    sift(heap, device.pending_by_priority[priority].value, number, standing(queue), order, queue)
     note_first(device, priority)
 
 
@@ -188,8 +188,8 @@ def on_core(worker: Worker | None, time: int, duration: int) -> int:
 
 @inner
 def charge(device: Device, queue: Queue, spent: int) -> None:
-    """Count time that a worker or guest of ``device`` has spent on a queue that it serves, or on its range."""
-    if device != queue.helpers:
+    """Count time that a worker or helper of ``device`` has spent on a queue that it serves, or on its range."""
+    if device != queue.range_device:
         return  # its own worker's time is nobody else's
     priority = queue.priority
     clock = device.clock[priority]
@@ -212,7 +212,7 @@ def others_wait(device: Device, queue: Queue) -> bool:
 @inner
 def begin_turn(device: Device, queue: Queue) -> None:
     """Begin to look at the clock for the queue in our hands, if others wait."""
-    queue.settled = now() if others_wait(device, queue) else 0
+    queue.charged_at = now() if others_wait(device, queue) else 0
 
 
 @inner
@@ -222,18 +222,18 @@ def spend(queue: Queue, duration: int) -> None:
 
 
 @inner
-def settle(device: Device, worker: Worker | None, queue: Queue) -> None:
-    """Charge the queue in our hands for what was spent since the last settlement; by the clock, if we have looked at that.
+def charge_spent(device: Device, worker: Worker | None, queue: Queue) -> None:
+    """Charge the queue in our hands for what was spent since it was last charged; by the clock, if we have looked at that.
 
     What is too little to be worth the look stays for another time.
     """
-    begun, spent = queue.settled, queue.spent
+    begun, spent = queue.charged_at, queue.spent
     if begun == 0 and spent < LOOK:
         return
     if begun != 0:
         time = now()
         spent = on_core(worker, time, time - begun)
-        queue.settled = time if others_wait(device, queue) else 0
+        queue.charged_at = time if others_wait(device, queue) else 0
     queue.spent = 0
     charge(device, queue, spent)
 

@@ -1,122 +1,123 @@
-"""Waiting awake: a thread that waits for a queue does a part of the queue's work meanwhile, as a guest.
+"""Work-helping: a thread that waits for a queue runs a part of the queue's work meanwhile, as a *helper*.
 
-Where there are as many workers as cores, a thread that spins keeps a worker off its core. So it takes that one's place: it is a
-member of the queue's range like any worker, and where the queue waits for a worker, which may have to wake up first, it runs
-the queue itself. It takes nothing that seems to end after its time is over. So that is for kernels whose indices all take about
-as long: what an index was seen to cost says nothing about the next one of others.
+Where there are as many workers as cores, a thread that spins keeps a worker off its core. So the waiter takes that worker's
+place. It joins the queue's range like any worker; and where the queue waits for a worker, which may have to wake up first, it
+runs the queue itself. It takes nothing that seems to end after its time is over. So it helps with uniform kernels only: in any
+other, the cost of the indices so far says nothing about the next one.
 """
 
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import send_away
 from aiodev._backends.cpu.executor.fairness import SLICE, begin_turn, first, take_out
-from aiodev._backends.cpu.executor.parallel_for import ARRIVAL, BACK, PIECE, SERIAL_BELOW, join_range, time_left
-from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, wake_helper
+from aiodev._backends.cpu.executor.parallel_for import ARRIVAL, BACK, CHUNK_PS, SERIAL_BELOW, join_range, time_left
+from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
-from aiodev._backends.cpu.structs import OP_KERNEL, Device, Guest, KernelRecord, Queue, Record
+from aiodev._backends.cpu.structs import OP_KERNEL, Device, Helper, KernelRecord, Queue, Record
 from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import now, on_stack, pause
 from aiodev._backends.executor.locking import lock, unlock
 
-#: How long (ns) to wait at least for a worker that has been sent to another core.
+#: Least time (ns) to spin for a worker that was sent to another core. Larger: long spins; smaller: the move was for nothing.
 MOVED = 60_000
-#: How long (ns) a guest looks for something to help with, before it has helped and after: others are at their last pieces.
+#: How long (ns) a helper looks for work: before it has helped, and after, while others run their last chunks. Larger: more
+#: spinning in vain; smaller: waiters park just before there is work.
 PATIENCE, LONGER = 3_000, 50_000
-#: What came of an attempt to help: guests may not, or not in the time that they have; there was nothing; something was done; or
-#: all that is waited for.
+#: Outcome of an attempt to help: not allowed, or not within the helper's time; nothing to do; something done; all that is
+#: waited for is done.
 REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 
 
 @inner
-def suits(guest: Guest, record: Record, left: int) -> bool:
-    """Whether a guest may run an operation in ``left`` ns: a kernel that is likely to be over, or shared, by then, or none."""
+def suits(helper: Helper, record: Record, left: int) -> bool:
+    """Whether a helper with ``left`` ns may run an operation: a kernel only if it is likely to be over, or shared, by then."""
     if record.operation != OP_KERNEL:
         return left > 0
     entry = KernelRecord(record).entry
     cost = entry.cost
-    if entry.uniform == 0 or cost == 0 or cost > guest.longest * 1000:
+    if entry.uniform == 0 or cost == 0 or cost > helper.longest * 1000:
         return False
     return max(cost, SERIAL_BELOW) <= left * 1000
 
 
 @inner
 def has_its_turn(device: Device, queue: Queue) -> bool:
-    """Whether no other queue that waits has had much less (lock held)."""
+    """Whether no waiting queue is further behind in virtual time by more than a slice (lock held)."""
     priority = queue.priority
     return first(device, priority) == queue or queue.time.load() <= device.least[priority].value + SLICE
 
 
 @inner
-def help_with_range(guest: Guest, queue: Queue, value: int) -> int:
-    """Join the queue's open range, if an index seems to end in time; if we are the last to leave, go on with the queue."""
-    helpers, outcome = queue.helpers, MISSED
-    lock(helpers.lock)
+def help_with_range(helper: Helper, queue: Queue, value: int) -> int:
+    """Join the queue's open range, if an index seems to end in time. The last member to leave goes on with the queue."""
+    range_device, outcome = queue.range_device, MISSED
+    lock(range_device.lock)
     if queue.range_linked.value != 0:  # so it is not completed before the lock is free
         entry = KernelRecord(queue.cursor).entry
-        if entry.uniform == 0 or entry.cost > guest.longest * 1000:
+        if entry.uniform == 0 or entry.cost > helper.longest * 1000:
             outcome = REFUSED
         elif (
-            entry.cost <= (guest.until - now()) * 1000
-            and has_its_turn(helpers, queue)
-            and enter_range(helpers, queue)
+            entry.cost <= (helper.until - now()) * 1000
+            and has_its_turn(range_device, queue)
+            and enter_range(range_device, queue)
         ):
-            queue.awaited.store(0)
+            queue.help_due.store(0)
             outcome = HELPED
-    unlock(helpers.lock)
-    if outcome == HELPED and join_range(helpers, None, guest, queue):
+    unlock(range_device.lock)
+    if outcome == HELPED and join_range(range_device, None, helper, queue):
         device = queue.device
         if finish(device, None, queue, queue.cursor, queue.completed.value + 1):
-            go_on(device, guest, queue, value)
+            go_on(device, helper, queue, value)
     return outcome
 
 
 @inner
-def begin(guest: Guest, queue: Queue, value: int) -> int:
-    """Take a queue that waits for a worker, and run it; the worker that was woken for it finds what we have left."""
+def begin(helper: Helper, queue: Queue, value: int) -> int:
+    """Take a queue that waits for a worker, and run it. The worker that was woken for it finds what the helper has left."""
     device, priority, outcome = queue.device, queue.priority, MISSED
-    left = time_left(guest, now())  # which may call the system: not with the lock
+    left = time_left(helper, now())  # which may call the system: not with the lock
     lock(device.lock)
     if first(device, priority) == queue and queue.range_linked.value == 0:
         outcome = REFUSED
-        if not outranked(device, queue) and suits(guest, queue.cursor, left):
+        if not outranked(device, queue) and suits(helper, queue.cursor, left):
             take_out(device, queue)
             outcome = HELPED
     unlock(device.lock)
     if outcome == HELPED:
-        queue.awaited.store(now() + ARRIVAL)
-        go_on(device, guest, queue, value)
+        queue.help_due.store(now() + ARRIVAL)
+        go_on(device, helper, queue, value)
     return outcome
 
 
 @inner
-def go_on(device: Device, guest: Guest, queue: Queue, value: int) -> None:
-    """Run a queue that is in our hands up to ``value``, as far as a guest may; workers do the rest."""
+def go_on(device: Device, helper: Helper, queue: Queue, value: int) -> None:
+    """Run a queue that this helper holds up to ``value``, as far as a helper may; workers do the rest."""
     begin_turn(device, queue)
     take_up(queue)
     while queue.completed.value < value and not turn_is_over(device, None, queue):
-        if not suits(guest, next_record(queue), time_left(guest, now())):
+        if not suits(helper, next_record(queue), time_left(helper, now())):
             break
-        if not step(device, None, guest, queue):
+        if not step(device, None, helper, queue):
             return
     hand_back(queue)
 
 
 @inner
-def attend(queue: Queue, value: int, patience: int, longest: int, descriptor: int) -> int:
-    """Wait awake for ``value``, and help meanwhile; how that ended.
+def wait_helping(queue: Queue, value: int, patience: int, longest: int, descriptor: int) -> int:
+    """Spin for ``value`` and help meanwhile; returns the last outcome.
 
-    It ends once there was nothing to help with for ``patience`` ns, or ``LONGER`` after we have helped; after ``longest`` in
-    any case; and once ``descriptor`` is readable.
+    The wait ends when there was nothing to help with for ``patience`` ns, or for ``LONGER`` once the thread has helped; after
+    ``longest`` ns in any case; and once ``descriptor`` is readable.
     """
-    guest = Guest(on_stack(sizeof(Guest)))
+    helper = Helper(on_stack(sizeof(Helper)))
     began = now()
-    guest.until = began + longest
-    guest.descriptor = descriptor
-    guest.looked = began
-    guest.longest = longest if descriptor < 0 else min(longest, PIECE // 1000)
+    helper.until = began + longest
+    helper.descriptor = descriptor
+    helper.looked = began
+    helper.longest = longest if descriptor < 0 else min(longest, CHUNK_PS // 1000)
     head = queue.device.first[queue.priority]
-    queue.guests.fetch_add(1)
+    queue.helpers.fetch_add(1)
     helping, ending, until = True, MISSED, began + patience
     while ending != REACHED:
         for _ in range(16):
@@ -125,39 +126,39 @@ def attend(queue: Queue, value: int, patience: int, longest: int, descriptor: in
                 break
             outcome = MISSED
             if helping and queue.range_linked.load() != 0:
-                outcome = help_with_range(guest, queue, value)
+                outcome = help_with_range(helper, queue, value)
             elif helping and head.load() == queue:
-                outcome = begin(guest, queue, value)
+                outcome = begin(helper, queue, value)
             if outcome == HELPED:
-                guests = queue.guests.load()
-                if queue.expected.load() != guests:
-                    queue.expected.store(guests)
+                helpers = queue.helpers.load()
+                if queue.expected_helpers.load() != helpers:
+                    queue.expected_helpers.store(helpers)
                 ending, until = HELPED, now() + max(patience, LONGER)
             elif outcome == REFUSED:
                 helping = False
-                queue.guests.fetch_add(-1)
-                wake_helper(queue.helpers, queue)
+                queue.helpers.fetch_add(-1)
+                wake_for_range(queue.range_device, queue)
             pause()
-        if now() >= min(until, guest.until):
+        if now() >= min(until, helper.until):
             break
     if helping:
-        queue.guests.fetch_add(-1)
+        queue.helpers.fetch_add(-1)
         if queue.range_linked.load_fence() != 0:
-            queue.awaited.store(now() + BACK)
+            queue.help_due.store(now() + BACK)
     return ending
 
 
 @exported(boolean(int64, int64, int64), nogil=True)
 def spin(queue: Queue, value: int, duration: int) -> bool:
-    """Wait for ``value`` for at most ``duration`` ns, without the GIL, or twice that where we help; whether it was reached."""
+    """Spin for ``value`` without the GIL, at most ``duration`` ns, or twice that where the thread helps; whether reached."""
     if queue.completed.load() >= value:
         return True
     if send_away(queue):
         duration = max(duration, MOVED)
-    return attend(queue, value, duration, 2 * duration, -1) == REACHED
+    return wait_helping(queue, value, duration, 2 * duration, -1) == REACHED
 
 
 @exported(boolean(int64, int64, int64, int64), nogil=True)
 def help(queue: Queue, value: int, duration: int, descriptor: int) -> bool:
     """Help with what ``value`` waits for, as :meth:`Backend.help` says; whether there was anything to help with."""
-    return attend(queue, value, PATIENCE, duration, descriptor) != MISSED
+    return wait_helping(queue, value, PATIENCE, duration, descriptor) != MISSED

@@ -1,9 +1,8 @@
-"""Kernels: alone on one worker, or shared by all as a range (invariant 6).
+"""Parallel for: a kernel runs alone on one worker, or as a *range* whose indices all workers share (invariant 6).
 
-A range is cut into as many shares as there are workers. A worker begins with the share of the core that it runs on, the same
-part of every range, and claims pieces of it; once it is through it takes what others have left of theirs. So where one kernel
-after the other works on the same arrays, each core finds its part in its own cache, and where memory has several nodes, on its
-own node.
+A range is cut into one partition for each worker. A worker begins with the partition of the core that it runs on, which is the
+same part of every range, and claims chunks of it. Then it takes chunks of the others' partitions. So where several kernels
+work on the same arrays, each core finds its part in its own cache, and where memory has several nodes on its own node.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from aiodev._backends.cpu.executor.fairness import (
     SLICE,
     arrive,
     charge,
+    charge_spent,
     depart,
     is_ahead,
     move,
     on_core,
-    settle,
     spend,
 )
 from aiodev._backends.cpu.executor.ready_queue import (
@@ -26,36 +25,41 @@ from aiodev._backends.cpu.executor.ready_queue import (
     outranked,
     pop_sleeper,
     unlink_range,
-    wake_helper,
+    wake_for_range,
     wake_worker,
 )
-from aiodev._backends.cpu.structs import Device, Entry, Guest, KernelRecord, Outcome, Queue, Worker
+from aiodev._backends.cpu.structs import Device, Entry, Helper, KernelRecord, Outcome, Queue, Worker
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack, sched_yield
 from aiodev._backends.executor.locking import lock, unlock
 
-#: A kernel that is expected to take less than this (ps) runs in one call, on one worker.
+#: A kernel that is expected to take less than this (ps) runs in one call, on one worker. Larger: kernels that two cores would
+#: halve run on one; smaller: opening the range costs more than it saves.
 SERIAL_BELOW = 8_000_000
-#: No piece of a range takes much longer than this (ps), so that more urgent work need not wait.
-PIECE = 50_000_000
-#: No piece is smaller than this part of that: a claim takes a cache line from another core.
+#: Longest chunk of a range (ps). Larger: more urgent work waits longer; smaller: more claims.
+CHUNK_PS = 50_000_000
+#: The smallest chunk is this part of the longest. Larger: more claims, each of which takes a cache line from another core;
+#: smaller: workers end a range less evenly.
 PARTS = 16
-#: Pieces begin at multiples of this many indices, for whole vectors and cache lines.
+#: Chunks begin at multiples of this many indices: whole vectors and cache lines. Larger: less even partitions.
 GRAIN = 64
-#: A worker offers its core to others this often (ns).
+#: Inside a range a worker calls ``sched_yield()`` this often (ns). Larger: an event loop on the same core is later; smaller:
+#: more system calls.
 YIELD_EVERY = 50_000
-#: How long (ns) a guest that has left is expected back, and a worker that was woken for a queue whose range a guest has opened.
+#: How long (ns) members wait for a helper that has left to come back; and for the worker that was woken for a queue whose range
+#: a helper has opened. Larger: a core is idle for longer if nobody comes; smaller: a worker is woken for nothing.
 BACK, ARRIVAL = 100_000, 150_000
-#: A guest looks this often (ns) whether it is called away, and at this: ``struct pollfd``.
+#: A helper polls its descriptor this often (ns): larger, it is called away later; smaller, more system calls. ``POLLIN`` is the
+#: event in ``struct pollfd``.
 LOOK_EVERY, POLLIN = 50_000, 1
 
 
 @inner
-def run_kernel(device: Device, worker: Worker | None, guest: Guest | None, queue: Queue, record: KernelRecord) -> bool:
-    """Run a kernel, alone or with helpers; False when the range was left to others.
+def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue, record: KernelRecord) -> bool:
+    """Run a kernel, alone or as a range; False when the range was left to others.
 
-    A guest relies on no cost that was learnt: other arguments may have made the same indices cheaper than they are now.
+    A helper relies on no earlier cost: other arguments may have made the same indices cheaper than they are now.
     """
     entry = record.entry
     size = record.size
@@ -64,8 +68,8 @@ def run_kernel(device: Device, worker: Worker | None, guest: Guest | None, queue
     uses = entry.uses + 1
     entry.uses = uses
     cost = entry.cost
-    if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and guest is None:
-        run_piece(queue, record, 0, size)
+    if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and helper is None:
+        run_chunk(queue, record, 0, size)
         if cost * size > OPERATION * 1000:
             spend(queue, cost * size // 1000)
         return True
@@ -74,29 +78,29 @@ def run_kernel(device: Device, worker: Worker | None, guest: Guest | None, queue
         start = measure(queue, record, size)
     if start == size or queue.range_status.value != 0:
         return True
-    most = max(1, PIECE // max(1, entry.cost))
-    if size - start <= max(1, most // PARTS):  # nothing to share: a helper could only take it, and its data, from our core
+    most = max(1, CHUNK_PS // max(1, entry.cost))
+    if size - start <= max(1, most // PARTS):  # too little to share: a helper could only move it, and its data, off this core
         begin = now()
-        run_piece(queue, record, start, size)
+        run_chunk(queue, record, start, size)
         elapsed = now() - begin
         note_cost(entry, elapsed * 1000 // (size - start))
         spend(queue, elapsed)
         return True
-    settle(device, worker, queue)
-    queue.settled = 0  # from here on its members count
+    charge_spent(device, worker, queue)
+    queue.charged_at = 0  # from here on its members count
     open_range(queue, worker, start, size, most)
-    return join_range(device, worker, guest, queue)
+    return join_range(device, worker, helper, queue)
 
 
 @inner
 def measure(queue: Queue, record: KernelRecord, size: int) -> int:
-    """Run growing pieces until enough time was seen to know what an index costs; returns where it stopped."""
+    """Run growing chunks until they took long enough to know the cost of an index; returns where it stopped."""
     entry = record.entry
     begin = now()
     lo, elapsed = 0, 0
     while lo < size and elapsed * 1000 < SERIAL_BELOW and queue.range_status.value == 0:
         hi = min(size, max(1, 4 * lo))
-        run_piece(queue, record, lo, hi)
+        run_chunk(queue, record, lo, hi)
         elapsed = now() - begin
         lo = hi
     note_cost(entry, elapsed * 1000 // lo)
@@ -106,14 +110,14 @@ def measure(queue: Queue, record: KernelRecord, size: int) -> int:
 
 @inner
 def note_cost(entry: Entry, seen: int) -> None:
-    """Take what an index was seen to cost (ps) into the entry's average."""
+    """Take a measured cost of an index (ps) into the entry's moving average."""
     known = entry.cost
     entry.cost = max(1, seen if known == 0 else (3 * known + seen) // 4)
 
 
 @inner
-def run_piece(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
-    """Run indices [lo, hi); the first failure is kept in the queue's range words."""
+def run_chunk(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
+    """Run indices [lo, hi); the queue's ``range_status`` and ``range_excinfo`` keep the first failure."""
     outcome = Outcome(on_stack(sizeof(Outcome)))
     code = record.entry.code.load()
     status = call_entry(code, outcome, record.arguments, lo, hi)
@@ -122,16 +126,16 @@ def run_piece(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
 
 
 @inner
-def open_range(queue: Queue, worker: Worker | None, start: int, size: int, piece: int) -> None:
-    """Let helpers join: put the shares of [start, size) on the open list, with ourselves inside.
+def open_range(queue: Queue, worker: Worker | None, start: int, size: int, chunk: int) -> None:
+    """Open [start, size) as a range that others may join; the caller is its first member.
 
-    A worker is woken to help, unless guests are there in its place, or have helped lately and are awaited: one that was woken
-    for nothing would keep somebody off a core. So is the worker that was woken for a queue that a guest (no worker: None) runs.
+    A worker is woken to join, unless waiting threads help in its place, or have helped lately and are due: a worker woken for
+    nothing keeps a thread off a core. A helper (``worker`` is None) wakes nobody: the worker woken for its queue is due.
     """
-    device = queue.helpers
-    queue.range_chunk.value = piece
+    device = queue.range_device
+    queue.range_chunk.value = chunk
     workers = device.workers
-    queue.range_left.store(deal(queue, start, size, workers, piece))
+    queue.range_left.store(cut_partitions(queue, start, size, workers, chunk))
     queue.range_members.value = 1
     if workers == 1:
         return
@@ -142,132 +146,132 @@ def open_range(queue: Queue, worker: Worker | None, start: int, size: int, piece
     link_range(device, queue)
     unlock(device.lock)
     if worker is None:
-        if queue.awaited.load() == 0:
-            queue.awaited.store(now() + BACK)
+        if queue.help_due.load() == 0:
+            queue.help_due.store(now() + BACK)
         return
     if KernelRecord(queue.cursor).entry.uniform != 0:
-        if queue.guests.load_fence() >= workers - 1:
+        if queue.helpers.load_fence() >= workers - 1:
             return
-        if queue.expected.load() >= workers - 1:
-            if queue.awaited.load() == 0:
-                queue.awaited.store(now() + BACK)
+        if queue.expected_helpers.load() >= workers - 1:
+            if queue.help_due.load() == 0:
+                queue.help_due.store(now() + BACK)
             return
-    wake_helper(device, queue)
+    wake_for_range(device, queue)
 
 
 @inner
-def deal(queue: Queue, start: int, size: int, workers: int, piece: int) -> int:
-    """Cut [start, size) into shares; returns how many there are.
+def cut_partitions(queue: Queue, start: int, size: int, workers: int, chunk: int) -> int:
+    """Cut [start, size) into partitions; returns how many are not empty.
 
-    What a kernel read or wrote last is what a core's cache still has: short shares are run through to and fro. Long ones are
-    not: each change of direction between their pieces would cost more than is left of the last range.
+    A core's cache still holds what the last kernel touched last, so short partitions are run forwards and backwards by turns.
+    Long ones are not: each change of direction between chunks would cost more than the cache still holds of the last range.
     """
-    length = max(1, piece // PARTS, (size - start + workers - 1) // workers)
+    length = max(1, chunk // PARTS, (size - start + workers - 1) // workers)
     length += -length % GRAIN if length > GRAIN else 0
-    share, lo, count = queue.shares, start, 0
+    partition, lo, count = queue.partitions, start, 0
     for _ in range(workers):
         hi = min(size, lo + length)
-        backwards = share.mirror == 0 and lo < hi and length <= 2 * piece
-        end = lo + length if backwards and length > GRAIN else hi  # whole pieces, counted from there
-        share.next.value = lo
-        share.end = end
-        share.mirror = lo + end if backwards else 0
+        backwards = partition.mirror == 0 and lo < hi and length <= 2 * chunk
+        end = lo + length if backwards and length > GRAIN else hi  # whole chunks, counted from there
+        partition.next.value = lo
+        partition.end = end
+        partition.mirror = lo + end if backwards else 0
         count += 1 if lo < hi else 0
-        share, lo = share[1], hi
+        partition, lo = partition[1], hi
     return count
 
 
 @inner
-def join_range(device: Device, worker: Worker | None, guest: Guest | None, queue: Queue) -> bool:
-    """Run pieces of a range that we are a member of, as a guest (if not None) as many as seem to end in its time, then leave.
+def join_range(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue) -> bool:
+    """Run chunks of a range as a member of it, then leave; a helper runs as many as seem to end in its time.
 
-    Whoever sees that somebody who is awaited has not come wakes a worker. True when our leaving ended the range (invariant 6).
+    A member that finds help overdue wakes a worker. True when leaving ended the range (invariant 6).
     """
     record = KernelRecord(queue.cursor)
     entry, size = record.entry, record.size
-    workers = queue.helpers.workers
+    workers = queue.range_device.workers
     own = this_core()
-    turn = 0  # that many of the shares, ours first, are through
+    turn = 0  # partitions that have no chunks left, counted from our own
     begin = now()
     before = begin
     yielded = begin
     while turn < workers:
-        share = queue.shares[(own + turn) % workers]
-        end, most = share.end, queue.range_chunk.load()
-        piece = whole(max(most // PARTS, min(most, (end - share.next.load()) // 8)))
-        if guest is not None:
+        partition = queue.partitions[(own + turn) % workers]
+        end, most = partition.end, queue.range_chunk.load()
+        chunk = whole(max(most // PARTS, min(most, (end - partition.next.load()) // 8)))
+        if helper is not None:
             cost = entry.cost
-            left = time_left(guest, before) * 1000 // cost
+            left = time_left(helper, before) * 1000 // cost
             if left == 0:
                 break
-            piece = whole(min(most // PARTS if before == begin else piece, left, max(1, PIECE // cost)))
-        lo = end if share.next.load() >= end else share.next.fetch_add(piece)
-        hi = min(end, lo + piece)
+            chunk = whole(min(most // PARTS if before == begin else chunk, left, max(1, CHUNK_PS // cost)))
+        lo = end if partition.next.load() >= end else partition.next.fetch_add(chunk)
+        hi = min(end, lo + chunk)
         if lo >= hi:
             turn += 1
             continue
         if hi == end:
             queue.range_left.fetch_add(-1)
-        mirror = share.mirror
+        mirror = partition.mirror
         if mirror != 0:
             lo, hi = mirror - hi, min(mirror - lo, size)
             if lo >= hi:
                 continue
-        run_piece(queue, record, lo, hi)
+        run_chunk(queue, record, lo, hi)
         if queue.range_status.load() != 0:
             queue.range_left.store_fence(0)
             break
         after = now()
-        awaited = queue.awaited.load()
-        if awaited != 0 and after > awaited:
-            queue.awaited.store(0)
-            queue.expected.store(0)
-            wake_helper(queue.helpers, queue)
+        due = queue.help_due.load()
+        if due != 0 and after > due:
+            queue.help_due.store(0)
+            queue.expected_helpers.store(0)
+            wake_for_range(queue.range_device, queue)
         charge(device, queue, on_core(worker, after, after - before))
         elapsed, before = (after - before) * 1000, after
         note_cost(entry, elapsed // (hi - lo))
-        if piece == whole(most) and elapsed < PIECE // 2:
+        if chunk == whole(most) and elapsed < CHUNK_PS // 2:
             queue.range_chunk.store(2 * most)
-        elif elapsed > 4 * PIECE and most > 1:
+        elif elapsed > 4 * CHUNK_PS and most > 1:
             queue.range_chunk.store(most // 2)
         if after - yielded > YIELD_EVERY:
             sched_yield()  # an event loop whose timer is due may be waiting for this core
             yielded = after
         if should_leave(device, queue):
             break
-    return leave_range(guest, queue)
+    return leave_range(helper, queue)
 
 
 @inner
-def time_left(guest: Guest, time: int) -> int:
-    """For how long (ns) a guest may help still; it is ``time``."""
-    descriptor = guest.descriptor
-    if descriptor >= 0 and time - guest.looked > LOOK_EVERY:
-        guest.looked = time
-        guest.polled.value = descriptor | POLLIN << 32
-        if c_poll(guest.polled, 1, 0) != 0:
-            guest.until = 0
-    return max(0, guest.until - time)
+def time_left(helper: Helper, time: int) -> int:
+    """For how long (ns) from ``time`` on a helper may go on."""
+    descriptor = helper.descriptor
+    if descriptor >= 0 and time - helper.looked > LOOK_EVERY:
+        helper.looked = time
+        helper.polled.value = descriptor | POLLIN << 32
+        if c_poll(helper.polled, 1, 0) != 0:
+            helper.until = 0
+    return max(0, helper.until - time)
 
 
 @inner
-def whole(piece: int) -> int:
-    """``piece`` indices, or somewhat fewer, so that pieces begin where vectors and cache lines do."""
-    return piece - piece % GRAIN if piece > GRAIN else max(1, piece)
+def whole(chunk: int) -> int:
+    """Round a number of indices down to a multiple of ``GRAIN``; 1 at least."""
+    return chunk - chunk % GRAIN if chunk > GRAIN else max(1, chunk)
 
 
 @inner
 def should_leave(device: Device, queue: Queue) -> bool:
-    """Whether more urgent work waits, or a queue that has had less; by a slice, where nobody else would go on here."""
+    """Whether more urgent work waits, or a queue that is behind in virtual time; by a slice, if this is the only member."""
     if outranked(device, queue) or device.stop.load() != 0:
         return True
     return is_ahead(device, queue, 0 if queue.range_members.load() > 1 else SLICE)
 
 
 @inner
-def leave_range(guest: Guest | None, queue: Queue) -> bool:
-    """Leave a range; True when that ended it. A guest leaves its place open until it should be back, if others are inside."""
-    device = queue.helpers
+def leave_range(helper: Helper | None, queue: Queue) -> bool:
+    """Leave a range; True when that ended it. If others are inside, a helper is due back, and no worker is woken for it."""
+    device = queue.range_device
     sleeper: Worker | None = None
     lock(device.lock)
     members = queue.range_members.value - 1
@@ -283,12 +287,12 @@ def leave_range(guest: Guest | None, queue: Queue) -> bool:
             move(device, queue)
         else:
             link_range(device, queue)
-        if guest is not None and members == 0:
+        if helper is not None and members == 0:
             sleeper = pop_sleeper(device)  # who opened it woke nobody, and we look for no work as a worker does
-        elif not linked and guest is None:
+        elif not linked and helper is None:
             sleeper = pop_sleeper(device)
         elif not linked:
-            queue.awaited.store(now() + BACK)
+            queue.help_due.store(now() + BACK)
     unlock(device.lock)
     wake_worker(sleeper)
     return over

@@ -13,7 +13,7 @@ from aiodev._backends.executor.locking import lock, unlock
 PREEMPTED = 50_000
 #: Idle periods without spinning after that.
 PENALTY = 8
-#: How often (ns) a worker that looks for work offers its core: one that has the last piece of a range may be waiting for that.
+#: How often (ns) a worker that looks for work offers its core: one that has the last chunk of a range may be waiting for that.
 OFFER = 8_000
 
 
@@ -85,7 +85,7 @@ def link_range(device: Device, queue: Queue) -> None:
 
 
 @inner
-def wake_helper(device: Device, queue: Queue) -> None:
+def wake_for_range(device: Device, queue: Queue) -> None:
     """Wake a sleeper, if there is one, to help with the queue's range, if that is open."""
     if queue.range_linked.load_fence() == 0:
         return
@@ -138,7 +138,7 @@ def find_work(device: Device, worker: Worker) -> int:
                 sleeper = pop_sleeper(device)
             unlock(device.lock)
             wake_worker(sleeper)
-            learn(worker)
+            adapt_spin(worker)
             return work
         if looking:
             unlock(device.lock)
@@ -169,8 +169,8 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
         return False
     offers = time + OFFER
     device.spinners.fetch_add(1)
-    found = watch(device, queue, owed)
-    while not found:
+    seen_work = has_work(device, queue, owed)
+    while not seen_work:
         seen, time = time, now()
         if time - seen > PREEMPTED:
             worker.penalty = PENALTY
@@ -180,13 +180,13 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
         if time >= offers:
             sched_yield()
             offers = time + OFFER
-        found = watch(device, queue, owed)
+        seen_work = has_work(device, queue, owed)
     device.spinners.fetch_add(-1)
-    return found
+    return seen_work
 
 
 @inner
-def watch(device: Device, queue: Queue | None, owed: int) -> bool:
+def has_work(device: Device, queue: Queue | None, owed: int) -> bool:
     """Look some times; whether there is anything to do."""
     for _ in range(32):
         if device.pending.load() != 0 or device.stop.load() != 0:
@@ -198,7 +198,7 @@ def watch(device: Device, queue: Queue | None, owed: int) -> bool:
 
 
 @inner
-def learn(worker: Worker) -> None:
+def adapt_spin(worker: Worker) -> None:
     """Adapt the spin to how long work took to come: spin for what tends to come soon, sleep through the rest."""
     since = worker.idle
     if since == 0:

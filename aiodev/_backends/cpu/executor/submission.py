@@ -46,11 +46,11 @@ def append(queue: Queue, operation: int, nbytes: int) -> Record:
             fresh = None
         if fresh is None:
             room = max(CHUNK_BYTES, needed)
-            found = aligned_alloc(RECORD_ALIGNMENT, room)
-            if found == 0:
+            address = aligned_alloc(RECORD_ALIGNMENT, room)
+            if address == 0:
                 unlock(queue.submit_lock)
                 raise MemoryError("no memory for the record of another operation")
-            fresh = Chunk(found)
+            fresh = Chunk(address)
             fresh.nbytes = room
         end = LinkRecord(chunk.address + offset)
         end.operation = OP_CHUNK

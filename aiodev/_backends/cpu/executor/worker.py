@@ -7,9 +7,9 @@ from aiodev._backends.cpu.executor.fairness import (
     OPERATION,
     SLICE,
     begin_turn,
+    charge_spent,
     depart,
     is_ahead,
-    settle,
     spend,
     watch_core,
 )
@@ -24,7 +24,7 @@ from aiodev._backends.cpu.structs import (
     Chunk,
     Device,
     GateRecord,
-    Guest,
+    Helper,
     KernelRecord,
     LinkRecord,
     Queue,
@@ -48,7 +48,7 @@ from aiodev._backends.executor.withdrawals import fail_withdrawn
 def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, value: int) -> bool:
     """Complete the operation at the cursor; False when the queue went idle and is no longer ours (invariant 3).
 
-    ``worker`` is None for a guest. Who waits is woken last: that may cost us our core, and if the queue were still
+    ``worker`` is None for a helper. Who waits is woken last: that may cost us our core, and if the queue were still
     in our hands then, what is submitted next would wait with us.
     """
     status = queue.range_status.value
@@ -68,7 +68,7 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
     if more:
         ring(bell)
         return True
-    settle(device, worker, queue)
+    charge_spent(device, worker, queue)
     known = queue.pending.load()
     if known == owed and bell is None and worker is not None and look_around(device, worker, queue, owed):
         known = queue.pending.load()
@@ -132,7 +132,7 @@ def pass_wait(device: Device, worker: Worker | None, queue: Queue, record: WaitR
     other = record.other
     target = record.value
     if other.completed.load() < target:
-        settle(device, worker, queue)
+        charge_spent(device, worker, queue)
         priority = queue.priority
         queue.begun.store(value - 1)
         if arm_node(other, record.node, target):
@@ -153,7 +153,7 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
     state = gate.state.load()
     withdrawn = 0
     if state == GATE_SHUT:
-        settle(device, worker, queue)
+        charge_spent(device, worker, queue)
         priority = queue.priority
         queue.begun.store(value - 1)
         gate.waiter.store_fence(queue)
@@ -170,8 +170,8 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
 
 
 @inner
-def step(device: Device, worker: Worker | None, guest: Guest | None, queue: Queue) -> bool:
-    """Run the operation at the cursor, as a worker or a guest; False when the queue is idle, held or shared, and not ours."""
+def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue) -> bool:
+    """Run the operation at the cursor, as a worker or a helper; False when the queue is idle, held or shared, and not ours."""
     record = next_record(queue)
     operation = record.operation
     value = queue.completed.value + 1
@@ -188,7 +188,7 @@ def step(device: Device, worker: Worker | None, guest: Guest | None, queue: Queu
         if operation == OP_GATE:
             release_gate(GateRecord(record).gate)
     elif operation == OP_KERNEL:
-        if not run_kernel(device, worker, guest, queue, KernelRecord(record)):
+        if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
             return False
     elif operation == OP_GATE:
         if not pass_gate(device, worker, queue, GateRecord(record).gate, value):
@@ -205,10 +205,10 @@ def turn_is_over(device: Device, worker: Worker | None, queue: Queue) -> bool:
         return True
     if queue.spent < LOOK:
         return False
-    settle(device, worker, queue)
+    charge_spent(device, worker, queue)
     if is_ahead(device, queue, SLICE):
         return True
-    if queue.settled == 0:
+    if queue.charged_at == 0:
         begin_turn(device, queue)
     return False
 
@@ -229,11 +229,11 @@ def work(device: Device, worker: Worker) -> None:
     """A worker's life, from its thread's start to the device's stop. Runs without the GIL throughout."""
     watch_core(worker)
     while True:
-        found = find_work(device, worker)
-        if found == 0:
+        work = find_work(device, worker)
+        if work == 0:
             break
-        queue = Queue(found & ~1)
-        if found & 1:
+        queue = Queue(work & ~1)
+        if work & 1:
             if not join_range(device, worker, None, queue):
                 continue
             if not finish(device, worker, queue, queue.cursor, queue.completed.value + 1):

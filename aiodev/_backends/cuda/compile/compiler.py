@@ -40,7 +40,7 @@ from aiodev._backends.cuda.compile.intrinsics import GRID, advance, array_of, sc
 from aiodev._backends.cuda.compile.target import compiling_for, exceptions
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
-from aiodev._core.places import absolute
+from aiodev._core.source_names import absolute
 
 __all__ = ["compile_image"]
 

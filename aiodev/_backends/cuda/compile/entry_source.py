@@ -26,11 +26,11 @@ _INDICES: Final = ("i", "j", "k")
 
 def parameters(ndim: int, arguments: list[Argument]) -> list[bool]:
     """For each word of the block of a launch, whether it is the address of an array."""
-    found = [False] * (ndim + sum(argument.words for argument in arguments))
+    pointers = [False] * (ndim + sum(argument.words for argument in arguments))
     for argument in arguments:
         if argument.is_array:
-            found[argument.offset // WORD] = True
-    return found
+            pointers[argument.offset // WORD] = True
+    return pointers
 
 
 def entry_source(name: str, ndim: int, arguments: list[Argument], team: bool = False) -> str:

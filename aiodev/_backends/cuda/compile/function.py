@@ -31,14 +31,14 @@ class _Copier:
         self._modules: dict[int, types.ModuleType] = {}
 
     def device_function(self, function: types.FunctionType) -> Any:
-        found = self._done.get(id(function))
-        if found is None:
+        compiled = self._done.get(id(function))
+        if compiled is None:
             self._busy.add(id(function))
             copied = self._copy(function)
-            found = cuda.jit(device=True, forceinline=True, fastmath=self._fastmath)(copied)
-            self._done[id(function)] = found
+            compiled = cuda.jit(device=True, forceinline=True, fastmath=self._fastmath)(copied)
+            self._done[id(function)] = compiled
             self._busy.discard(id(function))
-        return found
+        return compiled
 
     def _copy(self, function: types.FunctionType) -> types.FunctionType:
         names = names_of(function.__code__)

@@ -17,7 +17,7 @@ from aiodev._backends.cpu.compile.raised import named_class, raised, said
 from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
-from aiodev._core.places import absolute
+from aiodev._core.source_names import absolute
 from aiodev._core.sources import NUMBA, compiled_by
 
 __all__ = ["SOURCES", "Image", "cached_image", "load_image", "made_by", "toolkit_of"]
@@ -97,9 +97,9 @@ def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], 
     Raises:
         CompileError: numba-cuda refused it.
     """
-    found = cached_image(spec, directory, architecture, driver)
-    if found is not None:
-        return found
+    cached = cached_image(spec, directory, architecture, driver)
+    if cached is not None:
+        return cached
     if "numba.cuda" in sys.modules:
         from aiodev._backends.cuda.compile import compiler
     else:
@@ -130,15 +130,15 @@ def made_by() -> str:
 
 def _homes() -> list[str]:
     """Toolkits that are no wheels: the version that each says it is, and when its NVVM and linker were built."""
-    found = []
+    homes = []
     for home in dict.fromkeys([*filter(None, map(os.environ.get, _HOMES)), _USUAL_HOME]):
         with contextlib.suppress(OSError):
-            found.append(f"{home} {hashlib.sha256(Path(home, 'version.json').read_bytes()).hexdigest()}")
+            homes.append(f"{home} {hashlib.sha256(Path(home, 'version.json').read_bytes()).hexdigest()}")
         for pattern in ("nvvm/lib64/libnvvm.so", "lib64/libnvJitLink.so"):
             with contextlib.suppress(OSError):
                 library = Path(home, pattern).resolve(strict=True)
-                found.append(f"{library} {library.stat().st_mtime_ns}")
-    return found
+                homes.append(f"{library} {library.stat().st_mtime_ns}")
+    return homes
 
 
 def _path(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Path | None:

@@ -21,10 +21,10 @@ _WORD = ir.IntType(64)
 
 def _instance(reference: Any) -> Any:
     """The type that a type argument stands for."""
-    found = getattr(reference, "instance_type", None)
-    if found is None:
+    instance = getattr(reference, "instance_type", None)
+    if instance is None:
         raise TypingError(f"expected a type, got {reference}")
-    return found
+    return instance
 
 
 def _from_word(builder: Any, word: Any, kind: ir.Type) -> Any:

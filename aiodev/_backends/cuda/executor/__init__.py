@@ -19,7 +19,7 @@ hands operations to the driver as early as they may go, usually in the call that
 4.  Gates are the host's: an operation behind a shut gate is kept. A wait for another queue is handed on when that has handed on
     what is waited for and it cannot fail any more; until then it is kept. Operations are thus handed over in an order in which
     they can run, and the device never waits for the host.
-5.  Waiters and the watching thread shake hands as on the CPU: a waiter stores its target, then loads the counter and
+5.  Waiters and the poller shake hands as on the CPU: a waiter stores its target, then loads the counter and
     ``sleep``; the thread stores ``sleep``, then loads counters and targets.
 6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get
     the queue's lock, lets go of it first, and takes it again when it holds no lock.
@@ -27,9 +27,9 @@ hands operations to the driver as early as they may go, usually in the call that
 8.  Once ``lost`` is set every operation of the device completes as failed, those in flight and those to come.
 """
 
-from aiodev._backends.cuda.executor.event_waiters import attend_for_ever
-from aiodev._backends.cuda.executor.poller import announce, arm, spin, stamp_now, stop, watch
-from aiodev._backends.cuda.executor.staging import carry
+from aiodev._backends.cuda.executor.event_waiters import run_event_waiter
+from aiodev._backends.cuda.executor.poller import announce, arm, run_poller, spin, stamp_now, stop
+from aiodev._backends.cuda.executor.staging import run_stager
 from aiodev._backends.cuda.executor.submission import (
     call_native,
     copy,
@@ -51,9 +51,10 @@ from aiodev._backends.executor.wait_nodes import next_fired, rearm_waker
 __all__ = [
     "announce",
     "arm",
-    "attend_for_ever",
+    "run_event_waiter",
+    "run_poller",
+    "run_stager",
     "call_native",
-    "carry",
     "copy",
     "create_gate",
     "fill",
@@ -71,6 +72,5 @@ __all__ = [
     "stop",
     "wait",
     "wait_event",
-    "watch",
     "withdraw",
 ]

@@ -43,7 +43,7 @@ def home_of(device: Device, address: int) -> Device:
 @inner
 def take_slot(queue: Queue, device: Device, value: int) -> int:
     """A slot of the device's ring for operation ``value`` to read; 0 where the next ones are all in use."""
-    found = 0
+    slot = 0
     lock(device.ring_lock)
     for _ in range(RING_SLOTS // 4):
         number = device.ring_next
@@ -54,10 +54,10 @@ def take_slot(queue: Queue, device: Device, value: int) -> int:
         if owner is None or owner.completed.load() >= reader or owner.submitted.load() < reader:
             user.queue = queue
             user.value = value
-            found = device.ring + RING_BYTES * number
+            slot = device.ring + RING_BYTES * number
             break
     unlock(device.ring_lock)
-    return found
+    return slot
 
 
 @inner
@@ -117,8 +117,8 @@ def fill(queue: Queue, device: Device, value: int, dst: int, count: int, pattern
             written = min(count, _COLUMNS)
             for column in range(nbytes // 4):
                 word = (low if column < 2 else high) >> (32 * (column & 1)) & 0xFFFFFFFF
-                found = call(device.driver.cuMemsetD2D32Async, dst + 4 * column, nbytes, word, 1, written, stream)
-                status = found if status == 0 else status
+                outcome = call(device.driver.cuMemsetD2D32Async, dst + 4 * column, nbytes, word, 1, written, stream)
+                status = outcome if status == 0 else status
             while written < count and status == 0:
                 part = min(written, count - written)
                 status = call(device.driver.cuMemcpyAsync, dst + written * nbytes, dst, part * nbytes, stream)

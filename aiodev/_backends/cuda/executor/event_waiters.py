@@ -1,57 +1,57 @@
 """Threads that wait in the driver for what is awaited, one of the ways to notice the end of work (``AIODEV_CUDA_WAIT=event``).
 
-Each has an event of its own, made beforehand, which sleeps instead of spinning. The watching thread gives it a queue: the event
-is recorded behind what that queue has handed on, and when the driver says that it is reached, the watching thread is woken and
-looks. While all of them are busy the watching thread polls. A wait in the driver ends with an error when the context is lost.
+Each has an event of its own, made beforehand, which sleeps instead of spinning. The poller gives it a queue: the event
+is recorded behind what that queue has handed on, and when the driver says that it is reached, the poller is woken and
+looks. While all of them are busy the poller polls. A wait in the driver ends with an error when the context is lost.
 """
 
 from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import is_sticky, wake
-from aiodev._backends.cuda.structs import ATTENDANTS, Attendant, Device, Queue
+from aiodev._backends.cuda.structs import EVENT_WAITERS, Device, EventWaiter, Queue
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import sem_post, sem_wait
 
 
 @inner
-def attend(queue: Queue, device: Device) -> bool:
-    """Have a thread wait for what a queue has handed on; whether one does. For the watching thread alone."""
-    if queue.attended.load() != 0:
+def wait_by_event(queue: Queue, device: Device) -> bool:
+    """Have a thread wait for what a queue has handed on; whether one does. For the poller alone."""
+    if queue.has_event_waiter.load() != 0:
         return True
-    for index in range(ATTENDANTS):
-        attendant = device.attendants[index]
-        if attendant.queue.load() is None:
-            if call(device.driver.cuEventRecord, attendant.event, queue.stream) != 0:
+    for index in range(EVENT_WAITERS):
+        waiter = device.event_waiters[index]
+        if waiter.queue.load() is None:
+            if call(device.driver.cuEventRecord, waiter.event, queue.stream) != 0:
                 return False
-            queue.attended.value = 1
-            attendant.queue.store_fence(queue)
-            sem_post(attendant.semaphore)
+            queue.has_event_waiter.value = 1
+            waiter.queue.store_fence(queue)
+            sem_post(waiter.semaphore)
             return True
     return False
 
 
 @exported(void(int64), nogil=True)
-def attend_for_ever(attendant: Attendant) -> None:
+def run_event_waiter(waiter: EventWaiter) -> None:
     """The thread's life, until the device's stop."""
-    device = attendant.device
+    device = waiter.device
     call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     while True:
-        sem_wait(attendant.semaphore)
+        sem_wait(waiter.semaphore)
         if device.stop.load() != 0:
             break
-        status = call(device.driver.cuEventSynchronize, attendant.event)
+        status = call(device.driver.cuEventSynchronize, waiter.event)
         if is_sticky(status):
             device.lost.compare_exchange(0, status)
-        Queue(attendant.queue.value).attended.store_fence(0)
-        attendant.queue.store_fence(None)
+        Queue(waiter.queue.value).has_event_waiter.store_fence(0)
+        waiter.queue.store_fence(None)
         wake(device)
 
 
 @inner
-def dismiss(device: Device) -> None:
+def stop_event_waiters(device: Device) -> None:
     """Wake the threads for the device's stop."""
-    if device.attendants.address != 0:
-        for index in range(ATTENDANTS):
-            sem_post(device.attendants[index].semaphore)
+    if device.event_waiters.address != 0:
+        for index in range(EVENT_WAITERS):
+            sem_post(device.event_waiters[index].semaphore)

@@ -17,7 +17,7 @@ from aiodev._backends.cuda import executor as native, structs
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.memory import DeviceMemory
-from aiodev._backends.cuda.structs import Attendant, Device, FaultRecord, Parameters, Queue, RingUser
+from aiodev._backends.cuda.structs import Device, EventWaiter, FaultRecord, Parameters, Queue, RingUser
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.fields import offset_of, sizeof
@@ -101,9 +101,9 @@ class _Device:
     def start(self) -> None:
         """Start the threads."""
         address = self.native.address
-        lives: list[tuple[str, Any, int]] = [("watch", native.watch, address), ("stage", native.carry, address)]
+        lives: list[tuple[str, Any, int]] = [("poll", native.run_poller, address), ("stage", native.run_stager, address)]
         if self.native.wait_by == structs.BY_EVENT:
-            lives += [("attend", native.attend_for_ever, attendant) for attendant in self._make_attendants()]
+            lives += [("event", native.run_event_waiter, waiter) for waiter in self._make_event_waiters()]
         for name, life, address in lives:
             thread = threading.Thread(
                 target=self._code.function(life), args=(address,), name=f"aiodev-cuda:{self.index}-{name}", daemon=True
@@ -121,17 +121,17 @@ class _Device:
             with self._waiters_lock:
                 self._waiters.value -= 1
 
-    def _make_attendants(self) -> list[int]:
-        first = Attendant(arena.allocate(structs.ATTENDANTS * sizeof(Attendant)))
-        made = [first[index] for index in range(structs.ATTENDANTS)]
+    def _make_event_waiters(self) -> list[int]:
+        first = EventWaiter(arena.allocate(structs.EVENT_WAITERS * sizeof(EventWaiter)))
+        made = [first[index] for index in range(structs.EVENT_WAITERS)]
         doing = f"starting cuda:{self.index}"
         with self.driver.bound(self.context):
-            for attendant in made:
-                attendant.event = self.driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing)
-                attendant.device = self.native
-                _libc.sem_init(ctypes.c_void_p(attendant.semaphore.address), 0, 0)
-        self.native.attendants = first
-        return [attendant.address for attendant in made]
+            for waiter in made:
+                waiter.event = self.driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing)
+                waiter.device = self.native
+                _libc.sem_init(ctypes.c_void_p(waiter.semaphore.address), 0, 0)
+        self.native.event_waiters = first
+        return [waiter.address for waiter in made]
 
     def queue_memory(self) -> int:
         """Page-locked memory for a queue."""
@@ -261,9 +261,9 @@ class CUDAExecutor(Executor):
         doing = f"taking another library's stream for one of cuda:{index}"
         with self._lock, self.driver.bound(device.context):
             self._refuse_captured(stream, doing)
-            found = ctypes.c_void_p()
-            self.driver.call("cuStreamGetCtx", stream, ctypes.byref(found), doing=doing)
-            if found.value != device.context:
+            context = ctypes.c_void_p()
+            self.driver.call("cuStreamGetCtx", stream, ctypes.byref(context), doing=doing)
+            if context.value != device.context:
                 raise ValueError(f"{doing}: it is of another device, or of a context that is not the device's primary one")
             queue = device.adopted.popleft() if device.adopted else 0
             if queue:
@@ -298,7 +298,7 @@ class CUDAExecutor(Executor):
         with self._lock:
             device.share(stream, address)
             queue.next = device.native.queues.value
-            device.native.queues.value = queue  # last: from now on the watching thread reads it
+            device.native.queues.value = queue  # last: from now on the poller reads it
         return address
 
     def destroy_queue(self, queue: int) -> None:
@@ -397,7 +397,7 @@ class CUDAExecutor(Executor):
 
     def faults(self, queue: int) -> list[Fault]:
         """The last faults of a queue, explained."""
-        view, found = Queue(queue), []
+        view, faults = Queue(queue), []
         count = view.faults.value
         for i in range(max(0, count - FAULT_SLOTS), count):
             fault = view.ring[i % FAULT_SLOTS]
@@ -406,10 +406,10 @@ class CUDAExecutor(Executor):
             if error is None and kind not in (KIND_DEPENDENCY, KIND_GATE, KIND_WITHDRAWN):
                 error = self._errors[queue, first] = self._error(queue, kind, a, b, c)
             dependency = (a, b) if kind == KIND_DEPENDENCY else None
-            found.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
-        if len(found) == FAULT_SLOTS:
-            self._forget_errors(queue, before=found[0].first)
-        return found
+            faults.append(Fault(first, last or None, error, dependency, kind == KIND_WITHDRAWN))
+        if len(faults) == FAULT_SLOTS:
+            self._forget_errors(queue, before=faults[0].first)
+        return faults
 
     def _error(self, queue: int, kind: int, a: int, b: int, c: int) -> BaseException:
         if kind == KIND_KERNEL:

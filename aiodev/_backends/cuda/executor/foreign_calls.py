@@ -21,10 +21,10 @@ _CELL, _HANDLE, _ARGUMENTS = 2, 1, 24  # as in aiodev._core.streams.native_calls
 @inner
 def word(queue: Queue, item: Item) -> int:
     """What an item of a call means: itself, the stream, or the word at an address."""
-    kind, found = item.kind, item.content
+    kind, content = item.kind, item.content
     if kind == _HANDLE:
         return queue.stream
-    return get(found) if kind == _CELL else found
+    return get(content) if kind == _CELL else content
 
 
 @inner

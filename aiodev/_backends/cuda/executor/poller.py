@@ -9,7 +9,7 @@ for a reason that passes by itself.
 from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, leave
-from aiodev._backends.cuda.executor.event_waiters import attend, dismiss
+from aiodev._backends.cuda.executor.event_waiters import stop_event_waiters, wait_by_event
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.executor.progress import fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.executor.submission import drain
@@ -45,7 +45,7 @@ IDLE, FLYING, AWAITED, HAPPENED = 0, 1, 2, 3
 
 @inner
 def announce_later(queue: Queue, device: Device) -> None:
-    """Have the driver wake the watching thread when what was handed on is done. Needs the lock and the context."""
+    """Have the driver wake the poller when what was handed on is done. Needs the lock and the context."""
     call(device.driver.cuLaunchHostFunc, queue.stream, device.announce, device)
 
 
@@ -57,7 +57,7 @@ def look_at(queue: Queue, device: Device) -> int:
     target = queue.target.load_fence()
     if completed == submitted and target == NEVER:
         return IDLE
-    found = FLYING if queue.issued.load() > completed else IDLE
+    activity = FLYING if queue.issued.load() > completed else IDLE
     head = queue.head.load()
     if head is not None or queue.last_shadow.load() > completed or device.lost.load() != 0:
         if not try_lock(queue.lock):
@@ -71,18 +71,18 @@ def look_at(queue: Queue, device: Device) -> int:
         if handed > 0:
             tell_followers(queue)
         if handed > 0 or completed > before:
-            found = HAPPENED
+            activity = HAPPENED
         elif queue.head.value is not None and queue.held == HELD_DEVICE or queue.last_shadow.value > completed:
-            found = AWAITED
+            activity = AWAITED
         unlock(queue.lock)
     if target <= completed:
         fire(queue, completed)
         return HAPPENED
-    if target != NEVER and found == FLYING:
+    if target != NEVER and activity == FLYING:
         how = device.wait_by
-        if how == BY_POLL or how == BY_EVENT and not attend(queue, device):
+        if how == BY_POLL or how == BY_EVENT and not wait_by_event(queue, device):
             return AWAITED
-    return found
+    return activity
 
 
 @inner
@@ -116,40 +116,40 @@ def check_device(device: Device) -> None:
 def rest(device: Device, duration: int, depth: int, expected: int) -> int:
     """Sleep until woken, at most ``duration`` ns; not if more than ``expected`` is found now. Returns what was found."""
     device.sleep.store_fence(depth)
-    found = look(device)
-    if found > expected and device.sleep.exchange(AWAKE) != 0:
-        return found
+    activity = look(device)
+    if activity > expected and device.sleep.exchange(AWAKE) != 0:
+        return activity
     until = now() + duration
     device.until[0].value = until // 1_000_000_000
     device.until[1].value = until % 1_000_000_000
     woken = sem_clockwait(device.semaphore, _MONOTONIC, device.until) == 0
     device.sleep.exchange(AWAKE)
-    return HAPPENED if woken else found
+    return HAPPENED if woken else activity
 
 
 @exported(void(int64), nogil=True)
-def watch(device: Device) -> None:
-    """The watching thread's life, until the device's stop. Runs without the GIL throughout."""
+def run_poller(device: Device) -> None:
+    """The poller's life, until the device's stop. Runs without the GIL throughout."""
     call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)
     prctl(_TIMER_SLACK, 1, 0, 0, 0)  # else the system adds 50 µs to each pause
     began = checked = now()
     while device.stop.load() == 0:
-        found = look(device)
+        activity = look(device)
         time = now()
-        if found == HAPPENED:
+        if activity == HAPPENED:
             began = time
-        elif found == IDLE:
+        elif activity == IDLE:
             rest(device, WATCHDOG * 100_000, SLEEP_DEEP, IDLE)
             began = checked = now()
             continue
         if time - checked >= WATCHDOG:
             check_device(device)
             checked = time
-        if found == FLYING:
+        if activity == FLYING:
             if rest(device, WATCHDOG, SLEEP_SHORT, FLYING) == HAPPENED:
                 began = now()
-        elif found == AWAITED:
+        elif activity == AWAITED:
             waited = time - began
             if waited >= device.spin:
                 rest(device, min(max(waited // 32, 5_000), LONGEST_PAUSE), SLEEP_SHORT, AWAITED)
@@ -161,7 +161,7 @@ def watch(device: Device) -> None:
 
 @inner
 def help_on(queue: Queue, device: Device) -> None:
-    """Do what the watching thread would do for a queue, unless somebody does."""
+    """Do what the poller would do for a queue, unless somebody does."""
     due = queue.head.load() is not None or queue.last_shadow.load() > queue.completed.load()
     if due and try_lock(queue.lock):
         before = enter(device)
@@ -212,7 +212,7 @@ def stop(device: Device) -> None:
     device.sleep.exchange(AWAKE)
     sem_post(device.semaphore)
     sem_post(device.stage_semaphore)
-    dismiss(device)
+    stop_event_waiters(device)
 
 
 @callback

@@ -21,7 +21,7 @@ def wake(device: Device) -> None:
 
 @inner
 def tell_followers(queue: Queue) -> None:
-    """Wake the watching threads if a queue is held until this one gets on."""
+    """Wake the pollers if a queue is held until this one gets on."""
     if queue.followed.load_fence() != 0 and queue.followed.exchange(0) != 0:
         first = queue.device
         device = first

@@ -104,7 +104,7 @@ def copy_through(queue: Queue, device: Device, nbytes: int) -> int:
 
 
 @exported(void(int64), nogil=True)
-def carry(device: Device) -> None:
+def run_stager(device: Device) -> None:
     """The staging thread's life, until the device's stop."""
     call(device.driver.cuCtxSetCurrent, device.context)
     allow_captures(device)

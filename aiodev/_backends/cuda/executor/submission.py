@@ -39,10 +39,10 @@ BATCH = 16
 @inner
 def append(queue: Queue, operation: int, a: int, b: int, c: int, arguments: int, nbytes: int) -> bool:
     """Keep an operation for later; whether there was memory for that."""
-    found = malloc(sizeof(Record) + nbytes)
-    if found == 0:
+    address = malloc(sizeof(Record) + nbytes)
+    if address == 0:
         return False
-    record = Record(found)
+    record = Record(address)
     record.next = None
     record.operation = operation
     record.a = a
@@ -94,7 +94,7 @@ def may_block(queue: Queue, device: Device, operation: int, a: int) -> bool:
 def drain(queue: Queue, device: Device, with_gil: bool) -> int:
     """Hand on what was kept, as far as it goes, at most a batch; how many. Needs the lock and the context.
 
-    With the GIL, only what does not block: the watching thread hands on the rest.
+    With the GIL, only what does not block: the poller hands on the rest.
     """
     count = 0
     while count < BATCH and device.lost.load() == 0:
@@ -189,7 +189,7 @@ def open_gate(gate: Gate, failed: bool) -> None:
     gate.state.store_fence(GATE_FAILED if failed else GATE_OPEN)
     device = queue.device
     left = True
-    if try_lock(queue.lock):  # else whoever holds it, or the watching thread, finds the gate open
+    if try_lock(queue.lock):  # else whoever holds it, or the poller, finds the gate open
         before = enter(device)
         drain(queue, device, True)
         leave(device, before)

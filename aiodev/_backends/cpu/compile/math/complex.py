@@ -53,8 +53,8 @@ def make_absolutes(compiled: Callable[[Any], Any], types: Any, singles: Collecti
         scale = _DOWN if size > _LARGE else (_UP if size < _SMALL else 1.0)
         back = _UP if size > _LARGE else (_DOWN if size < _SMALL else 1.0)
         a, b = a * scale, b * scale
-        found = math.sqrt(lang.fma(a, a, b * b)) * back
-        return math.inf if a == math.inf or b == math.inf else found
+        result = math.sqrt(lang.fma(a, a, b * b)) * back
+        return math.inf if a == math.inf or b == math.inf else result
 
     def single_hypot(x: Any, y: Any) -> Any:
         return np.float32(length(x, y))
@@ -175,8 +175,8 @@ def make_functions(compiled: Callable[[Any], Any]) -> dict[str, Any]:
         if y == 0:
             return complex(lang.expm1(x), y)
         if abs(x) > 40 or y - y != 0:
-            found = exp(z)
-            return complex(found.real - 1.0, found.imag)
+            result = exp(z)
+            return complex(result.real - 1.0, result.imag)
         half = lang.sin(0.5 * y)
         return complex(lang.expm1(x) * lang.cos(y) - 2.0 * half * half, lang.exp(x) * lang.sin(y))
 
@@ -187,13 +187,13 @@ def make_functions(compiled: Callable[[Any], Any]) -> dict[str, Any]:
 
     @compiled
     def log2(z: Any) -> Any:
-        found = log(z)
-        return complex(found.real * _PER_LN2, found.imag * _PER_LN2)
+        result = log(z)
+        return complex(result.real * _PER_LN2, result.imag * _PER_LN2)
 
     @compiled
     def log10(z: Any) -> Any:
-        found = log(z)
-        return complex(found.real * _PER_LN10, found.imag * _PER_LN10)
+        result = log(z)
+        return complex(result.real * _PER_LN10, result.imag * _PER_LN10)
 
     @compiled
     def log1p(z: Any) -> Any:

@@ -152,8 +152,8 @@ def expm1(x: Value) -> Value:
     near = total + fma(series, scale, rest)
     far = ((r + series) + 1.0) * left * right
     limit = 88.0 if double else 40.0
-    found = choose(x > limit, far, near)
-    return choose(whole.equals(0), r + series, found).with_sign_of(x)
+    result = choose(x > limit, far, near)
+    return choose(whole.equals(0), r + series, result).with_sign_of(x)
 
 
 #: By name.

@@ -69,8 +69,8 @@ def expit(x: Value) -> Value:
     limit = 40.0 if x.is_double else 19.0  # beyond which the result is 1 or e**x
     small = close_exp(-choose(size > limit, x.like(limit), size))
     total = small + 1.0
-    found = quotient(choose(x < 0.0, small, x.like(1.0)), total, x.like(0.0), (1.0 - total) + small)
-    return choose(x < -limit, exp(x), found)
+    result = quotient(choose(x < 0.0, small, x.like(1.0)), total, x.like(0.0), (1.0 - total) + small)
+    return choose(x < -limit, exp(x), result)
 
 
 #: By name.

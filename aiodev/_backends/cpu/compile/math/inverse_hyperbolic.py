@@ -30,8 +30,8 @@ def asinh(x: Value) -> Value:
     square = size * size
     u, lost = two_sum(x.like(1.0), size)
     u, more = two_sum(u, square / ((square + 1.0).root() + 1.0))
-    found = _log_of_double(large, size, u, lost + more).with_sign_of(x)
-    return choose(size < float("inf"), found, x)
+    result = _log_of_double(large, size, u, lost + more).with_sign_of(x)
+    return choose(size < float("inf"), result, x)
 
 
 def acosh(x: Value) -> Value:
@@ -39,8 +39,8 @@ def acosh(x: Value) -> Value:
     large = x > _LARGE[x.is_double]
     t = x - 1.0
     u, lost = two_sum(x, fma(t, t, t + t).root())
-    found = choose(x < float("inf"), _log_of_double(large, x, u, lost), x)
-    return choose(x < 1.0, x.like(float("nan")), found)
+    result = choose(x < float("inf"), _log_of_double(large, x, u, lost), x)
+    return choose(x < 1.0, x.like(float("nan")), result)
 
 
 def atanh(x: Value) -> Value:
@@ -52,9 +52,9 @@ def atanh(x: Value) -> Value:
     inverse = 1.0 / below
     u = above * inverse
     lost = inverse * (fma(-u, below, above) + fma(-u, more_below, more_above))
-    found = log_of_sum(u, lost, x.like(0.0)) * 0.5
+    result = log_of_sum(u, lost, x.like(0.0)) * 0.5
     beyond = choose(size.equals(1.0), x.like(float("inf")), x.like(float("nan")))
-    return choose(size < 1.0, found, beyond).with_sign_of(x)
+    return choose(size < 1.0, result, beyond).with_sign_of(x)
 
 
 #: By name.

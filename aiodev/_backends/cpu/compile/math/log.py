@@ -97,10 +97,10 @@ def log(x: Value) -> Value:
     return rescued("log", x, log_by_table(x), _SUBNORMAL[False][0], _LARGEST[False], _anywhere)
 
 
-def _special(x: Value, found: Value) -> Value:
+def _special(x: Value, result: Value) -> Value:
     """The results at 0, infinity, and for what has no logarithm."""
     beyond = choose(x > 0.0, x, choose(x.equals(0.0), x.like(float("-inf")), x.like(float("nan"))))
-    return choose((x > 0.0) & (x < float("inf")), found, beyond)
+    return choose((x > 0.0) & (x < float("inf")), result, beyond)
 
 
 def _log(x: Value, more: Value) -> Value:
@@ -183,8 +183,8 @@ def log1p(x: Value) -> Value:
         lost = choose(x > limit, x.like(0.0), _lost(x, u, f))
         return _special(u, _log1p(n, f, lost).with_sign_of(x))
 
-    found = _log1p(n, f, _lost(x, u, f)).with_sign_of(x)
-    return rescued("log1p", x, found, -0.999, limit, slowly)
+    result = _log1p(n, f, _lost(x, u, f)).with_sign_of(x)
+    return rescued("log1p", x, result, -0.999, limit, slowly)
 
 
 #: Logarithms.

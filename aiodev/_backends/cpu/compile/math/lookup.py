@@ -82,10 +82,10 @@ def _tanh(x: Value) -> Value:
     interval = (size.bits() - (_FIRST - (1 << _STEP))) >> _STEP
     interval = choose(interval < 0, interval.like(0), interval)
     away = size - _look_up(base, interval)
-    found = _look_up(coefficients[-1], interval)
+    result = _look_up(coefficients[-1], interval)
     for table in reversed(coefficients[:-1]):
-        found = fma(found, away, _look_up(table, interval))
-    return found.with_sign_of(x)
+        result = fma(result, away, _look_up(table, interval))
+    return result.with_sign_of(x)
 
 
 def _log(x: Value) -> Value:

@@ -64,8 +64,8 @@ def pow_single(x: Value, y: Value) -> Value:
     size = abs(x).to_double()
     logarithm = choose(size > 0.0, _log2(size), size.like(-_INFINITY))
     logarithm = choose(size < _INFINITY, logarithm, size)
-    found = _exp2((logarithm * y.to_double()).clamped(-300.0, 300.0)).to_single()
-    return _special(x, y, found)
+    result = _exp2((logarithm * y.to_double()).clamped(-300.0, 300.0)).to_single()
+    return _special(x, y, result)
 
 
 def _log2_of_sum(x: Value) -> tuple[Value, Value]:
@@ -107,18 +107,18 @@ def pow_double(x: Value, y: Value) -> Value:
     product = high * y
     error = fma(high, y, -product) + low * y
     product = product.clamped(-_RANGE, _RANGE)
-    found = exp2_of_sum(product, choose(abs(product) < _RANGE, error, error.like(0.0)))
-    return _special(x, y, found)
+    result = exp2_of_sum(product, choose(abs(product) < _RANGE, error, error.like(0.0)))
+    return _special(x, y, result)
 
 
-def _special(x: Value, y: Value, found: Value) -> Value:
+def _special(x: Value, y: Value, result: Value) -> Value:
     """The power, from that of the size of x."""
     whole = y.rounded().equals(y)
     half = y * 0.5
     odd = whole & (half.rounded().equals(half) ^ whole)
     negative = x.like(0.0).with_sign_of(x).bits() < 0
-    found = choose(negative & odd, -found, found)
-    found = choose((x < 0.0) & (x > -_INFINITY) & (whole ^ y.equals(y)), x.like(float("nan")), found)
+    result = choose(negative & odd, -result, result)
+    result = choose((x < 0.0) & (x > -_INFINITY) & (whole ^ y.equals(y)), x.like(float("nan")), result)
     endless = abs(y).equals(_INFINITY)
-    found = choose(x.equals(-1.0) & endless, x.like(1.0), found)
-    return choose(x.equals(1.0), x.like(1.0), choose(y.equals(0.0), x.like(1.0), choose(x.equals(x), found, x)))
+    result = choose(x.equals(-1.0) & endless, x.like(1.0), result)
+    return choose(x.equals(1.0), x.like(1.0), choose(y.equals(0.0), x.like(1.0), choose(x.equals(x), result, x)))

@@ -46,8 +46,8 @@ def cbrt(x: Value) -> Value:
     t2 = t * t
     left = fma(-fma(t, t, -t2), t, fma(-t2, t, a))
     t = fma(left * (1 / 3), square, t)
-    found = choose(small, t * back, t).with_sign_of(x)
-    return choose((size < float("inf")) & (size > 0.0), found, x)
+    result = choose(small, t * back, t).with_sign_of(x)
+    return choose((size < float("inf")) & (size > 0.0), result, x)
 
 
 #: By name.

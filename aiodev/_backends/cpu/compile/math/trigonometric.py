@@ -127,15 +127,15 @@ Parts = tuple[Value, Value, Value]
 def _sin(x: Value, parts: Parts) -> Value:
     n, r, error = parts
     (sine, s), (cosine, c) = _sine(r, error), _cosine(r, error)
-    found = choose((n & 1).equals(0), sine + s, cosine + c)
-    return choose(x.equals(0.0), x, _signed(found, n))
+    result = choose((n & 1).equals(0), sine + s, cosine + c)
+    return choose(x.equals(0.0), x, _signed(result, n))
 
 
 def _cos(x: Value, parts: Parts) -> Value:
     n, r, error = parts
     (sine, s), (cosine, c) = _sine(r, error), _cosine(r, error)
-    found = choose((n & 1).equals(0), cosine + c, sine + s)
-    return _signed(found, n + (n & 1))  # the second and the third quarter are negative
+    result = choose((n & 1).equals(0), cosine + c, sine + s)
+    return _signed(result, n + (n & 1))  # the second and the third quarter are negative
 
 
 def _tan(x: Value, parts: Parts) -> Value:
@@ -145,8 +145,8 @@ def _tan(x: Value, parts: Parts) -> Value:
     above, more_above = choose(even, sine, -cosine), choose(even, s, -c)
     below, more_below = choose(even, cosine, sine), choose(even, c, s)
     total, sum_below = above + more_above, below + more_below
-    found = quotient(total, sum_below, (above - total) + more_above, (below - sum_below) + more_below)
-    return choose(x.equals(0.0), x, found)
+    result = quotient(total, sum_below, (above - total) + more_above, (below - sum_below) + more_below)
+    return choose(x.equals(0.0), x, result)
 
 
 def _of_any_size(name: str, function: Callable[[Value, Parts], Value]) -> Callable[[Value], Value]:

@@ -69,30 +69,30 @@ class Value:
 
     def __add__(self, other: Value | float) -> Value:
         code = self.builder
-        found = (
+        result = (
             code.fadd(self.ir, self._other(other), flags=_FLAGS)
             if self._floats
             else code.add(self.ir, self._other(other))
         )
-        return Value(code, found)
+        return Value(code, result)
 
     def __sub__(self, other: Value | float) -> Value:
         code = self.builder
-        found = (
+        result = (
             code.fsub(self.ir, self._other(other), flags=_FLAGS)
             if self._floats
             else code.sub(self.ir, self._other(other))
         )
-        return Value(code, found)
+        return Value(code, result)
 
     def __mul__(self, other: Value | float) -> Value:
         code = self.builder
-        found = (
+        result = (
             code.fmul(self.ir, self._other(other), flags=_FLAGS)
             if self._floats
             else code.mul(self.ir, self._other(other))
         )
-        return Value(code, found)
+        return Value(code, result)
 
     def __rsub__(self, other: float) -> Value:
         return self.like(other) - self
@@ -257,5 +257,5 @@ def two_sum(a: Value, b: Value) -> tuple[Value, Value]:
 def quotient(a: Value, b: Value, more_a: Value, more_b: Value) -> Value:
     """(a + more_a) / (b + more_b) to little more than half a unit in the last place; the second parts are small."""
     inverse = 1.0 / b
-    found = a * inverse
-    return fma(inverse, fma(-found, b, a) + fma(-found, more_b, more_a), found)
+    result = a * inverse
+    return fma(inverse, fma(-result, b, a) + fma(-result, more_b, more_a), result)

@@ -14,7 +14,7 @@ from numpy import linspace
 
 import aiodev
 from aiodev import lang
-from aiodev._kernel.analysis.uniformity import is_straight
+from aiodev._kernel.analysis.uniformity import is_loop_free
 from aiodev.lang import exp, sort
 
 SCALE, PAIR = 3, (1, 2)
@@ -146,8 +146,8 @@ def interpreting(i, x, out):
 
 
 @pytest.mark.parametrize("body", [arithmetic, functions, types, atomics, refusing])
-def test_straight(body: Callable[..., Any]) -> None:
-    assert is_straight(body)
+def test_loop_free(body: Callable[..., Any]) -> None:
+    assert is_loop_free(body)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_straight(body: Callable[..., Any]) -> None:
 )
 def test_not_straight(body: Callable[..., Any]) -> None:
     """It loops, may wait, or is not known."""
-    assert not is_straight(body)
+    assert not is_loop_free(body)
 
 
 def test_closures_are_looked_into() -> None:
@@ -172,8 +172,8 @@ def test_closures_are_looked_into() -> None:
 
         return body
 
-    assert is_straight(make(scaled)) and is_straight(make(math.exp)) and is_straight(make(np.abs))
-    assert not is_straight(make(repeated)) and not is_straight(make(time.sleep))
+    assert is_loop_free(make(scaled)) and is_loop_free(make(math.exp)) and is_loop_free(make(np.abs))
+    assert not is_loop_free(make(repeated)) and not is_loop_free(make(time.sleep))
 
 
 @pytest.mark.parametrize(("uniform", "expected"), [(None, True), (True, True), (False, False)])

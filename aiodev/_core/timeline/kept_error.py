@@ -121,13 +121,13 @@ def _copied(error: BaseException, members: list[BaseException]) -> BaseException
 
 
 def _places(traceback: TracebackType | None) -> list[_Place]:
-    found = []
+    places = []
     while traceback is not None:
         frame = traceback.tb_frame
         code = frame.f_code
-        found.append(_Place(frame.f_globals.get("__name__", ""), code.co_filename, code.co_name, traceback.tb_lineno))
+        places.append(_Place(frame.f_globals.get("__name__", ""), code.co_filename, code.co_name, traceback.tb_lineno))
         traceback = traceback.tb_next
-    return found[-_MOST_PLACES:]
+    return places[-_MOST_PLACES:]
 
 
 def _traceback(places: tuple[_Place, ...]) -> TracebackType | None:

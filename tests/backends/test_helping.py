@@ -1,4 +1,4 @@
-"""Guests: threads that wait, and do a part of the work meanwhile."""
+"""Helping: threads that wait do a part of the work meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 import pytest
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
-from aiodev._backends.cpu.executor.parallel_for import BACK, LOOK_EVERY, PIECE
+from aiodev._backends.cpu.executor.parallel_for import BACK, CHUNK_PS, LOOK_EVERY
 from aiodev._backends.cpu.structs import Queue
 
 
@@ -80,11 +80,11 @@ def test_who_will_not_help_sends_for_another() -> None:
         assert threading.get_ident() not in entry.threads()
 
 
-def test_a_worker_comes_where_guests_are_expected_and_do_not() -> None:
-    """As after a range that guests helped with: the worker that opens the next one wakes the other when it is time."""
+def test_a_worker_comes_where_helpers_are_expected_and_do_not() -> None:
+    """As after a range that waiting threads helped with: the worker that opens the next one wakes the other when it is time."""
     with started(2, spin_ns=0) as executor:
         queue, _ = executor.create_queue(0, 0, False)
-        Queue(queue).expected.value = 1
+        Queue(queue).expected_helpers.value = 1
         entry, last, both, done = Entry(executor, MS // 100), Entry(executor, 1), threading.Event(), threading.Event()
 
         def before(lo: int, hi: int) -> None:
@@ -98,12 +98,12 @@ def test_a_worker_comes_where_guests_are_expected_and_do_not() -> None:
         last.before = lambda lo, hi: done.set()
         executor.launch(queue, entry.address, 1000, b"", 0)
         value = executor.launch(queue, last.address, 1, b"", 0)
-        assert done.wait(30)  # and not awake, as a guest would
+        assert done.wait(30)  # and not awake, as a helper would
         assert entry.covered(1000) and len(entry.threads()) == 2
         assert executor.spin(queue, value, PATIENCE)
 
 
-def test_what_a_guest_leaves_others_finish() -> None:
+def test_what_a_helper_leaves_others_finish() -> None:
     """A thread that stops waiting leaves the range to a worker that was not woken for its sake."""
     with started(2) as executor:
         queue, _ = executor.create_queue(0, 0, False)
@@ -115,7 +115,7 @@ def test_what_a_guest_leaves_others_finish() -> None:
             assert entry.covered(200)
 
 
-def test_a_guest_begins_a_queue_that_waits_for_a_worker() -> None:
+def test_a_helper_begins_a_queue_that_waits_for_a_worker() -> None:
     """And goes on up to what it waits for, not beyond."""
     with started(1) as executor, one_worker_held(executor):
         queue, counters = executor.create_queue(0, 0, False)
@@ -129,7 +129,7 @@ def test_a_guest_begins_a_queue_that_waits_for_a_worker() -> None:
 
 
 @pytest.mark.parametrize(("cost", "uniform"), [(1000, False), (0, True), (10_000 * MS, True)])
-def test_a_guest_begins_nothing_else(cost: int, uniform: bool) -> None:
+def test_a_helper_begins_nothing_else(cost: int, uniform: bool) -> None:
     """Not what is not uniform, was never run, or takes longer than there is time for; what came before it is run."""
     with started(1) as executor, one_worker_held(executor):
         queue, counters = executor.create_queue(0, 0, False)
@@ -142,7 +142,7 @@ def test_a_guest_begins_nothing_else(cost: int, uniform: bool) -> None:
         assert second.pieces == []
 
 
-def test_a_guest_lets_more_urgent_work_go_first() -> None:
+def test_a_helper_lets_more_urgent_work_go_first() -> None:
     """A stream that another one outranks is not begun."""
     with started(1) as executor, one_worker_held(executor):
         low, _ = executor.create_queue(0, 1, False)
@@ -154,7 +154,7 @@ def test_a_guest_lets_more_urgent_work_go_first() -> None:
         assert executor.help(high, urgent, 10**9, -1) and executor.help(low, value, 10**9, -1)
 
 
-def test_a_guest_is_called_away() -> None:
+def test_a_helper_is_called_away() -> None:
     """Soon after its descriptor has become readable; and again and again, as long as it is."""
     descriptor = os.eventfd(0, os.EFD_NONBLOCK)
     with started(1) as executor, one_worker_held(executor):
@@ -175,13 +175,13 @@ def test_a_guest_is_called_away() -> None:
         os.eventfd_read(descriptor)
         began = time.monotonic()
         while counters[0] < value and time.monotonic() < began + 10:
-            entry.say_cost(MS // 100)  # a guest leaves what costs much alone
+            entry.say_cost(MS // 100)  # a helper leaves what costs much alone
             executor.help(queue, value, PATIENCE, descriptor)
         assert counters[0] == value and entry.covered(1_000)
     os.close(descriptor)
 
 
-def test_a_guest_comes_and_goes() -> None:
+def test_a_helper_comes_and_goes() -> None:
     """Its time ends again and again, with workers inside and without; nothing is run twice, and nothing is left."""
     for threads in (1, 2, 3):
         with started(threads) as executor:
@@ -194,7 +194,7 @@ def test_a_guest_comes_and_goes() -> None:
                 assert all(entry.covered(100) for entry in entries)
 
 
-def test_a_failure_that_a_guest_meets() -> None:
+def test_a_failure_that_a_helper_meets() -> None:
     """It is recorded as a worker's would be, and what comes after it is skipped."""
     with started(1) as executor, one_worker_held(executor):
         queue, counters = executor.create_queue(0, 0, False)
@@ -207,7 +207,7 @@ def test_a_failure_that_a_guest_meets() -> None:
 
 
 @pytest.mark.parametrize("reserved", [False, True])
-def test_a_guest_that_leaves_nobody_inside_sends_for_a_worker(reserved: bool) -> None:
+def test_a_helper_that_leaves_nobody_inside_sends_for_a_worker(reserved: bool) -> None:
     """Not only where it opened the range when all workers had gone back to sleep, having found nothing to do."""
     blocks = (ctypes.c_char * (4 << 20))()
     address = ctypes.addressof(blocks)
@@ -222,8 +222,8 @@ def test_a_guest_that_leaves_nobody_inside_sends_for_a_worker(reserved: bool) ->
             executor.help(queue, value, duration, -1)
             deadline = time.monotonic() + 10
             while counters[0] < value:
-                assert time.monotonic() < deadline, "what the guest left is on the open list, and everybody sleeps"
-                time.sleep(0.0001)  # and not awake, as a guest would
+                assert time.monotonic() < deadline, "what the helper left is on the open list, and everybody sleeps"
+                time.sleep(0.0001)  # and not awake, as a helper would
 
 
 def test_who_may_be_called_away_begins_no_long_index() -> None:
@@ -231,7 +231,7 @@ def test_who_may_be_called_away_begins_no_long_index() -> None:
     descriptor = os.eventfd(0, os.EFD_NONBLOCK)
     with started(1) as executor, one_worker_held(executor):
         queue, counters = executor.create_queue(0, 0, False)
-        entry = Entry(executor, 2 * PIECE)
+        entry = Entry(executor, 2 * CHUNK_PS)
         value = executor.launch(queue, entry.address, 2, b"", 0)
         assert not executor.help(queue, value, PATIENCE, descriptor) and entry.pieces == []
         assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value
@@ -239,7 +239,7 @@ def test_who_may_be_called_away_begins_no_long_index() -> None:
 
 
 def test_what_is_no_kernel_takes_time_too() -> None:
-    """A guest whose time is over leaves a long row of stamps to others."""
+    """A helper whose time is over leaves a long row of stamps to others."""
     cells = (ctypes.c_int64 * 1)()
     with started(1) as executor, one_worker_held(executor):
         queue, counters = executor.create_queue(0, 0, False)
@@ -251,7 +251,7 @@ def test_what_is_no_kernel_takes_time_too() -> None:
 
 
 @pytest.mark.parametrize(("said", "size"), [(1000, 64), (1_000_000, 640)])
-def test_a_guest_is_not_kept_by_what_costs_more_than_it_did(said: int, size: int) -> None:
+def test_a_helper_is_not_kept_by_what_costs_more_than_it_did(said: int, size: int) -> None:
     """What is learnt of an index depends on the arguments: here it takes a thousand times as long, and more."""
     with started(1) as executor, one_worker_held(executor):
         queue, _ = executor.create_queue(0, 0, False)
@@ -263,16 +263,16 @@ def test_a_guest_is_not_kept_by_what_costs_more_than_it_did(said: int, size: int
         entry.before = lambda lo, hi: None
 
 
-def test_guests_that_do_not_come_are_soon_not_expected() -> None:
+def test_helpers_that_do_not_come_are_soon_not_expected() -> None:
     """However short the ranges are that are opened meanwhile."""
     with started(2) as executor:
         queue, counters = executor.create_queue(0, 0, False)
-        Queue(queue).expected.value = 1
+        Queue(queue).expected_helpers.value = 1
         entry = Entry(executor, MS // 1000)
         entry.before = lambda lo, hi: busy_for(10_000)
         for _ in range(100):
             value = executor.launch(queue, entry.address, 20, b"", 0)
         deadline = time.monotonic() + 30
         while counters[0] < value and time.monotonic() < deadline:
-            time.sleep(0.001)  # and not awake, as a guest would
-        assert counters[0] == value and Queue(queue).expected.value == 0
+            time.sleep(0.001)  # and not awake, as a helper would
+        assert counters[0] == value and Queue(queue).expected_helpers.value == 0

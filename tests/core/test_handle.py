@@ -1,4 +1,4 @@
-"""The start of a backend: once, off the loop, with everything that waited for it. Numbers are the invariants of entry.py."""
+"""The start of a backend: once, off the loop, with everything that waited for it. Numbers are the invariants of handle.py."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.anyio
 AddBackend = Callable[..., Any]
 
 
-def entry_of(backend: Any) -> BackendHandle:
-    return registry.entry(backend.name)
+def handle_of(backend: Any) -> BackendHandle:
+    return registry.handle(backend.name)
 
 
-def wait_for_end(entry: BackendHandle) -> None:
+def wait_for_end(handle: BackendHandle) -> None:
     """Wait until the attempt is over, callbacks and all."""
-    starter = entry.starter
+    starter = handle.starter
     if starter is not None:
         starter.join(30)
 
@@ -59,7 +59,7 @@ async def test_many_who_ask_at_once_start_once(add_backend: AddBackend) -> None:
             tasks.start_soon(aiodev.init, "fake")
             tasks.start_soon(anyio.to_thread.run_sync, aiodev.init_blocking, "fake")
         await starting(backend)
-        entry_of(backend).start_soon()
+        handle_of(backend).start_soon()
         backend.may_start.set()
     await aiodev.init("fake")
     await aiodev.init()
@@ -101,7 +101,7 @@ async def test_a_start_that_fails_reaches_everyone_and_is_tried_anew(add_backend
         await starting(backend)
         backend.may_start.set()
     assert len(failures) == 2 and all(failure.__cause__ is backend.error for failure in failures)
-    wait_for_end(entry_of(backend))
+    wait_for_end(handle_of(backend))
     assert not aiodev.is_initialized("fake")
     backend.error = None
     await aiodev.init("fake")
@@ -121,7 +121,7 @@ def test_a_failed_start_makes_a_new_instance(add_backend: AddBackend) -> None:
     registry.register("fake", make)
     with pytest.raises(BackendUnavailableError, match="not yet"):
         aiodev.init_blocking("fake")
-    wait_for_end(registry.entry("fake"))
+    wait_for_end(registry.handle("fake"))
     aiodev.init_blocking("fake")
     assert [len(backend.start_threads) for backend in made] == [1, 1]
 
@@ -159,36 +159,36 @@ def test_a_start_that_times_out_itself_is_a_failed_start(add_backend: AddBackend
 def test_calls_wait_for_the_start_in_order(add_backend: AddBackend) -> None:
     """(1) What is asked for before the start runs after it, in order, and before anyone sees it as started."""
     backend = add_backend()
-    entry = entry_of(backend)
+    handle = handle_of(backend)
     seen: list[tuple[int, bool, bool]] = []
     for i in range(3):
-        entry.call_when_started(lambda i=i: seen.append((i, bool(backend.start_threads), entry.started)))
+        handle.call_when_started(lambda i=i: seen.append((i, bool(backend.start_threads), handle.started)))
     assert not seen and not backend.start_threads
     aiodev.init_blocking("fake")
     assert seen == [(0, True, False), (1, True, False), (2, True, False)]
-    entry.call_when_started(lambda: seen.append((3, True, entry.started)))
+    handle.call_when_started(lambda: seen.append((3, True, handle.started)))
     assert seen[-1] == (3, True, True)
 
 
 def test_a_queued_call_may_ask_for_more(add_backend: AddBackend) -> None:
     """A queued call that wants the backend started, or queues a call itself, finds it running and does not hang."""
-    entry = entry_of(add_backend())
+    handle = handle_of(add_backend())
     order: list[str] = []
 
     def outer() -> None:
-        entry.ensure_started()
-        entry.call_when_started(lambda: order.append("inner"))
+        handle.ensure_started()
+        handle.call_when_started(lambda: order.append("inner"))
         order.append("outer")
 
-    entry.call_when_started(outer)
-    entry.ensure_started(timeout=30)
+    handle.call_when_started(outer)
+    handle.ensure_started(timeout=30)
     assert order == ["inner", "outer"]
 
 
 def test_a_queued_call_that_fails_names_its_place(add_backend: AddBackend) -> None:
     """Its exception reaches whoever waits for the start, unchanged, with a note of where it was queued."""
-    entry = entry_of(add_backend())
-    entry.call_when_started(lambda: 1 // 0)
+    handle = handle_of(add_backend())
+    handle.call_when_started(lambda: 1 // 0)
     line = test_a_queued_call_that_fails_names_its_place.__code__.co_firstlineno + 3
     with pytest.raises(ZeroDivisionError) as caught:
         aiodev.init_blocking("fake")
@@ -199,17 +199,17 @@ def test_a_queued_call_that_fails_names_its_place(add_backend: AddBackend) -> No
 def test_a_queued_call_that_fails_is_dropped_and_the_rest_kept(add_backend: AddBackend) -> None:
     """(3) The attempt fails with it; the next goes on behind it, with the backend that is already running."""
     backend = add_backend()
-    entry = entry_of(backend)
+    handle = handle_of(backend)
     seen: list[str] = []
-    entry.call_when_started(lambda: seen.append("before"))
-    entry.call_when_started(lambda: 1 // 0)
-    entry.call_when_started(lambda: seen.append("behind"))
+    handle.call_when_started(lambda: seen.append("before"))
+    handle.call_when_started(lambda: 1 // 0)
+    handle.call_when_started(lambda: seen.append("behind"))
     with pytest.raises(ZeroDivisionError):
-        entry.ensure_started()
-    wait_for_end(entry)
-    assert seen == ["before"] and not entry.started
-    entry.ensure_started()
-    assert seen == ["before", "behind"] and entry.started
+        handle.ensure_started()
+    wait_for_end(handle)
+    assert seen == ["before"] and not handle.started
+    handle.ensure_started()
+    assert seen == ["before", "behind"] and handle.started
     assert len(backend.start_threads) == 1
 
 
@@ -219,26 +219,26 @@ def test_a_queued_call_that_fails_is_dropped_and_the_rest_kept(add_backend: AddB
 def test_callbacks_run_in_order_after_the_start(add_backend: AddBackend) -> None:
     """(2) They run in the starting thread, in order; with nothing left to start, at once and in the caller's."""
     backend = add_backend()
-    entry = entry_of(backend)
+    handle = handle_of(backend)
     backend.may_start.clear()
     seen: list[tuple[str, bool, threading.Thread]] = []
 
     def note(name: str) -> Callable[[BaseException | None], None]:
-        return lambda error: seen.append((name, entry.started and error is None, threading.current_thread()))
+        return lambda error: seen.append((name, handle.started and error is None, threading.current_thread()))
 
-    entry.start_soon(note("first"))
-    entry.start_soon(note("second"))
+    handle.start_soon(note("first"))
+    handle.start_soon(note("second"))
     assert not seen
     backend.may_start.set()
-    wait_for_end(entry)
-    entry.start_soon(note("late"))
+    wait_for_end(handle)
+    handle.start_soon(note("late"))
     (starter,) = backend.start_threads
     assert seen == [("first", True, starter), ("second", True, starter), ("late", True, threading.current_thread())]
 
 
 def test_a_late_callback_does_not_overtake(add_backend: AddBackend) -> None:
     """(2) While earlier callbacks still run, a new one goes behind them, although the backend has started."""
-    entry = entry_of(add_backend())
+    handle = handle_of(add_backend())
     running, may_end = threading.Event(), threading.Event()
     order: list[str] = []
 
@@ -247,12 +247,12 @@ def test_a_late_callback_does_not_overtake(add_backend: AddBackend) -> None:
         assert may_end.wait(30)
         order.append("earlier")
 
-    entry.start_soon(slow)
-    assert running.wait(30) and entry.started
-    entry.start_soon(lambda error: order.append("later"))
+    handle.start_soon(slow)
+    assert running.wait(30) and handle.started
+    handle.start_soon(lambda error: order.append("later"))
     assert not order
     may_end.set()
-    wait_for_end(entry)
+    wait_for_end(handle)
     assert order == ["earlier", "later"]
 
 
@@ -260,21 +260,21 @@ def test_callbacks_hear_of_a_failure(add_backend: AddBackend, caplog: pytest.Log
     """A failed start is handed to every callback; one that raises is reported and does not silence the others."""
     backend = add_backend()
     backend.error = OSError("no")
-    entry = entry_of(backend)
+    handle = handle_of(backend)
     heard: list[BaseException | None] = []
     backend.may_start.clear()
-    entry.start_soon(lambda error: 1 // 0)
-    entry.start_soon(heard.append)
+    handle.start_soon(lambda error: 1 // 0)
+    handle.start_soon(heard.append)
     backend.may_start.set()
-    wait_for_end(entry)
+    wait_for_end(handle)
     (error,) = heard
     assert isinstance(error, BackendUnavailableError) and error.reason == "OSError: no"
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_finalizer_may_ask_while_the_entry_is_locked(add_backend: AddBackend) -> None:
-    """The collector may run a finalizer in the middle of the entry's own work, in the same thread."""
-    entry = entry_of(add_backend())
+    """The collector may run a finalizer in the middle of the handle's own work, in the same thread."""
+    handle = handle_of(add_backend())
     heard: list[BaseException | None] = []
 
     class Dying:
@@ -282,12 +282,12 @@ def test_a_finalizer_may_ask_while_the_entry_is_locked(add_backend: AddBackend) 
             self.cycle = self
 
         def __del__(self) -> None:
-            entry.start_soon(heard.append)
+            handle.start_soon(heard.append)
 
     Dying()
-    with entry._lock:
+    with handle._lock:
         gc.collect()
-    wait_for_end(entry)
+    wait_for_end(handle)
     assert heard == [None]
 
 
@@ -295,36 +295,36 @@ def test_who_learns_of_a_failed_start_makes_a_new_attempt(add_backend: AddBacken
     """Invariant 3: though callbacks of the failed one are still to come, and they come first."""
     backend = add_backend()
     backend.error = OSError("no driver")
-    entry, told, go_on = entry_of(backend), list[tuple[int, type[BaseException] | None]](), threading.Event()
+    handle, told, go_on = handle_of(backend), list[tuple[int, type[BaseException] | None]](), threading.Event()
     backend.may_start.clear()
-    entry.start_soon(lambda error: go_on.wait(30))
-    entry.start_soon(lambda error: told.append((1, type(error))))
+    handle.start_soon(lambda error: go_on.wait(30))
+    handle.start_soon(lambda error: told.append((1, type(error))))
     threading.Timer(0.5, backend.may_start.set).start()  # when the next line waits for it
     with pytest.raises(BackendUnavailableError):
-        entry.ensure_started(30)
-    failing = entry.starter
+        handle.ensure_started(30)
+    failing = handle.starter
     backend.error = None
-    entry.start_soon(lambda error: told.append((2, error)))
-    entry.ensure_started(30)
+    handle.start_soon(lambda error: told.append((2, error)))
+    handle.ensure_started(30)
     assert told == [] and failing is not None and failing.is_alive()
     go_on.set()
-    wait_for_end(entry)
+    wait_for_end(handle)
     assert told == [(1, BackendUnavailableError), (2, None)] and len(backend.start_threads) == 2
 
 
 async def test_a_stream_made_right_after_a_failed_start_is_well(simulated: SimulatedBackend) -> None:
     """Docs promise a new attempt; the failed one still has callbacks to call when its waiters learn of it."""
-    entry, go_on, start = registry.entry(simulated.name), threading.Event(), simulated.start
+    handle, go_on, start = registry.handle(simulated.name), threading.Event(), simulated.start
 
     def fail() -> None:
         simulated.start = start  # type: ignore[method-assign]
         raise OSError("no driver")
 
     simulated.start = fail  # type: ignore[method-assign]
-    with entry._lock:  # which keeps the attempt from ending before all have joined it
+    with handle._lock:  # which keeps the attempt from ending before all have joined it
         lost = aiodev.Stream(simulated.name)
-        entry.start_soon(lambda error: go_on.wait(30))
-        attempt = entry._attempt
+        handle.start_soon(lambda error: go_on.wait(30))
+        attempt = handle._attempt
     assert attempt is not None and isinstance(await anyio.to_thread.run_sync(attempt.exception, 30), BackendUnavailableError)
     stream = aiodev.Stream(simulated.name)
     done = stream.call(int, "3")
@@ -341,10 +341,10 @@ def test_a_callback_of_a_failed_start_may_start_again(add_backend: AddBackend) -
 
     def again(error: BaseException | None) -> None:
         backend.error = None
-        entry.ensure_started(30)
+        handle.ensure_started(30)
         told.set()
 
-    entry = entry_of(backend)
-    entry.start_soon(again)
-    assert told.wait(30) and entry.started
-    wait_for_end(entry)
+    handle = handle_of(backend)
+    handle.start_soon(again)
+    assert told.wait(30) and handle.started
+    wait_for_end(handle)

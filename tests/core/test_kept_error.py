@@ -13,7 +13,7 @@ import pytest
 
 import aiodev
 from aiodev import DependencyError, Stream
-from aiodev._core.timeline.kept import KeptError
+from aiodev._core.timeline.kept_error import KeptError
 from aiodev.testing import Latch, SimulatedBackend
 
 pytestmark = pytest.mark.anyio
@@ -171,7 +171,7 @@ async def test_a_failed_call_lets_go_of_its_arguments(how: str, monkeypatch: pyt
     done = stream.call(handle, request, lambda: ValueError("bad"))
     del request
     await wait(how, stream, done)
-    stream.timeline.entry.backend.executor.spin(stream.timeline.queue, done.value, 0)
+    stream.timeline.handle.backend.executor.spin(stream.timeline.queue, done.value, 0)
     await Stream("cpu").call(int)  # the thread that ran it has gone on
     assert gone() is None
     with pytest.raises(ValueError, match="bad") as caught:
