@@ -77,7 +77,7 @@ def _overlap(dst: Side, src: Side) -> bool:
 
 
 def _has_no_gaps(side: Side) -> bool:
-    return side._strides is None if isinstance(side, Array) else side.flags.c_contiguous
+    return side._form.packed if isinstance(side, Array) else side.flags.c_contiguous
 
 
 def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
@@ -140,7 +140,7 @@ def _check(stream: Stream, dst: Any, src: Side) -> None:
         raise ValueError(f"copy to dst of shape {dst.shape}: src has the shape {src.shape}")
     if dst.dtype != src.dtype:
         raise ValueError(f"copy to dst of {dst.dtype}: src is {src.dtype}; aiodev.kernels.astype converts")
-    if not (dst._writable if isinstance(dst, Array) else dst.flags.writeable):
+    if not (dst._form.writable if isinstance(dst, Array) else dst.flags.writeable):
         raise ValueError("copy to dst, which is read-only: copy_from and copy write to it")
     for side in (dst, src):
         if isinstance(side, Array):

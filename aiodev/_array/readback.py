@@ -108,7 +108,7 @@ def _read_directly(array: Array) -> HostArray | None:
     if not (buffer.source.host_accessible or array.size == 0) or not buffer.is_written():
         return None
     buffer.check()
-    return host_view(array).copy("K") if array.size else np.empty(array._shape, array._dtype)
+    return host_view(array).copy("K") if array.size else np.empty(array.shape, array.dtype)
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:

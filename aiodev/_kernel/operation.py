@@ -57,7 +57,7 @@ Rule = Callable[..., Sequence[Any]]
 
 #: Launches of one call that are remembered, at most.
 _MOST_STEPS = 16
-_FORM = "(({0}._form or {0}._find_form()) if {0}.__class__ is Array else {0}.__class__)"
+_FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
 #: Of a sequence, which is looked at twice: nothing that is used up by that.
 _FORMS = f"*[{_FORM.format('_x')} for _x in ({{0}} if {{0}}.__class__ is _list or {{0}}.__class__ is _tuple else None)]"
 _BOOL = np.dtype(bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from aiodev._array.array import Array, make_array
+from aiodev._array.array import Array, array_of
 from aiodev._array.creation import empty
 from aiodev._array.dtypes import can_cast, parse_dtype
 from aiodev._core.backend.device import Device
@@ -137,10 +137,7 @@ class Call:
         for place, operand in enumerate(operands):
             if isinstance(operand, Array):
                 if operand._buffer in self._origins:
-                    alias = make_array(
-                        Alias(operand._buffer), operand._address, operand._shape, operand._dtype, operand._strides,
-                        operand._writable,
-                    )  # fmt: skip
+                    alias = array_of(Alias(operand._buffer), operand._address, operand._form)
                     self._real.append((alias, operand))
                     operands[place] = operand = alias
                 self._origins[operand._buffer] = place

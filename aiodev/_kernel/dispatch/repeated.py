@@ -24,8 +24,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from aiodev._array.array import Array, Key, make_array
-from aiodev._array.dtypes import DType
+from aiodev._array.array import Array, array_of
+from aiodev._array.form import Form
 from aiodev._array.layout import extent
 from aiodev._core import context
 from aiodev._core.streams.current import current_stream
@@ -94,8 +94,7 @@ def make_repeated(
     forms = []
     for number, result in enumerate(results):
         nbytes = end if number == 0 and room and behind else result.nbytes
-        form = result._form or result._find_form()
-        forms.append((f"x{count + number}", ", ".join(map(constant, (nbytes, result._shape, result._dtype, form)))))
+        forms.append((f"x{count + number}", f"{constant(nbytes)}, {constant(result._form)}"))
     own = constant(room) if room and not behind else ""
     within = f"x{count}" if behind else ""
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
@@ -219,12 +218,10 @@ def _scratch_of(steps: Sequence[Step]) -> dict[Buffer, int]:
     return found
 
 
-def _allocate(nbytes: int, shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:
+def _allocate(nbytes: int, form: Form, stream: Stream) -> Array:
     timeline = stream.timeline
     buffer = allocator_of(timeline).allocate(nbytes, timeline)
-    array = make_array(buffer, buffer.address, shape, dtype, None, True)
-    array._form = form
-    return array
+    return array_of(buffer, buffer.address, form)
 
 
 def _allocate_scratch(nbytes: int, timeline: Timeline) -> Buffer:

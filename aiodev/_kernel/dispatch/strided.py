@@ -109,7 +109,7 @@ def _flat(x: Array) -> Array:
 def _repeat(dst: Array, src: Array) -> Completion[None] | None:
     if not _are_apart(dst, src):
         return None
-    copy = _known((src._form or src._find_form(), dst._form or dst._find_form()))
+    copy = _known((src._form, dst._form))
     if copy is None or copy(src, dst) is None:
         return None
     timeline = current_stream(dst.device).timeline
