@@ -35,7 +35,7 @@ __all__ = ["Array", "allocate", "array_of", "make_array", "view_of"]
 
 
 _pack_address = struct.Struct("<q").pack
-#: What an integer alone is in the key of a view, see :meth:`Array.__getitem__`.
+#: The key of a row.
 _ROW = (0,)
 
 
@@ -202,51 +202,64 @@ class Array(Operators, Protocols):
                    [ 7,  4],
                    [11,  8]]))
         """
-        # The key of a view is what the index leaves of each dimension: the bounds of a slice, as this length has them, and 0 for
-        # an integer, whose bytes are added. So the rows and the columns of an array have one form, and nothing else equals it.
+        # In the key, see `aiodev._array.form`, an integer is 0. The usual indices are taken apart right here: a call each would
+        # take a third of the time.
         form = self._form
         kind = index.__class__
         distance = 0
         try:
-            if kind is tuple:
-                shape, axis, parts = form.shape, 0, []
-                for item in index:
-                    kind = item.__class__
-                    if kind is slice:
-                        parts.append(item.indices(shape[axis]))
-                        axis += 1
-                    elif kind is int:
-                        length = shape[axis]
-                        if not -length <= item < length:
-                            return self._index(index)
-                        distance += (item if item >= 0 else item + length) * form.strides[axis]
-                        parts.append(0)
-                        axis += 1
-                    elif item is None:
-                        parts.append(None)
-                    elif item is Ellipsis:
-                        axis = len(parts) + 1 - len(index) + sum([later is None for later in index[len(parts) + 1 :]])
-                        parts.append(item)
-                    else:
-                        return self._index(index)
-                key: tuple[Any, ...] = tuple(parts)
+            if kind is slice:
+                key: tuple[Any, ...] = (index.indices(form.shape[0]),)
             elif kind is int:
                 length = form.shape[0]
                 if not -length <= index < length:
                     return self._index(index)
                 distance = (index if index >= 0 else index + length) * form.strides[0]
                 key = _ROW
-            elif kind is slice:
-                key = (index.indices(form.shape[0]),)
+            elif kind is tuple and len(index) == 2:
+                first, second = index
+                kind, axis = first.__class__, 1
+                if kind is slice:
+                    first = first.indices(form.shape[0])
+                elif kind is int:
+                    length = form.shape[0]
+                    if not -length <= first < length:
+                        return self._index(index)
+                    distance = (first if first >= 0 else first + length) * form.strides[0]
+                    first = 0
+                elif first is None:
+                    axis = 0
+                elif first is Ellipsis:
+                    axis = -1
+                else:
+                    return self._index(index)
+                kind = second.__class__
+                if kind is slice:
+                    second = second.indices(form.shape[axis])
+                elif kind is int:
+                    length = form.shape[axis]
+                    if not -length <= second < length:
+                        return self._index(index)
+                    distance += (second if second >= 0 else second + length) * form.strides[axis]
+                    second = 0
+                elif second is not None and second is not Ellipsis:
+                    return self._index(index)
+                key = first, second
+            elif kind is tuple:
+                found = form.read_index(index)
+                if found is None:
+                    return self._index(index)
+                key, distance = found
             else:
                 return self._index(index)
         except (IndexError, TypeError, ValueError):  # which the parser says better
             return self._index(index)
-        known = form.views.get(key)
-        if known is None:
+        try:
+            known, offset = form.views[key]
+        except KeyError:
             return self._index(index, key, distance)
         array = _new(Array)
-        array._form, offset = known
+        array._form = known
         array._buffer = self._buffer
         array._address = self._address + offset + distance
         array._packed = None

@@ -57,7 +57,7 @@ class Form:
     Attributes:
         strides: in bytes, of what is packed, too.
         packed: whether the elements lie in C order without gaps.
-        views: by an index without its integers, the form of the view and the bytes before it.
+        views: by what :meth:`read_index` makes of an index, the form of the view and the bytes before it.
         shapes: by lengths, the form of the array that is reshaped to these; None where no strides show that.
         orders: by axes, the form of the array that is transposed so.
     """
@@ -96,6 +96,39 @@ class Form:
         words = self.shape if self.packed else self.shape + self.strides
         self.tail = found = _packers[len(words)](*words)
         return found
+
+    def read_index(self, index: tuple[Any, ...]) -> tuple[tuple[Any, ...], int] | None:
+        """The key of a view, and the bytes that integers skip; None for what is no plain index.
+
+        The key is what an index says of each dimension: the bounds of a slice as that length has them, 0 for an integer, ``None``
+        and ``...`` as they are. So the rows and the columns of an array have one form each, and what only equals an index, such
+        as 1.0 and True, is not taken for it.
+
+        Raises:
+            IndexError, TypeError, ValueError: it is none, which the parser says better.
+        """
+        shape, parts, axis, distance = self.shape, [], 0, 0
+        for item in index:
+            kind = item.__class__
+            if kind is slice:
+                parts.append(item.indices(shape[axis]))
+                axis += 1
+            elif kind is int:
+                length = shape[axis]
+                if not -length <= item < length:
+                    return None
+                distance += (item if item >= 0 else item + length) * self.strides[axis]
+                parts.append(0)
+                axis += 1
+            elif item is None:
+                parts.append(None)
+            elif item is Ellipsis:
+                later = index[len(parts) + 1 :]
+                axis = sum([other is None for other in later]) - len(later)  # from the end
+                parts.append(item)
+            else:
+                return None
+        return tuple(parts), distance
 
     def other(self, shape: Shape, strides: Shape, writable: bool = True) -> Form:
         """The form of a view."""

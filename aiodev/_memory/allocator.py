@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["CachingAllocator", "DeviceBuffer", "size_class"]
 
 _REQUESTS_KEPT = 4096
+#: Releases after each of which blocks are looked through for timelines to forget.
+EACH_LOOK = 8
 
 
 def size_class(nbytes: int) -> int:
@@ -89,7 +91,9 @@ class DeviceBuffer(Buffer):
             block.listed = True
             source.pending.append(block)
         if source.pending:
-            source.forget_done()
+            source.unlooked += 1
+            if source.unlooked >= EACH_LOOK:
+                source.forget_done()
 
     def _leave_uses(self, block: Block) -> None:
         uses: dict[Timeline, int] = {}
@@ -139,8 +143,9 @@ class CachingAllocator(SlowPath):
         Raises:
             OutOfMemoryError: the backend has no more, even after all that can be released was.
         """
-        home = self._bin_of_request.get(nbytes)
-        if home is None:
+        try:
+            home = self._bin_of_request[nbytes]
+        except KeyError:
             home = self._bin(nbytes)
         try:
             block = home.free.pop()
@@ -156,11 +161,12 @@ class CachingAllocator(SlowPath):
             block.timeline = None  # a live block would keep it, and whatever it knows of failures, for as long as it lives
         block.state = LIVE
         totals = self.totals
+        size = block.size
         totals.allocations += 1
-        totals.allocated_ever += block.size
-        totals.allocated += block.size
-        if totals.allocated > totals.peak_allocated:
-            totals.peak_allocated = totals.allocated
+        totals.allocated_ever += size
+        allocated = totals.allocated = totals.allocated + size
+        if allocated > totals.peak_allocated:
+            totals.peak_allocated = allocated
         buffer = _new(DeviceBuffer)  # what its constructor does, in half the time
         buffer.address = block.address
         buffer.source = self
@@ -172,18 +178,22 @@ class CachingAllocator(SlowPath):
         return buffer
 
     def forget_done(self) -> None:
-        """Let go of timelines whose work is done, by turns; two at each release keep up with what comes in.
+        """Let go of timelines whose work is done, by turns: two for each release, which keeps up with what comes in.
 
         A cached block must not keep a closed stream's queue, so this cannot be left to the next use of the block; nor to the
-        work of another stream, which may be held for long.
+        work of another stream, which may be held for long. Several releases share a look, which takes as long as one of them.
         """
         pending = self.pending
-        for _ in range(2):
+        self.unlooked = 0
+        for _ in range(min(2 * EACH_LOOK, len(pending))):
             try:
                 block = pending.popleft()
             except IndexError:
                 return
-            if block.forget():
+            timeline = block.timeline
+            if timeline is not None and block.uses is None and timeline.counters[COMPLETED] < block.value:  # as usual
+                pending.append(block)
+            elif block.forget():
                 block.listed = False
             else:
                 pending.append(block)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BackendMemory", "Chosen", "known_allocator", "allocator_for", "allocator_of"]
 
-_pools: dict[Device, CachingAllocator] = {}
+#: Of each device that has one.
+pools: dict[Device, CachingAllocator] = {}
 _making = threading.RLock()
 
 
@@ -95,31 +96,31 @@ def allocator_of(timeline: Timeline) -> CachingAllocator:
         found = chosen.get().allocators.get(timeline.device)
         if found is not None:
             return found
-    return _pools.get(timeline.device) or _make(timeline.entry, timeline.device)
+    return pools.get(timeline.device) or _make(timeline.entry, timeline.device)
 
 
 def allocator_for(device: DeviceLike | None) -> CachingAllocator:
     """The allocator of a device; None is the current one."""
     entry, resolved = registry.resolve(device)
-    return _pools.get(resolved) or _make(entry, resolved)
+    return pools.get(resolved) or _make(entry, resolved)
 
 
 def known_allocator(device: DeviceLike | None) -> CachingAllocator | None:
     """The same, if it has been needed so far."""
-    return _pools.get(registry.resolve(device)[1])
+    return pools.get(registry.resolve(device)[1])
 
 
 def _make(entry: BackendHandle, device: Device) -> CachingAllocator:
     with _making:
-        found = _pools.get(device)
+        found = pools.get(device)
         if found is None:
             accessible = entry.backend.capabilities.host_accessible
             kind: type[CachingAllocator] = CachingAllocator
             if settings.debug and accessible:
                 from aiodev._memory.debug import DebugAllocator as kind
-            found = _pools[device] = kind(device, BackendMemory(entry, device.index), accessible)
+            found = pools[device] = kind(device, BackendMemory(entry, device.index), accessible)
         return found
 
 
 # In a forked child the backend is another one: what the parent had allocated stays readable and is never reused.
-in_child(_pools.clear)
+in_child(pools.clear)

@@ -24,18 +24,15 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from aiodev._array.array import Array, array_of
-from aiodev._array.form import Form
+from aiodev._array.array import Array
 from aiodev._array.layout import extent
 from aiodev._core import context
 from aiodev._core.streams.current import current_stream
-from aiodev._core.streams.stream import Stream
-from aiodev._core.timeline.timeline import Timeline
 from aiodev._kernel.dispatch.launch import SITE_NAMES, define, stamp
 from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.kernel import Kernel
-from aiodev._memory.allocators import allocator_of
+from aiodev._memory import allocators
 from aiodev._memory.buffer import Buffer
 
 __all__ = ["CONSTANT", "SCRATCH", "Step", "make_repeated"]
@@ -94,7 +91,7 @@ def make_repeated(
     forms = []
     for number, result in enumerate(results):
         nbytes = end if number == 0 and room and behind else result.nbytes
-        forms.append((f"x{count + number}", f"{constant(nbytes)}, {constant(result._form)}"))
+        forms.append((f"x{count + number}", (constant(nbytes), constant(result._form))))
     own = constant(room) if room and not behind else ""
     within = f"x{count}" if behind else ""
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
@@ -153,7 +150,7 @@ def _block(
 def _make_maker(
     count: int,
     constants: int,
-    forms: tuple[tuple[str, str], ...],
+    forms: tuple[tuple[str, tuple[str, str]], ...],
     scratch: tuple[bool, str, str],
     launches: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...],
     given: str,
@@ -164,14 +161,16 @@ def _make_maker(
     of its own, and the result behind which it lies if not. Of each launch: entry, size, block, and the buffers that it uses.
     """
     has_scratch, own, within = scratch
-    room = f"allocate_scratch({own}, stream.timeline)" if own else f"{within}._buffer"
+    room = f"memory.allocate({own}, _timeline)" if own else f"{within}._buffer"
     parameters = ", ".join(("loading", "device", *(f"c{k}" for k in range(constants))))
     body = [
         "stream = context().stream",
         "try:",
         "    if stream is None or stream.device is not device:",
         "        stream = current(device)",
-        *(f"    {name} = allocate({form}, stream)" for name, form in forms),
+        "    _timeline = stream.timeline",
+        *(["    memory = pools[device] if not allocators.pool_count else allocator_of(_timeline)"] if forms or own else ()),
+        *(f"    {line}" for name, (nbytes, form) in forms for line in _fresh(name, nbytes, form)),
         *([f"    scratch = {room}"] if has_scratch else ()),
         *(f"    block{k} = {block}" for k, (_, _, block, _) in enumerate(launches)),
         "except Errors:",  # a number does not fit its type: the body may know what to do, or will complain
@@ -185,8 +184,6 @@ def _make_maker(
     ]
     for k, (entry, size, _, stamps) in enumerate(launches):
         body.append(f"_value = stream._launch({entry}, {size}, block{k}, _site)")
-        if k == 0:
-            body.append("_timeline = stream.timeline")
         for buffer, kind in stamps:
             body.append(f"_buffer = {buffer}")
             body += stamp("_buffer", kind)
@@ -196,8 +193,9 @@ def _make_maker(
     lines += [f"        {line}" for line in (*body, f"return {given}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
-        **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate,
-        "allocate_scratch": _allocate_scratch, "Errors": (struct.error, OverflowError, TypeError),
+        **SITE_NAMES, "context": context.current, "current": current_stream, "allocators": allocators, "new": object.__new__,
+        "pools": allocators.pools, "allocator_of": allocators.allocator_of, "Array": Array,
+        "Errors": (struct.error, OverflowError, TypeError),
     }  # fmt: skip
     make: Callable[..., Repeated] = define(f"<aiodev repeated call, {count} operands>", lines, names)["make"]
     return make
@@ -218,11 +216,13 @@ def _scratch_of(steps: Sequence[Step]) -> dict[Buffer, int]:
     return found
 
 
-def _allocate(nbytes: int, form: Form, stream: Stream) -> Array:
-    timeline = stream.timeline
-    buffer = allocator_of(timeline).allocate(nbytes, timeline)
-    return array_of(buffer, buffer.address, form)
-
-
-def _allocate_scratch(nbytes: int, timeline: Timeline) -> Buffer:
-    return allocator_of(timeline).allocate(nbytes, timeline)
+def _fresh(name: str, nbytes: str, form: str) -> list[str]:
+    """Make a result: what :func:`aiodev._array.array.allocate` does, without the cost of the calls."""
+    return [
+        f"_buffer = memory.allocate({nbytes}, _timeline)",
+        f"{name} = new(Array)",
+        f"{name}._buffer = _buffer",
+        f"{name}._address = _buffer.address",
+        f"{name}._form = {form}",
+        f"{name}._packed = None",
+    ]
