@@ -111,7 +111,7 @@ class Array(Operators, Protocols):
     @property
     def size(self) -> int:
         """How many elements it has."""
-        return math.prod(self._form.shape)
+        return self._form.size
 
     @property
     def itemsize(self) -> int:
@@ -121,7 +121,7 @@ class Array(Operators, Protocols):
     @property
     def nbytes(self) -> int:
         """Bytes of all elements, without gaps."""
-        return math.prod(self._form.shape) * self._form.itemsize
+        return self._form.size * self._form.itemsize
 
     @property
     def writable(self) -> bool:
@@ -358,7 +358,8 @@ class Array(Operators, Protocols):
         Raises:
             KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.
         """
-        return await readback.read(self)
+        found = readback.read_at_once(self)
+        return await readback.read(self) if found is None else found
 
     def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
         """The same, blocking this thread.
@@ -384,9 +385,10 @@ class Array(Operators, Protocols):
             (5, 15)
         """
         one = self[index] if index else self
-        if one.size != 1:
+        if one._form.size != 1:
             raise ValueError(f"item: expected one element, got {one!r}; `await x.tolist()` gives all")
-        return (await one.numpy()).item()
+        value = readback.item_at_once(one)
+        return (await readback.read(one)).item() if value is None else value
 
     async def tolist(self) -> Any:
         """The values as nested lists of Python's numbers; a number where there is no dimension.

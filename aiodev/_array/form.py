@@ -20,6 +20,7 @@ the index, the lengths or the axes say: to index an array in a way that was seen
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,7 @@ class Form:
 
     Attributes:
         strides: in bytes, of what is packed, too.
+        size: how many elements it has.
         packed: whether the elements lie in C order without gaps.
         views: by what :meth:`read_index` makes of an index, the form of the view and the bytes before it.
         shapes: by lengths, the form of the array that is reshaped to these; None where no strides show that.
@@ -63,8 +65,8 @@ class Form:
     """
 
     __slots__ = (
-        "device", "dtype", "is_known", "itemsize", "key", "orders", "packed", "shape", "shapes", "strides", "tail", "views",
-        "writable",
+        "device", "dtype", "is_known", "itemsize", "key", "orders", "packed", "shape", "shapes", "size", "strides", "tail",
+        "views", "writable",
     )  # fmt: skip
 
     device: Device
@@ -74,6 +76,7 @@ class Form:
     packed: bool
     writable: bool
     itemsize: int
+    size: int
     is_known: bool  #: in the table
     key: Key | None  #: made when a kernel first asks, as is ``tail``
     tail: bytes | None
@@ -185,7 +188,7 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     made.device, made.dtype, made.shape = device, dtype, shape
     made.itemsize = itemsize = dtype.itemsize
     made.strides = packed_strides(shape, itemsize) if strides is None else strides
-    made.packed, made.writable = strides is None, writable
+    made.packed, made.writable, made.size = strides is None, writable, math.prod(shape)
     made.key = made.tail = None
     made.views = made.shapes = made.orders = _NOTHING
     made.is_known = True

@@ -43,6 +43,7 @@ from aiodev._array.dtypes import has_dtype
 from aiodev._core import callsites
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
+from aiodev._core.bounded import enter
 from aiodev._core.errors import LaunchError
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
@@ -241,7 +242,7 @@ class Operation:
                 begin += 1
         result = call._run(self._pass, args, key, self._remember)
         if key is not None and not record:  # what the body has refused is not kept
-            _enter(self._met, key, None, self._most)
+            enter(self._met, key, None, self._most)
         return result
 
     def _pass(self, call: Call, *args: Any) -> Any:
@@ -285,14 +286,8 @@ class Operation:
         specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
         if all(specialization.loading.ready for specialization in specializations):
             launch = make_repeated(specializations, steps, operands, results, returned)
-            _enter(self.known, key, launch, self._most)
+            enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
-
-
-def _enter(table: dict[Any, Any], key: Hashable, value: Any, most: int) -> None:
-    if len(table) >= most:
-        table.clear()
-    table[key] = value
 
 
 def _is_number(value: Any) -> bool:

@@ -65,6 +65,8 @@ class DeviceBuffer(Buffer):
 
     __slots__ = ()
 
+    is_own = True
+
     block: Block
     source: CachingAllocator
 

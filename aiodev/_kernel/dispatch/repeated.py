@@ -44,7 +44,8 @@ _ADDRESS_BYTES = 8
 _ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
 _Piece = bytes | tuple[str, str]
-#: Takes the operands, and gives what the operation returns; None where a number does not fit its type.
+#: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it may
+#: be given a stream, other than the current one; None where that is of another device.
 Repeated = Callable[..., Any]
 
 
@@ -164,10 +165,13 @@ def _make_maker(
     room = f"memory.allocate({own}, _timeline)" if own else f"{within}._buffer"
     parameters = ", ".join(("loading", "device", *(f"c{k}" for k in range(constants))))
     body = [
-        "stream = context().stream",
-        "try:",
+        "if stream is None:",
+        "    stream = context().stream",
         "    if stream is None or stream.device is not device:",
         "        stream = current(device)",
+        "elif stream.device is not device:",
+        "    return None",
+        "try:",
         "    _timeline = stream.timeline",
         *(["    memory = pools[device] if not allocators.pool_count else allocator_of(_timeline)"] if forms or own else ()),
         *(f"    {line}" for name, (nbytes, form) in forms for line in _fresh(name, nbytes, form)),
@@ -189,7 +193,7 @@ def _make_maker(
             body += stamp("_buffer", kind)
     if own:
         body += stamp("scratch", ARRAY)
-    lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
+    lines = [f"def make({parameters}):", f"    def launch({', '.join((*(f'x{k}' for k in range(count)), 'stream=None'))}):"]
     lines += [f"        {line}" for line in (*body, f"return {given}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {

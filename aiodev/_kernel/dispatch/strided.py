@@ -3,8 +3,8 @@
 On the CPU elements that lie side by side are copied as rows, of memory that is seen as flat: where the compiler does not know
 that a step is 1, it copies one by one.
 
-A copy between two arrays of one device, on its current stream, is remembered for arrays of these layouts. They must be of
-different memory of ours: whether other arrays overlap does not follow from their layouts.
+A copy between two arrays of one device is an operation, which is remembered for arrays of these forms; :mod:`aiodev._array.copy`
+finds it there. They must be of different memory of ours: whether other arrays overlap does not follow from their forms.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 
 from aiodev._array.array import Array, make_array
-from aiodev._array.copy import boxes_of, strided_kernel
-from aiodev._array.transfer import repeat_copy
+from aiodev._array.copy import boxes_of, known_copy, strided_kernel
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.device_info import capabilities
 from aiodev._core.streams.completion import Completion
-from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._kernel.dispatch.call import Call
 from aiodev._kernel.kernel import Kernel, kernel
 from aiodev._kernel.operation import operation
-from aiodev._memory.buffer import Alias, ForeignBuffer
 
 __all__ = ["copy_apart", "copy_rows", "copy_strided"]
 
@@ -66,9 +63,6 @@ def copy_apart(call: Call, x: Array, /, *, out: Array) -> Array:
     return out
 
 
-#: What was copied before, by the forms of both arrays.
-_known = copy_apart.operation.known.get
-
 
 def _plan(device: Device, dst: Array, src: Array) -> tuple[Kernel, tuple[int, ...], tuple[Any, ...]]:
     """The launch that copies one box: a kernel, over what, and its arguments."""
@@ -82,8 +76,9 @@ def _plan(device: Device, dst: Array, src: Array) -> tuple[Kernel, tuple[int, ..
 
 
 def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
-    if _are_apart(dst, src) and stream is current_stream(stream.device):
-        copy_apart(src, out=dst)
+    if _are_apart(dst, src) and dst.device is stream.device:
+        with stream:
+            copy_apart(src, out=dst)
         return Completion(stream.timeline, dst._buffer.written_by(stream.timeline))
     done: Completion[None] | None = None
     for box in boxes_of(dst, src):
@@ -106,23 +101,11 @@ def _flat(x: Array) -> Array:
     return make_array(x._buffer, x._address, (last + 1,), x.dtype, None, True)
 
 
-def _repeat(dst: Array, src: Array) -> Completion[None] | None:
-    if not _are_apart(dst, src):
-        return None
-    copy = _known((src._form, dst._form))
-    if copy is None or copy(src, dst) is None:
-        return None
-    timeline = current_stream(dst.device).timeline
-    return Completion(timeline, dst._buffer.written_by(timeline))
-
-
 def _are_apart(dst: Array, src: Array) -> bool:
     """Whether both are memory of ours, which is not the same, on one device."""
     to, fro = dst._buffer, src._buffer
-    if to is fro or isinstance(to, ForeignBuffer | Alias) or isinstance(fro, ForeignBuffer | Alias):
-        return False
-    return to.source.device is fro.source.device
+    return to is not fro and to.is_own and fro.is_own and to.source.device is fro.source.device
 
 
 strided_kernel.provide(_launch)
-repeat_copy.provide(_repeat)
+known_copy.provide(copy_apart.operation.known.get)
