@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["CachingAllocator", "DeviceBuffer", "size_class"]
 
 _REQUESTS_KEPT = 4096
-#: Releases after each of which blocks are looked through for timelines to forget.
-EACH_LOOK = 8
 
 
 def size_class(nbytes: int) -> int:
@@ -92,10 +90,17 @@ class DeviceBuffer(Buffer):
         if block.timeline is not None and not block.listed:
             block.listed = True
             source.pending.append(block)
-        if source.pending:
-            source.unlooked += 1
-            if source.unlooked >= EACH_LOOK:
-                source.forget_done()
+        pending = source.pending
+        if pending:
+            try:
+                block = pending[0]
+                timeline = block.timeline
+                if timeline is None or block.uses is not None or timeline.counters[COMPLETED] >= block.value:
+                    source.forget_done()
+                else:  # as usual, while a stream is busy: the next one at the next release
+                    pending.rotate(-1)
+            except (IndexError, AttributeError):  # another thread was faster
+                pass
 
     def _leave_uses(self, block: Block) -> None:
         uses: dict[Timeline, int] = {}
@@ -180,22 +185,18 @@ class CachingAllocator(SlowPath):
         return buffer
 
     def forget_done(self) -> None:
-        """Let go of timelines whose work is done, by turns: two for each release, which keeps up with what comes in.
+        """Let go of timelines whose work is done, by turns; two at each release keep up with what comes in.
 
         A cached block must not keep a closed stream's queue, so this cannot be left to the next use of the block; nor to the
-        work of another stream, which may be held for long. Several releases share a look, which takes as long as one of them.
+        work of another stream, which may be held for long.
         """
         pending = self.pending
-        self.unlooked = 0
-        for _ in range(min(2 * EACH_LOOK, len(pending))):
+        for _ in range(2):
             try:
                 block = pending.popleft()
             except IndexError:
                 return
-            timeline = block.timeline
-            if timeline is not None and block.uses is None and timeline.counters[COMPLETED] < block.value:  # as usual
-                pending.append(block)
-            elif block.forget():
+            if block.forget():
                 block.listed = False
             else:
                 pending.append(block)

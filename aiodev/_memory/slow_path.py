@@ -48,7 +48,6 @@ class SlowPath:
         number: 0, or that of a private pool.
         abandoned: nobody will allocate from it again.
         pending: cached or free blocks with a timeline to forget.
-        unlooked: releases since some of these were looked at.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class SlowPath:
         self.number = 0
         self.abandoned = False
         self.pending: deque[Block] = deque()
-        self.unlooked = 0
         self._hold = hold
         self._common = common
         self._bins: dict[int, Bin] = {}
