@@ -93,9 +93,9 @@ class DeviceBuffer(Buffer):
         pending = source.pending
         if pending:
             try:
-                block = pending[0]
-                timeline = block.timeline
-                if timeline is None or block.uses is not None or timeline.counters[COMPLETED] >= block.value:
+                first = pending[0]
+                last = first.timeline
+                if last is None or first.uses is not None or last.counters[COMPLETED] >= first.value:
                     source.forget_done()
                 else:  # as usual, while a stream is busy: the next one at the next release
                     pending.rotate(-1)

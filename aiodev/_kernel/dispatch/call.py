@@ -13,6 +13,7 @@ from aiodev._core.errors import LaunchError
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._kernel.dispatch.copying import copies
 from aiodev._kernel.dispatch.repeated import CONSTANT, SCRATCH, Step
 from aiodev._kernel.kernel import Kernel
 from aiodev._memory.buffer import Alias, Buffer
@@ -229,6 +230,14 @@ class Call:
         self._origins[x._buffer] = CONSTANT
         return x
 
+    def packed(self, x: Array) -> Array:
+        """The array itself if it lies in C order without gaps, else a copy that does, in memory for this call."""
+        if x._form.packed:
+            return x
+        made = self.scratch(x.shape, x.dtype)
+        self._copy(made, x)
+        return made
+
     # Submission
 
     def launch(self, kernel: Kernel, shape: int | tuple[int, ...], /, *args: Any) -> Completion[None]:
@@ -258,6 +267,12 @@ class Call:
         self._is_recorded = False
 
     # What becomes of it
+
+    def _copy(self, dst: Array, src: Array) -> None:
+        """Copy between arrays of one shape and dtype in memory that is not the same, by launches."""
+        if src.size:
+            for kernel, lengths, args in copies(self.device, dst, src):
+                self.launch(kernel, lengths, *args)
 
     def _origin_of(self, arg: Any) -> int | None:
         if isinstance(arg, Array):
