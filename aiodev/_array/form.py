@@ -62,11 +62,12 @@ class Form:
         views: by what :meth:`read_index` makes of an index, the form of the view and the bytes before it.
         shapes: by lengths, the form of the array that is reshaped to these; None where no strides show that.
         orders: by axes, the form of the array that is transposed so.
+        likes: by dtype, the form of a new array of that and this shape.
     """
 
     __slots__ = (
-        "device", "dtype", "is_known", "itemsize", "key", "orders", "packed", "shape", "shapes", "size", "strides", "tail",
-        "views", "writable",
+        "device", "dtype", "is_known", "itemsize", "key", "likes", "orders", "packed", "shape", "shapes", "size", "strides",
+        "tail", "views", "writable",
     )  # fmt: skip
 
     device: Device
@@ -83,6 +84,7 @@ class Form:
     views: dict[Any, tuple[Form, int]]
     shapes: dict[Any, Form]
     orders: dict[Any, Form]
+    likes: dict[DType, Form]
 
     def find_key(self) -> Key:
         """What kernels are compiled for."""
@@ -143,6 +145,15 @@ class Form:
         """The form of packed elements in another shape."""
         return form_of(self.device, self.dtype, shape, None, self.writable)
 
+    def like(self, dtype: DType) -> Form:
+        """The form of a new array of this shape."""
+        found = form_of(self.device, dtype, self.shape, None, True)
+        if self._has_room():
+            if self.likes is _NOTHING:
+                self.likes = {}
+            self.likes[dtype] = found
+        return found
+
     def again(self) -> Form:
         """This form, or if it was forgotten the one that has its place."""
         if self.is_known:
@@ -190,7 +201,7 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     made.strides = packed_strides(shape, itemsize) if strides is None else strides
     made.packed, made.writable, made.size = strides is None, writable, math.prod(shape)
     made.key = made.tail = None
-    made.views = made.shapes = made.orders = _NOTHING
+    made.views = made.shapes = made.orders = made.likes = _NOTHING
     made.is_known = True
     if len(_forms) >= _MOST_FORMS:
         _forget()
@@ -205,7 +216,7 @@ def _forget() -> None:
     _remembered = 0
     for form in known:
         form.is_known = False
-        form.views = form.shapes = form.orders = _NOTHING
+        form.views = form.shapes = form.orders = form.likes = _NOTHING
 
 
 def _is_packed(shape: Shape, strides: Shape, itemsize: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 import aiodev
 from aiodev import lang
-from aiodev.kernels.arguments import has_no_gaps, packed
+from aiodev.kernels.arguments import has_no_gaps
 from aiodev.kernels.reductions.bodies import AHEAD, NEAR
 
 __all__ = ["multiply", "multiply_one"]

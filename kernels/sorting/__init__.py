@@ -16,7 +16,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import checked_axis, delivered, flags, has_no_gaps, move_last, packed
+from aiodev.kernels.arguments import checked_axis, delivered, flags, has_no_gaps, move_last
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.sorting.launch import SplitWork, sort_by_teams, sort_places_by_teams
 from aiodev.kernels.sorting.network import LEAST, longest
