@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from aiodev._array import layout, readback
 from aiodev._array.computing import indexing
-from aiodev._array.dtypes import DType, parse_dtype, row_of
+from aiodev._array.dtypes import DType, parse_dtype
+from aiodev._array.form import Form, form_of
 from aiodev._array.layout import Layout, Shape
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
@@ -30,25 +31,12 @@ if TYPE_CHECKING:
     from aiodev._core.backend.registry import DeviceLike
     from aiodev._core.streams.completion import Completion
 
-__all__ = ["Array", "Key", "allocate", "make_array"]
+__all__ = ["Array", "allocate", "array_of", "make_array", "view_of"]
 
 
-class Key(tuple[Any, ...]):
-    """What arrays have in common, as one object, which is told from others by identity and hashes as fast as any plain object.
-
-    What kernels are compiled for, (device, descriptor, writable), is one; the whole layout is another.
-    """
-
-    __slots__ = ()
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
-
-
-_keys: dict[tuple[Any, ...], Key] = {}
-_forms: dict[tuple[Any, ...], Key] = {}
-#: Layouts that are known as one object; when there are more, those of new arrays get new ones.
-_MOST_FORMS = 4096
-_packers: list[Callable[..., bytes]] = [struct.Struct(f"<{words}q").pack for words in range(66)]
+_pack_address = struct.Struct("<q").pack
+#: The key of a row.
+_ROW = (0,)
 
 
 class Array(Operators, Protocols):
@@ -77,67 +65,38 @@ class Array(Operators, Protocols):
     """
 
     # No __getattr__ here: it would take from every load of a slot what the interpreter makes of it, three quarters of its time.
-    __slots__ = ("__weakref__", "_address", "_buffer", "_dtype", "_form", "_key", "_packed", "_shape", "_strides", "_writable")
+    __slots__ = ("__weakref__", "_address", "_buffer", "_form", "_packed")
 
     _address: int
     _buffer: Buffer
-    _dtype: DType
-    _shape: Shape
-    _strides: Shape | None  # None: C order, no gaps
-    _writable: bool
-    # Made when a kernel first asks, ``x._key or x._find_key()``: most arrays are views on the way to others, or only copied.
-    _form: Key | None
-    _key: Key | None
-    _packed: bytes | None
+    _form: Form
+    _packed: bytes | None  #: made when a kernel first asks: many arrays are views on the way to others, or only copied
 
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("arrays are made by aiodev.empty, zeros, ones, full, arange, asarray and from_dlpack")
 
     def _pack(self) -> bytes:
         """What a kernel is given: address, lengths, and strides where there are gaps."""
-        words = (self._address, *self._shape, *(self._strides or ()))
-        self._packed = packed = _packers[len(words)](*words)
+        form = self._form
+        self._packed = packed = _pack_address(self._address) + (form.tail or form.find_tail())
         return packed
-
-    def _find_key(self) -> Key:
-        device = self._buffer.source.device
-        what = device, self._dtype, len(self._shape), self._strides is None, self._writable
-        key = _keys.get(what)
-        if key is None:
-            code = row_of(self._dtype).code
-            descriptor = f"A{len(self._shape)}{code}{'C' if self._strides is None else 'A'}"
-            key = _keys.setdefault(what, Key((device, descriptor, self._writable)))
-        self._key = key
-        return key
-
-    def _find_form(self) -> Key:
-        """(device, dtype, shape, strides, writable): all but where it lies. One object for each combination, or a few."""
-        what = self._buffer.source.device, self._dtype, self._shape, self._strides, self._writable
-        form = _forms.get(what)
-        if form is None:
-            if len(_forms) >= _MOST_FORMS:
-                _forms.clear()
-            form = _forms.setdefault(what, Key(what))
-        self._form = form
-        return form
 
     # Shape
 
     @property
     def shape(self) -> Shape:
         """Its lengths."""
-        return self._shape
+        return self._form.shape
 
     @property
     def strides(self) -> Shape:
         """Bytes from one element to the next, along each dimension."""
-        strides = self._strides
-        return layout.packed_strides(self._shape, self._dtype.itemsize) if strides is None else strides
+        return self._form.strides
 
     @property
     def dtype(self) -> DType:
         """The type of its elements, as NumPy has it."""
-        return self._dtype
+        return self._form.dtype
 
     @property
     def device(self) -> Device:
@@ -147,27 +106,27 @@ class Array(Operators, Protocols):
     @property
     def ndim(self) -> int:
         """How many dimensions it has."""
-        return len(self._shape)
+        return len(self._form.shape)
 
     @property
     def size(self) -> int:
         """How many elements it has."""
-        return math.prod(self._shape)
+        return self._form.size
 
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return self._dtype.itemsize
+        return self._form.itemsize
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements, without gaps."""
-        return math.prod(self._shape) * self._dtype.itemsize
+        return self._form.size * self._form.itemsize
 
     @property
     def writable(self) -> bool:
         """Whether it may be written to. What repeats elements may not, nor what is another library's and read-only there."""
-        return self._writable
+        return self._form.writable
 
     @property
     def T(self) -> Array:
@@ -181,19 +140,20 @@ class Array(Operators, Protocols):
         Raises:
             ValueError: it has fewer than two.
         """
-        ndim = len(self._shape)
+        ndim = len(self._form.shape)
         if ndim < 2:
             raise ValueError(f"mT: expected an array of at least 2 dimensions, got {self!r}")
-        return self.transpose(*range(ndim - 2), ndim - 1, ndim - 2)
+        known = self._form.orders.get("mT")
+        return self._transpose((*range(ndim - 2), ndim - 1, ndim - 2), "mT") if known is None else view_of(self, known)
 
     @property
     def _layout(self) -> Layout:
-        return Layout(self._shape, self.strides)
+        return Layout(self._form.shape, self.strides)
 
     def __len__(self) -> int:
-        if not self._shape:
+        if not self._form.shape:
             raise TypeError("an array of no dimensions has no length")
-        return self._shape[0]
+        return self._form.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
         """Views along the first dimension; nothing is waited for.
@@ -201,12 +161,12 @@ class Array(Operators, Protocols):
         Raises:
             TypeError: it has no dimensions.
         """
-        if not self._shape:
+        if not self._form.shape:
             raise TypeError("an array of no dimensions has none to iterate along; `await array.numpy()` gives its value")
-        return map(self.__getitem__, range(self._shape[0]))
+        return map(self.__getitem__, range(self._form.shape[0]))
 
     def __repr__(self) -> str:
-        return f"<aiodev.Array {self._shape} {self._dtype} on {self.device}>"
+        return f"<aiodev.Array {self._form.shape} {self._form.dtype} on {self.device}>"
 
     def __copy__(self) -> Array:
         """An array of its own with the same elements, as NumPy's; submitted to the current stream, waiting for nothing."""
@@ -242,17 +202,82 @@ class Array(Operators, Protocols):
                    [ 7,  4],
                    [11,  8]]))
         """
-        rows = layout.index_rows(self._shape, index) if self._strides is None else None
-        if rows is not None:
-            shape, first = rows
-            address = self._address + first * self._dtype.itemsize
-            return make_array(self._buffer, address, shape, self._dtype, None, self._writable)
+        # In the key, see `aiodev._array.form`, an integer is 0. The usual indices are taken apart right here: a call each would
+        # take a third of the time.
+        form = self._form
+        kind = index.__class__
+        distance = 0
         try:
-            view, offset = layout.index_layout(self._layout, index)
+            if kind is slice:
+                key: tuple[Any, ...] = (index.indices(form.shape[0]),)
+            elif kind is int:
+                length = form.shape[0]
+                if not -length <= index < length:
+                    return self._index(index)
+                distance = (index if index >= 0 else index + length) * form.strides[0]
+                key = _ROW
+            elif kind is tuple and len(index) == 2:
+                first, second = index
+                kind, axis = first.__class__, 1
+                if kind is slice:
+                    first = first.indices(form.shape[0])
+                elif kind is int:
+                    length = form.shape[0]
+                    if not -length <= first < length:
+                        return self._index(index)
+                    distance = (first if first >= 0 else first + length) * form.strides[0]
+                    first = 0
+                elif first is None:
+                    axis = 0
+                elif first is Ellipsis:
+                    axis = -1
+                else:
+                    return self._index(index)
+                kind = second.__class__
+                if kind is slice:
+                    second = second.indices(form.shape[axis])
+                elif kind is int:
+                    length = form.shape[axis]
+                    if not -length <= second < length:
+                        return self._index(index)
+                    distance += (second if second >= 0 else second + length) * form.strides[axis]
+                    second = 0
+                elif second is not None and second is not Ellipsis:
+                    return self._index(index)
+                key = first, second
+            elif kind is tuple:
+                found = form.read_index(index)
+                if found is None:
+                    return self._index(index)
+                key, distance = found
+            else:
+                return self._index(index)
+        except (IndexError, TypeError, ValueError):  # which the parser says better
+            return self._index(index)
+        try:
+            known, offset = form.views[key]
+        except KeyError:
+            return self._index(index, key, distance)
+        array = _new(Array)
+        array._form = known
+        array._buffer = self._buffer
+        array._address = self._address + offset + distance
+        array._packed = None
+        return array
+
+    def _index(self, index: Any, key: tuple[Any, ...] | None = None, distance: int = 0) -> Array:
+        """Index in a way that was not seen before; ``key`` is what to remember it by, but for the integers' ``distance``."""
+        form = self._form
+        try:
+            found, offset = layout.index_layout(form, index)
         except layout.NoView:
             chosen: Array = indexing.get(self, index)
             return chosen
-        return self._view(view.shape, view.strides, offset)
+        other = form.other(found.shape, found.strides)
+        if key is not None:
+            self._form = form = form.again()
+            form.keep_view(key, other, offset - distance)
+        return view_of(self, other, offset)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to the elements that the same index reads; submits to the current stream.
@@ -283,13 +308,24 @@ class Array(Operators, Protocols):
         Raises:
             ValueError: the shape has another number of elements.
         """
+        key = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
+        known = self._form.shapes.get(key) if _are_integers(key) else None
+        return self._reshape(shape) if known is None else view_of(self, known)
+
+    def _reshape(self, shape: tuple[Any, ...]) -> Array:
+        """Reshape to what was not seen before."""
         wanted = layout.resolve_shape(shape, self.size)
-        if self._strides is None:
-            return make_array(self._buffer, self._address, wanted, self._dtype, None, self._writable)
-        strides = layout.reshape_strides(self._layout, wanted, self._dtype.itemsize)
-        if strides is not None:
-            return self._view(wanted, strides)
-        return self._copied(self.device)._view(wanted, layout.packed_strides(wanted, self._dtype.itemsize))
+        self._form = form = self._form.again()
+        if form.packed:
+            other = form.packed_to(wanted)
+        else:
+            strides = layout.reshape_strides(Layout(form.shape, form.strides), wanted, form.itemsize)
+            if strides is None:
+                return self._copied(self.device)._reshape((wanted,))
+            other = form.other(wanted, strides)
+        given = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
+        form.keep_shape(given if _are_integers(given) else wanted, other)
+        return view_of(self, other)
 
     def transpose(self, *axes: Any) -> Array:
         """The dimensions in another order, reversed by default; a view.
@@ -297,17 +333,20 @@ class Array(Operators, Protocols):
         Raises:
             ValueError: the axes are no permutation.
         """
-        if not axes:
-            return self._view(self._shape[::-1], self.strides[::-1])
-        permuted = layout.permute(self._layout, layout.transposition(len(self._shape), axes))
-        return self._view(permuted.shape, permuted.strides)
+        known = self._form.orders.get(axes) if _are_integers(axes) else None
+        return self._transpose(axes) if known is None else view_of(self, known)
+
+    def _transpose(self, axes: tuple[Any, ...], key: object = None) -> Array:
+        """Transpose in a way that was not seen before."""
+        self._form = form = self._form.again()
+        found = layout.permute(Layout(form.shape, form.strides), layout.transposition(len(form.shape), axes))
+        other = form.other(found.shape, found.strides)
+        if key or _are_integers(axes):
+            form.keep_order(key or axes, other)
+        return view_of(self, other)
 
     def _view(self, shape: Shape, strides: Shape, offset: int = 0, writable: bool = True) -> Array:
-        packed = layout.is_contiguous(Layout(shape, strides), self._dtype.itemsize)
-        address = self._address + offset
-        return make_array(
-            self._buffer, address, shape, self._dtype, None if packed else strides, writable and self._writable
-        )
+        return view_of(self, self._form.other(shape, strides, writable), offset)
 
     # To and from the host, and other devices
 
@@ -319,7 +358,8 @@ class Array(Operators, Protocols):
         Raises:
             KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.
         """
-        return await readback.read(self)
+        found = readback.read_at_once(self)
+        return await readback.read(self) if found is None else found
 
     def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
         """The same, blocking this thread.
@@ -345,9 +385,10 @@ class Array(Operators, Protocols):
             (5, 15)
         """
         one = self[index] if index else self
-        if one.size != 1:
+        if one._form.size != 1:
             raise ValueError(f"item: expected one element, got {one!r}; `await x.tolist()` gives all")
-        return (await one.numpy()).item()
+        value = readback.item_at_once(one)
+        return (await readback.read(one)).item() if value is None else value
 
     async def tolist(self) -> Any:
         """The values as nested lists of Python's numbers; a number where there is no dimension.
@@ -371,7 +412,7 @@ class Array(Operators, Protocols):
 
     def _copied(self, device: Device) -> Array:
         """A packed copy, made on the current stream of ``device``, or of this one's where only that can make it."""
-        made = allocate(self._shape, self._dtype, current_stream(device))
+        made = allocate(self._form.shape, self._form.dtype, current_stream(device))
         copy_into(made, self)
         return made
 
@@ -430,7 +471,7 @@ class Array(Operators, Protocols):
         others = sys.getrefcount(self._buffer) - 2  # our own, and the call's
         if others:
             raise ValueError(f"free: {others} more (views, bound launches, exports) use the memory of {self!r}")
-        for name in ("_buffer", "_address", "_form", "_key", "_packed"):
+        for name in ("_buffer", "_address", "_packed"):
             with suppress(AttributeError):
                 delattr(self, name)
         self.__class__ = FreedArray
@@ -442,12 +483,12 @@ class FreedArray(Array):
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        if name in Array.__slots__:
-            raise ClosedError(f"the array of shape {self._shape} and dtype {self._dtype}, which was freed,")
+        if name in Array.__slots__:  # but its form
+            raise ClosedError(f"the array of shape {self._form.shape} and dtype {self._form.dtype}, which was freed,")
         raise AttributeError(f"'Array' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return f"<aiodev.Array {self._shape} {self._dtype}, freed>"
+        return f"<aiodev.Array {self._form.shape} {self._form.dtype}, freed>"
 
 
 def _restore(host: np.ndarray[Any, DType], device: Device) -> Array:
@@ -464,18 +505,38 @@ def _restore(host: np.ndarray[Any, DType], device: Device) -> Array:
 _new = object.__new__
 
 
+def view_of(array: Array, form: Form, offset: int = 0) -> Array:
+    """A view of an array's memory, from ``offset`` bytes behind its first element."""
+    view = _new(Array)
+    view._buffer = array._buffer
+    view._address = array._address + offset
+    view._form = form
+    view._packed = None
+    return view
+
+
+def _are_integers(items: tuple[Any, ...]) -> bool:
+    """Whether all are plain ones: what equals them is another thing to the parsers."""
+    for item in items:
+        if item.__class__ is not int:
+            return False
+    return True
+
+
 def make_array(
     buffer: Buffer, address: int, shape: Shape, dtype: DType, strides: Shape | None, writable: bool
 ) -> Array:
     """An array over a buffer; ``strides`` None for C order without gaps."""
+    return array_of(buffer, address, form_of(buffer.source.device, dtype, shape, strides, writable))
+
+
+def array_of(buffer: Buffer, address: int, form: Form) -> Array:
+    """An array of a form over a buffer."""
     array = _new(Array)
     array._buffer = buffer
     array._address = address
-    array._shape = shape
-    array._dtype = dtype
-    array._strides = strides
-    array._writable = writable
-    array._form = array._key = array._packed = None
+    array._form = form
+    array._packed = None
     return array
 
 

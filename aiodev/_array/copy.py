@@ -2,13 +2,15 @@
 
 ====================  =====================================================================================
 both without gaps     one copy operation, whatever the sides are
-few pieces            one copy operation for each piece without gaps
+few pieces            one copy operation for each piece without gaps; where layouts recur, as what follows
 gaps, shared memory   one strided kernel over both, host arrays too
 gaps, on the device   a strided kernel to or from a packed array on the device, and one copy operation
 gaps, on a peer       the same, by a stream of the peer: kernels reach the memory of their own device
 gaps, on the host     a thread packs or unpacks a host array in stream order, and one copy operation
 memory in common      by way of a packed copy of the source: no operation reads what it has written
 ====================  =====================================================================================
+
+What becomes of a copy between arrays in different memory of ours, on one device, follows from their forms and is remembered.
 
 Host arrays are held until the copy is done, and read or written in stream order: until then a source must not change, which
 debug mode notices (:mod:`aiodev._array.host_changes`). Constructors copy values first (:mod:`aiodev._array.host_values`).
@@ -19,7 +21,7 @@ Page-locked memory goes straight to a device; how ordinary memory does, without 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -27,9 +29,12 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType, word_dtype
+from aiodev._array.form import Form
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import host_view
 from aiodev._core.arguments import UNCONVERTED, named, refusal
+from aiodev._core.backend.device import Device
+from aiodev._core.bounded import enter
 from aiodev._core.config import settings
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.completion import Completion, point, several
@@ -37,7 +42,7 @@ from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
-__all__ = ["PIECES", "boxes_of", "copy_arrays", "strided_kernel"]
+__all__ = ["PIECES", "boxes_of", "copy_arrays", "known_copy", "strided_kernel"]
 
 HostArray = np.ndarray[Any, DType]
 Side = Array | HostArray
@@ -49,8 +54,39 @@ PIECES = 16
 strided_kernel: Hook[[Stream, Array, Array], Completion[None]] = Hook("aiodev._kernel.dispatch.strided")
 
 
+#: Gives for two forms, of the source and the target, what copies such arrays by a kernel as they were copied before, or None: a
+#: function of both arrays, in different memory of ours, and a stream; it gives None where it cannot. For the ways that
+#: recur; a dictionary's own method, since it is asked for every copy.
+known_copy: Hook[[tuple[Form, Form]], Callable[[Array, Array, Stream], Any] | None] = Hook(
+    "aiodev._kernel.dispatch.strided"
+)
+#: Bytes of what was copied as one piece, by the device and the forms of both; and forms of what was copied by several.
+_whole: dict[tuple[Device, Form, Form], int] = {}
+_by_pieces: dict[tuple[Form, Form], None] = {}
+_MOST_KNOWN = 1024
+
+
 def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on a stream; see :meth:`aiodev.Stream.copy`."""
+    if dst.__class__ is Array and src.__class__ is Array:
+        to, fro = dst._buffer, src._buffer
+        if to is not fro and to.is_own and fro.is_own:  # they have no byte in common
+            nbytes = _whole.get((stream.device, dst._form, src._form))
+            if nbytes is not None:
+                timeline = stream.timeline
+                value = stream._copy(dst._address, src._address, nbytes)
+                to._record_write(timeline, value)
+                fro._record_read(timeline, value)
+                return Completion(timeline, value)
+            known = known_copy.call((src._form, dst._form))
+            if known is not None and known(src, dst, stream) is not None:
+                timeline = stream.timeline
+                return Completion(timeline, to._written if to._writer is timeline else to.written_by(timeline))
+    return _copy_anew(stream, dst, src)
+
+
+def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
+    """Copy, and find out how."""
     try:
         source = src if isinstance(src, Array) else np.asarray(src)
     except UNCONVERTED as error:
@@ -60,6 +96,8 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
         to, fro = _address(dst), _address(source)
         if not 0 < abs(to - fro) < dst.nbytes:
             value = stream._copy(to, fro, dst.nbytes)
+            if isinstance(dst, Array) and isinstance(source, Array):
+                enter(_whole, (stream.device, dst._form, source._form), dst.nbytes, _MOST_KNOWN)
             _note_use(stream.timeline, value, dst, source)
             return Completion(stream.timeline, value)
     if _overlap(dst, source):
@@ -77,14 +115,14 @@ def _overlap(dst: Side, src: Side) -> bool:
 
 
 def _has_no_gaps(side: Side) -> bool:
-    return side._strides is None if isinstance(side, Array) else side.flags.c_contiguous
+    return side._form.packed if isinstance(side, Array) else side.flags.c_contiguous
 
 
 def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
     timeline = stream.timeline
     if 0 in dst.shape:
         return point(timeline, timeline.submitted)
-    most = 1 if stream.maxsize else PIECES
+    most = 1 if stream.maxsize or _recurs(dst, source) else PIECES
     pieces = _pieces(dst.shape, dst.strides, source.strides, dst.dtype.itemsize, most)
     if pieces is None:
         done = _copy_strided(stream, dst, source)
@@ -101,6 +139,17 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
         _note_use(timeline, value, dst, source)
     whole = value - first == len(offsets) - 1  # else others have submitted in between
     return several(timeline, first, value) if whole else Completion(timeline, value)
+
+
+def _recurs(dst: Side, src: Side) -> bool:
+    """Whether arrays of these forms were copied by pieces before: to launch what is known costs less than the pieces do."""
+    if not (isinstance(dst, Array) and isinstance(src, Array) and src._buffer.is_own and dst._buffer.is_own):
+        return False
+    key = src._form, dst._form
+    if key in _by_pieces:
+        return True
+    enter(_by_pieces, key, None, _MOST_KNOWN)
+    return False
 
 
 @functools.lru_cache(4096)
@@ -140,7 +189,7 @@ def _check(stream: Stream, dst: Any, src: Side) -> None:
         raise ValueError(f"copy to dst of shape {dst.shape}: src has the shape {src.shape}")
     if dst.dtype != src.dtype:
         raise ValueError(f"copy to dst of {dst.dtype}: src is {src.dtype}; aiodev.kernels.astype converts")
-    if not (dst._writable if isinstance(dst, Array) else dst.flags.writeable):
+    if not (dst._form.writable if isinstance(dst, Array) else dst.flags.writeable):
         raise ValueError("copy to dst, which is read-only: copy_from and copy write to it")
     for side in (dst, src):
         if isinstance(side, Array):

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from aiodev._array import host_values
-from aiodev._array.array import Array, allocate, make_array
+from aiodev._array.array import Array, allocate, array_of
 from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType, parse_dtype
+from aiodev._array.form import form_of
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.layout import parse_shape
 from aiodev._array.protocols import host_view
@@ -47,15 +48,10 @@ def empty(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Ar
     """
     stream = (context.current().stream or current_stream()) if device is None else current_stream(device)
     resolved = parse_dtype(dtype)
-    if type(shape) is int and shape >= 0:
-        lengths: tuple[int, ...] = (shape,)
-        size = shape
-    else:
-        lengths = parse_shape(shape)
-        size = math.prod(lengths)
-    timeline = stream.timeline
-    buffer = allocator_of(timeline).allocate(size * resolved.itemsize, timeline)
-    return make_array(buffer, buffer.address, lengths, resolved, None, True)
+    lengths: tuple[int, ...] = (shape,) if type(shape) is int and shape >= 0 else parse_shape(shape)
+    form, timeline = form_of(stream.device, resolved, lengths, None, True), stream.timeline
+    buffer = allocator_of(timeline).allocate(form.size * form.itemsize, timeline)
+    return array_of(buffer, buffer.address, form)
 
 
 def empty_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) -> Array:

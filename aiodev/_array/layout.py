@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.exceptions import AxisError
@@ -21,10 +21,10 @@ __all__ = [
     "Layout",
     "NoView",
     "Part",
+    "Strided",
     "collapse",
     "extent",
     "index_layout",
-    "index_rows",
     "is_contiguous",
     "packed_strides",
     "parse_shape",
@@ -37,6 +37,16 @@ __all__ = [
 
 Shape = tuple[int, ...]
 Index = int | slice | EllipsisType | None | tuple["int | slice | EllipsisType | None", ...]
+
+
+class Strided(Protocol):
+    """What has a layout."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def strides(self) -> Shape: ...
 
 
 class Layout(NamedTuple):
@@ -122,7 +132,7 @@ def extent(layout: Layout, itemsize: int) -> tuple[int, int]:
     return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + itemsize
 
 
-def permute(layout: Layout, axes: Sequence[int]) -> Layout:
+def permute(layout: Strided, axes: Sequence[int]) -> Layout:
     """The layout with its dimensions in the order ``axes``.
 
     Raises:
@@ -149,35 +159,7 @@ def transposition(ndim: int, axes: tuple[Any, ...]) -> Sequence[int]:
     return axes
 
 
-def index_rows(shape: Shape, index: Index) -> tuple[Shape, int] | None:
-    """A row, or neighbouring rows, of what has no gaps, which then have none either: the usual case, made short.
-
-    Returns the shape and how many elements come before; None where basic indexing (:func:`index_layout`) has more to do.
-    """
-    if not shape:
-        return None
-    length = shape[0]
-    if index.__class__ is int:
-        row: int = index
-        if not -length <= row < length:
-            return None
-        rest = shape[1:]
-        return rest, math.prod(rest) * (row + length if row < 0 else row)
-    if index.__class__ is not slice:
-        return None
-    try:
-        start, stop, step = index.indices(length)
-    except (TypeError, ValueError):
-        return None
-    if step != 1:
-        return None
-    rest = shape[1:]
-    if stop <= start:
-        return (0, *rest), 0
-    return (stop - start, *rest), start * math.prod(rest)
-
-
-def index_layout(layout: Layout, index: Index) -> Part:
+def index_layout(layout: Strided, index: Index) -> Part:
     """Basic indexing: integers, slices, one ellipsis and None (a new dimension).
 
     Raises:
@@ -185,38 +167,46 @@ def index_layout(layout: Layout, index: Index) -> Part:
         NoView: one of them is an array, or a sequence.
     """
     items = index if isinstance(index, tuple) else (index,)
-    used = sum(1 for item in items if item is not None and item is not Ellipsis)
-    ndim = len(layout.shape)
+    given_shape, given_strides = layout.shape, layout.strides
+    ndim = len(given_shape)
+    used = dots = 0
+    for item in items:
+        if item is Ellipsis:
+            dots += 1
+        elif item is not None:
+            used += 1
     if used > ndim:
         raise IndexError(f"{used} indices for an array of {ndim} dimensions")
-    if sum(1 for item in items if item is Ellipsis) > 1:
+    if dots > 1:
         raise IndexError("an index can have one ellipsis ('...') only")
     shape: list[int] = []
     strides: list[int] = []
     offset = axis = 0
-    for item in items if any(item is Ellipsis for item in items) else (*items, Ellipsis):
-        if item is None:
+    for item in items:
+        if isinstance(item, slice):
+            stride = given_strides[axis]
+            try:
+                start, stop, step = item.indices(given_shape[axis])
+            except (TypeError, ValueError):
+                raise IndexError(f"index {item}: a slice has integers or None, and a step other than 0") from None
+            length = stop - start if step == 1 else len(range(start, stop, step))
+            if length > 0:
+                offset += start * stride
+            shape.append(length if length > 0 else 0)
+            strides.append(stride * step)
+            axis += 1
+        elif item is None:
             shape.append(1)
             strides.append(0)
         elif item is Ellipsis:
-            rest = ndim - used
-            shape += layout.shape[axis : axis + rest]
-            strides += layout.strides[axis : axis + rest]
-            axis += rest
-        elif isinstance(item, slice):
-            try:
-                start, stop, step = item.indices(layout.shape[axis])
-            except (TypeError, ValueError):
-                raise IndexError(f"index {item}: a slice has integers or None, and a step other than 0") from None
-            length = len(range(start, stop, step))
-            shape.append(length)
-            strides.append(layout.strides[axis] * step)
-            offset += start * layout.strides[axis] if length else 0
-            axis += 1
+            rest = axis + ndim - used
+            shape += given_shape[axis:rest]
+            strides += given_strides[axis:rest]
+            axis = rest
         else:
-            offset += _position(item, axis, layout.shape[axis]) * layout.strides[axis]
+            offset += _position(item, axis, given_shape[axis]) * given_strides[axis]
             axis += 1
-    return Part(Layout(tuple(shape), tuple(strides)), offset)
+    return Part(Layout((*shape, *given_shape[axis:]), (*strides, *given_strides[axis:])), offset)
 
 
 class NoView(Exception):  # it is caught at once

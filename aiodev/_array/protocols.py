@@ -24,6 +24,7 @@ from aiodev._core.streams.stream import Stream
 from aiodev._core.waiting.blocking import wait_all_blocking
 
 if TYPE_CHECKING:
+    from aiodev._array.form import Form
     from aiodev._memory.buffer import Buffer
 
 __all__ = ["Protocols", "host_view", "interface", "wait_for_uses"]
@@ -46,16 +47,22 @@ class Protocols:
     if TYPE_CHECKING:
         _address: int
         _buffer: Buffer
-        _dtype: DType
-        _shape: Shape
-        _strides: Shape | None
-        _writable: bool
+        _form: Form
 
         @property
         def device(self) -> Device: ...
 
         @property
+        def dtype(self) -> DType: ...
+
+        @property
+        def shape(self) -> Shape: ...
+
+        @property
         def strides(self) -> Shape: ...
+
+        @property
+        def writable(self) -> bool: ...
 
         def _copied(self, device: Device) -> Protocols: ...
 
@@ -65,7 +72,7 @@ class Protocols:
         self._need_host_access(AttributeError)
         self._need_numpy_dtype()
         wait_for_uses(self._buffer)
-        return interface(self, self._writable)
+        return interface(self, self.writable)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -79,7 +86,7 @@ class Protocols:
             )
         self._need_numpy_dtype()
         stream = LEGACY if self._order_foreign(LEGACY) else None
-        return interface(self, self._writable) | {"stream": stream}
+        return interface(self, self.writable) | {"stream": stream}
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, DType]:
         """This memory as a NumPy array, not copied unless ``dtype`` or ``copy`` asks for it; blocks.
@@ -90,7 +97,7 @@ class Protocols:
         """
         self._need_host_access(TypeError)
         wait_for_uses(self._buffer)
-        view = host_view(self, self._writable)
+        view = host_view(self, self.writable)
         wanted = view.dtype if dtype is None else numpy_dtype(dtype)
         if copy or (copy is None and wanted != view.dtype):
             return view.astype(wanted)
@@ -145,10 +152,10 @@ class Protocols:
         if wanted != own and copy is False:
             raise BufferError(f"copy=False, but dl_device={wanted} is not where the array is, {own}")
         copied = bool(copy) or wanted != own
-        if not copied and self._strides is not None and min(self._strides) < 0:
+        if not copied and not self._form.packed and min(self.strides) < 0:
             # Of the consumers, NumPy knows them; PyTorch 2.13 ends the process.
             raise BufferError(
-                f"strides {self._strides}: consumers of DLPack need not know negative strides; copy=True exports a copy, "
+                f"strides {self.strides}: consumers of DLPack need not know negative strides; copy=True exports a copy, "
                 f"and NumPy's asarray shares the memory"
             )
         shown = self._copied(HOST if wanted != own else self.device) if copied else self
@@ -161,8 +168,8 @@ class Protocols:
         elif stream != -1:
             owner = shown._hand_over(LEGACY if stream is None else stream)
         tensor = dlpack.Tensor(
-            shown._address, (wanted[0], wanted[1]), shown._dtype, shown._shape, shown.strides,
-            not shown._writable, copied,
+            shown._address, (wanted[0], wanted[1]), shown.dtype, shown.shape, shown.strides,
+            not shown.writable, copied,
         )  # fmt: skip
         return export_capsule(tensor, owner, max_version)
 
@@ -185,9 +192,9 @@ class Protocols:
         return follows
 
     def _need_numpy_dtype(self) -> None:
-        if is_foreign(self._dtype):
+        if is_foreign(self.dtype):
             raise AttributeError(
-                f"array interfaces have no name for {self._dtype}; DLPack has, and numpy.asarray gives a NumPy array of it"
+                f"array interfaces have no name for {self.dtype}; DLPack has, and numpy.asarray gives a NumPy array of it"
             )
 
     def _need_host_access(self, error: type[Exception]) -> None:
@@ -242,7 +249,7 @@ class _Exported:
 def host_view(array: Protocols, writable: bool = True) -> np.ndarray[Any, DType]:
     """An array's memory as NumPy sees it, which lives as long; the work on it is not waited for."""
     view = np.asarray(_Exported(array, writable))
-    return view.view(array._dtype) if is_foreign(array._dtype) else view
+    return view.view(array.dtype) if is_foreign(array.dtype) else view
 
 
 def interface(array: Protocols, writable: bool) -> dict[str, Any]:
@@ -250,7 +257,7 @@ def interface(array: Protocols, writable: bool) -> dict[str, Any]:
     return {
         "version": 3,
         "data": (array._address, not writable),
-        "shape": array._shape,
-        "strides": array._strides,
-        "typestr": array._dtype.str,
+        "shape": array.shape,
+        "strides": None if array._form.packed else array._form.strides,
+        "typestr": array.dtype.str,
     }

@@ -24,6 +24,7 @@ gaps are so large that a strided copy is better.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
     Point = tuple[Timeline, int]
 
-__all__ = ["read", "read_blocking"]
+__all__ = ["item_at_once", "read", "read_at_once", "read_blocking"]
 
 HostArray = np.ndarray[Any, DType]
 
@@ -60,6 +61,17 @@ _WASTE, _SMALL = 4, 1 << 20
 #: Bytes that go by way of page-locked memory.
 _LOCKED = 64 << 10
 _READERS_KEPT = 4
+#: How what is copied at once is looked at; no more of it than the array has.
+_Window: Any = ctypes.c_char * DIRECT
+#: The numbers that are read as they lie there.
+_NUMBERS: dict[DType, Any] = {
+    np.dtype(name): kind
+    for name, kind in (
+        ("bool", ctypes.c_bool), ("int8", ctypes.c_int8), ("uint8", ctypes.c_uint8), ("int16", ctypes.c_int16),
+        ("uint16", ctypes.c_uint16), ("int32", ctypes.c_int32), ("uint32", ctypes.c_uint32), ("int64", ctypes.c_int64),
+        ("uint64", ctypes.c_uint64), ("float32", ctypes.c_float), ("float64", ctypes.c_double),
+    )
+}  # fmt: skip
 
 _readers: dict[Device, list[Stream]] = {}
 in_child(_readers.clear)
@@ -67,7 +79,7 @@ in_child(_readers.clear)
 
 async def read(array: Array) -> HostArray:
     """A copy of the array on the host."""
-    while (at_once := _read_directly(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
+    while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         for timeline, value in ahead:
             await Reached(timeline, value)
     if at_once is not None:
@@ -83,7 +95,7 @@ async def read(array: Array) -> HostArray:
 
 def read_blocking(array: Array, timeout: float | None) -> HostArray:
     """The same, blocking this thread."""
-    while (at_once := _read_directly(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
+    while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         began = time.monotonic()
         wait_all_blocking(ahead, timeout)
         timeout = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
@@ -100,15 +112,29 @@ def read_blocking(array: Array, timeout: float | None) -> HostArray:
     return readback.finish()
 
 
-def _read_directly(array: Array) -> HostArray | None:
+def read_at_once(array: Array) -> HostArray | None:
     """The copy, if nothing has to be waited for."""
-    buffer = array._buffer
-    if array.nbytes > DIRECT and array.size:
+    buffer, form = array._buffer, array._form
+    if form.size * form.itemsize > DIRECT:
         return None
-    if not (buffer.source.host_accessible or array.size == 0) or not buffer.is_written():
+    if not (buffer.source.host_accessible or form.size == 0) or not buffer.is_written():
         return None
     buffer.check()
-    return host_view(array).copy("K") if array.size else np.empty(array._shape, array._dtype)
+    if form.packed and form.size:
+        found: HostArray = np.ndarray(form.shape, form.dtype, _Window.from_address(array._address)).copy()
+        return found
+    return host_view(array).copy("K") if form.size else np.empty(form.shape, form.dtype)
+
+
+def item_at_once(array: Array) -> Any:
+    """The only element as a Python number, if nothing has to be waited for; else None."""
+    buffer = array._buffer
+    kind = _NUMBERS.get(array._form.dtype)
+    if kind is None or not buffer.source.host_accessible or not buffer.is_written():
+        found = read_at_once(array)
+        return None if found is None else found.item()
+    buffer.check()
+    return kind.from_address(array._address).value
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aiodev._core.backend.device import HOST
-from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 
@@ -14,10 +13,7 @@ if TYPE_CHECKING:
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["copy_into", "repeat_copy"]
-
-#: (dst, src): copies as arrays of the same layouts were copied before, or gives None.
-repeat_copy: Hook[[Array, Array], Completion[None] | None] = Hook("aiodev._kernel.dispatch.strided")
+__all__ = ["copy_into"]
 
 
 def copy_into(dst: Array, src: Any) -> Completion[None]:
@@ -28,8 +24,6 @@ def copy_into(dst: Array, src: Any) -> Completion[None]:
     Between two kinds of device that the host does not reach it goes by way of the host.
     """
     source = getattr(src, "_buffer", None)
-    if source is not None and (done := repeat_copy.call(dst, src)) is not None:
-        return done
     if source is None or source.source.device is dst.device:
         return current_stream(dst.device).copy(dst, src)
     here, there = dst._buffer.source, source.source

@@ -40,13 +40,15 @@ import numpy as np
 
 from aiodev._array.array import Array
 from aiodev._array.dtypes import has_dtype
+from aiodev._array.form import Form
 from aiodev._core import callsites
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
+from aiodev._core.bounded import enter
 from aiodev._core.errors import LaunchError
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
-from aiodev._kernel.dispatch.repeated import Step, make_repeated
+from aiodev._kernel.dispatch.repeated import Step, is_flat, make_repeated
 
 __all__ = ["Operation", "operation"]
 
@@ -57,7 +59,7 @@ Rule = Callable[..., Sequence[Any]]
 
 #: Launches of one call that are remembered, at most.
 _MOST_STEPS = 16
-_FORM = "(({0}._form or {0}._find_form()) if {0}.__class__ is Array else {0}.__class__)"
+_FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
 #: Of a sequence, which is looked at twice: nothing that is used up by that.
 _FORMS = f"*[{_FORM.format('_x')} for _x in ({{0}} if {{0}}.__class__ is _list or {{0}}.__class__ is _tuple else None)]"
 _BOOL = np.dtype(bool)
@@ -98,6 +100,7 @@ class Operation:
         writes: str | None,
         in_place: str | None,
         dtypes: Rule | None,
+        elementwise: bool,
         most: int,
     ) -> None:
         self.name, self.writes, self.in_place = name, writes, in_place
@@ -107,11 +110,16 @@ class Operation:
         #: What was called before: a function of the operands, by the options and the operands' forms.
         self.known: dict[Hashable, Callable[..., Any]] = {}
         self._met: dict[Hashable, None] = {}  # once
+        #: Where it is elementwise: what serves arrays of one shape without gaps, of any length.
+        self._of_any_length: dict[Hashable, Callable[..., Any]] = {}
+        self._elementwise = elementwise
         _, *parameters = inspect.signature(body).parameters.values()
         names = [parameter.name for parameter in parameters]
         if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
             raise TypeError(f"{name}: an operation has a parameter for each argument, no *args and no **kwargs")
         self._several = {own[1:] for own in self.reads if own[:1] == "*"}
+        if elementwise and self._several:
+            raise TypeError(f"{name}: an elementwise operation has no sequences of arrays")
         roles = {*(own.lstrip("*") for own in self.reads), *self.numbers}
         unknown = sorted({*roles, writes or names[0], in_place or names[0]} - set(names)) if names else sorted(roles)
         if unknown:
@@ -137,6 +145,7 @@ class Operation:
         """Forget all calls; they are found out again."""
         self.known.clear()
         self._met.clear()
+        self._of_any_length.clear()
 
     def resolve(self, operands: Sequence[Any]) -> Sequence[Any]:
         """What the rule says of operands."""
@@ -207,7 +216,14 @@ class Operation:
         return made  # type: ignore[no-any-return]
 
     def _call_slowly(self, key: Hashable, *given: Any) -> Any:
-        """Run the body."""
+        """Run the body, or what serves arrays of any length."""
+        flat = self._flat_key(key, given) if self._elementwise else None
+        launch = self._of_any_length.get(flat)
+        if launch is not None:
+            result = launch(*[given[place] for place in self._operands])
+            if result is not None:
+                enter(self.known, key, launch, self._most)
+                return result
         args, operands, device = list(given), [], None
         for place in self._operands:
             own, value = self._names[place], given[place]
@@ -227,7 +243,7 @@ class Operation:
             operands.append(value)
         if device is None and any(own in self.numbers for own in self.reads):
             raise TypeError(f"{self.name}: expected an array among the arguments, got numbers only")
-        record = key is not None and key in self._met and key not in self.known
+        record = key is not None and (key in self._met or flat in self._met) and key not in self.known
         written = None if self.writes is None else given[self._operands[-1]]
         in_place = self.in_place is not None and written is given[self._names.index(self.in_place)]
         call = Call(self, operands, device or current_stream().device, written is not None, in_place, record)
@@ -240,10 +256,37 @@ class Operation:
             else:
                 args[place] = operands[begin]
                 begin += 1
-        result = call._run(self._pass, args, key, self._remember)
+        result = call._run(self._pass, args, key, functools.partial(self._remember, flat))
         if key is not None and not record:  # what the body has refused is not kept
-            _enter(self._met, key, None, self._most)
+            enter(self._met, key, None, self._most)
+            if flat is not None:
+                enter(self._met, flat, None, self._most)
         return result
+
+    def _flat_key(self, key: Any, given: Sequence[Any]) -> Hashable:
+        """What tells calls apart where all arrays are of one shape and have no gaps, whatever it is; None where that is not so.
+
+        Arrays of one element, or of none, are not meant: they may be launched in another way.
+        """
+        if key is None:
+            return None
+        first: Form | None = None
+        kinds: list[Any] = []
+        for place in self._operands:
+            value = given[place]
+            if value.__class__ is not Array:
+                kinds.append(value.__class__)
+                continue
+            form = value._form
+            if first is None:
+                first = form
+                if form.size < 2:
+                    return None
+            if not form.packed or (form is not first and form.shape != first.shape):
+                return None
+            kinds += form.device, form.dtype, form.writable
+        # Of the key, the options; what one is of cannot be a key itself, which has more elements, or others.
+        return None if first is None else (Operation, *key[: len(key) - len(self._operands)], *kinds)
 
     def _pass(self, call: Call, *args: Any) -> Any:
         """Call the body with arguments in the order of its parameters."""
@@ -275,6 +318,7 @@ class Operation:
 
     def _remember(
         self,
+        flat: Hashable,
         key: Hashable,
         steps: Sequence[Step],
         operands: Sequence[Any],
@@ -286,15 +330,12 @@ class Operation:
             return
         specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
         if all(specialization.loading.ready for specialization in specializations):
-            launch = make_repeated(specializations, steps, operands, results, returned)
-            _enter(self.known, key, launch, self._most)
+            any_length = flat is not None and is_flat(steps, operands, results)
+            launch = make_repeated(specializations, steps, operands, results, returned, any_length)
+            if any_length:
+                enter(self._of_any_length, flat, launch, self._most)
+            enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
-
-
-def _enter(table: dict[Any, Any], key: Hashable, value: Any, most: int) -> None:
-    if len(table) >= most:
-        table.clear()
-    table[key] = value
 
 
 def _is_number(value: Any) -> bool:
@@ -357,6 +398,7 @@ def operation(
     in_place: str | None = None,
     dtypes: Rule | None = None,
     name: str | None = None,
+    elementwise: bool = False,
     most: int = 1024,
 ) -> Callable[[Callable[Concatenate[Call, P], R]], OperationFunction[P, R]]:
     """Decorator: make an operation on arrays of a function that submits it by a :class:`Call`, its first argument.
@@ -374,6 +416,9 @@ def operation(
         dtypes: from each operand's dtype, or the class of a Python number, or None, to what it becomes, and behind these the
             result's dtype; asked once for each combination. It is ``call.dtypes``, and what ``call.out`` takes by default.
         name: for messages; the function's by default.
+        elementwise: that one kernel is launched with an index for each element, where all arrays are of one shape without gaps
+            and have two elements or more: over views of one dimension, with nothing but operands as arguments, and the same
+            kernel for all such shapes. What was found out for one length then serves every other.
         most: calls that are remembered; when there are more, all are forgotten.
 
     All other parameters are options, such as an axis. Calls are told apart by their values and classes, so the body may decide
@@ -406,7 +451,7 @@ def operation(
         if isinstance(body, FunctionType):
             callsites.enter_library(body.__code__)  # what it submits is its callers' doing
         own = name if name is not None else body.__name__
-        return Operation(body, own, reads, numbers, writes, in_place, dtypes, most).function()  # type: ignore[return-value]
+        return Operation(body, own, reads, numbers, writes, in_place, dtypes, elementwise, most).function()  # type: ignore[return-value]
 
     return decorate
 

@@ -63,6 +63,8 @@ class DeviceBuffer(Buffer):
 
     __slots__ = ()
 
+    is_own = True
+
     block: Block
     source: CachingAllocator
 
@@ -88,8 +90,17 @@ class DeviceBuffer(Buffer):
         if block.timeline is not None and not block.listed:
             block.listed = True
             source.pending.append(block)
-        if source.pending:
-            source.forget_done()
+        pending = source.pending
+        if pending:
+            try:
+                first = pending[0]
+                last = first.timeline
+                if last is None or first.uses is not None or last.counters[COMPLETED] >= first.value:
+                    source.forget_done()
+                else:  # as usual, while a stream is busy: the next one at the next release
+                    pending.rotate(-1)
+            except (IndexError, AttributeError):  # another thread was faster
+                pass
 
     def _leave_uses(self, block: Block) -> None:
         uses: dict[Timeline, int] = {}
@@ -139,8 +150,9 @@ class CachingAllocator(SlowPath):
         Raises:
             OutOfMemoryError: the backend has no more, even after all that can be released was.
         """
-        home = self._bin_of_request.get(nbytes)
-        if home is None:
+        try:
+            home = self._bin_of_request[nbytes]
+        except KeyError:
             home = self._bin(nbytes)
         try:
             block = home.free.pop()
@@ -156,11 +168,12 @@ class CachingAllocator(SlowPath):
             block.timeline = None  # a live block would keep it, and whatever it knows of failures, for as long as it lives
         block.state = LIVE
         totals = self.totals
+        size = block.size
         totals.allocations += 1
-        totals.allocated_ever += block.size
-        totals.allocated += block.size
-        if totals.allocated > totals.peak_allocated:
-            totals.peak_allocated = totals.allocated
+        totals.allocated_ever += size
+        allocated = totals.allocated = totals.allocated + size
+        if allocated > totals.peak_allocated:
+            totals.peak_allocated = allocated
         buffer = _new(DeviceBuffer)  # what its constructor does, in half the time
         buffer.address = block.address
         buffer.source = self

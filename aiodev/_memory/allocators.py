@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BackendMemory", "Chosen", "known_allocator", "allocator_for", "allocator_of"]
 
-_pools: dict[Device, CachingAllocator] = {}
+#: Of each device that has one.
+pools: dict[Device, CachingAllocator] = {}
 _making = threading.RLock()
 
 
@@ -92,34 +93,34 @@ class BackendMemory:
 def allocator_of(timeline: Timeline) -> CachingAllocator:
     """What serves the running task on a timeline's device."""
     if pool_count:
-        pool = chosen.get().allocators.get(timeline.device)
-        if pool is not None:
-            return pool
-    return _pools.get(timeline.device) or _make(timeline.handle, timeline.device)
+        found = chosen.get().allocators.get(timeline.device)
+        if found is not None:
+            return found
+    return pools.get(timeline.device) or _make(timeline.handle, timeline.device)
 
 
 def allocator_for(device: DeviceLike | None) -> CachingAllocator:
     """The allocator of a device; None is the current one."""
     handle, resolved = registry.resolve(device)
-    return _pools.get(resolved) or _make(handle, resolved)
+    return pools.get(resolved) or _make(handle, resolved)
 
 
 def known_allocator(device: DeviceLike | None) -> CachingAllocator | None:
     """The same, if it has been needed so far."""
-    return _pools.get(registry.resolve(device)[1])
+    return pools.get(registry.resolve(device)[1])
 
 
 def _make(handle: BackendHandle, device: Device) -> CachingAllocator:
     with _making:
-        allocator = _pools.get(device)
+        allocator = pools.get(device)
         if allocator is None:
             accessible = handle.backend.capabilities.host_accessible
             kind: type[CachingAllocator] = CachingAllocator
             if settings.debug and accessible:
                 from aiodev._memory.debug import DebugAllocator as kind
-            allocator = _pools[device] = kind(device, BackendMemory(handle, device.index), accessible)
+            allocator = pools[device] = kind(device, BackendMemory(handle, device.index), accessible)
         return allocator
 
 
 # In a forked child the backend is another one: what the parent had allocated stays readable and is never reused.
-in_child(_pools.clear)
+in_child(pools.clear)

@@ -76,7 +76,10 @@ class Buffer:
     Attributes:
         address: of its first byte.
         block: what its source knows it by.
+        is_own: whether no other buffer has any byte of it, nor anybody but us.
     """
+
+    is_own = False
 
     __slots__ = ("__weakref__", "_read", "_reader", "_readers", "_writer", "_written", "address", "block", "source")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import broadcast
+from aiodev.kernels.arguments import broadcast, has_no_gaps
 from aiodev.kernels.elementwise.iteration import Form, make_kernel, plan_loop
 
 __all__ = ["DType", "Elementwise", "Operand"]
@@ -72,7 +72,9 @@ class Elementwise:
         body.__name__ = body.__qualname__ = name
         body.__doc__, body.__module__ = doc, module
         body.__signature__ = _signature(operands, by_name)  # type: ignore[attr-defined]
-        make = aiodev.operation(reads=operands, numbers=operands, writes="out", dtypes=types, name=name)
+        make = aiodev.operation(
+            reads=operands, numbers=operands, writes="out", dtypes=types, name=name, elementwise=True
+        )
         self.function: Callable[..., aiodev.Array] = make(body)
 
     def _submit(self, call: aiodev.Call, values: Sequence[Any]) -> aiodev.Array:
@@ -89,7 +91,11 @@ class Elementwise:
             value if isinstance(value, aiodev.Array) else value.astype(own)
             for value, own in zip(values, inputs, strict=True)
         ]
-        if alike and len(shape) == 1 != shape[0]:
+        count = math.prod(shape)
+        if alike and count > 1 and all(has_no_gaps(value) for value in (*values, out) if isinstance(value, aiodev.Array)):
+            flat = [value.reshape(count) if isinstance(value, aiodev.Array) else value for value in (*args, out)]
+            call.launch(self._line(values, inputs, out), count, *flat)
+        elif alike and len(shape) == 1 != count:
             call.launch(self._line(values, inputs, out), shape, *args, out)
         else:
             kernel, over, rest, args = self._loop(values, inputs, args, out)

@@ -13,7 +13,7 @@ import numpy as np
 
 import aiodev
 from aiodev import lang
-from aiodev.kernels.arguments import has_no_gaps, packed
+from aiodev.kernels.arguments import has_no_gaps
 from aiodev.kernels.reductions.bodies import AHEAD, NEAR
 
 __all__ = ["multiply", "multiply_one"]
@@ -172,7 +172,7 @@ def multiply(call: aiodev.Call, matrix: aiodev.Array, vector: aiodev.Array, out:
     if not _is_worth_it(matrix, out):
         return False
     target = out if has_no_gaps(out) else aiodev.empty(out.shape, out.dtype, out.device)
-    _launch(call, matrix, packed(vector), target)
+    _launch(call, matrix, call.packed(vector), target)
     if target is not out:
         out.copy_from(target)
     return True

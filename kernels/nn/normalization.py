@@ -9,7 +9,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import checked_axis, delivered, has_no_gaps, packed, real_number, shared
+from aiodev.kernels.arguments import checked_axis, delivered, has_no_gaps, real_number, shared
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.nn import bodies
 from aiodev.kernels.reductions.bodies import NEAR
@@ -143,9 +143,9 @@ def _softmax(call: aiodev.Call, x: aiodev.Array, axis: int, logarithm: bool) -> 
     if inner > 1:
         shape = x.size // (length * inner), length, inner
         moved = _Moved(result)
-        _softmax_columns(call, packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
+        _softmax_columns(call, call.packed(x).reshape(shape), moved.packed.reshape(shape), logarithm)
         return moved.finish(result)
-    source, target, moved = _rows(x, at, result)
+    source, target, moved = _rows(call, x, at, result)
     same = _is_in_place(call, source, target)
     short = length * x.itemsize <= (_SHORT if x.nbytes <= NEAR else _SHORTER)
     if short and len(source) >= _TILE and not has_teams(x.device):
@@ -216,7 +216,7 @@ def _over_rows(
     """Launch a kernel of rows, with the axis ``at`` as the last of packed arrays, copied where it is not."""
     if not x.size:
         return result
-    source, target, moved = _rows(x, at, result)
+    source, target, moved = _rows(call, x, at, result)
     rows, length = source.shape
     group = max(1, _PIECE // length)
     same = _is_in_place(call, source, target)
@@ -241,14 +241,16 @@ class _Moved:
         return result
 
 
-def _rows(x: aiodev.Array, at: int, out: aiodev.Array) -> tuple[aiodev.Array, aiodev.Array, _Moved]:
+def _rows(
+    call: aiodev.Call, x: aiodev.Array, at: int, out: aiodev.Array
+) -> tuple[aiodev.Array, aiodev.Array, _Moved]:
     """An array and its result as matrices without gaps, whose rows run along the axis ``at``; a few columns as they are."""
     if at == 0 and x.ndim == 2 and x.size <= _FEW:
         return x.T, out.T, _Moved(out, out)
     if at != x.ndim - 1:
         order = [*(a for a in range(x.ndim) if a != at), at]
         x, out = x.transpose(*order), out.transpose(*order)
-    source, moved = packed(x), _Moved(out)
+    source, moved = call.packed(x), _Moved(out)
     if x.ndim == 2:
         return source, moved.packed, moved
     shape = x.size // x.shape[-1], x.shape[-1]
@@ -286,4 +288,4 @@ def _factors(
         raise ValueError(f"{call.name}: {argument} has the shape {factor.shape}, the axis the length {length}")
     if factor.dtype != x.dtype:
         raise TypeError(f"{call.name}: {argument} is {factor.dtype}, the result {x.dtype}; aiodev.kernels.astype converts")
-    return packed(factor)
+    return call.packed(factor)

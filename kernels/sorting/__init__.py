@@ -16,7 +16,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import checked_axis, delivered, flags, has_no_gaps, move_last, packed
+from aiodev.kernels.arguments import checked_axis, delivered, flags, has_no_gaps, move_last
 from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.sorting.launch import SplitWork, sort_by_teams, sort_places_by_teams
 from aiodev.kernels.sorting.network import LEAST, longest
@@ -138,7 +138,7 @@ def _sort_rows(
     if not result.size:
         return _moved_back(result, axis)
     length, rows = x.shape[axis], x.size // x.shape[axis]
-    flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+    flat, out = call.packed(moved).reshape(x.size), result.reshape(x.size)
     most = longest(x.dtype)
     if has_teams(x.device):
         sort_by_teams(call, plan, team_kernels(x.dtype, descending), flat, out, length)
@@ -170,7 +170,7 @@ def _sort_places(
     if not result.size:
         return _moved_back(result, axis)
     length, rows = x.shape[axis], x.size // x.shape[axis]
-    flat, out = packed(moved).reshape(x.size), result.reshape(x.size)
+    flat, out = call.packed(moved).reshape(x.size), result.reshape(x.size)
     if has_teams(x.device):
         sort_places_by_teams(call, plan, team_kernels(x.dtype, descending), flat, out, length)
     elif length * x.itemsize > _LONG_BYTES and rows < _FEW:

@@ -54,23 +54,6 @@ def test_contiguity_is_numpys(array: np.ndarray[Any, Any]) -> None:
 
 
 @given(st.data())
-def test_rows_are_indexed_as_all_else(data: st.DataObject) -> None:
-    """The short way gives what the long way gives, or leaves it to that."""
-    shape = data.draw(SHAPES)
-    length = shape[0] if shape else 0
-    index = data.draw(st.one_of(st.integers(-length - 1, length), st.slices(length), st.just(...), st.none()))
-    source = Layout(shape, layout.packed_strides(shape, ITEM))
-    found = layout.index_rows(shape, index)
-    if found is None:
-        plain = shape and (-length <= index < length if isinstance(index, int) else isinstance(index, slice))
-        assert not plain or (isinstance(index, slice) and index.step not in (None, 1))
-        return
-    part = layout.index_layout(source, index)
-    assert found[0] == part.layout.shape and layout.is_contiguous(part.layout, ITEM)
-    assert 0 in found[0] or found[1] * ITEM == part.offset
-
-
-@given(st.data())
 def test_indexing_is_numpys(data: st.DataObject) -> None:
     """Basic indexing gives the elements that NumPy gives, and its shape."""
     array = data.draw(views())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,11 @@ class FakeArray:
 
     def __init__(self, host: np.ndarray[Any, Any], device: str = "cpu:0") -> None:
         self.host = host
-        self.shape = self._shape = host.shape
+        self.shape = host.shape
         contiguous = host.flags.c_contiguous
         text = f"A{host.ndim}{host.dtype.kind}{host.dtype.itemsize}{'C' if contiguous else 'A'}"
         key = (Device(device), text, host.flags.writeable)
-        self._key = _keys.setdefault(key, key)
+        self._form = SimpleNamespace(key=_keys.setdefault(key, key), shape=host.shape)
         words = (host.ctypes.data, *host.shape, *(() if contiguous else host.strides))
         self._packed = struct.pack(f"<{len(words)}q", *words)
         self._buffer = FakeBuffer()

@@ -81,7 +81,7 @@ class Registry:
         # Guards changes; re-entrant, as is that of a handle. Readers go by the dictionaries alone.
         self._lock = threading.RLock()
         # Answers of ``resolve``, kept once their backend has started: until then drivers may change their minds about
-        # what is visible. ``_default`` is the answer for None where no device is current.
+        # what is visible. ``_default`` is the answer for None where no device is current; work on it settles it, too.
         self._resolved: dict[DeviceLike, Resolved] = {}
         self._default: Resolved | None = None
         self._forking = threading.Lock()
@@ -187,6 +187,17 @@ class Registry:
                 self._default = default
             return default
         raise BackendUnavailableError(" or ".join(self.names()), "no backend can start here")
+
+    def settle_default(self) -> Resolved:
+        """As ``resolve_default``; and from now on that is it, since work is about to be given to it.
+
+        What has become visible meanwhile would else split the work of one program, and to look at every call takes as long as
+        to make several arrays.
+        """
+        found = self._default
+        if found is None:
+            found = self._default = self.resolve_default()
+        return found
 
     def _look_up(self, asked: DeviceLike) -> Resolved:
         if isinstance(asked, int):  # not kept: 1.0 and True would be found for 1

@@ -52,6 +52,14 @@ def current_stream(device: DeviceLike | None = None) -> Stream:
     current: Stream | None = frame.stream
     if current is not None and (device is None or current.device is device):
         return current
+    if device is None:
+        device = frame.device
+        if device is None:
+            device = registry.settle_default()[1]
+    if device.__class__ is Device:  # where it has a stream already, it is one
+        found: Stream | None = frame.streams.get(device) or _defaults.get(device)
+        if found is not None:
+            return found
     resolved = registry.resolve(device)[1]
     return frame.streams.get(resolved) or _defaults.get(resolved) or default_stream(resolved)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from aiodev._array.array import Array, make_array
+from aiodev._array.array import Array, array_of
 from aiodev._array.creation import empty
 from aiodev._array.dtypes import can_cast, parse_dtype
 from aiodev._core.backend.device import Device
@@ -13,6 +13,7 @@ from aiodev._core.errors import LaunchError
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._kernel.dispatch.copying import copies
 from aiodev._kernel.dispatch.repeated import CONSTANT, SCRATCH, Step
 from aiodev._kernel.kernel import Kernel
 from aiodev._memory.buffer import Alias, Buffer
@@ -137,10 +138,7 @@ class Call:
         for place, operand in enumerate(operands):
             if isinstance(operand, Array):
                 if operand._buffer in self._origins:
-                    alias = make_array(
-                        Alias(operand._buffer), operand._address, operand._shape, operand._dtype, operand._strides,
-                        operand._writable,
-                    )  # fmt: skip
+                    alias = array_of(Alias(operand._buffer), operand._address, operand._form)
                     self._real.append((alias, operand))
                     operands[place] = operand = alias
                 self._origins[operand._buffer] = place
@@ -232,6 +230,14 @@ class Call:
         self._origins[x._buffer] = CONSTANT
         return x
 
+    def packed(self, x: Array) -> Array:
+        """The array itself if it lies in C order without gaps, else a copy that does, in memory for this call."""
+        if x._form.packed:
+            return x
+        made = self.scratch(x.shape, x.dtype)
+        self._copy(made, x)
+        return made
+
     # Submission
 
     def launch(self, kernel: Kernel, shape: int | tuple[int, ...], /, *args: Any) -> Completion[None]:
@@ -261,6 +267,12 @@ class Call:
         self._is_recorded = False
 
     # What becomes of it
+
+    def _copy(self, dst: Array, src: Array) -> None:
+        """Copy between arrays of one shape and dtype in memory that is not the same, by launches."""
+        if src.size:
+            for kernel, lengths, args in copies(self.device, dst, src):
+                self.launch(kernel, lengths, *args)
 
     def _origin_of(self, arg: Any) -> int | None:
         if isinstance(arg, Array):

@@ -3,7 +3,7 @@
 Every launch needs the same few steps: find what was compiled for these types, pack the arguments, submit, note the use of the
 buffers, return a completion. A generic loop over the arguments would cost several times the submission itself, so each
 kernel has a call function that is generated for its parameters, with a branch for each of the last few combinations of
-types. A branch compares by identity: an array's ``_key`` is interned, a scalar has its class. What no branch knows goes to
+types. A branch compares by identity: the ``key`` of an array's form is interned, a scalar has its class. What no branch knows goes to
 :meth:`aiodev._kernel.kernel.Kernel._launch_slowly`, which checks everything and may generate a new call.
 
 A bound launch knows its types, its stream and its arguments, so that only the submission and the notes are left. Its call
@@ -44,7 +44,7 @@ SITE_NAMES: dict[str, Any] = {
     "_outside": callsites.outside,
 }
 #: What a branch compares: of a number, of an array.
-_KINDS = ("{0}.__class__", "({0}._key or {0}._find_key())")
+_KINDS = ("{0}.__class__", "({0}._form.key or {0}._form.find_key())")
 _COMPLETION_NAMES: dict[str, Any] = {"_Completion": Completion, "_new": object.__new__}
 #: As ``Completion(_timeline, _value)``, at half the cost.
 _RETURN = [
@@ -206,4 +206,4 @@ def _branches(ndim: int, names: list[str], specializations: Sequence[Specializat
 def _beyond(names: list[str], access: Access) -> str:
     """Whether the launch is longer than the dimension of the array that its index goes along."""
     length = f"_n{access.axis} + {access.offset}" if access.offset else f"_n{access.axis}"
-    return f"{length} > {names[access.place]}._shape[{access.dimension}]"
+    return f"{length} > {names[access.place]}._form.shape[{access.dimension}]"

@@ -24,30 +24,30 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from aiodev._array.array import Array, Key, make_array
-from aiodev._array.dtypes import DType
+from aiodev._array.array import Array
 from aiodev._array.layout import extent
 from aiodev._core import context
 from aiodev._core.streams.current import current_stream
-from aiodev._core.streams.stream import Stream
-from aiodev._core.timeline.timeline import Timeline
 from aiodev._kernel.dispatch.launch import SITE_NAMES, define, record_use
 from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.kernel import Kernel
-from aiodev._memory.allocators import allocator_of
+from aiodev._memory import allocators
 from aiodev._memory.buffer import Buffer
 
-__all__ = ["CONSTANT", "SCRATCH", "Step", "make_repeated"]
+__all__ = ["CONSTANT", "SCRATCH", "Step", "is_flat", "make_repeated"]
 
 #: Of an argument that is no operand: it is the same in every call; it is scratch memory.
 CONSTANT, SCRATCH = -2, -1
 _ADDRESS_BYTES = 8
+#: The number of elements, where that is not fixed.
+_LENGTH = "_length"
 #: How scratch is aligned, and up to how many bytes of it lie behind a new result: an allocation takes as long as the rest.
 _ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
 _BlockPart = bytes | tuple[str, str]
-#: Takes the operands, and gives what the operation returns; None where a number does not fit its type.
+#: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it may
+#: be given a stream, other than the current one; None where that is of another device.
 Repeated = Callable[..., Any]
 
 
@@ -60,14 +60,36 @@ class Step(NamedTuple):
     origins: tuple[int, ...]  #: of each argument: the operand that it is or is a view of, or ``CONSTANT`` or ``SCRATCH``
 
 
+def is_flat(steps: Sequence[Step], operands: Sequence[Any], results: Sequence[Array]) -> bool:
+    """Whether it is one launch with an index for each element of whole operands and results, as of arrays of one dimension."""
+    if len(steps) != 1:
+        return False
+    _, shape, args, origins = steps[0]
+    known = (*operands, *results)
+    for arg, origin in zip(args, origins, strict=True):
+        if origin < 0:
+            return False
+        if isinstance(arg, Array):
+            whole = known[origin]._form
+            if arg._address != known[origin]._address or arg._form.shape != shape or not arg._form.packed:
+                return False
+            if not whole.packed or shape != (whole.size,):
+                return False
+    shapes = {array._form.shape for array in known if isinstance(array, Array)}
+    return len(shapes) == 1 and all(result._form.packed for result in results)
+
+
 def make_repeated(
     specializations: Sequence[Specialization],
     steps: Sequence[Step],
     operands: Sequence[Any],
     results: Sequence[Array],
     returned: int | tuple[int, ...],
+    any_length: bool = False,
 ) -> Repeated:
     """The launches of variants, one for each step, as a function of operands like these.
+
+    ``any_length``: or of any other shape, the same for all without gaps, and of two elements or more; for what ``is_flat``.
 
     ``results`` are arrays that the call has made; they are counted behind the operands. ``returned`` says which of all these
     the function gives back.
@@ -88,18 +110,24 @@ def make_repeated(
         end += _aligned(nbytes)
     launches = []
     for specialization, step in zip(specializations, steps, strict=True):
-        block, uses = _block(specialization, step, (*operands, *results), places, constant)
-        entry, size = constant(specialization.loading.entry), constant(math.prod(step.shape))
+        block, uses = _block(specialization, step, (*operands, *results), places, constant, any_length)
+        entry = constant(specialization.loading.entry)
+        size = _LENGTH if any_length else constant(math.prod(step.shape))
         launches.append((entry, size, block, uses))
     forms = []
     for number, result in enumerate(results):
         nbytes = end if number == 0 and room and behind else result.nbytes
-        form = result._form or result._find_form()
-        forms.append((f"x{count + number}", ", ".join(map(constant, (nbytes, result._shape, result._dtype, form)))))
+        if any_length:
+            dtype, itemsize = constant(result._form.dtype), constant(result._form.itemsize)
+            made = f"{_LENGTH} * {itemsize}", f"(_form.likes.get({dtype}) or _form.like({dtype}))"
+        else:
+            made = constant(nbytes), constant(result._form)
+        forms.append((f"x{count + number}", made))
     own = constant(room) if room and not behind else ""
     within = f"x{count}" if behind else ""
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
-    make = _make_maker(count, len(constants), tuple(forms), (bool(scratch), own, within), tuple(launches), given)
+    first = next(f"x{k}" for k, one in enumerate(operands) if isinstance(one, Array)) if any_length else ""
+    make = _make_maker(count, len(constants), tuple(forms), (bool(scratch), own, within), tuple(launches), given, first)
     return make([specialization.loading for specialization in specializations], specializations[0].device, *constants)
 
 
@@ -109,12 +137,15 @@ def _block(
     operands: Sequence[Any],
     scratch: dict[Buffer, int],
     constant: Callable[[Any], str],
+    any_length: bool,
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
     """What makes the block of a launch's arguments, and the buffers that it uses; ``scratch``: how far each of it moves.
 
     All but addresses and numbers follow from the forms, and is packed as the bytes that it is.
     """
     numbers: list[_BlockPart] = [struct.pack(f"<{len(step.shape)}q", *step.shape)]
+    if any_length:
+        numbers = [("q", _LENGTH)]
     arrays: list[_BlockPart] = []
     uses = []
     signature = specialization.signature
@@ -133,7 +164,7 @@ def _block(
                 uses.append((f"x{origin}._buffer", kind))
                 distance = arg._address - operands[origin]._address
                 moved = f" + {constant(distance)}" if distance else ""
-                arrays += [("q", f"x{origin}._address{moved}"), packed[_ADDRESS_BYTES:]]
+                arrays += [("q", f"x{origin}._address{moved}"), ("q", _LENGTH) if any_length else packed[_ADDRESS_BYTES:]]
         elif origin == CONSTANT:
             numbers.append(struct.pack(f"<{FORMATS[descriptor]}", *((arg.real, arg.imag) if kind == COMPLEX else (arg,))))
         else:
@@ -154,25 +185,33 @@ def _block(
 def _make_maker(
     count: int,
     constants: int,
-    forms: tuple[tuple[str, str], ...],
+    forms: tuple[tuple[str, tuple[str, str]], ...],
     scratch: tuple[bool, str, str],
     launches: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...],
     given: str,
+    first: str,
 ) -> Callable[..., Repeated]:
     """Makes functions whose results, scratch, blocks and notes in buffers are made alike; ``loading`` is kept.
 
     ``forms`` says which results are new, and what of. ``scratch`` is whether there is any, of how many bytes if it has a buffer
     of its own, and the result behind which it lies if not. Of each launch: entry, size, block, and the buffers that it uses.
+    ``first``: the operand whose shape all have, where that is not fixed.
     """
     has_scratch, own, within = scratch
-    room = f"allocate_scratch({own}, stream.timeline)" if own else f"{within}._buffer"
+    room = f"memory.allocate({own}, _timeline)" if own else f"{within}._buffer"
     parameters = ", ".join(("loading", "device", *(f"c{k}" for k in range(constants))))
     body = [
-        "stream = context().stream",
-        "try:",
+        "if stream is None:",
+        "    stream = context().stream",
         "    if stream is None or stream.device is not device:",
         "        stream = current(device)",
-        *(f"    {name} = allocate({form}, stream)" for name, form in forms),
+        "elif stream.device is not device:",
+        "    return None",
+        "try:",
+        "    _timeline = stream.timeline",
+        *([f"    _form = {first}._form", f"    {_LENGTH} = _form.size"] if first else ()),
+        *(["    memory = pools[device] if not allocators.pool_count else allocator_of(_timeline)"] if forms or own else ()),
+        *(f"    {line}" for name, (nbytes, form) in forms for line in _fresh(name, nbytes, form)),
         *([f"    scratch = {room}"] if has_scratch else ()),
         *(f"    block{k} = {block}" for k, (_, _, block, _) in enumerate(launches)),
         "except Errors:",  # a number does not fit its type: the body may know what to do, or will complain
@@ -186,19 +225,18 @@ def _make_maker(
     ]
     for k, (entry, size, _, uses) in enumerate(launches):
         body.append(f"_value = stream._launch({entry}, {size}, block{k}, _site)")
-        if k == 0:
-            body.append("_timeline = stream.timeline")
         for buffer, kind in uses:
             body.append(f"_buffer = {buffer}")
             body += record_use("_buffer", kind)
     if own:
         body += record_use("scratch", ARRAY)
-    lines = [f"def make({parameters}):", f"    def launch({', '.join(f'x{k}' for k in range(count))}):"]
+    lines = [f"def make({parameters}):", f"    def launch({', '.join((*(f'x{k}' for k in range(count)), 'stream=None'))}):"]
     lines += [f"        {line}" for line in (*body, f"return {given}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
-        **SITE_NAMES, "context": context.current, "current": current_stream, "allocate": _allocate,
-        "allocate_scratch": _allocate_scratch, "Errors": (struct.error, OverflowError, TypeError),
+        **SITE_NAMES, "context": context.current, "current": current_stream, "allocators": allocators, "new": object.__new__,
+        "pools": allocators.pools, "allocator_of": allocators.allocator_of, "Array": Array,
+        "Errors": (struct.error, OverflowError, TypeError),
     }  # fmt: skip
     make: Callable[..., Repeated] = define(f"<aiodev repeated call, {count} operands>", lines, names)["make"]
     return make
@@ -219,13 +257,13 @@ def _scratch_of(steps: Sequence[Step]) -> dict[Buffer, int]:
     return ends
 
 
-def _allocate(nbytes: int, shape: tuple[int, ...], dtype: DType, form: Key, stream: Stream) -> Array:
-    timeline = stream.timeline
-    buffer = allocator_of(timeline).allocate(nbytes, timeline)
-    array = make_array(buffer, buffer.address, shape, dtype, None, True)
-    array._form = form
-    return array
-
-
-def _allocate_scratch(nbytes: int, timeline: Timeline) -> Buffer:
-    return allocator_of(timeline).allocate(nbytes, timeline)
+def _fresh(name: str, nbytes: str, form: str) -> list[str]:
+    """Make a result: what :func:`aiodev._array.array.allocate` does, without the cost of the calls."""
+    return [
+        f"_buffer = memory.allocate({nbytes}, _timeline)",
+        f"{name} = new(Array)",
+        f"{name}._buffer = _buffer",
+        f"{name}._address = _buffer.address",
+        f"{name}._form = {form}",
+        f"{name}._packed = None",
+    ]

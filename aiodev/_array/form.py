@@ -1,0 +1,234 @@
+"""Forms: all that there is to know of an array but where it lies, as one object.
+
+**Problem.** A small array is made in a fraction of a microsecond, and so is a view of it; most of that time went into finding
+out, again, what follows from its layout: what an index leaves of it, which variant of a kernel takes it, what a kernel is told
+of its lengths and strides.
+
+**How.** Arrays of one device, dtype, shape, strides and writability share a :class:`Form`. It is told from others by identity
+and hashes as any plain object, so it is the key of whatever follows from layouts. It remembers the forms of its views, by what
+the index, the lengths or the axes say: to index an array in a way that was seen before is one look into a dictionary.
+
+**Invariants.**
+
+1.  A form never changes but by what it remembers, and that follows from the form and the key. So any thread may look, and
+    two that find out the same at once enter the same.
+2.  There may be two forms of the same content, since the table is bounded: when it is full, or when forms remember too much
+    together, all are forgotten, and forget. Who takes two forms for different layouts does more work than needed, never other.
+3.  A form that was forgotten remembers nothing any more; an array that has one gets the new one when it is asked for what is
+    not remembered. So what is remembered is bounded, however many arrays live how long.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiodev._array.dtypes import DType, row_of
+from aiodev._array.layout import Shape, packed_strides
+
+if TYPE_CHECKING:
+    from aiodev._core.backend.device import Device
+
+__all__ = ["Form", "Key", "form_of"]
+
+
+class Key(tuple[Any, ...]):
+    """What kernels are compiled for, (device, descriptor, writable), as one object, told from others by identity."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+_keys: dict[tuple[Any, ...], Key] = {}
+_forms: dict[tuple[Any, ...], Form] = {}
+#: Forms in the table, and views that they remember together, at most.
+_MOST_FORMS, _MOST_VIEWS = 4096, 1 << 14
+_remembered = 0
+#: What a form remembers before there is anything: never written to.
+_NOTHING: dict[Any, Any] = {}
+_packers: list[Callable[..., bytes]] = [struct.Struct(f"<{words}q").pack for words in range(66)]
+
+
+class Form:
+    """Device, dtype, shape, strides and writability of arrays.
+
+    Attributes:
+        strides: in bytes, of what is packed, too.
+        size: how many elements it has.
+        packed: whether the elements lie in C order without gaps.
+        views: by what :meth:`read_index` makes of an index, the form of the view and the bytes before it.
+        shapes: by lengths, the form of the array that is reshaped to these; None where no strides show that.
+        orders: by axes, the form of the array that is transposed so.
+        likes: by dtype, the form of a new array of that and this shape.
+    """
+
+    __slots__ = (
+        "device", "dtype", "is_known", "itemsize", "key", "likes", "orders", "packed", "shape", "shapes", "size", "strides",
+        "tail", "views", "writable",
+    )  # fmt: skip
+
+    device: Device
+    dtype: DType
+    shape: Shape
+    strides: Shape
+    packed: bool
+    writable: bool
+    itemsize: int
+    size: int
+    is_known: bool  #: in the table
+    key: Key | None  #: made when a kernel first asks, as is ``tail``
+    tail: bytes | None
+    views: dict[Any, tuple[Form, int]]
+    shapes: dict[Any, Form]
+    orders: dict[Any, Form]
+    likes: dict[DType, Form]
+
+    def find_key(self) -> Key:
+        """What kernels are compiled for."""
+        what = self.device, self.dtype, len(self.shape), self.packed, self.writable
+        found = _keys.get(what)
+        if found is None:
+            descriptor = f"A{len(self.shape)}{row_of(self.dtype).code}{'C' if self.packed else 'A'}"
+            found = _keys.setdefault(what, Key((self.device, descriptor, self.writable)))
+        self.key = found
+        return found
+
+    def find_tail(self) -> bytes:
+        """What a kernel is given behind the address: lengths, and strides where there are gaps."""
+        words = self.shape if self.packed else self.shape + self.strides
+        self.tail = found = _packers[len(words)](*words)
+        return found
+
+    def read_index(self, index: tuple[Any, ...]) -> tuple[tuple[Any, ...], int] | None:
+        """The key of a view, and the bytes that integers skip; None for what is no plain index.
+
+        The key is what an index says of each dimension: the bounds of a slice as that length has them, 0 for an integer, ``None``
+        and ``...`` as they are. So the rows and the columns of an array have one form each, and what only equals an index, such
+        as 1.0 and True, is not taken for it.
+
+        Raises:
+            IndexError, TypeError, ValueError: it is none, which the parser says better.
+        """
+        shape, parts, axis, distance = self.shape, [], 0, 0
+        for item in index:
+            kind = item.__class__
+            if kind is slice:
+                parts.append(item.indices(shape[axis]))
+                axis += 1
+            elif kind is int:
+                length = shape[axis]
+                if not -length <= item < length:
+                    return None
+                distance += (item if item >= 0 else item + length) * self.strides[axis]
+                parts.append(0)
+                axis += 1
+            elif item is None:
+                parts.append(None)
+            elif item is Ellipsis:
+                later = index[len(parts) + 1 :]
+                axis = sum([other is None for other in later]) - len(later)  # from the end
+                parts.append(item)
+            else:
+                return None
+        return tuple(parts), distance
+
+    def other(self, shape: Shape, strides: Shape, writable: bool = True) -> Form:
+        """The form of a view."""
+        if _is_packed(shape, strides, self.itemsize):
+            return form_of(self.device, self.dtype, shape, None, writable and self.writable)
+        return form_of(self.device, self.dtype, shape, strides, writable and self.writable)
+
+    def packed_to(self, shape: Shape) -> Form:
+        """The form of packed elements in another shape."""
+        return form_of(self.device, self.dtype, shape, None, self.writable)
+
+    def like(self, dtype: DType) -> Form:
+        """The form of a new array of this shape."""
+        found = form_of(self.device, dtype, self.shape, None, True)
+        if self._has_room():
+            if self.likes is _NOTHING:
+                self.likes = {}
+            self.likes[dtype] = found
+        return found
+
+    def again(self) -> Form:
+        """This form, or if it was forgotten the one that has its place."""
+        if self.is_known:
+            return self
+        return form_of(self.device, self.dtype, self.shape, None if self.packed else self.strides, self.writable)
+
+    def keep_view(self, key: Any, form: Form, offset: int) -> None:
+        """Remember what an index leaves."""
+        if self._has_room():
+            if self.views is _NOTHING:
+                self.views = {}
+            self.views[key] = form, offset
+
+    def keep_shape(self, key: Any, form: Form) -> None:
+        """Remember the form of what is reshaped."""
+        if self._has_room():
+            if self.shapes is _NOTHING:
+                self.shapes = {}
+            self.shapes[key] = form
+
+    def keep_order(self, key: Any, form: Form) -> None:
+        """Remember the form of what is transposed."""
+        if self._has_room():
+            if self.orders is _NOTHING:
+                self.orders = {}
+            self.orders[key] = form
+
+    def _has_room(self) -> bool:
+        global _remembered
+        if _remembered >= _MOST_VIEWS:
+            _forget()
+        _remembered += 1
+        return self.is_known
+
+
+def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, writable: bool) -> Form:
+    """The form of an array; ``strides`` None for C order without gaps."""
+    what = device, dtype, shape, strides, writable
+    found = _forms.get(what)
+    if found is not None:
+        return found
+    made = _new(Form)
+    made.device, made.dtype, made.shape = device, dtype, shape
+    made.itemsize = itemsize = dtype.itemsize
+    made.strides = packed_strides(shape, itemsize) if strides is None else strides
+    made.packed, made.writable, made.size = strides is None, writable, math.prod(shape)
+    made.key = made.tail = None
+    made.views = made.shapes = made.orders = made.likes = _NOTHING
+    made.is_known = True
+    if len(_forms) >= _MOST_FORMS:
+        _forget()
+    return _forms.setdefault(what, made)
+
+
+def _forget() -> None:
+    """Start afresh; what was known must not remember anything more, since nobody would have it forget that."""
+    global _remembered
+    known = list(_forms.values())
+    _forms.clear()
+    _remembered = 0
+    for form in known:
+        form.is_known = False
+        form.views = form.shapes = form.orders = form.likes = _NOTHING
+
+
+def _is_packed(shape: Shape, strides: Shape, itemsize: int) -> bool:
+    """As :func:`aiodev._array.layout.is_contiguous`, of what was not seen before."""
+    expected = itemsize
+    for place in range(len(shape) - 1, -1, -1):
+        length = shape[place]
+        if length != 1:
+            if strides[place] != expected:
+                return 0 in shape
+            expected *= length
+    return True
+
+
+_new = object.__new__
