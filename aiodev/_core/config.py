@@ -14,13 +14,6 @@ __all__ = ["Settings", "settings"]
 T = TypeVar("T")
 
 
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _cache_directory() -> str:
     try:
         home = Path.home()
@@ -37,11 +30,8 @@ def _cache_directory() -> str:
 
 
 _LONGEST_SPIN_US = 1_000_000_000
-
-
-def _spin(microseconds: int) -> Callable[[], int]:
-    """A default for spinning, which on a single core only keeps the other side from running."""
-    return lambda: microseconds if available_cores() > 1 else 0
+#: How long waits and idle workers spin (µs) where that is left to us and there are cores to spare.
+_SPIN_US, _WORKER_SPIN_US = 50, 200
 
 
 def _choice(*allowed: str) -> Callable[[str], str]:
@@ -61,6 +51,16 @@ def _integer(least: int, most: int) -> Callable[[str], int]:
         return int(digits)
 
     return parse
+
+
+def _or_auto(parse: Callable[[str], int]) -> Callable[[str], int | None]:
+    def parse_or_auto(text: str) -> int | None:
+        try:
+            return None if text == "auto" else parse(text)
+        except ValueError as error:
+            raise ValueError(f"auto, or {error}") from None
+
+    return parse_or_auto
 
 
 def _directory(text: str) -> str:
@@ -110,19 +110,22 @@ class Settings:
         "AIODEV_CPU_THREADS",
         lambda: 0,
         _integer(0, 1 << 16),
-        "Workers of all CPU devices together; 0 for one for each core that the process may run on.",
+        "Workers of all CPU devices together; 0 for one for each core that the process may use: of its affinity, and of its "
+        "control groups' quotas, rounded up.",
     )
-    spin_us: int = _setting(
+    spin_us: int | None = _setting(
         "AIODEV_SPIN_US",
-        _spin(50),
-        _integer(0, _LONGEST_SPIN_US),
-        "How long, in µs, a wait may spin, or twice as long where it helps meanwhile, before it parks; 0 never spins or helps.",
+        lambda: None,
+        _or_auto(_integer(0, _LONGEST_SPIN_US)),
+        "How long, in µs, a wait may spin, or twice as long where it helps meanwhile, before it parks; 0 never spins or helps. "
+        f"``auto``: {_SPIN_US}, or 0 as long as there are not two whole cores to use or a quota has held the process up.",
     )
-    worker_spin_us: int = _setting(
+    worker_spin_us: int | None = _setting(
         "AIODEV_WORKER_SPIN_US",
-        _spin(200),
-        _integer(0, _LONGEST_SPIN_US),
-        "How long, in µs, an idle worker may look for work before it sleeps; 0 sleeps at once.",
+        lambda: None,
+        _or_auto(_integer(0, _LONGEST_SPIN_US)),
+        "How long, in µs, an idle worker may look for work before it sleeps; 0 sleeps at once. "
+        f"``auto``: {_WORKER_SPIN_US}, or 0 as for ``AIODEV_SPIN_US``.",
     )
     call_threads: int = _setting(
         "AIODEV_CALL_THREADS",
@@ -173,6 +176,14 @@ class Settings:
         "device's memory, and host arrays that change before a copy has read them, and log them; warn of waits that block a "
         "thread whose event loop runs.",
     )
+
+    def spin_ns(self, may_spin: bool) -> int:
+        """How long a wait may spin, where that is left to us if it ``may_spin`` at all."""
+        return 1000 * (self.spin_us if self.spin_us is not None else _SPIN_US if may_spin else 0)
+
+    def worker_spin_ns(self, may_spin: bool) -> int:
+        """How long an idle worker may."""
+        return 1000 * (self.worker_spin_us if self.worker_spin_us is not None else _WORKER_SPIN_US if may_spin else 0)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:

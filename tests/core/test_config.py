@@ -24,6 +24,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("AIODEV_CPU_DEVICES", "4", "cpu_devices", 4),
         ("AIODEV_CPU_THREADS", "3", "cpu_threads", 3),
         ("AIODEV_SPIN_US", "0", "spin_us", 0),
+        ("AIODEV_SPIN_US", "auto", "spin_us", None),
         ("AIODEV_CALL_THREADS", "0012", "call_threads", 12),
         ("AIODEV_WORKER_SPIN_US", " 75 ", "worker_spin_us", 75),
         ("AIODEV_CACHE_DIR", "/somewhere/else", "cache_dir", "/somewhere/else"),
@@ -32,6 +33,13 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 def test_a_variable_sets_its_field(name: str, text: str, field: str, value: object) -> None:
     """Each variable sets one field and leaves the others alone."""
     assert Settings.from_environment({name: text}) == Settings(**{field: value})
+
+
+def test_spinning_is_ours_to_judge_or_stated() -> None:
+    """Without variables threads spin where there are cores to spare; with them, as long as they say, wherever."""
+    auto, stated = Settings(), Settings(spin_us=7, worker_spin_us=0)
+    assert [f(may) for f in (auto.spin_ns, auto.worker_spin_ns) for may in (True, False)] == [50_000, 0, 200_000, 0]
+    assert [f(may) for f in (stated.spin_ns, stated.worker_spin_ns) for may in (True, False)] == [7_000, 7_000, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from turns import Clock
 
+from aiodev._core.config import Settings
 from aiodev._core.waiting import spinning
 
 MOST = 50_000
@@ -49,6 +50,19 @@ class Waits:
             self.clock.work(elapsed)
             spinning.learn(self.timeline)
         return len(self.spins) > before
+
+
+def test_nobody_spins_without_cores_to_spare(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits park while there are none, and spin again once there are; unless the environment says for how long they spin."""
+    monkeypatch.setattr(spinning, "settings", Settings())
+    assert waits.wait(QUICK)
+    spinning._follow(may_spin=False)
+    assert not waits.wait(QUICK) and not spinning.may_wait_awake()
+    spinning._follow(may_spin=True)
+    assert waits.wait(QUICK) and spinning.may_wait_awake()
+    monkeypatch.setattr(spinning, "settings", Settings(spin_us=7))
+    spinning._follow(may_spin=False)
+    assert spinning.may_wait_awake()
 
 
 def test_quick_operations_are_spun_for(waits: Waits) -> None:
