@@ -85,6 +85,6 @@ def _settings() -> Iterator[str]:
         origin = "from the environment" if name in os.environ else "default"
         value = getattr(settings, setting.name)
         if value is None:
-            value = f"auto: {spins[setting.name](core_watch.may_spin) // 1000} now"
+            value = f"auto: {spins[setting.name](core_watch.spin) // 1000} now"
         yield f"    {name:21} {value!s:24} {origin}"
     yield f"compiled code is kept in {cache.directory() or 'memory only'}"

@@ -13,6 +13,7 @@ How many of those it sees depends on how its container was made:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -41,7 +42,7 @@ def groups_of(controller: str, root: Path = _ROOT) -> list[tuple[Path, int]]:
             continue
         top = root / place.relative_to("/")
         own = top / path.relative_to(mounted) if path.is_relative_to(mounted) else top
-        if ".." in own.parts or not own.is_dir():
+        if ".." in own.parts or not os.path.isdir(own):  # False, too, where it may not look
             own = top
         for directory in (own, *own.parents):
             if (directory, version) not in found:

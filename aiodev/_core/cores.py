@@ -6,13 +6,16 @@ more workers than the quota has cores do not get more done, but all of it in the
 spends the time of those who work. Hence:
 
 1.  There are as many workers as the affinity has cores, and at most as many as the least quota, rounded up.
-2.  Nobody spins unless there are two whole cores: one for who waits, one for who works. Of a quota that is the part before
-    the point: with 1.5 cores two threads that stay awake are throttled in every period.
-3.  What a group used besides, by other threads and processes, is not known here. So nobody spins either for a while after the
+2.  Who spins takes time from those who work, unless there are two whole cores: one for who waits, one for who works. Of a
+    quota that is the part before the point: with 1.5 cores two threads that stay awake are throttled in every period. So there
+    a thread spins for no longer than it would cost to sleep and to be woken, which is time of the quota, too. Then it never
+    spends more than twice what it has to, whatever comes; and what is done within a few µs, it has for less than by sleeping.
+3.  What a group uses besides, by other threads and processes, is not known here. So the same holds for a while after the
     group was throttled, and each time that this comes again, for longer.
+4.  On a single core nobody spins: the other side could not run.
 
 A quota may change while the process runs: an orchestrator resizes a container. So a thread looks once a second, and tells
-those who follow. What they adapt is how they spin; the number of workers is that of the start.
+those who follow. What they adapt is for how long they spin; the number of workers is that of the start.
 """
 
 from __future__ import annotations
@@ -24,13 +27,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from aiodev._core.at_fork import in_child
 from aiodev._core.control_groups import groups_of, read_file
 
-__all__ = ["CoreWatch", "Quota", "UsableCores", "allowed_cores", "core_watch", "usable_cores"]
+__all__ = ["CoreWatch", "Quota", "Spin", "UsableCores", "allowed_cores", "core_watch", "usable_cores"]
 
 logger = logging.getLogger("aiodev")
 
@@ -39,8 +43,16 @@ _ROOT = Path("/")
 _PERIOD = 100_000
 #: Seconds between two looks. An orchestrator takes longer to decide; a look costs some 0.2 ms.
 _EVERY = 1.0
-#: Seconds for which nobody spins after the group was throttled, the first time and at most.
+#: Seconds for which threads spin shortly after the group was throttled, the first time and at most.
 _FIRST_REST, _LONGEST_REST = 2.0, 128.0
+
+
+class Spin(Enum):
+    """For how long threads may wait awake."""
+
+    NONE = 0
+    SHORT = 1  #: for what it costs to sleep and be woken
+    FULL = 2
 
 
 class Quota(NamedTuple):
@@ -143,23 +155,23 @@ class CoreWatch:
         self._read, self._clock = read, clock
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._followers: list[Callable[[bool], object]] = []
+        self._followers: list[Callable[[Spin], object]] = []
         self._rest, self._rests_until = _FIRST_REST, float("-inf")
         self._cores: UsableCores | None = None
-        self.may_spin = True  #: whether there are cores to spare for threads that wait awake
+        self.spin = Spin.FULL  #: for how long threads may wait awake
 
     @property
     def cores(self) -> UsableCores:
         """What was found at the last look; the first one is now. Reads some system files."""
         return self.look() if self._cores is None else self._cores
 
-    def follow(self, follower: Callable[[bool], object]) -> None:
-        """Call ``follower(may_spin)`` now, and when that changes; from any thread. It must be short, and not fail."""
+    def follow(self, follower: Callable[[Spin], object]) -> None:
+        """Call ``follower(spin)`` now, and when that changes; from any thread. It must be short, and not fail."""
         with self._lock:
             self._followers.append(follower)
-            follower(self.may_spin)
+            follower(self.spin)
 
-    def leave(self, follower: Callable[[bool], object]) -> None:
+    def leave(self, follower: Callable[[Spin], object]) -> None:
         """Call it no more, if it was called at all."""
         with self._lock:
             if follower in self._followers:
@@ -170,21 +182,23 @@ class CoreWatch:
         found = self._read()
         with self._lock:
             before, self._cores = self._cores, found
-            may_spin = self._judge(before, found)
-            if may_spin != self.may_spin:
-                self.may_spin = may_spin
+            spin = self._judge(before, found)
+            if spin != self.spin:
+                self.spin = spin
                 for follower in self._followers:
-                    follower(may_spin)
+                    follower(spin)
         return found
 
-    def _judge(self, before: UsableCores | None, found: UsableCores) -> bool:
+    def _judge(self, before: UsableCores | None, found: UsableCores) -> Spin:
         now = self._clock()
         if before is not None and found.throttled > before.throttled:
-            tried = now - self._rests_until  # seconds in which they spun again, since the last rest
+            tried = now - self._rests_until  # seconds since the last rest
             if tried >= 0:
                 self._rest = min(_LONGEST_REST, 2 * self._rest) if tried < self._rest else _FIRST_REST
             self._rests_until = now + self._rest
-        return found.whole > 1 and now >= self._rests_until
+        if found.allowed == 1:
+            return Spin.NONE
+        return Spin.FULL if found.whole > 1 and now >= self._rests_until else Spin.SHORT
 
     def start(self) -> None:
         """Look now, and from now on in a thread, where the system is one with control groups; a second call only looks."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiodev._core.config import Settings
+from aiodev._core.cores import Spin
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -36,10 +37,11 @@ def test_a_variable_sets_its_field(name: str, text: str, field: str, value: obje
 
 
 def test_spinning_is_ours_to_judge_or_stated() -> None:
-    """Without variables threads spin where there are cores to spare; with them, as long as they say, wherever."""
+    """Without variables threads spin as the usable cores allow; with them, as long as they say, wherever."""
     auto, stated = Settings(), Settings(spin_us=7, worker_spin_us=0)
-    assert [f(may) for f in (auto.spin_ns, auto.worker_spin_ns) for may in (True, False)] == [50_000, 0, 200_000, 0]
-    assert [f(may) for f in (stated.spin_ns, stated.worker_spin_ns) for may in (True, False)] == [7_000, 7_000, 0, 0]
+    assert [auto.spin_ns(spin) for spin in Spin] == [0, 10_000, 50_000]
+    assert [auto.worker_spin_ns(spin) for spin in Spin] == [0, 20_000, 200_000]
+    assert [(stated.spin_ns(spin), stated.worker_spin_ns(spin)) for spin in Spin] == 3 * [(7_000, 0)]
 
 
 @pytest.mark.parametrize(

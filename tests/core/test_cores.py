@@ -12,7 +12,7 @@ import pytest
 
 from aiodev._core import cores as module
 from aiodev._core.control_groups import groups_of
-from aiodev._core.cores import CoreWatch, Quota, UsableCores, allowed_cores, usable_cores
+from aiodev._core.cores import CoreWatch, Quota, Spin, UsableCores, allowed_cores, usable_cores
 
 
 class System:
@@ -128,22 +128,22 @@ class Watch(CoreWatch):
     """A watch of a system and a clock that tests have in their hands."""
 
     def __init__(self) -> None:
-        self.now, self.found, self.told = 100.0, UsableCores(8), list[bool]()
+        self.now, self.found, self.told = 100.0, UsableCores(8), list[Spin]()
         super().__init__(lambda: self.found, lambda: self.now)
         self.follow(self.told.append)
         self.look()
 
-    def throttle(self, quota: float = 4.0) -> bool:
-        """The group is throttled once more; whether threads may spin then."""
+    def throttle(self, quota: float = 4.0) -> Spin:
+        """The group is throttled once more; for how long threads may spin then."""
         self.found = UsableCores(8, Quota(quota, "file"), self.found.throttled + 1)
         self.look()
-        return self.may_spin
+        return self.spin
 
-    def after(self, seconds: float) -> bool:
-        """Whether threads may spin some time later."""
+    def after(self, seconds: float) -> Spin:
+        """For how long threads may spin some time later."""
         self.now += seconds
         self.look()
-        return self.may_spin
+        return self.spin
 
 
 def test_a_watch_follows_a_quota() -> None:
@@ -153,7 +153,7 @@ def test_a_watch_follows_a_quota() -> None:
         watch.found = UsableCores(8, Quota(quota, "file"))
         watch.look()
         assert watch.cores == watch.found
-    assert watch.told == [True, False, True]
+    assert watch.told == [Spin.FULL, Spin.SHORT, Spin.FULL]
 
 
 def test_who_leaves_is_told_no_more() -> None:
@@ -163,7 +163,7 @@ def test_who_leaves_is_told_no_more() -> None:
     watch.leave(watch.told.append)
     watch.found = UsableCores(1)
     watch.look()
-    assert watch.told == [True] and not watch.may_spin
+    assert watch.told == [Spin.FULL] and watch.spin is Spin.NONE
 
 
 def test_nobody_spins_on_one_core() -> None:
@@ -171,36 +171,36 @@ def test_nobody_spins_on_one_core() -> None:
     watch = Watch()
     watch.found = UsableCores(1)
     watch.look()
-    assert watch.told == [True, False]
+    assert watch.told == [Spin.FULL, Spin.NONE]
 
 
-def test_nobody_spins_for_a_while_after_throttling() -> None:
+def test_threads_spin_shortly_for_a_while_after_throttling() -> None:
     """Two seconds, from the last time that it was seen."""
     watch = Watch()
-    assert not watch.throttle()
-    assert not watch.after(1.5)
-    assert not watch.throttle()
-    assert not watch.after(1.5)
-    assert watch.after(0.6)
+    assert watch.throttle() is Spin.SHORT
+    assert watch.after(1.5) is Spin.SHORT
+    assert watch.throttle() is Spin.SHORT
+    assert watch.after(1.5) is Spin.SHORT
+    assert watch.after(0.6) is Spin.FULL
 
 
 def test_throttling_that_comes_again_is_given_more_time() -> None:
     """Each rest after a short time of spinning is twice as long, up to about two minutes; a long calm makes it short again."""
     watch, rests = Watch(), []
     for _ in range(8):
-        assert not watch.throttle()
-        rests.append(next(seconds for seconds in range(1, 1000) if watch.after(1)))
+        assert watch.throttle() is Spin.SHORT
+        rests.append(next(seconds for seconds in range(1, 1000) if watch.after(1) is Spin.FULL))
     assert rests == [2, 4, 8, 16, 32, 64, 128, 128]
-    assert watch.after(200)
-    assert not watch.throttle()
-    assert watch.after(2)
+    assert watch.after(200) is Spin.FULL
+    assert watch.throttle() is Spin.SHORT
+    assert watch.after(2) is Spin.FULL
 
 
 def test_what_was_throttled_before_counts_for_nothing() -> None:
     """The first look only notes the count."""
     watch = CoreWatch(lambda: UsableCores(8, Quota(4.0, "file"), 1000))
     watch.look()
-    assert watch.may_spin
+    assert watch.spin is Spin.FULL
 
 
 # In a control group that the test makes
@@ -230,9 +230,8 @@ def quotas() -> Iterator[Path]:
 _PROGRAM = """
 import sys, aiodev
 from aiodev._core.cores import core_watch
-from aiodev._core.waiting import spinning
 def say():
-    print(aiodev.get_backend("cpu").executor.thread_count, int(spinning.may_wait_awake()), flush=True)
+    print(aiodev.get_backend("cpu").executor.thread_count, core_watch.spin.name, flush=True)
 aiodev.init_blocking("cpu")
 say()
 for line in sys.stdin:
@@ -243,8 +242,8 @@ print(aiodev.get_device_properties("cpu").extra["cpu_quota"], flush=True)
 
 
 @pytest.mark.skipif(len(allowed_cores()) < 2, reason="one core")
-def test_a_quota_of_one_core_has_one_worker_and_no_spinning(quotas: Path) -> None:
-    """In a group with a quota of one core there is one worker and nobody spins; a quota that changes is seen."""
+def test_a_quota_of_one_core(quotas: Path) -> None:
+    """In a group with a quota of one core there is one worker, and threads spin shortly; a quota that changes is seen."""
 
     def limit(quota: int) -> None:
         quotas.write_text(f"{quota} 100000" if quotas.name == "cpu.max" else str(quota))
@@ -259,7 +258,7 @@ def test_a_quota_of_one_core_has_one_worker_and_no_spinning(quotas: Path) -> Non
         preexec_fn=enter,
     ) as program:  # fmt: skip
         assert program.stdin is not None and program.stdout is not None
-        assert program.stdout.readline().split() == ["1", "0"]
+        assert program.stdout.readline().split() == ["1", "SHORT"]
         limit(400_000)
         program.stdin.write("\n")
         program.stdin.flush()

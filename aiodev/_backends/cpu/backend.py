@@ -17,7 +17,7 @@ from aiodev._backends.cpu.properties import cpu_properties, total_memory, worker
 from aiodev._backends.executor.preload import load_llvm
 from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
-from aiodev._core.cores import core_watch
+from aiodev._core.cores import Spin, core_watch
 from aiodev._core.errors import BackendUnavailableError
 
 __all__ = ["CPUBackend"]
@@ -78,8 +78,8 @@ class CPUBackend(HostBackend):
             core_watch.leave(self._follow)
         super().stop()
 
-    def _follow(self, may_spin: bool) -> None:
-        self.executor.limit_spin(self.settings.worker_spin_ns(may_spin))
+    def _follow(self, spin: Spin) -> None:
+        self.executor.limit_spin(self.settings.worker_spin_ns(spin))
 
     def _make_executor(self, threads: int) -> HostExecutor:
         if self.executor_kind == "native":
@@ -103,7 +103,7 @@ class CPUBackend(HostBackend):
         from aiodev._backends.cpu.executor.executor import NativeExecutor
 
         kernel_code.target()  # reads the compiler's sources, which the first kernel would
-        return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_ns(core_watch.may_spin))
+        return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_ns(core_watch.spin))
 
     # Kernels that are compiled ahead
 

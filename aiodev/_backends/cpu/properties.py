@@ -119,7 +119,8 @@ def _cgroup_cache(directory: Path) -> int:
 @functools.cache
 def _cgroup_directories() -> tuple[tuple[Path, int], ...]:
     """Control groups of this process that may hold a memory limit, with the version of their interface."""
-    return tuple((group, version) for group, version in groups_of("memory") if (group / _MEMORY_FILES[version][0]).is_file())
+    groups = groups_of("memory")
+    return tuple((group, version) for group, version in groups if read_file(group / _MEMORY_FILES[version][0]))
 
 
 @functools.cache

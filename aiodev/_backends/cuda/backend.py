@@ -23,7 +23,7 @@ from aiodev._backends.executor.preload import quiet_import
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.config import Settings, settings
-from aiodev._core.cores import core_watch
+from aiodev._core.cores import Spin, core_watch
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class CUDABackend(Backend):
             if not device.extra["stream_memory_operations"] or not device.extra["unified_addressing"]:
                 raise BackendUnavailableError("cuda", f"cuda:{device.index} has no 64-bit stream memory operations")
         self._devices = devices
-        spin, wait_by = self.settings.worker_spin_ns(core_watch.may_spin), _WAIT_BY[self.settings.cuda_wait]
+        spin, wait_by = self.settings.worker_spin_ns(core_watch.spin), _WAIT_BY[self.settings.cuda_wait]
         executor = executor_type(driver, len(self._devices), spin, wait_by)
         executor.explain = self._explain
         return executor
@@ -177,8 +177,8 @@ class CUDABackend(Backend):
             core_watch.leave(self._follow)
             self.executor.stop()
 
-    def _follow(self, may_spin: bool) -> None:
-        self.executor.limit_spin(self.settings.worker_spin_ns(may_spin))
+    def _follow(self, spin: Spin) -> None:
+        self.executor.limit_spin(self.settings.worker_spin_ns(spin))
 
     # Memory
 
