@@ -82,7 +82,8 @@ class SettingsTable(SphinxDirective):
         lines += ["   * - variable", "     - meaning", "     - default"]
         for setting in dataclasses.fields(Settings):
             assert not isinstance(setting.default_factory, type(dataclasses.MISSING))
-            default = str(setting.default_factory()).replace(str(Path.home()), "~")
+            value = setting.default_factory()
+            default = ("auto" if value is None else str(value)).replace(str(Path.home()), "~")
             lines += [
                 f"   * - ``{setting.metadata['name']}``",
                 f"     - {setting.metadata['doc']}",

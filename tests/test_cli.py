@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiodev._core.cache_directory import cache
+from aiodev._core.cores import allowed_cores
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,10 +38,21 @@ def test_info_says_what_there_is(executor: str) -> None:
     assert "2 device(s)" in backend and f"executor {executor}" in backend and "1 worker thread(s)" in backend or (
         executor == "python" and "2 worker thread(s)" in backend  # the portable executor has at least two
     )
+    (workers,) = [line.strip() for line in lines if "by affinity" in line]
+    count = 4 if executor == "python" else 2
+    assert workers.startswith(f"{count} workers: AIODEV_CPU_THREADS=2; {len(allowed_cores())} core") and "quota" in workers
     assert sum(line.strip().startswith("cpu:") for line in lines) == 2
     (setting,) = [line for line in lines if "AIODEV_EXECUTOR" in line and "backend" not in line]
     assert executor in setting and "from the environment" in setting
     assert lines[-1] == f"compiled code is kept in {cache.directory()}"
+
+
+@pytest.mark.parametrize(("spin", "shown"), [("auto", "auto: "), ("7", "7")])
+def test_info_says_how_threads_spin(spin: str, shown: str) -> None:
+    """What was stated, or what that comes to at present."""
+    done = run_cli("info", AIODEV_SPIN_US=spin)
+    (setting,) = [line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.strip().startswith("AIODEV_SPIN_US")]
+    assert setting.startswith(shown) and ("now" in setting) == (spin == "auto")
 
 
 def test_info_says_why_a_backend_cannot_start() -> None:

@@ -7,11 +7,13 @@ import platform
 from collections.abc import Iterator
 from dataclasses import fields
 from importlib import metadata
+from typing import Any
 
 import aiodev
 from aiodev._core.backend.registry import registry
 from aiodev._core.cache_directory import cache
 from aiodev._core.config import settings
+from aiodev._core.cores import core_watch
 
 __all__ = ["describe"]
 
@@ -41,6 +43,7 @@ def _backends() -> Iterator[str]:
             yield f"backend {name}: cannot start: {error.reason}"
             continue
         yield f"backend {name}: {aiodev.device_count(name)} device(s){_executor(name)}"
+        yield from _workers(name)
         for index in range(aiodev.device_count(name)):
             yield from _device(aiodev.Device(name, index))
 
@@ -55,6 +58,15 @@ def _executor(name: str) -> str:
     return f"; executor {executor.kind} ({reason}), {executor.thread_count} worker thread(s) each"
 
 
+def _workers(name: str) -> Iterator[str]:
+    """How many workers a backend has, and why, when it says so (the CPU does)."""
+    backend: Any = aiodev.get_backend(name)
+    reason = getattr(backend, "workers_reason", "")
+    if reason:
+        count = backend.executor.thread_count * backend.device_count()
+        yield f"    {count} worker{'' if count == 1 else 's'}: {reason}"
+
+
 def _device(device: aiodev.Device) -> Iterator[str]:
     properties = aiodev.get_device_properties(device)
     yield (
@@ -67,8 +79,12 @@ def _device(device: aiodev.Device) -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     yield "settings"
+    spins = {"spin_us": settings.spin_ns, "worker_spin_us": settings.worker_spin_ns}
     for setting in fields(settings):
         name = setting.metadata["name"]
         origin = "from the environment" if name in os.environ else "default"
-        yield f"    {name:21} {getattr(settings, setting.name)!s:24} {origin}"
+        value = getattr(settings, setting.name)
+        if value is None:
+            value = f"auto: {spins[setting.name](core_watch.spin) // 1000} now"
+        yield f"    {name:21} {value!s:24} {origin}"
     yield f"compiled code is kept in {cache.directory() or 'memory only'}"

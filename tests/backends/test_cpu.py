@@ -6,14 +6,16 @@ import ctypes
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from aiodev._backends.cpu import CPUBackend, backend as cpu_backend
+from aiodev._backends.cpu import CPUBackend, backend as cpu_backend, properties
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import GRANULARITY, HUGE_FROM, HUGE_PAGE, HostMemory
-from aiodev._backends.cpu.properties import available_memory, cores_of, total_memory, usable_cores
+from aiodev._backends.cpu.properties import available_memory, cores_of, total_memory
 from aiodev._core.config import Settings
+from aiodev._core.cores import CoreWatch, Quota, UsableCores, allowed_cores
 from aiodev._core.errors import BackendUnavailableError
 
 
@@ -107,12 +109,99 @@ def test_importing_and_asking_starts_nothing() -> None:
 
 def test_devices_split_the_cores() -> None:
     """Devices share out the usable cores without overlap; with more devices than cores each has one."""
-    cores = usable_cores()
+    cores = allowed_cores()
     for count in range(1, len(cores) + 1):
         shares = [cores_of(i, count) for i in range(count)]
         assert sum(shares, ()) == cores and all(shares)
     many = len(cores) + 3
     assert all(len(cores_of(i, many)) == 1 for i in range(many))
+
+
+class Quotas:
+    """A machine of eight cores whose quota is what a test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.usable = UsableCores(8)
+        self.watch = CoreWatch(lambda: self.usable)
+        monkeypatch.setattr(cpu_backend, "core_watch", self.watch)
+        monkeypatch.setattr(properties, "core_watch", self.watch)
+        monkeypatch.setattr(properties, "allowed_cores", lambda: tuple(range(8)))
+
+    def set(self, cores: float) -> None:
+        """From now on the quota is so many cores."""
+        self.usable = UsableCores(8, Quota(cores, "/groups/cpu.max"))
+        self.watch.look()
+
+
+@pytest.fixture
+def quotas(monkeypatch: pytest.MonkeyPatch) -> Quotas:
+    """A machine of eight cores, and its quota."""
+    return Quotas(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("cores", "environment", "workers"),
+    [
+        (0.5, {}, 1),
+        (1.5, {}, 2),
+        (64.0, {}, 8),
+        (3.0, {"AIODEV_CPU_DEVICES": "2"}, 1),
+        (1.0, {"AIODEV_CPU_THREADS": "4"}, 4),
+    ],
+)
+def test_as_many_workers_as_a_quota_has_cores(
+    cores: float, environment: dict[str, str], workers: int, quotas: Quotas
+) -> None:
+    """Rounded up, shared out to the devices, unless the environment says how many; the reason is there to be told."""
+    quotas.set(cores)
+    backend = _cpu(**environment)
+    if backend.executor_kind != "native":
+        pytest.skip("native code does not run here")
+    backend.start()
+    try:
+        assert backend.executor.thread_count == workers
+        asked = "AIODEV_CPU_THREADS=4; " if "AIODEV_CPU_THREADS" in environment else ""
+        plural = "" if cores == 1 else "s"
+        assert backend.workers_reason == (
+            f"{asked}8 cores by affinity, quota of {cores:g} core{plural} in /groups/cpu.max"
+        )
+    finally:
+        backend.stop()
+
+
+def test_processors_of_a_device_follow_the_quota(quotas: Quotas) -> None:
+    """Its properties have as many as are usable now, and the quota; its cores are those of the affinity."""
+    backend = _cpu(AIODEV_CPU_DEVICES="2")
+    assert [backend.device_properties(0).multi_processor_count, backend.device_properties(0).extra["cpu_quota"]] == [4, None]
+    quotas.set(5.5)
+    found = backend.device_properties(1)
+    assert (found.multi_processor_count, found.extra["cpu_quota"], found.extra["cores"]) == (3, 5.5, (4, 5, 6, 7))
+    quotas.set(0.5)
+    assert backend.device_properties(1).multi_processor_count == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "caps"),
+    [({}, [200_000, 20_000, 200_000]), ({"AIODEV_WORKER_SPIN_US": "7"}, [7_000, 7_000, 7_000])],
+    ids=["auto", "stated"],
+)
+def test_workers_spin_as_the_quota_allows(environment: dict[str, str], caps: list[int], quotas: Quotas) -> None:
+    """Idle workers, also of reserved streams, spin shortly while a quota has no two whole cores, unless told otherwise."""
+    backend = _cpu(**environment)
+    if backend.executor_kind != "native":
+        pytest.skip("native code does not run here")
+    backend.start()
+    try:
+        executor: Any = backend.executor
+        executor.create_queue(0, 0, True)
+        seen = []
+        for cores in (8.0, 1.5, 8.0):
+            quotas.set(cores)
+            (cap,) = {worker.spin_cap for worker in executor._workers}
+            seen.append(cap)
+        assert seen == caps
+    finally:
+        backend.stop()
 
 
 def test_devices_split_the_memory() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiodev._core.config import Settings
+from aiodev._core.cores import Spin
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -24,6 +25,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("AIODEV_CPU_DEVICES", "4", "cpu_devices", 4),
         ("AIODEV_CPU_THREADS", "3", "cpu_threads", 3),
         ("AIODEV_SPIN_US", "0", "spin_us", 0),
+        ("AIODEV_SPIN_US", "auto", "spin_us", None),
         ("AIODEV_CALL_THREADS", "0012", "call_threads", 12),
         ("AIODEV_WORKER_SPIN_US", " 75 ", "worker_spin_us", 75),
         ("AIODEV_CACHE_DIR", "/somewhere/else", "cache_dir", "/somewhere/else"),
@@ -32,6 +34,14 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 def test_a_variable_sets_its_field(name: str, text: str, field: str, value: object) -> None:
     """Each variable sets one field and leaves the others alone."""
     assert Settings.from_environment({name: text}) == Settings(**{field: value})
+
+
+def test_spinning_is_ours_to_judge_or_stated() -> None:
+    """Without variables threads spin as the usable cores allow; with them, as long as they say, wherever."""
+    auto, stated = Settings(), Settings(spin_us=7, worker_spin_us=0)
+    assert [auto.spin_ns(spin) for spin in Spin] == [0, 10_000, 50_000]
+    assert [auto.worker_spin_ns(spin) for spin in Spin] == [0, 20_000, 200_000]
+    assert [(stated.spin_ns(spin), stated.worker_spin_ns(spin)) for spin in Spin] == 3 * [(7_000, 0)]
 
 
 @pytest.mark.parametrize(

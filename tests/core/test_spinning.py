@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from turns import Clock
 
+from aiodev._core.config import Settings
+from aiodev._core.cores import Spin
 from aiodev._core.waiting import spinning
 
 MOST = 50_000
@@ -49,6 +51,25 @@ class Waits:
             self.clock.work(elapsed)
             spinning.note_wait(self.timeline)
         return len(self.spins) > before
+
+
+def test_spins_are_as_long_as_the_usable_cores_allow(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits park where there is one core, and spin again where there are more, for as long as those allow."""
+    monkeypatch.setattr(spinning, "settings", Settings())
+    assert waits.wait(QUICK)
+    spinning._follow(Spin.NONE)
+    assert not waits.wait(QUICK) and not spinning.may_wait_awake()
+    for spin, most in ((Spin.SHORT, 10_000), (Spin.FULL, 50_000)):
+        spinning._follow(spin)
+        assert waits.wait(most) and spinning.may_wait_awake()
+        assert waits.spins[-1] == most
+
+
+def test_what_a_short_spin_would_miss_is_no_reason_to_spin(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits that a full spin would meet park, each after the other, where only short ones are allowed."""
+    monkeypatch.setattr(spinning, "settings", Settings())
+    spinning._follow(Spin.SHORT)
+    assert [waits.wait(QUICK) for _ in range(100)] == [True] + 99 * [False]
 
 
 def test_quick_operations_are_spun_for(waits: Waits) -> None:

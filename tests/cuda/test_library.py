@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aiodev._core.config import available_cores
+from aiodev._core.cores import usable_cores
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
 
@@ -45,7 +45,7 @@ print("\\n".join(failures))
 def test_every_kernel_compiles() -> None:
     """What the library's functions launch, for real and complex numbers, becomes a cubin."""
     path = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(Path(__file__).parent)!r}]\n"
-    shares = min(8, available_cores())
+    shares = min(8, usable_cores().count)
     running = [
         subprocess.Popen(
             [sys.executable, "-c", path + _PROGRAM, str(share), str(shares)],

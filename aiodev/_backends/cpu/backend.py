@@ -13,10 +13,11 @@ from aiodev._backends.cpu.compile.disk_cache import has_kernels
 from aiodev._backends.cpu.host import HostBackend, HostExecutor
 from aiodev._backends.cpu.memory import GRANULARITY, HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
-from aiodev._backends.cpu.properties import cpu_properties, total_memory, usable_cores
+from aiodev._backends.cpu.properties import cpu_properties, total_memory, worker_count
 from aiodev._backends.executor.preload import load_llvm
 from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
+from aiodev._core.cores import Spin, core_watch
 from aiodev._core.errors import BackendUnavailableError
 
 __all__ = ["CPUBackend"]
@@ -33,6 +34,7 @@ class CPUBackend(HostBackend):
     Attributes:
         executor_kind: ``native`` or ``python``: which executor runs the queues, or would, before ``start``.
         executor_reason: why that one.
+        workers_reason: why it has as many workers as it has, once it has started.
     """
 
     name = "cpu"
@@ -42,6 +44,7 @@ class CPUBackend(HostBackend):
         self.settings = settings if configuration is None else configuration
         self.capabilities = Capabilities(host_accessible=True, restarts_after_fork=True, host_code=True)
         self.executor_kind, self.executor_reason = choose_executor(self.settings)
+        self.workers_reason = ""
         self._memory = [HostMemory(total_memory() // self.device_count()) for _ in range(self.device_count())]
 
     def unavailable_reason(self) -> str | None:
@@ -64,8 +67,19 @@ class CPUBackend(HostBackend):
         Raises:
             BackendUnavailableError: the native one was asked for, and fails to start.
         """
-        threads = (self.settings.cpu_threads or len(usable_cores())) // self.device_count()
-        self.adopt(self._make_executor(max(1, threads)))
+        asked, usable = self.settings.cpu_threads, core_watch.cores
+        self.adopt(self._make_executor(worker_count(usable, self.device_count(), asked)))
+        self.workers_reason = f"AIODEV_CPU_THREADS={asked}; {usable}" if asked else str(usable)
+        core_watch.follow(self._follow)
+
+    def stop(self) -> None:
+        """See the ABC."""
+        if self._started:
+            core_watch.leave(self._follow)
+        super().stop()
+
+    def _follow(self, spin: Spin) -> None:
+        self.executor.limit_spin(self.settings.worker_spin_ns(spin))
 
     def _make_executor(self, threads: int) -> HostExecutor:
         if self.executor_kind == "native":
@@ -89,7 +103,7 @@ class CPUBackend(HostBackend):
         from aiodev._backends.cpu.executor.executor import NativeExecutor
 
         kernel_code.target()  # reads the compiler's sources, which the first kernel would
-        return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_us * 1000)
+        return NativeExecutor(self.device_count(), threads, self.settings.worker_spin_ns(core_watch.spin))
 
     # Kernels that are compiled ahead
 

@@ -37,6 +37,9 @@ class HostExecutor(Executor):
     def stop(self) -> None:
         """Let the threads end; waits a moment for what they are inside of."""
 
+    def limit_spin(self, nanoseconds: int) -> None:
+        """How long idle workers may spin from now on, at most; nothing where none ever does. Called from any thread."""
+
     @abstractmethod
     def set_entry(self, entry: int, code: Any) -> None:
         """Give an entry its code: an address, or on the portable executor a function ``(arguments, lo, hi)``."""

@@ -9,39 +9,42 @@ from pathlib import Path
 from typing import Any
 
 from aiodev._core.backend.interface import DeviceProperties
+from aiodev._core.control_groups import groups_of, read_file
+from aiodev._core.cores import UsableCores, allowed_cores, core_watch
 
-__all__ = ["available_memory", "cache_bytes", "cpu_properties", "cores_of", "total_memory", "usable_cores"]
+__all__ = ["available_memory", "cache_bytes", "cpu_properties", "cores_of", "total_memory", "worker_count"]
 
 #: Width in bytes of the widest vector registers that a CPU flag promises, widest first.
 _SIMD = (("avx512f", 64), ("avx2", 32), ("avx", 32), ("sse2", 16), ("asimd", 16), ("neon", 16))
-_CGROUP = Path("/sys/fs/cgroup")
+#: A control group's files of its memory's limit and use, by version.
+_MEMORY_FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}
 #: A limit above this is cgroup v1's way of saying that there is none.
 _NO_LIMIT = 1 << 60
 
 
-def usable_cores() -> tuple[int, ...]:
-    """Cores that this process may run on now, ascending."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
-
-
 def cores_of(index: int, device_count: int) -> tuple[int, ...]:
     """Cores of device ``index`` of ``device_count``: a contiguous share; with too few to go round, one of them."""
-    cores = usable_cores()
+    cores = allowed_cores()
     if device_count > len(cores):
         return (cores[index % len(cores)],)
     return cores[index * len(cores) // device_count : (index + 1) * len(cores) // device_count]
 
 
+def worker_count(usable: UsableCores, device_count: int, asked: int = 0) -> int:
+    """How many workers each of ``device_count`` devices has, of as many together as are ``asked`` for, or 0."""
+    return max(1, (asked or usable.count) // device_count)
+
+
 def cpu_properties(index: int, device_count: int) -> DeviceProperties:
     """Properties of CPU device ``index`` of the ``device_count`` that the machine is split into."""
     fields = _cpu_fields()
-    cores = cores_of(index, device_count)
+    cores, quota = cores_of(index, device_count), core_watch.cores.quota
+    count = len(cores) if quota is None else min(len(cores), worker_count(core_watch.cores, device_count))
     flags = frozenset(fields.get("flags", fields.get("Features", "")).split())
     simd = next((width for flag, width in _SIMD if flag in flags), 16)
     extra: dict[str, Any] = {
         "cores": cores,
+        "cpu_quota": None if quota is None else quota.cores,
         "architecture": platform.machine(),
         "vendor": fields.get("vendor_id", ""),
         "l2_cache_bytes": cache_bytes(2, cores[0]),
@@ -54,7 +57,7 @@ def cpu_properties(index: int, device_count: int) -> DeviceProperties:
         type="cpu",
         index=index,
         total_memory=total_memory() // device_count,
-        multi_processor_count=len(cores),
+        multi_processor_count=count,
         capability=(simd, 0),
         extra=extra,
     )
@@ -85,7 +88,7 @@ def _physical_memory() -> int:
 
 
 def _meminfo(key: str) -> int | None:
-    text = _read(Path("/proc/meminfo"))
+    text = read_file(Path("/proc/meminfo"))
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         if name == key:
@@ -96,8 +99,9 @@ def _meminfo(key: str) -> int | None:
 def _cgroup_memory() -> list[tuple[int, int]]:
     """(limit, bytes used) of each control group that limits this process's memory, from its own up to the root."""
     found = []
-    for directory, limit_name, used_name in _cgroup_directories():
-        limit, used = _read(directory / limit_name).strip(), _read(directory / used_name).strip()
+    for directory, version in _cgroup_directories():
+        limit_name, used_name = _MEMORY_FILES[version]
+        limit, used = read_file(directory / limit_name).strip(), read_file(directory / used_name).strip()
         if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
             found.append((int(limit), int(used) - _cgroup_cache(directory)))
     return found
@@ -105,7 +109,7 @@ def _cgroup_memory() -> list[tuple[int, int]]:
 
 def _cgroup_cache(directory: Path) -> int:
     """Bytes of a control group's use that are file cache, which the system drops on demand."""
-    for line in _read(directory / "memory.stat").splitlines():
+    for line in read_file(directory / "memory.stat").splitlines():
         key, _, value = line.partition(" ")
         if key in ("inactive_file", "total_inactive_file"):
             return int(value)
@@ -113,29 +117,17 @@ def _cgroup_cache(directory: Path) -> int:
 
 
 @functools.cache
-def _cgroup_directories() -> tuple[tuple[Path, str, str], ...]:
-    """Control group directories of this process that may hold a memory limit, with the names of the two files."""
-    found: list[tuple[Path, str, str]] = []
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            root, names = _CGROUP, ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            root, names = _CGROUP / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        else:
-            continue
-        own = root / path.lstrip("/")
-        # Inside a container the path is often that of the host: then only the root of the mount is there.
-        directories = [own, *own.parents] if own.is_dir() else [root]
-        found += [(d, *names) for d in directories if d == root or root in d.parents]
-    return tuple((d, a, b) for d, a, b in found if (d / a).is_file())
+def _cgroup_directories() -> tuple[tuple[Path, int], ...]:
+    """Control groups of this process that may hold a memory limit, with the version of their interface."""
+    groups = groups_of("memory")
+    return tuple((group, version) for group, version in groups if read_file(group / _MEMORY_FILES[version][0]))
 
 
 @functools.cache
 def _cpu_fields() -> dict[str, str]:
     """The first processor's lines of ``/proc/cpuinfo``; empty where there is none."""
     fields: dict[str, str] = {}
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
+    for line in read_file(Path("/proc/cpuinfo")).splitlines():
         if not line.strip():
             break
         key, _, value = line.partition(":")
@@ -146,17 +138,9 @@ def _cpu_fields() -> dict[str, str]:
 def cache_bytes(level: int, core: int = 0) -> int:
     """Size of a core's cache of ``level``; 0 when unknown."""
     for directory in sorted(Path(f"/sys/devices/system/cpu/cpu{core}/cache").glob("index*")):
-        if _read(directory / "level").strip() != str(level) or _read(directory / "type").strip() == "Instruction":
+        if read_file(directory / "level").strip() != str(level) or read_file(directory / "type").strip() == "Instruction":
             continue
-        size = _read(directory / "size").strip()
+        size = read_file(directory / "size").strip()
         if size.endswith("K") and size[:-1].isdigit():
             return int(size[:-1]) << 10
     return 0
-
-
-def _read(path: Path) -> str:
-    """A small system file's text; empty where the system does not have it."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

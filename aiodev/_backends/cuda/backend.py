@@ -23,6 +23,7 @@ from aiodev._backends.executor.preload import quiet_import
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.config import Settings, settings
+from aiodev._core.cores import Spin, core_watch
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class CUDABackend(Backend):
         with _environment("CUDA_DEVICE_MAX_CONNECTIONS", "32"):
             self.executor = self._start_driver(CUDAExecutor)
         self._started = True
+        core_watch.follow(self._follow)
 
     def _start_driver(self, executor_type: type[CUDAExecutor]) -> CUDAExecutor:
         driver = Driver(self._library)
@@ -164,7 +166,7 @@ class CUDABackend(Backend):
             if not device.extra["stream_memory_operations"] or not device.extra["unified_addressing"]:
                 raise BackendUnavailableError("cuda", f"cuda:{device.index} has no 64-bit stream memory operations")
         self._devices = devices
-        spin, wait_by = self.settings.worker_spin_us * 1000, _WAIT_BY[self.settings.cuda_wait]
+        spin, wait_by = self.settings.worker_spin_ns(core_watch.spin), _WAIT_BY[self.settings.cuda_wait]
         executor = executor_type(driver, len(self._devices), spin, wait_by)
         executor.explain = self._explain
         return executor
@@ -172,7 +174,11 @@ class CUDABackend(Backend):
     def stop(self) -> None:
         """Let the executor's threads end; a second call does nothing more."""
         if self._started:
+            core_watch.leave(self._follow)
             self.executor.stop()
+
+    def _follow(self, spin: Spin) -> None:
+        self.executor.limit_spin(self.settings.worker_spin_ns(spin))
 
     # Memory
 

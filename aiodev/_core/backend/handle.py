@@ -23,6 +23,7 @@ from concurrent.futures import Future
 
 from aiodev._core import arguments, callsites
 from aiodev._core.backend.interface import Backend
+from aiodev._core.cores import core_watch
 from aiodev._core.errors import BackendUnavailableError, BadForkError
 from aiodev._core.waiting.sync_debug import about_to_block
 
@@ -235,6 +236,7 @@ class BackendHandle:
         self.check_available()
         for hook in starting:
             hook(self)
+        core_watch.start()
         try:
             self.backend.start()
         except BaseException as error:  # in whatever way it failed, the instance is of no more use

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Executor
 from aiodev._core.config import settings
+from aiodev._core.cores import core_watch
 from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.finalizing import until_exit
 from aiodev._core.timeline import faults
@@ -115,7 +116,7 @@ class Timeline:
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         #: For debugging, those of before that operations which are not done have; else None.
         self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
-        self.spin_ns = settings.spin_us * 1000  # how long the next wait spins
+        self.spin_ns = settings.spin_ns(core_watch.spin)  # how long the next wait spins
         self.spin_doubts = 0  # quick waits that it takes before spinning is tried again
         self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline

@@ -2,7 +2,7 @@
 
 After a spin in vain a timeline's waits park, until one is over soon enough that a spin would have met it. Where spins are in
 vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long or the
-cores are taken nobody spins.
+cores are taken nobody spins. The most that anybody does follows the cores that are usable (:mod:`aiodev._core.cores`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from aiodev._core.config import settings
+from aiodev._core.cores import Spin, core_watch
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-_MOST_NS = settings.spin_us * 1000
+_MOST_NS = settings.spin_ns(core_watch.spin)
 _SOON_NS = 2 * _MOST_NS  # a wait that took no longer, with its wake-up, a spin would have met
 _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
 
@@ -30,9 +31,9 @@ def spin(timeline: Timeline, value: int) -> bool:
 
     Where tasks are parked on the timeline already, others have their turn first: no spin.
     """
-    if timeline.parked or not timeline.spin_ns:
+    if timeline.parked or not timeline.spin_ns or not _MOST_NS:
         return False
-    if timeline.operations.spin(timeline.queue, value, timeline.spin_ns):
+    if timeline.operations.spin(timeline.queue, value, _MOST_NS):
         if timeline.spin_doubts:
             timeline.spin_doubts //= 2
         return True
@@ -49,3 +50,12 @@ def note_wait(timeline: Timeline) -> None:
         timeline.quick_waits += 1
         if timeline.quick_waits >= timeline.spin_doubts:
             timeline.spin_ns = _MOST_NS
+
+
+def _follow(spin: Spin) -> None:
+    global _MOST_NS, _SOON_NS
+    _MOST_NS = settings.spin_ns(spin)
+    _SOON_NS = 2 * _MOST_NS
+
+
+core_watch.follow(_follow)

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from aiodev._core.child_process import command
 from aiodev._core.compilations import reported
-from aiodev._core.config import available_cores
+from aiodev._core.cores import core_watch
 from aiodev._core.errors import CompileError
 from aiodev._kernel.compile.worker import Job, placeholder
 from aiodev._kernel.dispatch.wire import receive, send
@@ -54,7 +54,7 @@ class WorkerPool:
 
     def __init__(self, size: int | None = None, environment: Mapping[str, str] | None = None) -> None:
         self._environment = environment
-        self.size = size or max(1, min(8, available_cores() - 1))
+        self.size = size or max(1, min(8, core_watch.cores.count - 1))
         self._jobs: queue.SimpleQueue[tuple[Job, Done]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0

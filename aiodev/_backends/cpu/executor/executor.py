@@ -115,6 +115,7 @@ class NativeExecutor(HostExecutor):
         self._rooms: dict[int, _Room] = defaultdict(_Room)
         self._devices: list[int] = []
         self._all_devices: list[int] = []
+        self._workers: list[Worker] = []
         try:
             self._devices = [self._start_device(f"cpu:{i}", threads_per_device) for i in range(device_count)]
         except BaseException:  # the workers that did start would wait for ever
@@ -130,6 +131,7 @@ class NativeExecutor(HostExecutor):
         work = partial(_work, self._code.function(native.work))
         for i in range(threads):
             worker = Worker(arena.allocate(sizeof(Worker)))
+            self._workers.append(worker)
             worker.spin = worker.spin_cap = self._spin_ns
             _libc.sem_init(ctypes.c_void_p(worker.semaphore.address), 0, 0)
             addresses = device.address, worker.address
@@ -148,6 +150,13 @@ class NativeExecutor(HostExecutor):
         for each in map(Device, self._all_devices):
             while each.left.value < each.workers and time.monotonic() < deadline:
                 time.sleep(0.0005)  # native threads that end tell nobody but this word
+
+    def limit_spin(self, nanoseconds: int) -> None:
+        """See the ABC. A worker that learns in the very moment may spin once more for as long as it did."""
+        self._spin_ns = nanoseconds
+        for worker in self._workers:
+            worker.spin_cap = nanoseconds
+            worker.spin = nanoseconds
 
     # Queues
 

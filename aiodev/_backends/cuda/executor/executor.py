@@ -241,6 +241,12 @@ class CUDAExecutor(Executor):
             while device.native.left.value < 2 and time.monotonic() < deadline:
                 time.sleep(0.0005)  # native threads that end tell nobody but this word
 
+    def limit_spin(self, nanoseconds: int) -> None:
+        """How long the watching threads poll without a pause from now on. Called from any thread."""
+        self.spin_ns = nanoseconds
+        for device in self.devices:
+            device.native.spin = nanoseconds
+
     # Queues
 
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
