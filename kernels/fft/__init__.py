@@ -1,7 +1,7 @@
 """The array API's discrete Fourier transforms.
 
-All submit to the current stream and wait for nothing. Transforms are of ``complex64`` and ``complex128``, or of their real parts;
-those of ``float16`` and ``bfloat16`` are made in single precision, those of integers in double.
+All submit to the current stream and wait for nothing. Single and double precision stay what they are; ``float16`` and
+``bfloat16`` are transformed in single precision, integers in double.
 
 ``norm`` says where factors are: ``"backward"``, the default, divides inverse transforms by the number of elements,
 ``"forward"`` the others, and ``"ortho"`` both by its square root.

@@ -1,15 +1,19 @@
 """NumPy's pocketfft on the CPU: the inner loops of its generalised ufuncs, called by address.
 
-NumPy has transforms as ufuncs over the last dimension, in C++, for ``float32`` and ``float64``. A ufunc holds the addresses of its
-loops in a structure that NumPy's C interface publishes (``PyUFuncObject``). Kernels call those, without the GIL, each index for some
-of the rows. A loop takes addresses and the distances of rows and elements, so transforms along any axis read and write where
-elements lie; it pads rows or cuts them, and may write where it reads.
+NumPy has transforms as ufuncs over the last dimension, in C++, for ``float32`` and ``float64``. A ufunc holds the addresses of
+its loops in a structure that NumPy's C interface publishes (``PyUFuncObject``). Kernels call those, without the GIL, each index
+for some of the rows. A loop takes addresses and the distances of rows and elements, so transforms along any axis read and write
+where elements lie; it pads rows or cuts them, and may write where it reads.
+
+A loop that has no memory takes the GIL, to set an exception that nobody looks at, and leaves its result as it is. So an index
+whose loop needs much asks for as much itself before, and raises MemoryError where it is not to be had.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 from typing import Any
 
 import numpy as np
@@ -31,10 +35,19 @@ _LOOPS = (
     ("rfft_n_odd", ("ff->F", "dd->D")),
     ("irfft", ("Ff->f", "Dd->d")),
 )
+#: Behind these in the table: C's functions for memory.
+_ALLOCATE, _FREE = 4 * len(_LOOPS), 4 * len(_LOOPS) + 1
+#: Bytes that a loop may take without being asked for before.
+_LITTLE = 1 << 20
+#: Elements that pocketfft has for each of a row at most, for lengths with small factors only and for others; rows at a time.
+_SMOOTH, _OTHERS, _TOGETHER = 4, 10, 4
 #: Words of an index: three addresses, three lengths, the distances of rows, and those of elements.
 _WORDS = 11
 #: Elements for one index, at least: some tens of µs. And indices for each core: several even out when they start.
 _PIECE, _SHARES = 1 << 12, 4
+
+
+_C = ctypes.CDLL(None)
 
 
 class _UFunc(ctypes.Structure):
@@ -53,18 +66,19 @@ class _UFunc(ctypes.Structure):
 
 @functools.cache
 def _addresses() -> np.ndarray[Any, Any]:
-    """Of each loop, and of what it is given; for each transform in single precision, then in double.
+    """Of each loop, and of what it is given, for each transform in single precision, then in double; of C's functions.
 
     Raises:
         NotImplementedError: this NumPy has its transforms in another way.
     """
     try:
-        from numpy.fft import _pocketfft_umath  # loads a library: not before it is needed
-
-        found = [_loop(getattr(_pocketfft_umath, name), types) for name, both in _LOOPS for types in both]
+        module = importlib.import_module("numpy.fft._pocketfft_umath")  # loads a library: not before it is needed
+        found = [_loop(getattr(module, name), types) for name, both in _LOOPS for types in both]
     except (ImportError, AttributeError, ValueError) as error:
-        raise NotImplementedError(f"fft: NumPy {np.__version__} has no loops of pocketfft that can be called: {error}") from error
-    return np.array(found, np.uint64).reshape(-1)
+        text = f"fft: NumPy {np.__version__} has no loops of pocketfft that can be called: {error}"
+        raise NotImplementedError(text) from error
+    memory = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (_C.posix_memalign, _C.free)]
+    return np.array([*(word for pair in found for word in pair), *memory], np.uint64)
 
 
 def _loop(ufunc: np.ufunc, types: str) -> tuple[int, int]:
@@ -76,10 +90,18 @@ def _loop(ufunc: np.ufunc, types: str) -> tuple[int, int]:
 
 
 @aiodev.kernel(reads=("loops", "x"))
-def transform_rows(i: int, loops: Any, place: int, group: int, factor: Any, x: Any, words: Any, factors: Any, out: Any) -> None:
+def transform_rows(
+    i: int, loops: Any, place: int, group: int, room: int, factor: Any, x: Any, words: Any, factors: Any, out: Any
+) -> None:
     """Rows ``i * group`` and on: those of one outer index lie as far apart as the inner dimension says, and are one call."""
     w, inner = words[i], x.shape[1]
     factors[i] = factor
+    if room > 0:
+        w[0] = 0
+        call_native(loops[_ALLOCATE], w, 64, room)
+        if w[0] == 0:
+            raise MemoryError("fft: there is no memory for the factors of a transform of this length")
+        call_native(loops[_FREE], w[0])
     row, end = i * group, min(x.shape[0] * inner, (i + 1) * group)
     while row < end:
         first, second = row // inner, row % inner
@@ -101,9 +123,22 @@ def transform(call: aiodev.Call, kind: int, x: aiodev.Array, out: aiodev.Array, 
     assert table is not None  # the device's kernels run in this process
     double = x.dtype.char in "dD"
     real = np.dtype(np.float64 if double else np.float32)
-    rows, length = x.shape[0] * x.shape[1], max(x.shape[2], out.shape[2])
+    rows, length = x.shape[0] * x.shape[1], out.shape[2]
+    if kind in (REAL_EVEN, REAL_ODD):
+        length = 2 * length - (2 if kind == REAL_EVEN else 1)
     group = max(-(-rows // (_SHARES * cores_of(call.device))), min(rows, -(-_PIECE // length)))
     indices = -(-rows // group)
     words, factors = call.scratch((indices, _WORDS), np.int64), call.scratch(indices, real)
-    place = 4 * kind + 2 * double
-    call.launch(transform_rows, indices, call.constant(table), place, group, real.type(factor), x, words, factors, out)
+    place, room = 4 * kind + 2 * double, _room_for(length, group) * 2 * real.itemsize
+    constants = call.constant(table), place, group, room if room > _LITTLE else 0, real.type(factor)
+    call.launch(transform_rows, indices, *constants, x, words, factors, out)
+
+
+@functools.lru_cache(1024)
+def _room_for(length: int, rows: int) -> int:
+    """Elements that pocketfft has memory for, at most."""
+    rest = length
+    for factor in (2, 3, 5, 7, 11):
+        while rest % factor == 0:
+            rest //= factor
+    return length * (_SMOOTH if rest == 1 else _OTHERS) * (1 if rows == 1 else _TOGETHER)

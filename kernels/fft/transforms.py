@@ -10,7 +10,15 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import checked_axis, delivered, has_no_gaps, packed, packed_out, whole_number, whole_numbers
+from aiodev.kernels.arguments import (
+    checked_axis,
+    delivered,
+    has_no_gaps,
+    packed,
+    packed_out,
+    whole_number,
+    whole_numbers,
+)
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.elementwise.table import conj
 from aiodev.kernels.fft import loops
@@ -106,7 +114,7 @@ def rfft(
         >>> aiodev.kernels.fft.rfft(x).numpy_blocking()
         array([1.+0.j, 1.+0.j, 1.+0.j])
     """
-    place, length = _line(call, x, n, axis, x.shape)
+    place, length = _line(call, x, n, axis)
     return _run(call, x, _of_real(call, x), [_real_pass(place, length, _factor(call, norm, length))])
 
 
@@ -133,7 +141,7 @@ def irfft(
         >>> aiodev.kernels.fft.irfft(x).numpy_blocking()
         array([1., 0., 0., 0.])
     """
-    place, length = _line(call, x, n, axis, _doubled(x.shape, axis))
+    place, length = _line(call, x, n, axis, doubled=True)
     last = _Pass(loops.HERMITIAN, place, length, _factor(call, _swapped(call, norm), length))
     return _run(call, x, _complex_of(x), [last])
 
@@ -161,7 +169,7 @@ def hfft(
         >>> aiodev.kernels.fft.hfft(x).numpy_blocking()
         array([4., 0., 0., 0.])
     """
-    place, length = _line(call, x, n, axis, _doubled(x.shape, axis))
+    place, length = _line(call, x, n, axis, doubled=True)
     last = _Pass(loops.HERMITIAN, place, length, _factor(call, norm, length))
     return _run(call, conj(x) if x.dtype.kind == "c" else x, _complex_of(x), [last])
 
@@ -189,7 +197,7 @@ def ihfft(
         >>> aiodev.kernels.fft.ihfft(x).numpy_blocking().real
         array([1., 1., 1.])
     """
-    place, length = _line(call, x, n, axis, x.shape)
+    place, length = _line(call, x, n, axis)
     only = _real_pass(place, length, _factor(call, _swapped(call, norm), length))
     result = _run(call, x, _of_real(call, x), [only])
     return conj(result, out=result)
@@ -273,7 +281,7 @@ def rfftn(
         array([[4.+0.j, 0.+0.j],
                [0.+0.j, 0.+0.j]])
     """
-    *others, (place, length) = _lines(call, x, s, axes, x.shape, least=1)
+    *others, (place, length) = _lines(call, x, s, axes, least=1)
     passes = [_real_pass(place, length, _factor(call, norm, length))]
     passes += [_Pass(loops.FORWARD, axis, n, _factor(call, norm, n)) for axis, n in reversed(others)]
     return _run(call, x, _of_real(call, x), passes)
@@ -305,8 +313,7 @@ def irfftn(
         array([[1., 1.],
                [1., 1.]])
     """
-    last = -1 if axes is None or not len(whole_numbers("irfftn: axes", axes)) else whole_numbers("irfftn: axes", axes)[-1]
-    *others, (place, length) = _lines(call, x, s, axes, _doubled(x.shape, last), least=1)
+    *others, (place, length) = _lines(call, x, s, axes, least=1, doubled=True)
     swapped = _swapped(call, norm)
     passes = [_Pass(loops.INVERSE, axis, n, _factor(call, swapped, n)) for axis, n in others]
     passes.append(_Pass(loops.HERMITIAN, place, length, _factor(call, swapped, length)))
@@ -316,19 +323,20 @@ def irfftn(
 # Arguments
 
 
-def _line(call: aiodev.Call, x: aiodev.Array, n: Any, axis: Any, lengths: tuple[int, ...]) -> tuple[int, int]:
-    """The axis, and how many elements are transformed; ``lengths`` if ``n`` is None."""
+def _line(call: aiodev.Call, x: aiodev.Array, n: Any, axis: Any, doubled: bool = False) -> tuple[int, int]:
+    """The axis, and how many elements are transformed; if ``doubled``, of real ones that become those of ``x``."""
     place = checked_axis(call.name, axis, x.ndim)
-    found = lengths[place] if n is None else whole_number(call.name, "n", n)
+    own = 2 * (x.shape[place] - 1) if doubled else x.shape[place]
+    found = own if n is None else whole_number(call.name, "n", n)
     if found < 1:
         raise ValueError(f"{call.name}: n: expected 1 or more, got {found}; the shape of x is {x.shape}")
     return place, found
 
 
 def _lines(
-    call: aiodev.Call, x: aiodev.Array, s: Any, axes: Any, lengths: tuple[int, ...], least: int = 0
+    call: aiodev.Call, x: aiodev.Array, s: Any, axes: Any, least: int = 0, doubled: bool = False
 ) -> list[tuple[int, int]]:
-    """The axes, and how many elements are transformed along each."""
+    """The axes, and how many elements are transformed along each; if ``doubled``, of real ones along the last."""
     name = call.name
     wanted = None if s is None else whole_numbers(f"{name}: s", s)
     if axes is None:
@@ -340,21 +348,14 @@ def _lines(
         raise ValueError(f"{name}: axes {axes!r} name one axis twice")
     if len(places) < least:
         raise ValueError(f"{name}: axes: expected {least} or more, got none")
-    found = [lengths[place] for place in places] if wanted is None else list(wanted)
+    found = [x.shape[place] for place in places] if wanted is None else list(wanted)
+    if doubled and wanted is None:
+        found[-1] = 2 * (found[-1] - 1)
     if len(found) != len(places):
         raise ValueError(f"{name}: s: expected as many lengths as axes, {len(places)}, got {len(found)}")
     if any(n < 1 for n in found):
         raise ValueError(f"{name}: s: expected lengths of 1 or more, got {found}; the shape of x is {x.shape}")
     return list(zip(places, found, strict=True))
-
-
-def _doubled(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
-    """The lengths of real results."""
-    place = axis if isinstance(axis, int) and -len(shape) <= axis < len(shape) else 0  # else it is refused later
-    found = list(shape)
-    if found:
-        found[place] = 2 * (found[place] - 1)
-    return tuple(found)
 
 
 def _swapped(call: aiodev.Call, norm: Any) -> str:
@@ -396,13 +397,13 @@ def _real_pass(place: int, length: int, factor: float) -> _Pass:
 
 
 def _complex_one(call: aiodev.Call, x: aiodev.Array, n: Any, axis: Any, norm: Any, kind: int) -> aiodev.Array:
-    place, length = _line(call, x, n, axis, x.shape)
+    place, length = _line(call, x, n, axis)
     way = norm if kind == loops.FORWARD else _swapped(call, norm)
     return _run(call, x, _complex_of(x), [_Pass(kind, place, length, _factor(call, way, length))])
 
 
 def _complex_all(call: aiodev.Call, x: aiodev.Array, s: Any, axes: Any, norm: Any, kind: int) -> aiodev.Array:
-    found = _lines(call, x, s, axes, x.shape)
+    found = _lines(call, x, s, axes)
     way = norm if kind == loops.FORWARD else _swapped(call, norm)
     _swapped(call, norm)
     return _run(call, x, _complex_of(x), [_Pass(kind, place, n, _factor(call, way, n)) for place, n in reversed(found)])

@@ -1,6 +1,6 @@
 """The array API's linear algebra: norms here, products, factorisations and what is made of them in the modules beside.
 
-All submit to the current stream and wait for nothing, factorisations too: the shapes of their results follow from their arguments'.
+All submit to the current stream and wait for nothing, factorisations too: results' shapes follow from the arguments' ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ from aiodev import dtypes
 from aiodev.kernels.arguments import arrays_of, checked_axis, delivered, flags, packed_out
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.linalg import norms
-from aiodev.kernels.linalg.factorizations import EighResult, QRResult, SVDResult, cholesky, eigh, eigvalsh, qr, svd, svdvals
+from aiodev.kernels.linalg.factorizations import (
+    EighResult,
+    QRResult,
+    SVDResult,
+    cholesky,
+    eigh,
+    eigvalsh,
+    qr,
+    svd,
+    svdvals,
+)
 from aiodev.kernels.linalg.inverses import SlogdetResult, det, inv, matrix_power, matrix_rank, pinv, slogdet, solve
 from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
 from aiodev.kernels.linalg.vectors import cross, diagonal, outer, trace

@@ -84,8 +84,8 @@ def cholesky(
 def eigh(x: aiodev.Array, /) -> EighResult:
     """The eigenvalues of Hermitian matrices in ascending order, and their eigenvectors, which are columns.
 
-    Only the lower triangle of ``x`` is read. Eigenvalues are real. Where LAPACK does not converge, who waits for a result gets a
-    :class:`~aiodev.KernelError` whose cause is ``numpy.linalg.LinAlgError``.
+    Only the lower triangle of ``x`` is read. Eigenvalues are real. Where LAPACK does not converge, who waits for a result gets
+    a :class:`~aiodev.KernelError` whose cause is ``numpy.linalg.LinAlgError``.
 
     Raises:
         ValueError: the matrices are not square.

@@ -1,19 +1,19 @@
 """Factorisations on the CPU: kernels that call LAPACK, a matrix at a time, and what submits them.
 
-An index of a launch takes some matrices of a stack, one after the other, with scratch memory of its own; so a stack is shared by the
-device's cores, and each call stays on its worker, without the GIL. A single matrix is one worker's.
+An index of a launch takes some matrices of a stack, one after the other, with scratch memory of its own; so a stack is shared
+by the device's cores, and each call stays on its worker, without the GIL. A single matrix is one worker's.
 
-**Order of elements.** LAPACK has columns where arrays have rows: what lies in memory as ``A`` is ``A.T`` to it. Nothing is transposed
-for that; instead the transpose is factorised, and its factors are, read by rows, the ones that are asked for:
+**Order of elements.** LAPACK has columns where arrays have rows: what lies in memory as ``A`` is ``A.T`` to it. Matrices are
+factorised so, as transposes, and the factors are, read by rows, the ones that are asked for:
 
 -   ``A = L @ L^H`` with the lower triangle is ``A.T = U^H @ U`` with the upper one.
 -   ``A.T = L @ Q`` gives ``A = Q.T @ L.T``: an LQ factorisation is the QR factorisation.
 -   ``A.T = U @ S @ V^H`` gives ``A = conj(V) @ S @ U.T``: left and right singular vectors change places.
 -   The eigenvectors of ``A.T`` are conjugates of those of ``A``; they are transposed where they lie.
 
-**Arguments** of LAPACK's functions are addresses. Integers and characters are put into ``words``, a row of scratch for each index;
-those that a function gives are read there. A library whose integers have 4 bytes reads and writes the lower halves of words,
-which are cleared before. Its pivots are the one thing that has to be told apart.
+**Arguments** of LAPACK's functions are addresses. Integers and characters are put into ``words``, a row of scratch for each
+index; those that a function gives are read there. A library whose integers have 4 bytes reads and writes the lower halves of
+words, which are cleared before. Its pivots are the one thing that has to be told apart.
 
 What a function finds wrong with a matrix is raised as LinAlgError, which arrives as the cause of a KernelError.
 """

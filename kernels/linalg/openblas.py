@@ -6,8 +6,8 @@ makes it. NumPy's own callers keep their setting, as theirs is another instance.
 with the GIL released, when the first product is asked for; the stream waits for it, the loop does not.
 
 Kernels get the functions' addresses from an array, at run time: compiled code is kept on disk and must not contain them.
-Where there is no OpenBLAS they find zeros there, and compute by themselves. LAPACK's functions are looked for in what NumPy's own
-linear algebra is linked to, then: another BLAS's, which is called as it is, with whatever threads it has.
+Where there is no OpenBLAS they find zeros there, and compute by themselves. LAPACK's functions are then looked for in what
+NumPy's own linear algebra is linked to: another library's, which is called as it is, with whatever threads it has.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import aiodev
 
 __all__ = ["GEMM", "GEMV", "LAPACK", "NO", "ONE", "TRANSPOSED", "WIDTH", "WORDS", "ZERO", "functions", "library_name"]
 
-#: Places in the table of addresses: a function for each of s, d, c, z; constants, of 16 bytes each; LAPACK's functions, each for
-#: s, d, c, z; and the bytes of its integers.
+#: Places in the table of addresses: a function for each of s, d, c, z; constants, of 16 bytes each; LAPACK's functions, each
+#: for s, d, c, z; and the bytes of its integers.
 GEMM, GEMV, ONE, ZERO = 0, 4, 8, 12
 _ROUTINES = ("potrf", "getrf", "getrs", "getri", "gelqf", "orglq", "gesdd", "syevd")
 LAPACK = {name: 14 + 4 * place for place, name in enumerate(_ROUTINES)}
@@ -40,7 +40,7 @@ _CODES = "sdcz"
 #: Names of the functions in the builds that are about, those of NumPy's wheels first. Integers of 8 bytes are passed to all:
 #: a callee that takes 4 reads their lower half.
 _SPELLINGS = ("scipy_cblas_{}64_", "cblas_{}64_", "scipy_cblas_{}", "cblas_{}")
-#: LAPACK's, in Fortran's way, and the bytes of their integers; and what those of complex matrices are called, where that differs.
+#: LAPACK's, in Fortran's way, and the bytes of their integers; what those of complex matrices are called, where that differs.
 _FORTRAN = (("scipy_{}_64_", 8), ("{}_64_", 8), ("scipy_{}_", 4), ("{}_", 4))
 _COMPLEX = {"orglq": "unglq", "syevd": "heevd"}
 _SETTINGS = ("scipy_openblas_{}64_", "openblas_{}64_", "scipy_openblas_{}", "openblas_{}")
@@ -99,7 +99,7 @@ def _fill_lapack(table: np.ndarray[Any, Any], library: ctypes.CDLL) -> bool:
             if None in found:
                 table[LAPACK["potrf"] : WIDTH] = 0
                 break
-            table[place : place + 4] = [ctypes.cast(function, ctypes.c_void_p).value for function in found]
+            table[place : place + 4] = [_value(function) for function in found]
         else:
             table[WIDTH] = width
             return True
@@ -178,7 +178,11 @@ def _function(library: ctypes.CDLL, spellings: tuple[str, ...], name: str) -> An
 
 def _address(library: ctypes.CDLL, name: str) -> int:
     function = _function(library, _SPELLINGS, name)
-    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+    return 0 if function is None else _value(function)
+
+
+def _value(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _forget() -> None:

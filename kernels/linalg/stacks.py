@@ -26,7 +26,8 @@ def library_of(call: aiodev.Call) -> Any:
     if aiodev.capabilities(call.device).host_code:
         return lapack
     raise NotImplementedError(
-        f"{call.name}: needs a LAPACK on {call.device}, such as cuSOLVER, which aiodev does not call yet; x.to('cpu') factorises there"
+        f"{call.name}: needs a LAPACK on {call.device}, such as cuSOLVER, which aiodev does not call yet; "
+        f"x.to('cpu') factorises there"
     )
 
 
