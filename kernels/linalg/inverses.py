@@ -8,7 +8,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import array_of, arrays_of, broadcast, delivered, real_number, repeated, whole_number
+from aiodev.kernels.arguments import array_of, arrays_of, as_float, broadcast, delivered, repeated, whole_number
 from aiodev.kernels.elementwise.conversion import astype, convert
 from aiodev.kernels.elementwise.table import conj, multiply
 from aiodev.kernels.linalg.factorizations import svd, svdvals
@@ -45,9 +45,9 @@ def inv(call: aiodev.Call, x: aiodev.Array, /, *, out: aiodev.Array | None = Non
 
     Example:
         >>> import aiodev, aiodev.kernels
-        >>> aiodev.kernels.linalg.inv(aiodev.asarray([[2.0, 0.0], [0.0, 4.0]], device="cpu")).numpy_blocking()
-        array([[0.5 , 0.  ],
-               [0.  , 0.25]])
+        >>> aiodev.kernels.linalg.inv(aiodev.asarray([[2.0, 1.0], [1.0, 1.0]], device="cpu")).numpy_blocking()
+        array([[ 1., -1.],
+               [-1.,  2.]])
     """
     dtype = square("inv", x)
     library = library_of(call)
@@ -235,9 +235,10 @@ def _rank(call: aiodev.Call, s: aiodev.Array, rtol: aiodev.Array, /) -> aiodev.A
     return result
 
 
-def _tolerance(function: str, rtol: Any, x: aiodev.Array, s: aiodev.Array) -> aiodev.Array:
+def _tolerance(function: str, rtol: Any, x: aiodev.Array) -> aiodev.Array:
     """One for each matrix."""
-    batch = s.shape[:-1]
+    array_of(function, x)
+    batch, dtype = x.shape[:-2], real_of(checked(function, x))
     if isinstance(rtol, aiodev.Array):
         arrays_of(function, x=x, rtol=rtol)
         if rtol.dtype.kind not in "fiu":
@@ -245,8 +246,8 @@ def _tolerance(function: str, rtol: Any, x: aiodev.Array, s: aiodev.Array) -> ai
         if broadcast(function, rtol.shape, batch) != batch:
             raise ValueError(f"{function}: argument rtol: the shape {rtol.shape} is not one of a stack of the shape {batch}")
         return repeated(rtol, batch)
-    value = max(x.shape[-2:]) * np.finfo(s.dtype).eps if rtol is None else real_number(function, "rtol", rtol)
-    return aiodev.full(batch, float(value), s.dtype, x.device)
+    value = max(x.shape[-2:]) * np.finfo(dtype).eps if rtol is None else as_float(function, "rtol", rtol)
+    return aiodev.full(batch, float(value), dtype, x.device)
 
 
 def pinv(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None) -> aiodev.Array:
@@ -266,10 +267,9 @@ def pinv(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None) -> aio
         array([[0.5, 0. ],
                [0. , 0. ]])
     """
-    array_of("pinv", x)
-    checked("pinv", x)
+    least = _tolerance("pinv", rtol, x)
     u, s, vh = svd(x, full_matrices=False)
-    inverse = _reciprocals(s, _tolerance("pinv", rtol, x, s))
+    inverse = _reciprocals(s, least)
     left, right = (a.transpose(*range(a.ndim - 2), a.ndim - 1, a.ndim - 2) for a in (vh, u))
     if x.dtype.kind == "c":
         left, right = conj(left), conj(right)
@@ -292,7 +292,5 @@ def matrix_rank(x: aiodev.Array, /, *, rtol: float | aiodev.Array | None = None)
         >>> aiodev.kernels.linalg.matrix_rank(aiodev.ones((3, 3), device="cpu")).numpy_blocking()
         array(1)
     """
-    array_of("matrix_rank", x)
-    checked("matrix_rank", x)
-    s = svdvals(x)
-    return _rank(s, _tolerance("matrix_rank", rtol, x, s))
+    least = _tolerance("matrix_rank", rtol, x)
+    return _rank(svdvals(x), least)
