@@ -18,7 +18,7 @@ if __name__ != "aiodev.kernels":
 from typing import TYPE_CHECKING
 
 import aiodev
-from aiodev.kernels import linalg, random
+from aiodev.kernels import fft, linalg, random
 from aiodev.kernels.elementwise import table as _elementwise
 from aiodev.kernels.elementwise.conversion import astype, clip, where
 from aiodev.kernels.elementwise.fusion import Fused, binary_transform, fused, unary_transform
@@ -77,6 +77,7 @@ __all__ = [
     "cumulative_prod",
     "cumulative_sum",
     "expand_dims",
+    "fft",
     "flip",
     "histogram",
     "layer_norm",

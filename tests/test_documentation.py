@@ -20,6 +20,7 @@ MODULES = (
     "aiodev",
     "aiodev.dtypes",
     "aiodev.kernels",
+    "aiodev.kernels.fft",
     "aiodev.kernels.linalg",
     "aiodev.kernels.random",
     "aiodev.lang",

@@ -15,9 +15,10 @@ import pytest
 
 import aiodev
 from aiodev import dtypes, kernels, memory, profiler, testing
+from aiodev.kernels import linalg
 
 MODULES = ("aiodev", "aiodev.dtypes", "aiodev.memory", "aiodev.testing", "aiodev.profiler", "aiodev.kernels")
-MODULES += ("aiodev.kernels.random", "aiodev.kernels.linalg", "aiodev.lang")
+MODULES += ("aiodev.kernels.random", "aiodev.kernels.linalg", "aiodev.kernels.fft", "aiodev.lang")
 
 #: Another object, with the same contents; itself; equal to it; refused with a TypeError that says so.
 OWN, SAME, EQUAL, REFUSED = "own", "same", "equal", "refused"
@@ -92,6 +93,10 @@ TABLE: dict[type, Promise] = {
     kernels.UniqueAll: a_value(lambda: kernels.UniqueAll(*[an_array()] * 4), "UniqueAll", copied=OWN, pickled=OWN),
     kernels.UniqueCounts: a_value(lambda: kernels.UniqueCounts(*[an_array()] * 2), "UniqueCounts", copied=OWN, pickled=OWN),
     kernels.UniqueInverse: a_value(lambda: kernels.UniqueInverse(*[an_array()] * 2), "UniqueInverse", copied=OWN, pickled=OWN),
+    linalg.EighResult: a_value(lambda: linalg.EighResult(*[an_array()] * 2), "EighResult", copied=OWN, pickled=OWN),
+    linalg.QRResult: a_value(lambda: linalg.QRResult(*[an_array()] * 2), "QRResult", copied=OWN, pickled=OWN),
+    linalg.SlogdetResult: a_value(lambda: linalg.SlogdetResult(*[an_array()] * 2), "SlogdetResult", copied=OWN, pickled=OWN),
+    linalg.SVDResult: a_value(lambda: linalg.SVDResult(*[an_array()] * 3), "SVDResult", copied=OWN, pickled=OWN),
 }
 #: They hold the functions that they run; a test's, as a rule.
 LEFT_OUT = {testing.Conformance, testing.Rule}

@@ -1,4 +1,7 @@
-"""The array API's linear algebra that needs no factorisation."""
+"""The array API's linear algebra: norms here, products, factorisations and what is made of them in the modules beside.
+
+All submit to the current stream and wait for nothing, factorisations too: results' shapes follow from the arguments' ones.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,56 @@ from aiodev import dtypes
 from aiodev.kernels.arguments import arrays_of, checked_axis, delivered, flags, packed_out
 from aiodev.kernels.elementwise.conversion import convert
 from aiodev.kernels.linalg import norms
+from aiodev.kernels.linalg.factorizations import (
+    EighResult,
+    QRResult,
+    SVDResult,
+    cholesky,
+    eigh,
+    eigvalsh,
+    qr,
+    svd,
+    svdvals,
+)
+from aiodev.kernels.linalg.inverses import SlogdetResult, det, inv, matrix_power, matrix_rank, pinv, slogdet, solve
 from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
+from aiodev.kernels.linalg.vectors import cross, diagonal, outer, trace
 from aiodev.kernels.thread_block import has_teams
 
-__all__ = ["matmul", "matrix_norm", "matrix_transpose", "norm", "tensordot", "vecdot", "vector_norm"]
+__all__ = [
+    "EighResult",
+    "QRResult",
+    "SVDResult",
+    "SlogdetResult",
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "norm",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
 
 Axes = int | tuple[int, ...] | None
+#: Norms of matrices that are norms of their singular values.
+_OF_VALUES: dict[float | str, float] = {2: math.inf, -2: -math.inf, "nuc": 1}
 
 
 def __dir__() -> list[str]:
@@ -36,7 +83,9 @@ def norm(
     """NumPy's ``linalg.norm``: of vectors along one axis, of matrices in two, of all elements if neither is said.
 
     Raises:
-        ValueError: an order that is not known, or the spectral and nuclear norms, which need a factorisation.
+        ValueError: an order that is not known.
+        TypeError: LAPACK has not the dtype whose spectral or nuclear norm is asked for.
+        NotImplementedError: that is asked for, and there is no LAPACK for the device, which is not a CPU.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -121,8 +170,12 @@ def matrix_norm(
 ) -> aiodev.Array:
     """The norm of the matrices in the last two dimensions: ``"fro"``; 1 and -1, of columns; ``inf`` and ``-inf``, of rows.
 
+    2 and -2 are the largest and the least singular value, ``"nuc"`` is their sum.
+
     Raises:
-        ValueError: fewer than two dimensions, or the spectral and nuclear norms (2, -2, ``"nuc"``), which need a factorisation.
+        ValueError: fewer than two dimensions, an order that is not known, or the least of no values.
+        TypeError: 2, -2 or ``"nuc"``, of a dtype that LAPACK has not.
+        NotImplementedError: these, and there is no LAPACK for the device, which is not a CPU.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -146,8 +199,14 @@ def _matrix_norm(
         raise TypeError(f"norm: ord={ord!r}: expected a number, or 'fro'")
     if ord == "fro":
         return vector_norm(x, axis=(row, column), keepdims=keepdims, out=out)
+    if ord in _OF_VALUES:
+        kept = [a for a in range(x.ndim) if a not in (row, column)]
+        values = svdvals(x.transpose(*kept, row, column))[..., None, :]  # where the matrix was
+        places = [*kept, row, column]
+        shown = values.transpose(*(places.index(a) for a in range(x.ndim)))
+        return vector_norm(shown, axis=(row, column), keepdims=keepdims, ord=_OF_VALUES[ord], out=out)
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ValueError(f"norm: no matrix norm ord={ord!r}; 'fro', 1, -1, inf and -inf are there")
+        raise ValueError(f"norm: no matrix norm ord={ord!r}; 'fro', 'nuc', 1, -1, 2, -2, inf and -inf are there")
     summed, chosen = (row, column) if ord in (1, -1) else (column, row)
     sums = vector_norm(x, axis=summed, keepdims=True, ord=1)
     both = vector_norm(sums, axis=(summed, chosen), keepdims=keepdims, ord=math.copysign(math.inf, float(ord)), out=out)

@@ -1,4 +1,4 @@
-"""The BLAS that the CPU's matrix kernels call: a private copy of the OpenBLAS that NumPy has loaded.
+"""The BLAS and the LAPACK that the CPU's matrix kernels call: a private copy of the OpenBLAS that NumPy has loaded.
 
 A copy, because what matters is a setting of the whole library: its threads. The executor's workers share a product among
 themselves, so that it keeps to its device's cores and its stream's priority, and then each call must stay on the thread that
@@ -6,12 +6,14 @@ makes it. NumPy's own callers keep their setting, as theirs is another instance.
 with the GIL released, when the first product is asked for; the stream waits for it, the loop does not.
 
 Kernels get the functions' addresses from an array, at run time: compiled code is kept on disk and must not contain them.
-Where there is no OpenBLAS they find zeros there, and compute by themselves.
+Where there is no OpenBLAS they find zeros there, and compute by themselves. LAPACK's functions are then looked for in what
+NumPy's own linear algebra is linked to: another library's, which is called as it is, with whatever threads it has.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import threading
 from collections.abc import Iterator
@@ -22,10 +24,15 @@ import numpy as np
 
 import aiodev
 
-__all__ = ["GEMM", "GEMV", "NO", "ONE", "TRANSPOSED", "WORDS", "ZERO", "functions", "library_name"]
+__all__ = ["GEMM", "GEMV", "LAPACK", "NO", "ONE", "TRANSPOSED", "WIDTH", "WORDS", "ZERO", "functions", "library_name"]
 
-#: Places in the table of addresses: a function for each of s, d, c, z; then constants, of 16 bytes each.
-GEMM, GEMV, ONE, ZERO, WORDS = 0, 4, 8, 12, 14
+#: Places in the table of addresses: a function for each of s, d, c, z; constants, of 16 bytes each; LAPACK's functions, each
+#: for s, d, c, z; and the bytes of its integers.
+GEMM, GEMV, ONE, ZERO = 0, 4, 8, 12
+_ROUTINES = ("potrf", "getrf", "getrs", "getri", "gelqf", "orglq", "gesdd", "syevd")
+LAPACK = {name: 14 + 4 * place for place, name in enumerate(_ROUTINES)}
+WIDTH = 14 + 4 * len(_ROUTINES)
+WORDS = WIDTH + 1
 #: CBLAS's words for an operand as it is, and transposed; and for rows that are contiguous.
 NO, TRANSPOSED = 111, 112
 
@@ -33,6 +40,9 @@ _CODES = "sdcz"
 #: Names of the functions in the builds that are about, those of NumPy's wheels first. Integers of 8 bytes are passed to all:
 #: a callee that takes 4 reads their lower half.
 _SPELLINGS = ("scipy_cblas_{}64_", "cblas_{}64_", "scipy_cblas_{}", "cblas_{}")
+#: LAPACK's, in Fortran's way, and the bytes of their integers; what those of complex matrices are called, where that differs.
+_FORTRAN = (("scipy_{}_64_", 8), ("{}_64_", 8), ("scipy_{}_", 4), ("{}_", 4))
+_COMPLEX = {"orglq": "unglq", "syevd": "heevd"}
 _SETTINGS = ("scipy_openblas_{}64_", "openblas_{}64_", "scipy_openblas_{}", "openblas_{}")
 
 _tables: dict[aiodev.Device, tuple[aiodev.Array, aiodev.Completion[None]]] = {}
@@ -73,7 +83,36 @@ def _table(library: ctypes.CDLL | None) -> np.ndarray[Any, Any]:
     if library is not None:
         for place, name in ((GEMM, "gemm"), (GEMV, "gemv")):
             table[place : place + 4] = [_address(library, f"{code}{name}") for code in _CODES]
+    if library is None or not _fill_lapack(table, library):
+        linked = _linked()
+        if linked is not None:
+            _fill_lapack(table, linked)
     return table
+
+
+def _fill_lapack(table: np.ndarray[Any, Any], library: ctypes.CDLL) -> bool:
+    """Enter the functions of a LAPACK, all or none: whether the library has them."""
+    for spelling, width in _FORTRAN:
+        for name, place in LAPACK.items():
+            names = [code + (_COMPLEX.get(name, name) if code in "cz" else name) for code in _CODES]
+            found = [getattr(library, spelling.format(own), None) for own in names]
+            if None in found:
+                table[LAPACK["potrf"] : WIDTH] = 0
+                break
+            table[place : place + 4] = [_value(function) for function in found]
+        else:
+            table[WIDTH] = width
+            return True
+    return False
+
+
+def _linked() -> ctypes.CDLL | None:
+    """NumPy's linear algebra, whose symbols are those of the libraries that it is linked to, too."""
+    spec = importlib.util.find_spec("numpy.linalg._umath_linalg")
+    try:
+        return None if spec is None or spec.origin is None else ctypes.CDLL(spec.origin)
+    except OSError:
+        return None
 
 
 def _mapped() -> list[Path]:
@@ -139,7 +178,11 @@ def _function(library: ctypes.CDLL, spellings: tuple[str, ...], name: str) -> An
 
 def _address(library: ctypes.CDLL, name: str) -> int:
     function = _function(library, _SPELLINGS, name)
-    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+    return 0 if function is None else _value(function)
+
+
+def _value(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _forget() -> None:

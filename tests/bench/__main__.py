@@ -20,6 +20,7 @@ import kernel_cold
 import kernel_compile
 import kernel_launch
 import library_elementwise
+import library_factorizations
 import library_linalg
 import library_reductions
 import library_shapes
@@ -35,6 +36,7 @@ GROUPS = {
     "kernels": (kernel_launch, kernel_compile, kernel_cold),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
+    "factorizations": (library_factorizations,),
     "sizes": (library_sizes,),
     "shapes": (library_shapes,),
     "random": (generators,),

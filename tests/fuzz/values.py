@@ -328,7 +328,10 @@ class Values:
             "arrays": [lambda: [pick(array)() for _ in range(2)]],
             "indices": [lambda: aiodev.zeros(2, "int64", "cpu")],
             "condition": [lambda: aiodev.ones((2, 3), "bool", "cpu")],
-            "mode": [lambda: pick(["raise", "wrap", "clip", "constant", "default"])],
+            "mode": [lambda: pick(["raise", "wrap", "clip", "constant", "default", "reduced", "complete"])],
+            "norm": [lambda: pick(["backward", "ortho", "forward"])],
+            "s": [lambda: pick([(2, 3), (3,), None])],
+            "rtol": [lambda: pick([None, 0.5]), *array],
             "side": [lambda: pick(["left", "right"])],
             "state": [lambda: b"\0" * 16],
             "axes": [lambda: pick([(1, 0), 1, None])],
@@ -351,7 +354,9 @@ class Values:
         right |= dict.fromkeys(("x", "x1", "x2", "y", "a", "src", "dst", "values", "weight", "array"), array)
         right |= dict.fromkeys(("axis", "source", "destination", "shift", "repetitions", "repeats"), axis[:1])
         right |= dict.fromkeys(("keepdims", "descending", "stable", "exclusive", "include_initial", "density"), flag)
+        right |= dict.fromkeys(("full_matrices", "upper"), flag)
         right |= dict.fromkeys(("reserve", "cancel", "enable_timing", "blocking", "enabled", "replace", "endpoint"), flag)
-        right |= dict.fromkeys(("low", "high", "scale", "loc", "lam", "alpha", "p", "eps", "min", "max"), real)
-        right |= dict.fromkeys(("n", "count", "maxsize", "low_water", "seed", "correction", "start", "stop", "step"), small)
+        right |= dict.fromkeys(("low", "high", "scale", "loc", "lam", "alpha", "p", "eps", "min", "max", "d"), real)
+        right |= dict.fromkeys(("n", "count", "maxsize", "low_water", "seed", "correction", "offset"), small)
+        right |= dict.fromkeys(("start", "stop", "step"), small)
         return right

@@ -12,11 +12,12 @@ import pytest
 
 import aiodev
 from aiodev import kernels
-from aiodev.kernels import linalg, random
+from aiodev.kernels import fft, linalg, random
 
 #: What functions that have an axis are given besides it and the first array.
 OTHERS: dict[str, Callable[[aiodev.Array], tuple[Any, ...]]] = {
     "concat": lambda x: ([x, x],),
+    "cross": lambda x: (aiodev.ones((3, 3), "f4", "cpu"), aiodev.ones((3, 3), "f4", "cpu")),
     "stack": lambda x: ([x, x],),
     "repeat": lambda x: (x, 2),
     "roll": lambda x: (x, 1),
@@ -30,7 +31,7 @@ OTHERS: dict[str, Callable[[aiodev.Array], tuple[Any, ...]]] = {
 def functions() -> list[Any]:
     """All functions of the library that have a parameter ``axis``."""
     found = []
-    for module in (kernels, linalg, random):
+    for module in (kernels, fft, linalg, random):
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isfunction(value) and "axis" in inspect.signature(value).parameters:

@@ -16,7 +16,7 @@ from programs import search_path
 
 import aiodev
 from aiodev import kernels
-from aiodev.kernels import linalg, random
+from aiodev.kernels import fft, linalg, random
 
 #: What a parameter that has no default is given, by its name.
 ARGUMENTS: dict[str, Callable[[], Any]] = {
@@ -80,6 +80,11 @@ CALLS: dict[str, Callable[[], Any]] = {
     "fused": lambda: scaled(array(), array()),
     "cumulative_prod": lambda: kernels.cumulative_prod(array(), axis=0),
     "cumulative_sum": lambda: kernels.cumulative_sum(array(), axis=0),
+    "cholesky": lambda: linalg.cholesky(regular()),
+    "inv": lambda: linalg.inv(regular()),
+    "outer": lambda: linalg.outer(array()[0], array()[1]),
+    "slogdet": lambda: linalg.slogdet(regular()),
+    "solve": lambda: linalg.solve(regular(), array()),
     "put": lambda: kernels.put(array(), indices(), 1.0),
     "searchsorted": lambda: kernels.searchsorted(array()[0], array()),
     "squeeze": lambda: kernels.squeeze(array()[:1], 0),
@@ -95,6 +100,11 @@ def array(dtype: str = "f4") -> aiodev.Array:
     return aiodev.asarray((numbers / 10 if dtype[0] == "f" else numbers % 3).astype(dtype), device="cpu")
 
 
+def regular() -> aiodev.Array:
+    """A symmetric positive definite matrix."""
+    return aiodev.asarray(np.float32([[4, 1, 0], [1, 3, 1], [0, 1, 2]]), device="cpu")
+
+
 def indices() -> aiodev.Array:
     """Of rows, columns, or elements."""
     return aiodev.asarray(np.array([[0], [2], [1]]), device="cpu")
@@ -102,7 +112,7 @@ def indices() -> aiodev.Array:
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every public function, with its module's name."""
-    for module in (kernels, linalg, random):
+    for module in (kernels, fft, linalg, random):
         for name in module.__all__:
             found = getattr(module, name)
             if inspect.isfunction(found):
