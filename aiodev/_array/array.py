@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aiodev._array import layout, readback
-from aiodev._array.computing import indexing
+from aiodev._array.computing import indexing, namespace
 from aiodev._array.dtypes import DType, parse_dtype, row_of
 from aiodev._array.layout import Layout, Shape
+from aiodev._array.methods import Methods
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
 from aiodev._array.transfer import carry
@@ -48,10 +49,12 @@ _keys: dict[tuple[Any, ...], Key] = {}
 _forms: dict[tuple[Any, ...], Key] = {}
 #: Layouts that are known as one object; when there are more, those of new arrays get new ones.
 _MOST_FORMS = 4096
+#: Of the array API standard; each has all that the ones before it have.
+_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 _packers: list[Callable[..., bytes]] = [struct.Struct(f"<{words}q").pack for words in range(66)]
 
 
-class Array(Operators, Protocols):
+class Array(Operators, Methods, Protocols):
     """Elements of one dtype on one device, to be computed with by kernels.
 
     Made by :func:`empty`, :func:`zeros`, :func:`ones`, :func:`full`, :func:`arange`, :func:`asarray` and
@@ -71,9 +74,12 @@ class Array(Operators, Protocols):
         >>> async def main():
         ...     x = aiodev.arange(6, device="cpu").reshape(2, 3)
         ...     x[0] += 10
-        ...     print(x.T, await (2 * x[:, 1] + 1).numpy())
+        ...     print(await (2 * x[:, 1] + 1).numpy(), x.T)  # the values are at hand by now, and shown
         >>> import asyncio; asyncio.run(main())
-        <aiodev.Array (3, 2) int64 on cpu:0> [23  9]
+        [23  9] <aiodev.Array (3, 2) int64 on cpu:0:
+        [[10  3]
+         [11  4]
+         [12  5]]>
     """
 
     # No __getattr__ here: it would take from every load of a slot what the interpreter makes of it, three quarters of its time.
@@ -183,7 +189,7 @@ class Array(Operators, Protocols):
         """
         ndim = len(self._shape)
         if ndim < 2:
-            raise ValueError(f"mT: expected an array of at least 2 dimensions, got {self!r}")
+            raise ValueError(f"mT: expected an array of at least 2 dimensions, got the shape {self._shape}")
         return self.transpose(*range(ndim - 2), ndim - 1, ndim - 2)
 
     @property
@@ -206,7 +212,16 @@ class Array(Operators, Protocols):
         return map(self.__getitem__, range(self._shape[0]))
 
     def __repr__(self) -> str:
-        return f"<aiodev.Array {self._shape} {self._dtype} on {self.device}>"
+        """Shape, dtype and device; and the values, if the host reaches them and nothing has still to write them."""
+        values = readback.at_hand(self)
+        if values is None:
+            return f"<{self._describe()}>"
+        text = np.array2string(values, separator=" ")
+        return f"<{self._describe()}:{chr(10) if chr(10) in text else ' '}{text}>"
+
+    def _describe(self) -> str:
+        """What messages say of it: nothing that depends on what the device has done yet."""
+        return f"aiodev.Array {self._shape} {self._dtype} on {self.device}"
 
     def __copy__(self) -> Array:
         """An array of its own with the same elements, as NumPy's; submitted to the current stream, waiting for nothing."""
@@ -309,6 +324,24 @@ class Array(Operators, Protocols):
             self._buffer, address, shape, self._dtype, None if packed else strides, writable and self._writable
         )
 
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """The module :mod:`aiodev.array_api`, for libraries that speak the Python array API standard.
+
+        Args:
+            api_version: of the standard, which the caller needs: one up to 2024.12.
+
+        Raises:
+            ValueError: another one.
+
+        Example:
+            >>> import aiodev
+            >>> aiodev.ones(3, device="cpu").__array_namespace__()
+            <module 'aiodev.array_api' ...>
+        """
+        if api_version is not None and api_version not in _VERSIONS:
+            raise ValueError(f"api_version={api_version!r}: expected one of {', '.join(_VERSIONS)}")
+        return namespace()
+
     # To and from the host, and other devices
 
     async def numpy(self) -> np.ndarray[Any, DType]:
@@ -346,7 +379,7 @@ class Array(Operators, Protocols):
         """
         one = self[index] if index else self
         if one.size != 1:
-            raise ValueError(f"item: expected one element, got {one!r}; `await x.tolist()` gives all")
+            raise ValueError(f"item: expected one element, got an array of {one.size}; `await x.tolist()` gives all")
         return (await one.numpy()).item()
 
     async def tolist(self) -> Any:
@@ -368,6 +401,31 @@ class Array(Operators, Protocols):
         if stream.device is self.device:
             return self
         return self._copied(stream.device)
+
+    def to_device(self, device: DeviceLike, /, *, stream: Stream | None = None) -> Array:
+        """What :meth:`to` gives, by the name and with the arguments of the array API standard.
+
+        Args:
+            device: where to.
+            stream: of that device, which makes the copy; the current one by default.
+
+        Raises:
+            TypeError: ``stream`` is no stream.
+            ValueError: it is one of another device.
+
+        Example:
+            >>> import aiodev
+            >>> x = aiodev.ones(3, device="cpu")
+            >>> x.to_device("cpu") is x
+            True
+        """
+        if stream is None:
+            return self.to(device)
+        instance("to_device", "stream", stream, Stream, "a Stream of the device, or None")
+        if current_stream(device).device is not stream.device:
+            raise ValueError(f"to_device: argument stream: expected one of {device}, got one of {stream.device}")
+        with stream:
+            return self.to(device)
 
     def _copied(self, device: Device) -> Array:
         """A packed copy, made on the current stream of ``device``, or of this one's where only that can make it."""
@@ -429,7 +487,7 @@ class Array(Operators, Protocols):
         """
         others = sys.getrefcount(self._buffer) - 2  # our own, and the call's
         if others:
-            raise ValueError(f"free: {others} more (views, bound launches, exports) use the memory of {self!r}")
+            raise ValueError(f"free: {others} more (views, bound launches, exports) use the memory of the {self._describe()}")
         for name in ("_buffer", "_address", "_form", "_key", "_packed"):
             with suppress(AttributeError):
                 delattr(self, name)
@@ -447,7 +505,10 @@ class FreedArray(Array):
         raise AttributeError(f"'Array' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return f"<aiodev.Array {self._shape} {self._dtype}, freed>"
+        return f"<{self._describe()}>"
+
+    def _describe(self) -> str:
+        return f"aiodev.Array {self._shape} {self._dtype}, freed"
 
 
 def _restore(host: np.ndarray[Any, DType], device: Device) -> Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from aiodev._array.dtypes import DType, kind, kind_of_operand, numpy_dtype, parse_dtype, row_of
 from aiodev._core.arguments import refusal
 
@@ -149,6 +151,8 @@ def _is_of(dtype: DType, wanted: Any) -> bool:
 def _dtype_of(function: str, given: Any) -> DType:
     found = kind_of_operand(given)
     try:
-        return parse_dtype(found)
+        if found is not None and (found is given or isinstance(found, np.dtype)):  # a number's class is none that it has
+            return parse_dtype(found)
     except TypeError:
-        raise refusal(function, "type", "a dtype, or an array", given) from None
+        pass
+    raise refusal(function, "type", "a dtype, or an array", given)

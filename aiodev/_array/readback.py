@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     Point = tuple[Timeline, int]
 
-__all__ = ["read", "read_blocking"]
+__all__ = ["at_hand", "read", "read_blocking"]
 
 HostArray = np.ndarray[Any, DType]
 
@@ -109,6 +109,21 @@ def _read_directly(array: Array) -> HostArray | None:
         return None
     buffer.check()
     return host_view(array).copy("K") if array.size else np.empty(array._shape, array._dtype)
+
+
+def at_hand(array: Array) -> HostArray | None:
+    """The array's memory as the host sees it, if it does, all that was to write it has, and nothing of that failed.
+
+    Nobody is told of a failure by that.
+    """
+    buffer = array._buffer
+    if not array.size:
+        return np.empty(array._shape, array._dtype)
+    if not buffer.source.host_accessible or not buffer.is_written():
+        return None
+    if any(value and timeline.error_of(value) is not None for timeline, value in buffer.contents()):
+        return None
+    return host_view(array)
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:
