@@ -1,7 +1,7 @@
 """The Python array API standard, 2024.12, as a namespace: what ``x.__array_namespace__()`` gives, for libraries that speak it.
 
-Its functions are those of :mod:`aiodev.kernels`: submissions, which wait for nothing. Some give arrays whose size only the device
-knows. Those are awaited in :mod:`aiodev.kernels`; the standard knows no ``await``, so here they block: ``nonzero``,
+Its functions are those of :mod:`aiodev.kernels`: submissions, which wait for nothing. Some give arrays whose size only the
+device knows. Those are awaited in :mod:`aiodev.kernels`; the standard knows no ``await``, so here they block: ``nonzero``,
 ``unique_all``, ``unique_counts``, ``unique_inverse``, ``unique_values``, and ``repeat`` with counts that are on a device.
 :func:`aiodev.set_sync_debug_mode` tells of those that hold an event loop.
 
@@ -53,7 +53,8 @@ _SHARED = (
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid", "ones",
     "ones_like", "tril", "triu", "zeros", "zeros_like",
     # dtypes, constants, extensions
-    "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type", "e", "inf", "nan", "newaxis", "pi", "linalg",
+    "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type", "e", "inf", "nan", "newaxis", "pi",
+    *(name for name in ("linalg", "fft") if name in kernels.__all__),
     # elementwise
     "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert",
     "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "conj", "copysign", "cos", "cosh",
@@ -76,7 +77,7 @@ _OWN = (
     "unique_values",
 )  # fmt: skip
 
-__all__ = [*_SHARED, *_OWN, *_DTYPES]  # noqa: PLE0604  # strings, all of them
+__all__ = [*_SHARED, *_OWN, *_DTYPES]
 globals().update(_DTYPES)
 globals().update({name: getattr(kernels, name) for name in _SHARED})
 

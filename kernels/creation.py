@@ -1,4 +1,4 @@
-"""Arrays whose elements follow from where they are: matrices with ones on a diagonal, triangles, evenly spaced numbers, grids."""
+"""Arrays whose elements follow from where they are: ones on a diagonal, triangles, evenly spaced numbers, grids."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def linspace(
     """
     flags("linspace", endpoint=endpoint)
     count = whole_number("linspace", "num", num, 0)
-    bounds = [_bound(name, value) for name, value in (("start", start), ("stop", stop))]
-    is_complex = any(isinstance(bound, complex) for bound in bounds)
+    first, last = _bound("start", start), _bound("stop", stop)
+    is_complex = isinstance(first, complex) or isinstance(last, complex)
     wanted = dtype_of("linspace", dtype)
     wanted = wanted or np.dtype(np.complex128 if is_complex else np.float64)
     if is_complex and wanted.kind != "c":
@@ -149,7 +149,7 @@ def linspace(
     if not count:
         return out
     steps = count - 1 if endpoint else count
-    return _space(*bounds, max(1, steps), steps if endpoint and steps else count, out)
+    return _space(first, last, max(1, steps), steps if endpoint and steps else count, out)
 
 
 def _bound(name: str, value: Any) -> complex:

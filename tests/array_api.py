@@ -1,7 +1,7 @@
 """Run the public conformance suite of the Python array API standard on ``aiodev.array_api``: a program.
 
-The suite is data-apis/array-api-tests, which is not part of this repository. ``ARRAY_API_TESTS`` names the folder of a checkout with
-its submodule, the standard itself; what it needs is in its requirements.txt. Arguments are pytest's::
+The suite is data-apis/array-api-tests, which is not part of this repository. ``ARRAY_API_TESTS`` names the folder of a checkout
+with its submodule, the standard itself; what it needs is in its requirements.txt. Arguments are pytest's::
 
     ARRAY_API_TESTS=~/array-api-tests python tests/array_api.py --max-examples=20 -q
 

@@ -250,7 +250,8 @@ class Operators:
     def __index__(self) -> int:
         found = self._only("operator.index(x)")
         if found.ndim or found.dtype.kind not in "iu":
-            raise TypeError(f"only arrays of no dimensions and of an integer type are indices, not one of the shape {found.shape} and dtype {found.dtype}")
+            shown = f"one of the shape {found.shape} and dtype {found.dtype}"
+            raise TypeError(f"only arrays of no dimensions and of an integer type are indices, not {shown}")
         return operator.index(found.item())
 
     def __contains__(self, value: Any) -> bool:

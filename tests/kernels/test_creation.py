@@ -1,4 +1,4 @@
-"""Arrays made of where their elements are; neighbours' differences; parts along an axis; how many are not 0: what NumPy gives."""
+"""Arrays made of where their elements are; differences of neighbours; parts along an axis; how many are not 0: NumPy's."""
 
 from __future__ import annotations
 
@@ -179,7 +179,8 @@ def test_counting_among_many() -> None:
 def test_filled_like_another_array(like: str | None) -> None:
     """In its shape, dtype and device unless told otherwise."""
     x = aiodev.empty((2, 3), "int16", "cpu").T
-    for made, value in ((aiodev.zeros_like(x, like), 0), (aiodev.ones_like(x, dtype=like), 1), (aiodev.full_like(x, 7, like), 7)):
+    made_of = {0: aiodev.zeros_like(x, like), 1: aiodev.ones_like(x, dtype=like), 7: aiodev.full_like(x, 7, like)}
+    for value, made in made_of.items():
         assert made.shape == (3, 2) and made.dtype == (like or "int16") and made.device == x.device
         assert (made.numpy_blocking() == value).all()
     with pytest.raises(TypeError, match="full_like: argument x: expected an array"):

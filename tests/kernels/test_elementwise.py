@@ -145,8 +145,8 @@ def test_signed_and_unsigned_integers_are_compared_as_they_are(name: str) -> Non
 
 
 def test_zeros_have_the_signs_that_the_standard_gives_them() -> None:
-    """A remainder of 0 that of the divisor, a quotient by an infinity its own; and 0 to a complex power is 0 where the real part
-    of that is positive.
+    """A remainder of 0 that of the divisor, a quotient by an infinity its own; and 0 to a complex power is 0 where the real
+    part of that is positive.
     """
     x1 = np.array([0.0, -0.0, 6.0, -6.0])
     for divisor in (3.0, -3.0, np.inf, -np.inf):
