@@ -1,8 +1,8 @@
 """What devices know of dtypes: kinds, promotion, and the dtype that kernels compute in.
 
 For NumPy's own dtypes these functions say what NumPy says, by the array API's names: ``can_cast``, ``finfo``, ``iinfo``,
-``isdtype`` and ``result_type``. They know ``bfloat16`` as well, which NumPy takes for a dtype without a kind, and the table of all
-dtypes that device arrays can have, ``DTYPES``.
+``isdtype`` and ``result_type``. They know ``bfloat16`` as well, which NumPy takes for a dtype without a kind, and the table of
+all dtypes that device arrays can have, ``DTYPES``.
 """
 
 from __future__ import annotations

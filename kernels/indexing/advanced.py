@@ -2,8 +2,8 @@
 
 Views come first: integers, slices, ``...`` and None are taken by a view that leaves the dimensions of the arrays whole. What is
 left are arrays of integers, one a dimension; a mask becomes the places where it is true, and one of no dimensions the only
-place of a new dimension, or none. Several are made one index into the dimensions together, on the host where all are there, else
-by kernels.
+place of a new dimension, or none. Several are made one index into the dimensions together, on the host where all are there,
+else by kernels.
 """
 
 from __future__ import annotations
