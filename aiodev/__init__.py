@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 from aiodev import dtypes, memory
 from aiodev._array.array import Array
 from aiodev._array.broadcast import broadcast_to
-from aiodev._array.creation import arange, asarray, empty, empty_like, full, ones, zeros
+from aiodev._array.creation import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
 from aiodev._array.dtypes import find_bfloat16 as _find_bfloat16
 from aiodev._array.foreign import from_dlpack
 from aiodev._core.backend import fork as _fork
@@ -110,6 +121,7 @@ __all__ = [
     "fork_rng",
     "from_dlpack",
     "full",
+    "full_like",
     "get_backend",
     "get_device_capability",
     "get_device_name",
@@ -124,6 +136,7 @@ __all__ = [
     "manual_seed",
     "memory",
     "ones",
+    "ones_like",
     "operation",
     "register_backend",
     "seed_all",
@@ -136,6 +149,7 @@ __all__ = [
     "synchronize",
     "synchronize_blocking",
     "zeros",
+    "zeros_like",
 ]
 __all__ += [*_errors, "StreamFullError"]
 

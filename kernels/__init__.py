@@ -1,4 +1,4 @@
-"""Kernels that programs reach for first, with the array API's names.
+"""Kernels that programs reach for first, with the array API's names: all functions and constants that the standard has.
 
 Each function submits to the current stream of its arrays' device and waits for nothing. It allocates its result, or writes to
 ``out=`` and returns that. The folder uses what any program may use of aiodev, and no more.
@@ -15,12 +15,29 @@ from __future__ import annotations
 if __name__ != "aiodev.kernels":
     raise ImportError(f"this folder is the package aiodev.kernels, not {__name__!r}; `import aiodev.kernels`")
 
+from math import e, inf, nan, pi
 from typing import TYPE_CHECKING
 
 import aiodev
+from aiodev import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    from_dlpack,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from aiodev.dtypes import can_cast, finfo, iinfo, isdtype, result_type
 from aiodev.kernels import fft, linalg, random
+from aiodev.kernels.creation import eye, linspace, meshgrid, tril, triu
 from aiodev.kernels.elementwise import table as _elementwise
 from aiodev.kernels.elementwise.conversion import astype, clip, where
+from aiodev.kernels.elementwise.difference import diff
 from aiodev.kernels.elementwise.fusion import Fused, binary_transform, fused, unary_transform
 from aiodev.kernels.elementwise.table import *  # noqa: F403  # the table says what there is
 from aiodev.kernels.indexing.put import put, scatter_add
@@ -37,9 +54,10 @@ from aiodev.kernels.manipulation.views import (
     permute_dims,
     reshape,
     squeeze,
+    unstack,
 )
 from aiodev.kernels.nn.normalization import layer_norm, log_softmax, rms_norm, softmax
-from aiodev.kernels.reductions import all, any, argmax, argmin, max, mean, min, prod, std, sum, var
+from aiodev.kernels.reductions import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
 from aiodev.kernels.reductions.histogram import histogram
 from aiodev.kernels.scans import cumulative_prod, cumulative_sum
 from aiodev.kernels.sorting import argsort, sort
@@ -56,47 +74,72 @@ from aiodev.kernels.warmup import warm_up
 
 aiodev.register_library(__name__)
 
+newaxis = None
+
 __all__ = [
     "Fused",
     "UniqueAll",
     "UniqueCounts",
     "UniqueInverse",
-    "binary_transform",
-    "fused",
-    "unary_transform",
     "all",
     "any",
+    "arange",
     "argmax",
     "argmin",
     "argsort",
+    "asarray",
     "astype",
+    "binary_transform",
     "broadcast_arrays",
     "broadcast_to",
+    "can_cast",
     "clip",
     "concat",
+    "count_nonzero",
     "cumulative_prod",
     "cumulative_sum",
+    "diff",
+    "e",
+    "empty",
+    "empty_like",
     "expand_dims",
+    "eye",
     "fft",
+    "finfo",
     "flip",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "fused",
     "histogram",
+    "iinfo",
+    "inf",
+    "isdtype",
     "layer_norm",
     "linalg",
+    "linspace",
     "log_softmax",
     "matmul",
     "matrix_transpose",
     "max",
     "mean",
+    "meshgrid",
     "min",
     "moveaxis",
+    "nan",
+    "newaxis",
     "nonzero",
+    "ones",
+    "ones_like",
     "pad",
     "permute_dims",
+    "pi",
     "prod",
     "put",
     "random",
     "repeat",
     "reshape",
+    "result_type",
     "rms_norm",
     "roll",
     "scatter_add",
@@ -112,14 +155,20 @@ __all__ = [
     "take_along_axis",
     "tensordot",
     "tile",
+    "tril",
+    "triu",
+    "unary_transform",
     "unique_all",
     "unique_counts",
     "unique_inverse",
     "unique_values",
+    "unstack",
     "var",
     "vecdot",
     "warm_up",
     "where",
+    "zeros",
+    "zeros_like",
 ]
 if not TYPE_CHECKING:  # as type checkers have it from the import
     __all__ += _elementwise.__all__

@@ -19,6 +19,7 @@ REFERENCE = ROOT / "docs" / "reference"
 MODULES = (
     "aiodev",
     "aiodev.dtypes",
+    "aiodev.array_api",
     "aiodev.kernels",
     "aiodev.kernels.fft",
     "aiodev.kernels.linalg",

@@ -85,6 +85,8 @@ TABLE: dict[type, Promise] = {
     memory.MemoryPool: Promise(lambda: memory.MemoryPool("cpu")),
     profiler.Activity: a_value(lambda: profiler.Activity("copy", 1, aiodev.Device("cpu"), 1, 2), "Activity"),
     dtypes.ElementType: a_value(lambda: dtypes.DTYPES["f4"], "ElementType"),
+    dtypes.FloatInfo: a_value(lambda: dtypes.finfo("f4"), "FloatInfo"),
+    dtypes.IntegerInfo: a_value(lambda: dtypes.iinfo("i4"), "IntegerInfo"),
     profiler.Compilation: a_value(lambda: profiler.Compilation("sort", 2.5, False), "Compilation"),
     testing.Latch: Promise(lambda: opened(testing.Latch(aiodev.Stream("cpu")))),
     testing.QueueLatch: Promise(lambda: opened(a_queue_latch())),

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aiodev._array import layout, readback
-from aiodev._array.computing import indexing
+from aiodev._array.computing import indexing, namespace
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.form import Form, form_of
 from aiodev._array.layout import Layout, Shape
+from aiodev._array.methods import Methods
 from aiodev._array.operators import Operators
 from aiodev._array.protocols import Protocols
 from aiodev._array.transfer import copy_into
@@ -37,9 +38,11 @@ __all__ = ["Array", "allocate", "array_of", "make_array", "view_of"]
 _pack_address = struct.Struct("<q").pack
 #: The key of a row.
 _ROW = (0,)
+#: Of the array API standard; each has all that the ones before it have.
+_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
-class Array(Operators, Protocols):
+class Array(Operators, Methods, Protocols):
     """Elements of one dtype on one device, to be computed with by kernels.
 
     Made by :func:`empty`, :func:`zeros`, :func:`ones`, :func:`full`, :func:`arange`, :func:`asarray` and
@@ -59,9 +62,12 @@ class Array(Operators, Protocols):
         >>> async def main():
         ...     x = aiodev.arange(6, device="cpu").reshape(2, 3)
         ...     x[0] += 10
-        ...     print(x.T, await (2 * x[:, 1] + 1).numpy())
+        ...     print(await (2 * x[:, 1] + 1).numpy(), x.T)  # the values are at hand by now, and shown
         >>> import asyncio; asyncio.run(main())
-        <aiodev.Array (3, 2) int64 on cpu:0> [23  9]
+        [23  9] <aiodev.Array (3, 2) int64 on cpu:0:
+        [[10  3]
+         [11  4]
+         [12  5]]>
     """
 
     # No __getattr__ here: it would take from every load of a slot what the interpreter makes of it, three quarters of its time.
@@ -142,7 +148,7 @@ class Array(Operators, Protocols):
         """
         ndim = len(self._form.shape)
         if ndim < 2:
-            raise ValueError(f"mT: expected an array of at least 2 dimensions, got {self!r}")
+            raise ValueError(f"mT: expected an array of at least 2 dimensions, got the shape {self._form.shape}")
         known = self._form.orders.get("mT")
         return self._transpose((*range(ndim - 2), ndim - 1, ndim - 2), "mT") if known is None else view_of(self, known)
 
@@ -166,7 +172,16 @@ class Array(Operators, Protocols):
         return map(self.__getitem__, range(self._form.shape[0]))
 
     def __repr__(self) -> str:
-        return f"<aiodev.Array {self._form.shape} {self._form.dtype} on {self.device}>"
+        """Shape, dtype and device; and the values, if the host reaches them and nothing has still to write them."""
+        values = readback.at_hand(self)
+        if values is None:
+            return f"<{self._describe()}>"
+        text = np.array2string(values, separator=" ")
+        return f"<{self._describe()}:{chr(10) if chr(10) in text else ' '}{text}>"
+
+    def _describe(self) -> str:
+        """What messages say of it: nothing that depends on what the device has done yet."""
+        return f"aiodev.Array {self._form.shape} {self._form.dtype} on {self.device}"
 
     def __copy__(self) -> Array:
         """An array of its own with the same elements, as NumPy's; submitted to the current stream, waiting for nothing."""
@@ -348,6 +363,24 @@ class Array(Operators, Protocols):
     def _view(self, shape: Shape, strides: Shape, offset: int = 0, writable: bool = True) -> Array:
         return view_of(self, self._form.other(shape, strides, writable), offset)
 
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """The module :mod:`aiodev.array_api`, for libraries that speak the Python array API standard.
+
+        Args:
+            api_version: of the standard, which the caller needs: one up to 2024.12.
+
+        Raises:
+            ValueError: another one.
+
+        Example:
+            >>> import aiodev
+            >>> aiodev.ones(3, device="cpu").__array_namespace__()
+            <module 'aiodev.array_api' ...>
+        """
+        if api_version is not None and api_version not in _VERSIONS:
+            raise ValueError(f"api_version={api_version!r}: expected one of {', '.join(_VERSIONS)}")
+        return namespace()
+
     # To and from the host, and other devices
 
     async def numpy(self) -> np.ndarray[Any, DType]:
@@ -386,7 +419,7 @@ class Array(Operators, Protocols):
         """
         one = self[index] if index else self
         if one._form.size != 1:
-            raise ValueError(f"item: expected one element, got {one!r}; `await x.tolist()` gives all")
+            raise ValueError(f"item: expected one element, got an array of {one.size}; `await x.tolist()` gives all")
         value = readback.item_at_once(one)
         return (await readback.read(one)).item() if value is None else value
 
@@ -409,6 +442,31 @@ class Array(Operators, Protocols):
         if stream.device is self.device:
             return self
         return self._copied(stream.device)
+
+    def to_device(self, device: DeviceLike, /, *, stream: Stream | None = None) -> Array:
+        """What :meth:`to` gives, by the name and with the arguments of the array API standard.
+
+        Args:
+            device: where to.
+            stream: of that device, which makes the copy; the current one by default.
+
+        Raises:
+            TypeError: ``stream`` is no stream.
+            ValueError: it is one of another device.
+
+        Example:
+            >>> import aiodev
+            >>> x = aiodev.ones(3, device="cpu")
+            >>> x.to_device("cpu") is x
+            True
+        """
+        if stream is None:
+            return self.to(device)
+        instance("to_device", "stream", stream, Stream, "a Stream of the device, or None")
+        if current_stream(device).device is not stream.device:
+            raise ValueError(f"to_device: argument stream: expected one of {device}, got one of {stream.device}")
+        with stream:
+            return self.to(device)
 
     def _copied(self, device: Device) -> Array:
         """A packed copy, made on the current stream of ``device``, or of this one's where only that can make it."""
@@ -470,7 +528,7 @@ class Array(Operators, Protocols):
         """
         others = sys.getrefcount(self._buffer) - 2  # our own, and the call's
         if others:
-            raise ValueError(f"free: {others} more (views, bound launches, exports) use the memory of {self!r}")
+            raise ValueError(f"free: {others} more (views, bound launches, exports) use the memory of the {self._describe()}")
         for name in ("_buffer", "_address", "_packed"):
             with suppress(AttributeError):
                 delattr(self, name)
@@ -488,7 +546,10 @@ class FreedArray(Array):
         raise AttributeError(f"'Array' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        return f"<aiodev.Array {self._form.shape} {self._form.dtype}, freed>"
+        return f"<{self._describe()}>"
+
+    def _describe(self) -> str:
+        return f"aiodev.Array {self._form.shape} {self._form.dtype}, freed"
 
 
 def _restore(host: np.ndarray[Any, DType], device: Device) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["indexing", "kernels"]
+__all__ = ["indexing", "kernels", "namespace"]
 
 
 class _Functions:
@@ -26,3 +26,8 @@ class _Functions:
 
 kernels = _Functions("aiodev.kernels")
 indexing = _Functions("aiodev.kernels.indexing.advanced")
+
+
+def namespace() -> Any:
+    """The module of the array API standard, which has these functions and those that block."""
+    return import_module("aiodev.array_api")

@@ -21,7 +21,19 @@ from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._memory.allocators import allocator_of
 
-__all__ = ["arange", "asarray", "convert", "empty", "empty_like", "full", "ones", "zeros"]
+__all__ = [
+    "arange",
+    "asarray",
+    "convert",
+    "empty",
+    "empty_like",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
+    "zeros",
+    "zeros_like",
+]
 
 #: Bytes of a range that is computed here and now; a larger one is computed in a thread, in stream order.
 _HERE = 64 << 10
@@ -64,8 +76,49 @@ def empty_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) ->
         >>> y.shape, y.dtype
         ((2, 3), dtype('float32'))
     """
-    arguments.instance("empty_like", "x", x, Array, "an array")
-    return empty(x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device)
+    return empty(*_like("empty_like", x, dtype, device))
+
+
+def zeros_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) -> Array:
+    """Zeros in the shape of an array; arguments as for :func:`empty_like`.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.zeros_like(aiodev.ones(3, "int32", "cpu")).numpy_blocking()
+        array([0, 0, 0], dtype=int32)
+    """
+    shape, found, where = _like("zeros_like", x, dtype, device)
+    return full(shape, 0, found, where)
+
+
+def ones_like(x: Array, dtype: Any = None, device: DeviceLike | None = None) -> Array:
+    """Ones in the shape of an array; arguments as for :func:`empty_like`.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.ones_like(aiodev.zeros(3, "int32", "cpu")).numpy_blocking()
+        array([1, 1, 1], dtype=int32)
+    """
+    shape, found, where = _like("ones_like", x, dtype, device)
+    return full(shape, 1, found, where)
+
+
+def full_like(x: Array, fill_value: complex, dtype: Any = None, device: DeviceLike | None = None) -> Array:
+    """One value in the shape of an array, and in its dtype unless given; otherwise as :func:`full`.
+
+    Example:
+        >>> import aiodev
+        >>> aiodev.full_like(aiodev.zeros(3, "int32", "cpu"), 7).numpy_blocking()
+        array([7, 7, 7], dtype=int32)
+    """
+    shape, found, where = _like("full_like", x, dtype, device)
+    return full(shape, fill_value, found, where)
+
+
+def _like(function: str, x: Any, dtype: Any, device: DeviceLike | None) -> tuple[tuple[int, ...], Any, DeviceLike]:
+    """Shape, dtype and device of an array like another one."""
+    arguments.instance(function, "x", x, Array, "an array")
+    return x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device
 
 
 def zeros(shape: Any, dtype: Any = None, device: DeviceLike | None = None) -> Array:

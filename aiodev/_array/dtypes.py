@@ -28,6 +28,7 @@ __all__ = [
     "is_foreign",
     "is_stored_only",
     "kind",
+    "kind_of_operand",
     "numpy_dtype",
     "parse_dtype",
     "resolve",
@@ -42,7 +43,7 @@ DType = np.dtype[Any]
 #: Of arrays that are made without one.
 DEFAULT: DType = np.dtype(np.float64)
 
-_HALF, _SINGLE = np.dtype(np.float16), np.dtype(np.float32)
+_HALF, _SINGLE, _BOOL = np.dtype(np.float16), np.dtype(np.float32), np.dtype(bool)
 _known: dict[Any, DType] = {None: DEFAULT}
 #: Rows by dtype: of NumPy's own from the start, of others from when they are first seen.
 _rows: dict[DType, ElementType] = {np.dtype(row.name): row for row in DTYPES.values() if not row.package}
@@ -224,8 +225,24 @@ def digits(dtype: DType) -> int:
 # Promotion
 
 
+def kind_of_operand(operand: Any) -> Any:
+    """What types follow from: a dtype, that of an array or of one of NumPy's numbers, or the class of a Python number.
+
+    A truth value is no weak number: NumPy has one type for those. A number of one's own class is one of Python's.
+    """
+    if isinstance(operand, np.dtype | type | str):
+        return operand
+    if isinstance(operand, bool):
+        return _BOOL
+    weak = next((number for number in _NUMBERS if isinstance(operand, number) and not isinstance(operand, np.generic)), None)
+    if weak is not None:
+        return weak
+    found = getattr(operand, "dtype", operand)
+    return found if isinstance(found, np.dtype) else operand
+
+
 def result_type(*operands: Any) -> DType:
-    """The common dtype of dtypes and of weak numbers, which are given as their classes: ``int``, ``float`` or ``complex``.
+    """The common dtype of dtypes, arrays and numbers; Python's are weak, given as they are or as their classes.
 
     It is NumPy's (NEP 50), for ``bfloat16`` too: that of ``float16``, which two of ``bfloat16`` have in common with each other.
 
@@ -237,7 +254,7 @@ def result_type(*operands: Any) -> DType:
         >>> aiodev.dtypes.result_type(aiodev.bfloat16, float), aiodev.dtypes.result_type(aiodev.bfloat16, numpy.dtype("f2"))
         (dtype(bfloat16), dtype('float32'))
     """
-    shown, meant = stand_ins(operands)
+    shown, meant = stand_ins([kind_of_operand(operand) for operand in operands])
     try:
         numbers = [one(1) if isinstance(one, type) and one in _NUMBERS else numpy_dtype(one) for one in shown]
         return meant(np.result_type(*numbers))
@@ -265,16 +282,25 @@ def resolve(ufunc: np.ufunc, *operands: Any) -> tuple[DType, ...]:
         raise TypeError(f"resolve: {ufunc.__name__}: {error}") from None
 
 
-def can_cast(given: DType, wanted: DType, casting: Any = "same_kind") -> bool:
+def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
     """Whether NumPy's rule of that name lets elements be converted; ``bfloat16`` is as ``float16`` to all but that.
+
+    Args:
+        from_: a dtype, or an array.
+        to: a dtype.
+        casting: ``"safe"``: no number changes. ``"same_kind"``: floats may lose digits, and become complex numbers, but not
+            integers. And ``"no"``, ``"equiv"`` and ``"unsafe"``.
+
+    Raises:
+        TypeError: one is no dtype, or there is no such rule.
 
     Example:
         >>> import aiodev.dtypes, numpy
-        >>> aiodev.dtypes.can_cast(numpy.dtype("float64"), aiodev.bfloat16)
-        True
+        >>> aiodev.dtypes.can_cast("float64", aiodev.bfloat16), aiodev.dtypes.can_cast("float64", aiodev.bfloat16, "same_kind")
+        (False, True)
     """
     try:
-        given, wanted = (each if isinstance(each, np.dtype) else numpy_dtype(each) for each in (given, wanted))
+        given, wanted = (each if isinstance(each, np.dtype) else numpy_dtype(each) for each in (kind_of_operand(from_), to))
     except TypeError as error:
         raise TypeError(f"can_cast: {error}") from None
     if not isinstance(casting, str) or casting not in _CASTINGS:

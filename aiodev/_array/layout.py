@@ -176,6 +176,8 @@ def index_layout(layout: Strided, index: Index) -> Part:
         elif item is not None:
             used += 1
     if used > ndim:
+        if any(_is_array(item) for item in items):  # a mask takes as many dimensions as it has, which may be none
+            raise NoView
         raise IndexError(f"{used} indices for an array of {ndim} dimensions")
     if dots > 1:
         raise IndexError("an index can have one ellipsis ('...') only")
@@ -213,8 +215,13 @@ class NoView(Exception):  # it is caught at once
     """An index holds an array, or what becomes one: what it chooses is no view."""
 
 
+def _is_array(item: Any) -> bool:
+    """Whether an item of an index is an array, or becomes one."""
+    return isinstance(item, list | tuple) or (hasattr(item, "__array__") and not isinstance(item, np.generic))
+
+
 def _position(item: Any, axis: int, length: int) -> int:
-    if isinstance(item, list | tuple) or (hasattr(item, "__array__") and not isinstance(item, np.generic)):
+    if _is_array(item):
         raise NoView
     if isinstance(item, bool | np.bool_):
         raise IndexError(f"arrays are indexed by integers, slices, '...', None and arrays; not by {item!r}")

@@ -250,7 +250,8 @@ class Operators:
     def __index__(self) -> int:
         only = self._only("operator.index(x)")
         if only.ndim or only.dtype.kind not in "iu":
-            raise TypeError(f"only arrays of no dimensions and of an integer type are indices, not {self!r}")
+            shown = f"one of the shape {only.shape} and dtype {only.dtype}"
+            raise TypeError(f"only arrays of no dimensions and of an integer type are indices, not {shown}")
         return operator.index(only.item())
 
     def __contains__(self, value: Any) -> bool:
@@ -259,7 +260,7 @@ class Operators:
 
     def _only(self, asked: str) -> np.ndarray[Any, Any]:
         if self.size != 1:
-            raise TypeError(f"{asked}: expected an array of one element, got {self!r}")
+            raise TypeError(f"{asked}: expected an array of one element, got one of {self.size}")
         return self.numpy_blocking()
 
 
@@ -282,10 +283,10 @@ def _in_place(function: Callable[..., Any], array: Any, other: Any) -> Any:
 def _replaced(array: Any, values: Any) -> Any:
     """The array, filled with what was computed apart."""
     if values.shape != array.shape:
-        raise ValueError(f"the result has the shape {values.shape}, and cannot be written to {array!r}")
+        raise ValueError(f"the result has the shape {values.shape}, and cannot be written to an {array._describe()}")
     if values.dtype != array.dtype:
-        if not can_cast(values.dtype, array.dtype):
-            raise TypeError(f"the result has the dtype {values.dtype}, and cannot be written to {array!r}")
+        if not can_cast(values.dtype, array.dtype, "same_kind"):
+            raise TypeError(f"the result has the dtype {values.dtype}, and cannot be written to an {array._describe()}")
         values = kernels.astype(values, array.dtype)
     array.copy_from(values)
     return array

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     Point = tuple[Timeline, int]
 
-__all__ = ["item_at_once", "read", "read_at_once", "read_blocking"]
+__all__ = ["at_hand", "item_at_once", "read", "read_at_once", "read_blocking"]
 
 HostArray = np.ndarray[Any, DType]
 
@@ -135,6 +135,21 @@ def item_at_once(array: Array) -> Any:
         return None if found is None else found.item()
     buffer.check()
     return kind.from_address(array._address).value
+
+
+def at_hand(array: Array) -> HostArray | None:
+    """The array's memory as the host sees it, if it does, all that was to write it has, and nothing of that failed.
+
+    Nobody is told of a failure by that.
+    """
+    buffer = array._buffer
+    if not array.size:
+        return np.empty(array._form.shape, array._form.dtype)
+    if not buffer.source.host_accessible or not buffer.is_written():
+        return None
+    if any(value and timeline.error_of(value) is not None for timeline, value in buffer.contents()):
+        return None
+    return host_view(array)
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:

@@ -38,7 +38,8 @@ def shown(value: object) -> str:
     if value is None or value is NotImplemented or value is Ellipsis:
         return repr(value)
     try:
-        text = " ".join(_repr.repr(value).split())
+        describe = getattr(type(value), "_describe", None)  # an array's repr has values, if they happen to be there
+        text = f"<{describe(value)}>" if describe else " ".join(_repr.repr(value).split())
     except Exception:  # a stranger's __repr__, or an integer of very many digits
         return kind
     return text if kind in text else f"{kind} {text}"

@@ -39,7 +39,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from aiodev._array.array import Array
-from aiodev._array.dtypes import has_dtype
+from aiodev._array.dtypes import has_dtype, kind_of_operand
 from aiodev._array.form import Form
 from aiodev._core import callsites
 from aiodev._core.at_fork import in_child
@@ -62,7 +62,6 @@ _MOST_STEPS = 16
 _FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
 #: Of a sequence, which is looked at twice: nothing that is used up by that.
 _FORMS = f"*[{_FORM.format('_x')} for _x in ({{0}} if {{0}}.__class__ is _list or {{0}}.__class__ is _tuple else None)]"
-_BOOL = np.dtype(bool)
 _operations: weakref.WeakSet[Operation] = weakref.WeakSet()
 
 
@@ -344,18 +343,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _kind_of(operand: Any) -> Any:
-    """What types follow from: the dtype of an array or of one of NumPy's numbers, or a Python number's class.
-
-    A truth value is no weak number: NumPy has one type for those. A number of one's own class is one of Python's.
-    """
+    """What types follow from: a dtype, a Python number's class, or None."""
     value = operand.value if isinstance(operand, Number) else operand
-    if value is None:
-        return None
-    if isinstance(value, Array | np.generic):
-        return value.dtype
-    if isinstance(value, bool):
-        return _BOOL
-    return next((kind for kind in (int, float, complex) if isinstance(value, kind)), type(value))
+    return None if value is None else kind_of_operand(value)
 
 
 def _option(parameter: inspect.Parameter) -> str:

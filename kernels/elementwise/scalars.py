@@ -38,10 +38,14 @@ def whole_inverse(x: Any) -> Any:
 
 
 def float_quotient(a: Any, b: Any) -> Any:
-    """NumPy's rounded-down quotient of floats: near the quotient of what the remainder leaves; infinite or NaN by 0."""
+    """NumPy's rounded-down quotient of floats: near the quotient of what the remainder leaves; infinite or NaN by 0.
+
+    Of an infinity, and by one, it is the quotient, as the array API has it: infinite, or a zero with the quotient's sign. NumPy
+    has NaN and -1, which fit its remainder.
+    """
     x, y = a * 1.0, b * 1.0  # in double precision
     whole = np.divide(x, y)
-    if y == 0 or whole != whole:
+    if y == 0 or whole != whole or abs(whole) == math.inf or abs(y) == math.inf:
         return whole
     rest = np.fmod(x, y)
     found = np.divide(x - rest, y)

@@ -68,7 +68,8 @@ floor_divide = _arithmetic.binary(
         "u": "unsigned_quotient({x1}, {x2})",
     },
     np.floor_divide,
-    "The greatest whole number not above x1 / x2; of integers by 0 it is 0.", "[7, -7], 2", "[ 3, -4]",
+    "The greatest whole number not above x1 / x2; of integers by 0 it is 0, of an infinity or by one x1 / x2.",
+    "[7, -7], 2", "[ 3, -4]",
 )
 hypot = _arithmetic.binary(
     "hypot", "lang.hypot({x1}, {x2})", np.hypot,

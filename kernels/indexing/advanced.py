@@ -1,8 +1,9 @@
 """Indices that hold arrays, and assignment by any index: what ``x[index]`` and ``x[index] = value`` mean.
 
 Views come first: integers, slices, ``...`` and None are taken by a view that leaves the dimensions of the arrays whole. What is
-left are arrays of integers, one a dimension; a mask becomes the places where it is true. Several are made one index into the
-dimensions together, on the host where all are there, else by kernels.
+left are arrays of integers, one a dimension; a mask becomes the places where it is true, and one of no dimensions the only
+place of a new dimension, or none. Several are made one index into the dimensions together, on the host where all are there,
+else by kernels.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import aiodev
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import add, greater, less, multiply
 from aiodev.kernels.indexing.put import put as put_at
+from aiodev.kernels.indexing.search import submit_nonzero, submit_select
 from aiodev.kernels.indexing.take import take
 from aiodev.kernels.manipulation.views import moveaxis
 
@@ -36,6 +38,8 @@ class _Chosen(NamedTuple):
 
 def get(x: aiodev.Array, index: Any) -> aiodev.Array:
     """The elements that an index with arrays chooses, in an array of their own."""
+    if isinstance(index, aiodev.Array) and index.dtype == bool and index.ndim and index.shape == x.shape:
+        return submit_select(index.to(x.device), x).wait_blocking()
     chosen = _take_apart(x, index)
     view = x[chosen.basic]
     dims = sorted(chosen.arrays)
@@ -59,7 +63,7 @@ def get(x: aiodev.Array, index: Any) -> aiodev.Array:
 def put(x: aiodev.Array, index: Any, value: Any) -> None:
     """Write to the elements that an index chooses."""
     if not x.writable:
-        raise ValueError(f"{x!r} is read-only, and cannot be assigned to")
+        raise ValueError(f"an array of the shape {x.shape} is read-only, and cannot be assigned to")
     items = index if isinstance(index, tuple) else (index,)
     if not any(_is_array(item) for item in items):
         _fill(x[index], value)
@@ -131,7 +135,11 @@ def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
     groups, inside, dim, axis = 0, False, 0, 0  # dim: of the view; axis: of x
     for item in items:
         is_array = isinstance(item, aiodev.Array | np.ndarray)
-        if is_array:
+        if is_array and not _width(item):
+            basic.append(None)
+            arrays[dim] = np.arange(int(bool(item)))
+            dim += 1
+        elif is_array:
             for part in _places(item, x.shape[axis : axis + _width(item)], axis):
                 basic.append(_ALL)
                 arrays[dim] = part
@@ -169,10 +177,7 @@ def _places(item: aiodev.Array | _Host, lengths: Sequence[int], axis: int) -> Se
         return [item]
     if item.shape != tuple(lengths):
         raise IndexError(f"a mask of the shape {item.shape} for dimensions {axis}… of the lengths {tuple(lengths)}")
-    if not item.ndim:
-        raise IndexError("a mask has at least one dimension")
-    host = item.numpy_blocking() if isinstance(item, aiodev.Array) else item
-    return np.nonzero(host)
+    return submit_nonzero(item).wait_blocking() if isinstance(item, aiodev.Array) else np.nonzero(item)
 
 
 def _on_device(indices: aiodev.Array | _Host, x: aiodev.Array, dim: int) -> aiodev.Array:

@@ -147,7 +147,7 @@ def _cores(device: aiodev.Device) -> int:
 def _values(call: aiodev.Call, x: aiodev.Array, values: Operand, shape: tuple[int, ...]) -> aiodev.Array:
     """The values, in the dtype of ``x`` and in the shape."""
     if isinstance(values, aiodev.Array):
-        if not dtypes.can_cast(values.dtype, x.dtype):
+        if not dtypes.can_cast(values.dtype, x.dtype, "same_kind"):
             raise TypeError(f"{call.name}: values of {values.dtype} cannot be written to {x.dtype}")
         if broadcast(f"{call.name}: values", values.shape, shape) != shape:
             raise ValueError(f"{call.name}: values of the shape {values.shape} do not broadcast to {shape}")
@@ -155,7 +155,7 @@ def _values(call: aiodev.Call, x: aiodev.Array, values: Operand, shape: tuple[in
             return convert(call, values, x.dtype)
         return repeated(values if values.dtype == x.dtype else astype(values, x.dtype), shape)
     number = call.number(values)
-    if not dtypes.can_cast(np.min_scalar_type(number.value), x.dtype):
+    if not dtypes.can_cast(np.min_scalar_type(number.value), x.dtype, "same_kind"):
         raise TypeError(f"{call.name}: {number.value!r} cannot be written to {x.dtype}")
     one = call.scratch(1, x.dtype)
     call.launch(bodies.fill_one, 1, number.astype(x.dtype), one)

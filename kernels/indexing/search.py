@@ -6,13 +6,15 @@ of any other function. Nothing else here waits for anything.
 
 All that reads the arguments is submitted by the call itself, into room for as much as there can be; when the count is known,
 that much is copied. So what is submitted after the call, but before the count is there, may write to the arguments.
+
+A :class:`Counted` is such a result. Functions here await it; those of :mod:`aiodev.array_api` block, as the standard has it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -25,7 +27,9 @@ from aiodev.kernels.indexing.search_bodies import BLOCK
 from aiodev.kernels.indexing.take import take_flat
 from aiodev.kernels.warmup import register_sample
 
-__all__ = ["Selection", "flat", "nonzero", "searchsorted", "select"]
+__all__ = ["Counted", "Selection", "flat", "nonzero", "searchsorted", "select", "submit_nonzero", "submit_select"]
+
+T = TypeVar("T")
 
 
 @aiodev.operation(reads=["mask"], name="select")
@@ -79,6 +83,10 @@ class Selection:
         """How many; waits for the device."""
         return int((await self.starts[-1:].numpy())[0])
 
+    def count_blocking(self) -> int:
+        """How many; blocks until the device has counted."""
+        return int(self.starts[-1:].numpy_blocking()[0])
+
     def places(self) -> aiodev.Array:
         """Where they are, and room for as many as there can be."""
         return _place(self.mask, self.starts)
@@ -94,6 +102,26 @@ class Selection:
         if count:
             self.stream.copy(out, room[:count])
         return out
+
+
+class Counted(Generic[T]):
+    """A result whose size the device counts; what does not depend on the count is submitted already.
+
+    Attributes:
+        selection: what counts.
+        make: gives the result, from the count.
+    """
+
+    def __init__(self, selection: Selection, make: Callable[[int], T]) -> None:
+        self.selection, self.make = selection, make
+
+    async def wait(self) -> T:
+        """The result, when the device has counted."""
+        return self.make(await self.selection.count())
+
+    def wait_blocking(self) -> T:
+        """The result; blocks until the device has counted."""
+        return self.make(self.selection.count_blocking())
 
 
 def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
@@ -113,16 +141,17 @@ def select(condition: aiodev.Array, x: aiodev.Array, /) -> Coroutine[Any, Any, a
         >>> asyncio.run(main())
         array([3, 2])
     """
+    return submit_select(condition, x).wait()
+
+
+def submit_select(condition: aiodev.Array, x: aiodev.Array) -> Counted[aiodev.Array]:
+    """What :func:`select` waits for."""
     condition, x = arrays_of("select", condition=condition, x=x)
     if condition.shape != x.shape:
         raise ValueError(f"select: the condition has the shape {condition.shape}, x {x.shape}")
     selection = Selection(flat(condition))
     room = selection.values(flat(x))
-
-    async def selected() -> aiodev.Array:
-        return selection.cut(room, await selection.count())
-
-    return selected()
+    return Counted(selection, lambda count: selection.cut(room, count))
 
 
 def nonzero(x: aiodev.Array, /) -> Coroutine[Any, Any, tuple[aiodev.Array, ...]]:
@@ -142,18 +171,22 @@ def nonzero(x: aiodev.Array, /) -> Coroutine[Any, Any, tuple[aiodev.Array, ...]]
         >>> asyncio.run(main())
         [array([0, 1]), array([1, 0])]
     """
+    return submit_nonzero(x).wait()
+
+
+def submit_nonzero(x: aiodev.Array) -> Counted[tuple[aiodev.Array, ...]]:
+    """What :func:`nonzero` waits for."""
     (x,) = arrays_of("nonzero", x=x)
     if x.ndim == 0:
         raise ValueError("nonzero: an array of no dimensions has no indices")
     selection = Selection(flat(x))
     room, shape = selection.places(), x.shape
 
-    async def selected() -> tuple[aiodev.Array, ...]:
-        count = await selection.count()
+    def make(count: int) -> tuple[aiodev.Array, ...]:
         places = selection.cut(room, count)
         return (places,) if len(shape) == 1 else tuple(_part(selection, places, shape, d) for d in range(len(shape)))
 
-    return selected()
+    return Counted(selection, make)
 
 
 def _part(selection: Selection, places: aiodev.Array, shape: tuple[int, ...], d: int) -> aiodev.Array:

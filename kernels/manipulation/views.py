@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import aiodev
 from aiodev.kernels.arguments import arrays_of, broadcast, checked_axis, whole_numbers
 
-__all__ = ["broadcast_arrays", "broadcast_to", "expand_dims", "flip", "moveaxis", "permute_dims", "reshape", "squeeze"]
+__all__ = [
+    "broadcast_arrays",
+    "broadcast_to",
+    "expand_dims",
+    "flip",
+    "moveaxis",
+    "permute_dims",
+    "reshape",
+    "squeeze",
+    "unstack",
+]
 
 broadcast_to = aiodev.broadcast_to
 
@@ -111,7 +121,7 @@ def moveaxis(x: aiodev.Array, source: Axes, destination: Axes, /) -> aiodev.Arra
     return x.transpose(*order) if order else x
 
 
-def expand_dims(x: aiodev.Array, /, *, axis: int = 0) -> aiodev.Array:
+def expand_dims(x: aiodev.Array, /, axis: int = 0) -> aiodev.Array:
     """A new dimension of length 1 at ``axis`` of the result; a view.
 
     Example:
@@ -157,3 +167,20 @@ def flip(x: aiodev.Array, /, *, axis: Axes | None = None) -> aiodev.Array:
     (x,) = arrays_of("flip", x=x)
     turned = range(x.ndim) if axis is None else checked_axes("flip", axis, x.ndim)
     return x[tuple(slice(None, None, -1) if a in turned else slice(None) for a in range(x.ndim))]
+
+
+def unstack(x: aiodev.Array, /, *, axis: int = 0) -> tuple[aiodev.Array, ...]:
+    """The parts along ``axis``, without it: views, what :func:`stack` has put together.
+
+    Raises:
+        ValueError: there is no such axis.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> x = aiodev.arange(6, device="cpu").reshape(2, 3)
+        >>> [part.numpy_blocking() for part in aiodev.kernels.unstack(x, axis=1)]
+        [array([0, 3]), array([1, 4]), array([2, 5])]
+    """
+    (x,) = arrays_of("unstack", x=x)
+    at = checked_axis("unstack", axis, x.ndim)
+    return tuple(x[(slice(None),) * at + (place,)] for place in range(x.shape[at]))

@@ -22,9 +22,23 @@ from typing import Any
 import aiodev
 from aiodev.kernels.arguments import dtype_of
 from aiodev.kernels.reductions.launch import Axis, reduce, reduce_arg_extreme, reduce_variance
-from aiodev.kernels.reductions.plan import extreme_plan, sum_plan, truth_plan
+from aiodev.kernels.reductions.plan import count_plan, extreme_plan, sum_plan, truth_plan
 
-__all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "std", "sum", "sum_plan", "var"]
+__all__ = [
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "std",
+    "sum",
+    "sum_plan",
+    "var",
+]
 
 
 @aiodev.operation(reads=["x"], writes="out")
@@ -228,6 +242,26 @@ def all(
         False
     """
     return reduce(call, truth_plan("all", x.dtype), x, axis, keepdims)
+
+
+@aiodev.operation(reads=["x"], writes="out")
+def count_nonzero(
+    call: aiodev.Call,
+    x: aiodev.Array,
+    /,
+    *,
+    axis: Axis = None,
+    keepdims: bool = False,
+    out: aiodev.Array | None = None,
+) -> aiodev.Array:
+    """How many elements along ``axis`` are not 0, ``int64``; NaN is not.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> aiodev.kernels.count_nonzero(aiodev.asarray([[0, 2], [3, 4]], device="cpu"), axis=0).numpy_blocking()
+        array([1, 2])
+    """
+    return reduce(call, count_plan(x.dtype), x, axis, keepdims)
 
 
 @aiodev.operation(reads=["x"], writes="out")

@@ -15,6 +15,7 @@ import numpy as np
 __all__ = [
     "add",
     "both",
+    "counted",
     "double",
     "double_complex",
     "either",
@@ -80,6 +81,11 @@ def both(a: Any, b: Any) -> Any:
 def truth(value: Any) -> Any:
     """1 for what is not 0, NaN included."""
     return np.uint8(value != 0)
+
+
+def counted(value: Any) -> Any:
+    """1 for what is not 0, NaN included, to be summed."""
+    return np.int64(value != 0)
 
 
 def signed(value: Any) -> Any:

@@ -16,6 +16,7 @@ from aiodev.kernels.reductions.variance import Variance, make_variance
 __all__ = [
     "DType",
     "Plan",
+    "count_plan",
     "extreme_plan",
     "arg_extreme_plan",
     "variance_plan",
@@ -86,6 +87,14 @@ def truth_plan(name: str, dtype: DType) -> Plan:
     identity = np.uint8(name == "all")
     kernels = _kernels(name, elements.truth, combine, elements.total_of, identity)
     return Plan(elements.truth, combine, kernels, identity, np.dtype(bool))
+
+
+@functools.cache
+def count_plan(dtype: DType) -> Plan:
+    """Of the number of elements that are not 0."""
+    identity = np.int64(0)
+    kernels = _kernels("count_nonzero", elements.counted, elements.add, elements.total_of, identity)
+    return Plan(elements.counted, elements.add, kernels, identity, np.dtype(np.int64))
 
 
 @functools.cache

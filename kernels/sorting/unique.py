@@ -16,7 +16,7 @@ import aiodev
 from aiodev.kernels.arguments import arrays_of
 from aiodev.kernels.elementwise.table import imag, real
 from aiodev.kernels.indexing import search_bodies as bodies
-from aiodev.kernels.indexing.search import Selection, flat
+from aiodev.kernels.indexing.search import Counted, Selection, flat
 from aiodev.kernels.indexing.take import take
 from aiodev.kernels.sorting import argsort, sort
 from aiodev.kernels.sorting.network import LEAST
@@ -26,6 +26,10 @@ __all__ = [
     "UniqueAll",
     "UniqueCounts",
     "UniqueInverse",
+    "submit_unique_all",
+    "submit_unique_counts",
+    "submit_unique_inverse",
+    "submit_unique_values",
     "unique_all",
     "unique_counts",
     "unique_inverse",
@@ -91,15 +95,16 @@ def unique_values(x: aiodev.Array, /) -> Coroutine[Any, Any, aiodev.Array]:
         >>> asyncio.run(main())
         array([1, 2, 3])
     """
+    return submit_unique_values(x).wait()
+
+
+def submit_unique_values(x: aiodev.Array) -> Counted[aiodev.Array]:
+    """What :func:`unique_values` waits for."""
     (x,) = arrays_of("unique_values", x=x)
     ordered = _sorted(flat(x))
     selection = Selection(_firsts(ordered))
     room = selection.values(ordered)
-
-    async def selected() -> aiodev.Array:
-        return selection.cut(room, await selection.count())
-
-    return selected()
+    return Counted(selection, lambda count: selection.cut(room, count))
 
 
 def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
@@ -113,16 +118,20 @@ def unique_counts(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueCounts]:
         >>> asyncio.run(main())
         (array([1, 3]), array([1, 2]))
     """
+    return submit_unique_counts(x).wait()
+
+
+def submit_unique_counts(x: aiodev.Array) -> Counted[UniqueCounts]:
+    """What :func:`unique_counts` waits for."""
     (x,) = arrays_of("unique_counts", x=x)
     ordered = _sorted(flat(x))
     selection = Selection(_firsts(ordered))
     room, starts, n = selection.values(ordered), selection.places(), x.size
 
-    async def selected() -> UniqueCounts:
-        count = await selection.count()
+    def make(count: int) -> UniqueCounts:
         return UniqueCounts(selection.cut(room, count), _gaps(selection, starts, n, count))
 
-    return selected()
+    return Counted(selection, make)
 
 
 def unique_inverse(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueInverse]:
@@ -138,13 +147,18 @@ def unique_inverse(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueInverse]:
         >>> asyncio.run(main())
         (array([10, 30]), array([1, 0, 1]))
     """
+    return submit_unique_inverse(x).wait()
+
+
+def submit_unique_inverse(x: aiodev.Array) -> Counted[UniqueInverse]:
+    """What :func:`unique_inverse` waits for."""
     everything = _unique_all("unique_inverse", x)
 
-    async def selected() -> UniqueInverse:
-        values, _, inverse, _ = await everything
+    def make(count: int) -> UniqueInverse:
+        values, _, inverse, _ = everything.make(count)
         return UniqueInverse(values, inverse)
 
-    return selected()
+    return Counted(everything.selection, make)
 
 
 def unique_all(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueAll]:
@@ -160,10 +174,15 @@ def unique_all(x: aiodev.Array, /) -> Coroutine[Any, Any, UniqueAll]:
         >>> asyncio.run(main())
         [[10, 30], [1, 0], [1, 0, 1], [1, 2]]
     """
+    return submit_unique_all(x).wait()
+
+
+def submit_unique_all(x: aiodev.Array) -> Counted[UniqueAll]:
+    """What :func:`unique_all` waits for."""
     return _unique_all("unique_all", x)
 
 
-def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll]:
+def _unique_all(function: str, x: aiodev.Array) -> Counted[UniqueAll]:
     (x,) = arrays_of(function, x=x)
     elements = flat(x)
     order = _order_of(elements)
@@ -172,12 +191,11 @@ def _unique_all(function: str, x: aiodev.Array) -> Coroutine[Any, Any, UniqueAll
     inverse = _number(selection.mask, selection.starts, order)
     room, first, starts, shape = selection.values(ordered), selection.values(order), selection.places(), x.shape
 
-    async def selected() -> UniqueAll:
-        count = await selection.count()
+    def make(count: int) -> UniqueAll:
         parts = selection.cut(room, count), selection.cut(first, count)
         return UniqueAll(*parts, inverse.reshape(shape), _gaps(selection, starts, math.prod(shape), count))
 
-    return selected()
+    return Counted(selection, make)
 
 
 def _sorted(x: aiodev.Array) -> aiodev.Array:

@@ -20,13 +20,13 @@ SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
 
 def test_what_an_array_says_of_itself() -> None:
-    """Shape, dtype, strides and sizes are NumPy's; the repr does not touch the device."""
+    """Shape, dtype, strides and sizes are NumPy's; and the repr begins with them."""
     array = aiodev.empty((2, 3), "f4", "cpu")
     host = np.empty((2, 3), "f4")
     for name in ("shape", "dtype", "strides", "ndim", "size", "itemsize", "nbytes"):
         assert getattr(array, name) == getattr(host, name)
     assert array.device == aiodev.Device("cpu")
-    assert repr(array) == "<aiodev.Array (2, 3) float32 on cpu:0>"
+    assert repr(array).startswith("<aiodev.Array (2, 3) float32 on cpu:0")
     assert len(array) == 2
     assert type(array).__module__ == "aiodev"
 

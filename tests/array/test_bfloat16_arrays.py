@@ -147,7 +147,7 @@ def test_pickles_and_copies() -> None:
     """They hold what the array does."""
     x = aiodev.asarray(EVERY, device="cpu")
     np.testing.assert_array_equal(bits(pickle.loads(pickle.dumps(x))), bits(EVERY))
-    assert repr(x) == "<aiodev.Array (65536,) bfloat16 on cpu:0>"
+    assert repr(x).startswith("<aiodev.Array (65536,) bfloat16 on cpu:0")
 
 
 @pytest.mark.anyio

@@ -31,6 +31,11 @@ _INSTEAD = {
     **dict.fromkeys(("__bool__", "__complex__", "__float__", "__index__", "__int__"), "await array.item()"),
     "__contains__": "await aiodev.kernels.any(array == value).item()",
     "__getitem__": "await aiodev.kernels.select(mask, array)",
+    **{
+        name: f"await aiodev.kernels.{name}(array)"
+        for name in ("nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values")
+    },
+    "repeat": "await repeats.numpy()",
 }
 _WRITER = "await stream.synchronize()"
 _START = "await aiodev.init()"
@@ -94,7 +99,7 @@ def about_to_block(starting: bool = False) -> None:
     while frame.f_back is not None and _is_ours(frame.f_back):
         level, frame = level + 1, frame.f_back
     place = callsites.describe_site(callsites.outside(frame.f_back))
-    call, instead = _describe(frame, starting)
+    call, instead = _identify(frame, starting)
     if mode == "error":
         raise SyncError(call, place, instead)
     # A level beyond the frame that made the call, which is not ours.
@@ -106,11 +111,12 @@ def _is_ours(frame: FrameType) -> bool:
     return name.startswith("aiodev.") or callsites.is_library(frame)
 
 
-def _describe(frame: FrameType, starting: bool) -> tuple[str, str]:
+def _identify(frame: FrameType, starting: bool) -> tuple[str, str]:
     """What was called from outside, and what to await in its stead."""
     name, owner = frame.f_code.co_name, frame.f_locals.get("self")
     kind = None if owner is None else type(owner).__name__
-    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    module = frame.f_globals.get("__name__", "")
+    package = module.partition(".")[0] if "._" in module else module
     call = f"{kind or package}.{name}"
     if starting and name != "init_blocking":
         return call, _START

@@ -35,7 +35,7 @@ _COPIES = {"numba.np.npyfuncs": npyfuncs, "numba.cpython.numbers": numbers, "num
 
 def _complex_expm1(z):
     half = math.sin(0.5 * z.imag)
-    return complex(math.expm1(z.real) * math.cos(z.imag) - 2.0 * half * half, math.exp(z.real) * math.sin(z.imag))
+    return complex(math.expm1(z.real) * math.cos(z.imag) + 0.0 - 2.0 * half * half, math.exp(z.real) * math.sin(z.imag))
 
 
 def _complex_log1p(z):

@@ -173,7 +173,7 @@ def make_functions(compiled: Callable[[Any], Any]) -> dict[str, Any]:
     def expm1(z: Any) -> Any:
         x, y = np.float64(z.real), np.float64(z.imag)
         if y == 0:
-            return complex(lang.expm1(x), y)
+            return complex(lang.expm1(x) + 0.0, y)  # of either zero the positive one, as the array API has it
         if abs(x) > 40 or y - y != 0:
             result = exp(z)
             return complex(result.real - 1.0, result.imag)
