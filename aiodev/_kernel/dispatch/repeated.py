@@ -43,7 +43,8 @@ __all__ = ["CONSTANT", "SCRATCH", "Step", "make_repeated"]
 #: Of an argument that is no operand: it is the same in every call; it is scratch memory.
 CONSTANT, SCRATCH = -2, -1
 _ADDRESS_BYTES = 8
-#: How scratch is aligned, and up to how many bytes of it lie behind a new result: an allocation takes as long as the rest.
+#: Alignment of scratch memory in bytes; and most bytes of scratch that lie behind a new result, which saves an allocation.
+#: Larger: small results keep more memory alive.
 _ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
 _BlockPart = bytes | tuple[str, str]

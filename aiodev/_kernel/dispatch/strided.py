@@ -1,10 +1,10 @@
-"""The kernels that copy arrays with gaps; the array layer asks for them by a hook, since kernels stand above arrays.
+"""Kernels that copy arrays with gaps. The array layer asks for them by a hook, since kernels stand above arrays.
 
-On the CPU elements that lie side by side are copied as rows, of memory that is seen as flat: where the compiler does not know
-that a step is 1, it copies one by one.
+On the CPU, elements that lie side by side are copied as rows of memory that is seen as flat: where the compiler does not know
+that a step is 1, it copies elements one by one.
 
-A copy between two arrays of one device, on its current stream, is remembered for arrays of these layouts. They must be of
-different memory of ours: whether other arrays overlap does not follow from their layouts.
+A copy between two arrays of one device, on its current stream, is remembered for arrays of these layouts. Both must be memory
+of ours, and not the same: whether other arrays overlap does not follow from their layouts.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from aiodev._memory.buffer import Alias, ForeignBuffer
 
 __all__ = ["copy_apart", "copy_rows", "copy_strided"]
 
-#: Elements of a row, at least, and of the rows that are copied by one index, about.
+#: Least elements of a row, for copying by rows; and about how many elements one index copies. Larger: fewer copies take rows,
+#: and fewer workers share one; smaller: more overhead an element.
 _ROW, _CHUNK = 4, 1 << 12
 
 
 @kernel(ndim=3, reads=["src"])
 def copy_strided(i: int, j: int, k: int, dst: Any, src: Any) -> None:
-    """One element."""
+    """Copy one element."""
     dst[i, j, k] = src[i, j, k]
 
 
@@ -71,7 +72,7 @@ _known = copy_apart.operation.known.get
 
 
 def _plan(device: Device, dst: Array, src: Array) -> tuple[Kernel, tuple[int, ...], tuple[Any, ...]]:
-    """The launch that copies one box: a kernel, over what, and its arguments."""
+    """The launch that copies one box: a kernel, its shape and its arguments."""
     if capabilities(device).simt or dst.shape[2] < _ROW or not (_has_rows(dst) and _has_rows(src)):
         return copy_strided, dst.shape, (dst, src)
     outer, rows, width = dst.shape
