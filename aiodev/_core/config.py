@@ -40,7 +40,7 @@ _LONGEST_SPIN_US = 1_000_000_000
 
 
 def _spin(microseconds: int) -> Callable[[], int]:
-    """A default for spinning, which on a single core only keeps the other side from running."""
+    """A default for spinning: 0 on a single core, where a spinning thread keeps the other side from running."""
     return lambda: microseconds if available_cores() > 1 else 0
 
 

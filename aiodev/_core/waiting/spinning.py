@@ -1,8 +1,8 @@
 """Spinning for what is done within microseconds, and learning where that pays.
 
-After a spin in vain a timeline's waits park, until one is over soon enough that a spin would have met it. Where spins are in
-vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long or the
-cores are taken nobody spins.
+After a spin in vain a timeline's waits park, until one of them ends so soon that a spin would have met it. Each further spin in
+vain doubles how many such waits it takes; a long wait takes back half. So no waiter spins where kernels are long or the cores
+are taken.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
 _MOST_NS = settings.spin_us * 1000
-_SOON_NS = 2 * _MOST_NS  # a wait that took no longer, with its wake-up, a spin would have met
-_MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
+#: A wait that took no longer (ns), its wake-up included, would have ended within a spin.
+_SOON_NS = 2 * _MOST_NS
+#: Most quick waits before spinning is tried again. Larger: a timeline whose work becomes short parks for longer; smaller: one
+#: whose work stays long spins in vain more often.
+_MOST_DOUBTS = 15
 
 
 def may_wait_awake() -> bool:
-    """Whether threads may wait without sleeping at all."""
+    """Whether threads may spin at all."""
     return _MOST_NS > 0
 
 
 def spin(timeline: Timeline, value: int) -> bool:
-    """Spin for as long as the timeline has learnt that it pays; whether ``value`` was reached.
+    """Spin for as long as it pays on this timeline; whether ``value`` was reached.
 
     Where tasks are parked on the timeline already, others have their turn first: no spin.
     """
@@ -42,7 +45,7 @@ def spin(timeline: Timeline, value: int) -> bool:
 
 
 def note_wait(timeline: Timeline) -> None:
-    """A wait that did more than spin is over: whether the next one spins. Of several at once, each counts as the first does."""
+    """Decide, at the end of a wait that did more than spin, whether the next one spins. Of several at once, each counts."""
     if time.monotonic_ns() - timeline.parked_at > _SOON_NS:
         timeline.quick_waits = max(0, timeline.quick_waits // 2)
     elif not timeline.spin_ns:
