@@ -34,9 +34,9 @@ __all__ = ["Array", "Key", "allocate", "make_array"]
 
 
 class Key(tuple[Any, ...]):
-    """What arrays have in common, as one object, which is told from others by identity and hashes as fast as any plain object.
+    """What arrays have in common, as one object that is told from others by identity, and hashes as any plain object.
 
-    What kernels are compiled for, (device, descriptor, writable), is one; the whole layout is another.
+    There is one for what kernels are compiled for, (device, descriptor, writable); and one, the *form*, for the whole layout.
     """
 
     __slots__ = ()
@@ -46,7 +46,8 @@ class Key(tuple[Any, ...]):
 
 _keys: dict[tuple[Any, ...], Key] = {}
 _forms: dict[tuple[Any, ...], Key] = {}
-#: Layouts that are known as one object; when there are more, those of new arrays get new ones.
+#: Layouts that are kept as one object each. Larger: more memory; smaller: where there are more layouts, the table is emptied
+#: and remembered calls are recorded anew.
 _MOST_FORMS = 4096
 _packers: list[Callable[..., bytes]] = [struct.Struct(f"<{words}q").pack for words in range(66)]
 
@@ -94,7 +95,7 @@ class Array(Operators, Protocols):
         raise TypeError("arrays are made by aiodev.empty, zeros, ones, full, arange, asarray and from_dlpack")
 
     def _pack(self) -> bytes:
-        """What a kernel is given: address, lengths, and strides where there are gaps."""
+        """The words of a kernel's argument: address, lengths, and strides where there are gaps."""
         words = (self._address, *self._shape, *(self._strides or ()))
         self._packed = packed = _packers[len(words)](*words)
         return packed
@@ -125,7 +126,7 @@ class Array(Operators, Protocols):
 
     @property
     def shape(self) -> Shape:
-        """Its lengths."""
+        """The lengths of its dimensions."""
         return self._shape
 
     @property
@@ -141,7 +142,7 @@ class Array(Operators, Protocols):
 
     @property
     def device(self) -> Device:
-        """Where it is."""
+        """The device that its memory is on."""
         return self._buffer.source.device
 
     @property
@@ -322,9 +323,10 @@ class Array(Operators, Protocols):
         return await readback.read(self)
 
     def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
-        """The same, blocking this thread.
+        """A copy on the host, as :meth:`numpy` gives it; blocks this thread until the copy is done.
 
         Raises:
+            KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.
             TimeoutError: ``timeout`` seconds have passed.
         """
         return readback.read_blocking(self, timeout)

@@ -1,4 +1,4 @@
-"""Shapes and strides, as pure functions.
+"""Layouts: shapes and strides, as pure functions.
 
 A layout is a shape and strides in bytes; an array adds the address of its first element. Lengths are 0 or more, strides any
 integers. Nothing here knows of memory.
@@ -150,7 +150,7 @@ def transposition(ndim: int, axes: tuple[Any, ...]) -> Sequence[int]:
 
 
 def index_rows(shape: Shape, index: Index) -> tuple[Shape, int] | None:
-    """A row, or neighbouring rows, of what has no gaps, which then have none either: the usual case, made short.
+    """Index a packed layout by one integer or one slice of step 1, the usual case; the result is packed, too.
 
     Returns the shape and how many elements come before; None where basic indexing (:func:`index_layout`) has more to do.
     """
@@ -220,7 +220,7 @@ def index_layout(layout: Layout, index: Index) -> Part:
 
 
 class NoView(Exception):  # it is caught at once
-    """An index holds an array, or what becomes one: what it chooses is no view."""
+    """An index holds an array, or what becomes one, so that no view has its elements."""
 
 
 def _position(item: Any, axis: int, length: int) -> int:
@@ -309,9 +309,9 @@ def collapse(shape: Shape, *strides: Shape) -> tuple[Shape, tuple[Shape, ...]]:
 
 
 def runs(shape: Shape, first: Shape, second: Shape, itemsize: int) -> tuple[int, int, Iterator[tuple[int, int]]]:
-    """How to copy between two layouts by pieces that have no gaps in either.
+    """How to copy between two layouts by runs of bytes that have no gaps in either.
 
-    Returns how many pieces there are, the bytes of each, and their offsets in both.
+    Returns how many runs there are, the bytes of each, and their offsets in both.
     """
     lengths, (a, b) = collapse(shape, first, second)
     nbytes = itemsize
