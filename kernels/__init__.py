@@ -1,4 +1,4 @@
-"""Kernels that programs reach for first, with the array API's names.
+"""Standard kernels, with the array API's names.
 
 Each function submits to the current stream of its arrays' device and waits for nothing. It allocates its result, or writes to
 ``out=`` and returns that. The folder uses what any program may use of aiodev, and no more.
