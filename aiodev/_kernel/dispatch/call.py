@@ -159,14 +159,14 @@ class Call:
 
     @property
     def stream(self) -> Stream:
-        """The stream that the call submits to: the current one of the operands' device."""
+        """The stream that the call submits to, which is the current one of the operands' device."""
         if self._stream is None:
             self._stream = current_stream(self.device)
         return self._stream
 
     @property
     def dtypes(self) -> Sequence[Any]:
-        """What the operation's rule says of these operands: a dtype for each, and behind them the result's."""
+        """The dtypes that the operation's rule gives for these operands, one for each, and behind them the result's."""
         if self._dtypes is None:
             self._dtypes = self._operation.resolve(self._operands)
         return self._dtypes
