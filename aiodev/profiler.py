@@ -1,4 +1,4 @@
-"""What the runtime did: counters, and which operation ran when on which stream."""
+"""Counters of what the runtime did, and traces of which operation ran when on which stream."""
 
 from __future__ import annotations
 

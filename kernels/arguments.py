@@ -1,4 +1,4 @@
-"""What functions of arrays do with their arguments before they submit anything."""
+"""Arguments of the library's functions: checks before anything is submitted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HostArray = np.ndarray[Any, Any]
 
 
 def array_of(function: str, x: Any, name: str = "x") -> None:
-    """See that an argument is an array.
+    """Check that an argument is an array.
 
     Raises:
         TypeError: it is something else.
@@ -155,7 +155,7 @@ def as_float(function: str, name: str, value: Any) -> float:
 
 
 def dtype_of(function: str, dtype: Any) -> DType | None:
-    """What NumPy takes for a dtype; None stays.
+    """The dtype that an argument means to NumPy; None stays.
 
     Raises:
         TypeError: it is none, or no device has it.
@@ -167,7 +167,7 @@ def dtype_of(function: str, dtype: Any) -> DType | None:
 
 
 def flags(function: str, **values: Any) -> None:
-    """See that the arguments are truth values.
+    """Check that the arguments are truth values.
 
     Raises:
         TypeError: one is something else.
@@ -231,7 +231,7 @@ def delivered(result: aiodev.Array, target: aiodev.Array) -> aiodev.Array:
 
 
 def written(function: str, **values: aiodev.Array) -> None:
-    """See that the arguments can be written to.
+    """Check that the arguments can be written to.
 
     Raises:
         LaunchError: one is read-only.

@@ -1,4 +1,4 @@
-"""Kernels of bodies that are made for an operation and a type."""
+"""Wrap a generated body as a kernel named after the public function, so that errors name it."""
 
 from __future__ import annotations
 

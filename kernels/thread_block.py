@@ -1,4 +1,4 @@
-"""How the library's CUDA bodies share elements out among the threads of a team, and what they have in common.
+"""Thread blocks: how the library's CUDA bodies share elements out among a team's threads, and what they have in common.
 
 Rows are reduced by a power of two of threads, *lanes*, as many as give each some elements: so a team takes several short rows
 or one long one. Neighbouring lanes read neighbouring elements. What the lanes come to is combined in the team's memory, by

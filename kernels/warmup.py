@@ -1,4 +1,4 @@
-"""Compiling the standard kernels ahead of time.
+"""Warm-up: compiling the standard kernels ahead of time.
 
 What there is to compile is found by calling each function with small arrays, as programs will: two operands of one shape, an
 operand that is repeated, a number; along no axis, the first and the last. A function whose parameters say nothing of
@@ -36,7 +36,7 @@ _samples: dict[str, list[Sample]] = {}
 
 
 class Progress(Protocol):
-    """What a bar is told."""
+    """The progress that a bar is told."""
 
     def update(self) -> object:
         """One more call has been compiled."""

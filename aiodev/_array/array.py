@@ -106,7 +106,7 @@ class Array(Operators, Methods, Protocols):
 
     @property
     def device(self) -> Device:
-        """Where it is."""
+        """The device that its memory is on."""
         return self._buffer.source.device
 
     @property
@@ -395,9 +395,10 @@ class Array(Operators, Methods, Protocols):
         return await readback.read(self) if found is None else found
 
     def numpy_blocking(self, timeout: float | None = None) -> np.ndarray[Any, DType]:
-        """The same, blocking this thread.
+        """A copy on the host, as :meth:`numpy` gives it; blocks this thread until the copy is done.
 
         Raises:
+            KernelError: what computed the array, or a part of it, failed; each time, until something else writes it.
             TimeoutError: ``timeout`` seconds have passed.
         """
         return readback.read_blocking(self, timeout)

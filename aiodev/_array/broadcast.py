@@ -1,4 +1,4 @@
-"""Views that repeat elements without copies of them."""
+"""Broadcasting: views that repeat elements without copies of them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class _Versioned(ctypes.Structure):
 
 
 def _immortal(obj: Any) -> Any:
-    """C code keeps a pointer into ``obj``, perhaps longer than this module lives."""
+    """Keep ``obj`` for ever: C code has a pointer into it, perhaps for longer than this module lives."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(obj))
     return obj
 
@@ -107,7 +107,7 @@ _DELETER, _DESTRUCTOR = error_safe(_delete), error_safe(_forget_capsule)
 
 @atexit.register
 def _let_go() -> None:
-    """From here on nobody calls back into this interpreter (see the module)."""
+    """At exit: clear the pointers by which consumers call back into this interpreter (see the module)."""
     for capsule in _capsules:
         _set_destructor(capsule, None)
     for structure, *_ in _exported.values():
@@ -154,7 +154,7 @@ def export_capsule(tensor: Tensor, owner: object, max_version: tuple[int, int] |
 
 
 def _in_elements(tensor: Tensor) -> list[int]:
-    """Strides as DLPack has them.
+    """Strides in elements, as DLPack has them.
 
     Strides of dimensions with at most one element do not matter, and consumers compare them: they get those of C order.
     """

@@ -47,7 +47,8 @@ __all__ = ["PIECES", "boxes_of", "copy_arrays", "known_copy", "strided_kernel"]
 HostArray = np.ndarray[Any, DType]
 Side = Array | HostArray
 
-#: Up to so many pieces are copied one by one: it is about what a kernel's launch costs.
+#: Most pieces that are copied one by one; so many cost about as much as a kernel's launch. Larger: slower than a strided
+#: kernel; smaller: kernels are launched, and compiled, for little.
 PIECES = 16
 
 #: Launches the kernels that copy (stream, dst, src).
@@ -162,7 +163,7 @@ def _pieces(
 
 
 def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
-    """What operation ``value`` uses lives until it is done; nothing is noted for 0, no operation."""
+    """Keep the memory that operation ``value`` uses until it is done; 0, no operation, keeps nothing."""
     if not value:
         return
     if isinstance(dst, Array):
@@ -180,7 +181,7 @@ def _address(side: Side) -> int:
 
 
 def _check(stream: Stream, dst: Any, src: Side) -> None:
-    """Raise for what cannot be copied."""
+    """Raise for a copy that cannot be made."""
     if not isinstance(dst, Array | np.ndarray):
         raise refusal("copy", "dst", "an aiodev.Array or a NumPy array", dst)
     if not isinstance(dst, Array) and not isinstance(src, Array):
@@ -226,7 +227,7 @@ def _on_device(stream: Stream, side: Side) -> bool:
 
 
 def _is_remote(side: Side) -> TypeGuard[Array]:
-    """Whether it is in memory that the host does not reach."""
+    """Whether a side is in memory that the host does not reach."""
     return isinstance(side, Array) and not side._buffer.source.host_accessible
 
 
@@ -271,7 +272,7 @@ def _launch(stream: Stream, dst: Array, src: Array) -> Completion[None]:
 
 
 def boxes_of(dst: Array, src: Array) -> Iterator[tuple[Array, Array]]:
-    """Both as unsigned words over the fewest dimensions, three at a time: together they are all elements."""
+    """Both sides as arrays of unsigned words over the fewest dimensions, three at a time; together they are all elements."""
     inner, to, fro, places = _boxes(dst.shape, dst.strides, src.strides)
     word = word_dtype(dst.dtype.itemsize)
     for there, here in places:

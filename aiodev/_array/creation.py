@@ -35,9 +35,10 @@ __all__ = [
     "zeros_like",
 ]
 
-#: Bytes of a range that is computed here and now; a larger one is computed in a thread, in stream order.
+#: Most bytes of a range that the caller computes at once; a larger one is computed in a thread, in stream order. Larger: holds
+#: the loop for longer; smaller: more operations.
 _HERE = 64 << 10
-#: What NumPy makes a fresh array of, which nobody else has.
+#: Types of which NumPy makes a fresh array, in memory that nobody else has.
 _PLAIN = (list, tuple, bool, int, float, complex, np.generic)
 
 

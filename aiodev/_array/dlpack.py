@@ -1,4 +1,4 @@
-"""What DLPack says of an array, as plain data; the capsules that say it are made and read in ``capsules``.
+"""DLPack's description of an array, as plain data; :mod:`aiodev._array.capsules` makes and reads the capsules.
 
 Source of the numbers and of the rules: ``dlpack.h`` 1.1 and the "Python specification for DLPack".
 """
@@ -19,7 +19,7 @@ VERSION = (1, 0)
 
 
 class Tensor(NamedTuple):
-    """What a capsule says of an array."""
+    """An array as a capsule describes it."""
 
     address: int  #: of the first element
     device: tuple[int, int]  #: DLPack's device type, and index

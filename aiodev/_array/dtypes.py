@@ -40,7 +40,7 @@ __all__ = [
 
 DType = np.dtype[Any]
 
-#: Of arrays that are made without one.
+#: The dtype of arrays that are made without one.
 DEFAULT: DType = np.dtype(np.float64)
 
 _HALF, _SINGLE, _BOOL = np.dtype(np.float16), np.dtype(np.float32), np.dtype(bool)

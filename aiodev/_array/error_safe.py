@@ -39,7 +39,7 @@ _CALLED = ("PyGILState_Ensure", "PyErr_Fetch", "PyErr_Restore", "PyGILState_Rele
 
 
 def error_safe(function: Callable[[int], object]) -> int:
-    """The address of a C function ``void f(void *)`` that calls ``function(address)``, from any thread, and lives for ever."""
+    """The address of a C function ``void f(void *)`` that calls ``function(address)``; any thread may call it, for ever."""
     from llvmlite import binding as llvm  # costly to import
 
     callback = _Callback(function)

@@ -1,8 +1,8 @@
-"""``AIODEV_DEBUG=1``: host arrays that change between the submission of a copy and the copy.
+"""Host arrays that change between the submission of a copy and the copy, noticed where ``AIODEV_DEBUG=1``.
 
-A copy reads its host array in stream order, so until it is done the array must not change. That it did is noticed by a checksum
-at submission and one behind the copy. The second is an operation of its own, a called function, and the completion that the
-program gets is that operation's: whoever may change the array, since the copy is done, knows so from the later one.
+A copy reads its host array in stream order, so until it is done the array must not change. A checksum at submission and one
+behind the copy show that it did. The second is an operation of its own, a called function, and the completion that the
+program gets is that operation's: a program that waits for it may change the array.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HostArray = np.ndarray[Any, DType]
 def copy_checked(
     copy: Callable[[Stream, Any, Any], Completion[None]], stream: Stream, dst: Any, src: Any
 ) -> Completion[None]:
-    """Copy, and then look whether ``src``, if it is a host array, is as it was."""
+    """Copy, and check afterwards that ``src``, if it is a host array, has not changed."""
     if isinstance(src, Array):
         return copy(stream, dst, src)
     host: HostArray = np.asarray(src)

@@ -1,7 +1,7 @@
-"""Values of the host, taken into a fresh array before the call returns.
+"""Host values, taken into a fresh array before the call returns.
 
-**Problem.** Whoever makes an array of a host array may change that right afterwards: a receive buffer is filled again. The
-memory of the array may still be in use by queued work, or be out of the host's reach, and the loop waits for neither.
+**Problem.** A program that makes an array of a host array may change that right afterwards: a receive buffer is filled again.
+The memory of the array may still be in use by queued work, or be out of the host's reach, and the loop waits for neither.
 
 **How.** Where the host reaches the memory, and nothing uses it any more, NumPy writes the values there: one pass over them,
 which converts them too, and no operation at all. Else they are copied now, into page-locked memory where a device reads that by
@@ -27,8 +27,8 @@ __all__ = ["array_of"]
 
 HostArray = np.ndarray[Any, DType]
 
-#: Bytes that go by way of page-locked memory. More: locking pages takes long, and holds up the loop the first time. Beyond it a
-#: device's backend copies ordinary memory in pieces, at the same speed.
+#: Most bytes that go by way of page-locked memory. Larger: locking pages holds up the loop for longer the first time; smaller:
+#: the backend's thread copies more, as it does beyond this limit, at the same speed.
 _LOCKED = 1 << 20
 
 

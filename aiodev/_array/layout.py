@@ -1,4 +1,4 @@
-"""Shapes and strides, as pure functions.
+"""Layouts: shapes and strides, as pure functions.
 
 A layout is a shape and strides in bytes; an array adds the address of its first element. Lengths are 0 or more, strides any
 integers. Nothing here knows of memory.
@@ -212,7 +212,7 @@ def index_layout(layout: Strided, index: Index) -> Part:
 
 
 class NoView(Exception):  # it is caught at once
-    """An index holds an array, or what becomes one: what it chooses is no view."""
+    """An index holds an array, or what becomes one, so that no view has its elements."""
 
 
 def _is_array(item: Any) -> bool:
@@ -306,9 +306,9 @@ def collapse(shape: Shape, *strides: Shape) -> tuple[Shape, tuple[Shape, ...]]:
 
 
 def runs(shape: Shape, first: Shape, second: Shape, itemsize: int) -> tuple[int, int, Iterator[tuple[int, int]]]:
-    """How to copy between two layouts by pieces that have no gaps in either.
+    """How to copy between two layouts by runs of bytes that have no gaps in either.
 
-    Returns how many pieces there are, the bytes of each, and their offsets in both.
+    Returns how many runs there are, the bytes of each, and their offsets in both.
     """
     lengths, (a, b) = collapse(shape, first, second)
     nbytes = itemsize

@@ -281,7 +281,7 @@ def _in_place(function: Callable[..., Any], array: Any, other: Any) -> Any:
 
 
 def _replaced(array: Any, values: Any) -> Any:
-    """The array, filled with what was computed apart."""
+    """The array, filled with a result that was computed in other memory."""
     if values.shape != array.shape:
         raise ValueError(f"the result has the shape {values.shape}, and cannot be written to an {array._describe()}")
     if values.dtype != array.dtype:

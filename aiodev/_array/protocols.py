@@ -1,6 +1,6 @@
-"""How other libraries see an array: through DLPack, as NumPy's array interface, or as the CUDA array interface.
+"""Protocols by which other libraries see an array: DLPack, NumPy's array interface, the CUDA array interface.
 
-These protocols are synchronous. Where the consumer names a stream, it is made to wait for the work on the array, and nothing
+These protocols are synchronous. Where the consumer names a stream, that stream waits for the work on the array, and nothing
 blocks. Where it cannot, they block, for exactly the work that uses the array's memory; in coroutines, ``await
 array.numpy()`` or wait for the array's completion first.
 """
@@ -239,7 +239,7 @@ class _Lent:
 
 
 class _Exported:
-    """What NumPy holds as the base of its view, so that the memory lives as long as the view."""
+    """The base of NumPy's view, so that the memory lives as long as the view."""
 
     def __init__(self, array: Protocols, writable: bool) -> None:
         self._array = array

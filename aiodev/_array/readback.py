@@ -54,11 +54,13 @@ __all__ = ["at_hand", "item_at_once", "read", "read_at_once", "read_blocking"]
 
 HostArray = np.ndarray[Any, DType]
 
-#: Bytes that are copied by the host itself, which takes no longer than submitting does.
+#: Most bytes that the host copies itself, in the time of a submission. Larger: holds the loop for longer; smaller: more
+#: operations.
 DIRECT = 32 << 10
-#: Gaps are copied along if that makes the copy at most so much larger, or this large.
+#: Gaps are copied along if that makes the copy at most so many times as large, or this large in bytes. Larger: more bytes are
+#: moved; smaller: more strided copies.
 _WASTE, _SMALL = 4, 1 << 20
-#: Bytes that go by way of page-locked memory.
+#: Most bytes that come by way of page-locked memory. Larger: locking pages holds up the loop; smaller: more waits for a thread.
 _LOCKED = 64 << 10
 _READERS_KEPT = 4
 #: How what is copied at once is looked at; no more of it than the array has.
@@ -153,7 +155,7 @@ def at_hand(array: Array) -> HostArray | None:
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:
-    """What a reader waits for before it begins: what has still to write, if a writer may not be held for that (see above)."""
+    """The writes that a reader waits for before it begins, if a writer may not be held for the read (see the module)."""
     written = buffer.contents()
     awaited = _unreached(written)
     if all(_follows(timeline, awaited) for timeline, _ in written):
@@ -166,7 +168,7 @@ def _unreached(points: list[Point]) -> list[Point]:
 
 
 def _follows(timeline: Timeline, points: list[Point]) -> bool:
-    """Whether what a timeline is given from now on follows all of them."""
+    """Whether what a timeline is given from now on follows all of these points."""
     clock = timeline.frontier[1]
     return all(other is timeline or clock.get(other, 0) >= value for other, value in points)
 
@@ -238,7 +240,7 @@ class _Readback:
         check_writes(self._written)
 
     def finish(self) -> HostArray:
-        """The copy, which is done."""
+        """The values, once the copy is done."""
         check_writes(self._written)  # what was over before the read began the copy did not wait for
         if self._reader is not None:
             idle = _readers.setdefault(self._reader.device, [])

@@ -1,4 +1,4 @@
-"""Copies that choose their own stream: into an array, from another device or the host."""
+"""Transfers: copies that choose their own stream, into an array, from another device or the host."""
 
 from __future__ import annotations
 

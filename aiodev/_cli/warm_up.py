@@ -68,7 +68,7 @@ async def warm_up(options: Namespace) -> int:
 
 
 def _calls(options: Namespace) -> list[Callable[[], Any]]:
-    """What to await, one after the other."""
+    """The calls to await, one after the other."""
     import aiodev.kernels as library  # imports all its modules
 
     dtypes = {"dtypes": options.dtype} if options.dtype else {}

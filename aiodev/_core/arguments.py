@@ -45,7 +45,7 @@ def shown(value: object) -> str:
     return text if kind in text else f"{kind} {text}"
 
 
-#: What NumPy raises of what it cannot make an array of.
+#: Errors that NumPy raises where it cannot make an array of a value.
 UNCONVERTED = (TypeError, ValueError, OverflowError)
 
 

@@ -1,7 +1,7 @@
-"""What is to be done in a forked child, in one place and one order.
+"""Callbacks of a forked child, in one place and one order.
 
-Whoever has state that a fork spoils (a lock that another thread may have held, threads, descriptors, work of the parent) says
-here what makes it good again. The callbacks run in the order in which they were registered, that of the imports: the registry
+A module whose state a fork spoils (a lock that another thread may have held, threads, descriptors, work of the parent)
+registers here what repairs it. The callbacks run in the order in which they were registered, that of the imports: the registry
 of backends first, what stands on it later. One that fails does not keep the others from running.
 """
 

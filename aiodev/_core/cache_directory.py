@@ -36,7 +36,7 @@ __all__ = ["Cache", "cache", "distrusted", "make_folder"]
 
 logger = logging.getLogger("aiodev")
 
-#: So many bytes must fit.
+#: A directory is usable if a file of so many bytes fits.
 _PROBE = 4096
 _ROOT = 0
 

@@ -1,11 +1,11 @@
-"""Places of submission as integers, cheap enough to take at every launch.
+"""Call sites as integers, cheap enough to take at every launch.
 
 A site is ``index << 32 | instruction``: an index in a table of code objects, and the byte offset of the calling
 instruction. Only when an error is shown is it turned into a file and a line. Code objects are few and live as long as their
 modules, so the table keeps them.
 
-What a library submits is its callers' doing: an error names the place outside that called it. Whether code belongs to one
-is found out when it is first seen, so that a program's own launches pay nothing for it.
+An error names the line of the program that called a library, not the library's own submission. Whether code belongs to a
+library is looked up when it is first seen, so that a program's own launches pay nothing for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aiodev._core import arguments
 
 __all__ = ["describe_site", "enter_library", "here", "index_of", "is_library", "outside", "register_library", "show"]
 
-#: What IPython calls the code of its cells; notebooks name a file that does not exist, and IPython knows whose it is.
+#: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
 _NOTEBOOK = re.compile(r".*[/\\]ipykernel_\d+[/\\][^/\\]+\Z")
 
@@ -50,12 +50,12 @@ def register_library(package: str) -> None:
 
 
 def enter_library(code: CodeType) -> None:
-    """Take this code for a library's, wherever it is: what it submits is its callers' doing."""
+    """Take this code for a library's: what it submits is its callers' doing."""
     _enter(code, True)
 
 
 def here(depth: int = 1) -> int:
-    """The site of the caller's caller's … caller, ``depth`` frames up, or of the first above it that is no library's."""
+    """The site of the caller ``depth`` frames up, or of the first frame above it that is no library's."""
     frame = sys._getframe(depth + 1)
     index = index_of(id(frame.f_code))
     if not index:

@@ -1,9 +1,8 @@
-"""Python processes that this one starts: they find the modules that this one finds, and no others.
+"""Child processes: Python interpreters that find the modules that this one finds, and no others.
 
-``python -c`` and ``-m`` begin with the current directory, and whatever lies there is called ``numba.py`` or ``random.py`` for
-reasons of its own. So a child takes over ``sys.path`` as it is here before it imports anything. It gets the interpreter's flags
-as well: ``-I`` and ``-E`` mean that the environment is not to be listened to, and ``-X`` and ``-W`` were given for all of a
-program.
+``python -c`` and ``-m`` begin with the current directory, where any file may be called ``numba.py`` or ``random.py``. So a
+child takes over ``sys.path`` as it is here before it imports anything. It gets the interpreter's flags as well: ``-I`` and
+``-E`` mean that the environment is not to be listened to, and ``-X`` and ``-W`` were given for all of a program.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _TAKE_OVER = "import sys; n = 2 + int(sys.argv[1]); sys.path[:] = sys.argv[2:n];
 
 
 def command(code: str, *arguments: str) -> list[str]:
-    """What to start for ``code``, one line, to run in a new process, with ``arguments`` behind ``sys.argv[0]``.
+    """The command line that runs ``code``, one line, in a new process, with ``arguments`` behind ``sys.argv[0]``.
 
     Raises:
         OSError: this process, in which Python is embedded, does not know an interpreter.

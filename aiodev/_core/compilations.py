@@ -1,7 +1,7 @@
-"""Compilations that take long: who waits is told, by a log line and by hooks.
+"""Long compilations: log lines and hooks tell whoever waits for one.
 
-What is done within a second is not mentioned. Everything that compiles does so inside :func:`reported`, in whatever thread, and
-a thread of its own looks at the clock meanwhile.
+A compilation of less than a second is not mentioned. All code that compiles runs inside :func:`reported`, in any thread;
+another thread looks at the clock meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Compilation", "on_compilation", "reported"]
 
 logger = logging.getLogger("aiodev")
 
-#: After how long (s) it is told of, and how often from then on.
+#: Seconds after which a compilation is reported, and between two reports. Larger: a silent program looks hung; smaller: noise.
 LONG = 1.0
 
 
@@ -73,7 +73,7 @@ def on_compilation(hook: Hook) -> Callable[[], None]:
 
 @contextmanager
 def reported(name: str) -> Iterator[None]:
-    """Compile ``name`` inside of the block; tell of it if that takes long."""
+    """Compile ``name`` inside of the block, and report the compilation if it takes long."""
     done = threading.Event()
     began = time.perf_counter()
     watcher = threading.Thread(target=_watch, args=(name, began, done), name="aiodev-compile-watch", daemon=True)

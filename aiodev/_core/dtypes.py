@@ -17,18 +17,18 @@ __all__ = ["DTYPES", "ElementType", "element_type"]
 
 
 class ElementType(NamedTuple):
-    """What there is to know of a dtype.
+    """A row of the table: all that the library knows of a dtype.
 
     Attributes:
         name: NumPy's and the user's name.
         kind: ``b``, ``i``, ``u``, ``f`` or ``c``, as NumPy has them for its own dtypes.
         itemsize: bytes of an element.
         digits: binary digits of a number, without its sign and exponent: floats count up to 2**digits, integers to one less.
-        code: what it is called in the descriptors of kernels' arguments.
+        code: its name in the descriptors of kernels' arguments.
         dlpack: DLPack's type code and bits.
         packing: how ``struct`` packs a number of it into 8-byte words. Empty where it cannot: as ``computed``.
-        computed: the name of the dtype that kernels compute in.
-        package: what defines it for NumPy, where that is another package.
+        computed: the name of the compute dtype.
+        package: the package that defines it for NumPy, where that is another one.
 
     Example:
         >>> from aiodev.dtypes import DTYPES

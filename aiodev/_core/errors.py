@@ -81,10 +81,10 @@ def _rebuilt(kind: type[AiodevError], arguments: tuple[Any, ...], attributes: di
 
 
 def fresh(error: BaseException) -> BaseException:
-    """What to raise of an error that is kept: a copy if it is one of ours, else the same.
+    """A copy of a stored error if it is one of ours, else the error itself.
 
-    Raising adds the frames of who waits to the traceback, and they hold whatever is in their variables, such as arrays. That
-    must not last as long as what keeps the error does, nor grow with every waiter.
+    Raising adds the waiter's frames to the traceback, and these hold whatever is in their variables, such as arrays. That
+    must not last as long as the stored error, nor grow with every waiter.
     """
     if not isinstance(error, AiodevError):
         return error

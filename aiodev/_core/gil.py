@@ -1,4 +1,4 @@
-"""The fast paths rely on the global interpreter lock, and so does whoever imports this package."""
+"""The check that this interpreter has a global lock, which the fast paths rely on."""
 
 from __future__ import annotations
 

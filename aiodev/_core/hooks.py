@@ -1,7 +1,7 @@
-"""Functions that a layer calls and one above it provides.
+"""Hooks: functions that a layer calls and a layer above it provides.
 
 Imports point down, and some work of a lower layer is done by what stands above it: arrays are copied by kernels, streams copy
-arrays. The lower layer has a :class:`Hook`, which names who provides its function; that module does so when it is imported.
+arrays. The lower layer has a :class:`Hook`, which names the module that provides its function, when it is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Hook(Generic[P, T]):
         provider: the module that provides it.
 
     Attributes:
-        call: the function itself, so that nothing stands in front of it. RuntimeError as long as nobody has provided one.
+        call: the function itself, called without a step in between. It raises RuntimeError until the provider is imported.
     """
 
     __slots__ = ("call", "provider")

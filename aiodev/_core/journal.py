@@ -1,4 +1,4 @@
-"""What each operation of a stream was, and where it was submitted: kept in debug mode, for reports about memory.
+"""Journal of a stream: what each operation was, and where it was submitted. Kept in debug mode, for reports about memory.
 
 A buffer knows the number of the last operation on each timeline that used it. The journal tells which kernel, copy or fill that
 was, and the line that submitted it, long after it is done. It forgets the oldest of a timeline's operations.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attach", "describe"]
 
-#: Operations of a timeline that are remembered.
+#: Operations of a timeline that are remembered. Larger: more memory in debug mode; smaller: older uses have no name.
 _MOST = 1 << 16
 
 _entries: weakref.WeakKeyDictionary[Timeline, OrderedDict[int, tuple[str, int]]] = weakref.WeakKeyDictionary()

@@ -1,7 +1,7 @@
-"""What holds for a block of the running task, and for the tasks that are created in it.
+"""Scopes: what is current for a block of the running task, and for the tasks that are created in it.
 
 A context variable holds an immutable linked scope. A guard enters a scope and leaves it again, so the previous state lives in
-the scope, not in the guard: the same guard may be entered by any number of tasks, nested, at once. Tasks copy the context when
+the scope, not in the guard: any number of tasks may enter the same guard, nested, at once. Tasks copy the context when
 they are created, which is how they inherit, and nothing that they do is seen outside.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["Scope", "Scoped"]
 
 
 class Scope(Protocol):
-    """One link.
+    """One link of the chain of scopes.
 
     Attributes:
         outer: the scope to go back to; None for the outermost.

@@ -1,4 +1,4 @@
-"""Names of this package's files that are the same wherever it is installed, as code says them that another machine has made."""
+"""Names of this package's files that are the same wherever it is installed, for code that another machine has compiled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MARK = "aiodev:"
 
 
 def relative(filename: str) -> str:
-    """The name to keep of a file: from the package's folder, if it is in there."""
+    """The name of a file from the package's folder on; of other files the whole path."""
     if filename.startswith(_PACKAGE) and filename[len(_PACKAGE) :][:1] in ("/", "\\"):
         return _MARK + filename[len(_PACKAGE) + 1 :]
     return filename
 
 
 def absolute(name: str) -> str:
-    """Where the file is here that was kept as ``name``."""
+    """The path, on this machine, of the file that ``relative`` named ``name``."""
     return str(Path(_PACKAGE, name[len(_MARK) :])) if name.startswith(_MARK) else name

@@ -59,7 +59,7 @@ def compiled_by(*places: str, distributions: tuple[str, ...] = NUMBA) -> str:
 
 
 def _files(places: tuple[str, ...]) -> Iterator[Path]:
-    """The source files at the places, each once."""
+    """The source files among the given paths, each once."""
     files: set[Path] = set()
     for place in places:
         path = _PACKAGE / place

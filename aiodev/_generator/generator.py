@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_SEED", "Generator", "Reservation", "recordings"]
 
-#: Of generators that were given none.
+#: The seed of generators that were given none.
 DEFAULT_SEED = 0xA10DE5EED
 
 #: What the running task records, by generator (see :mod:`aiodev._generator.recording`).

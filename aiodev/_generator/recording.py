@@ -24,7 +24,7 @@ __all__ = ["Recording"]
 
 
 class Recording:
-    """What is drawn from one generator between two moments of a task, so that it can be replayed.
+    """The draws from one generator between two moments of a task, so that they can be replayed.
 
     Attributes:
         generator: from which.

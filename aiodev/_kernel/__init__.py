@@ -1,1 +1,1 @@
-"""Kernels: one source, compiled off the loop, launched in a microsecond."""
+"""Kernels: one source for every device, compiled off the loop, launched in a microsecond."""

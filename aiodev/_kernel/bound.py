@@ -1,4 +1,4 @@
-"""A launch with everything fixed."""
+"""Bound launches: a kernel with its arguments, shape and stream fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where and over what a kernel is launched: the part in brackets."""
+"""Launch configuration: the shape and the stream between the brackets of a launch."""
 
 from __future__ import annotations
 

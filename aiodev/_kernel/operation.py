@@ -57,7 +57,8 @@ R = TypeVar("R", covariant=True)
 #: From the operands' kinds (a dtype, a Python number's class, None) to a dtype for each, and behind them the result's.
 Rule = Callable[..., Sequence[Any]]
 
-#: Launches of one call that are remembered, at most.
+#: Most launches of one call that are remembered. Larger: larger generated functions; smaller: long operations run their body at
+#: every call.
 _MOST_STEPS = 16
 _FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
 #: Of a sequence, which is looked at twice: nothing that is used up by that.
@@ -147,7 +148,7 @@ class Operation:
         self._of_any_length.clear()
 
     def resolve(self, operands: Sequence[Any]) -> Sequence[Any]:
-        """What the rule says of operands."""
+        """The dtypes that the rule gives for operands."""
         count = len(operands) - (self.writes is not None)
         kinds = tuple([_kind_of(operand) for operand in operands[:count]])
         dtypes = self._resolved.get(kinds)
@@ -160,7 +161,7 @@ class Operation:
     # Calls
 
     def function(self) -> Callable[..., Any]:
-        """What users call."""
+        """The function that users call."""
         names, operands = self._names, self._operands
         namespace: dict[str, Any] = {
             "Array": Array, "_find": self.known.get, "_slow": self._call_slowly, "_freeze": _freeze,
@@ -338,7 +339,7 @@ class Operation:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one of Python's, or one of NumPy's that devices have, ``bfloat16`` included."""
+    """Whether a value is a number of Python's, or of NumPy's that devices have, ``bfloat16`` included."""
     return isinstance(value, bool | int | float | complex) or isinstance(value, np.generic) and has_dtype(value.dtype)
 
 

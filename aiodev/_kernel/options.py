@@ -1,4 +1,4 @@
-"""What a kernel's decorator was told, as the plain data that goes into its key and to the compiler."""
+"""Options of a kernel's decorator, as the plain data that goes into its key and to the compiler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FASTMATH_FLAGS = {
 
 
 def parse_options(boundscheck: bool, fastmath: bool | Collection[str]) -> Options:
-    """The options that are on.
+    """The decorator's options that are on.
 
     Raises:
         TypeError: ``fastmath`` is neither a bool nor names.
@@ -46,7 +46,7 @@ def parse_options(boundscheck: bool, fastmath: bool | Collection[str]) -> Option
 
 
 def parse_launch(block: int | None, grid: int | None, team: bool) -> Options:
-    """The options of a body that say how it is launched.
+    """The launch options of a hand-written body.
 
     Raises:
         TypeError: ``team`` is no truth value.

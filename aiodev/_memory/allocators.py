@@ -1,4 +1,4 @@
-"""The process's allocators, one for each device, made when first needed."""
+"""The registry of allocators: one for each device, made when first needed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Chosen:
 
 
 chosen = Scoped("aiodev.memory", Chosen({}, None, None))
-#: How many pools there are: most programs have none, and an allocation then looks no further.
+#: How many memory pools there are. Most programs have none, and an allocation then looks no further.
 pool_count = 0
 
 
@@ -74,15 +74,15 @@ class BackendMemory:
         return self._handle.backend.memory_info(self._index)
 
     def granularity(self) -> int:
-        """What ranges are mapped in; 0 when there are none."""
+        """Ranges are mapped in multiples of so many bytes; 0 when there are no ranges."""
         return self._started().granularity(self._index)
 
     def reserve_range(self, nbytes: int) -> int:
-        """First address of a range without memory."""
+        """First address of a new range, without memory."""
         return self._handle.backend.reserve_range(self._index, nbytes)
 
     def map_range(self, address: int, nbytes: int) -> None:
-        """Put memory there."""
+        """Map memory into a part of a range."""
         self._handle.backend.map_range(self._index, address, nbytes)
 
     def unmap_range(self, address: int, nbytes: int) -> None:
@@ -91,7 +91,7 @@ class BackendMemory:
 
 
 def allocator_of(timeline: Timeline) -> CachingAllocator:
-    """What serves the running task on a timeline's device."""
+    """The allocator, or the pool, that serves the running task on a timeline's device."""
     if pool_count:
         found = chosen.get().allocators.get(timeline.device)
         if found is not None:

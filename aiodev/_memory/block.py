@@ -105,7 +105,7 @@ class Block:
     # Uses
 
     def forget_done(self) -> bool:
-        """Forget the uses that are done; whether none is left. Only for the one thread that holds the block."""
+        """Forget the uses that are done; whether none is left. Only the thread that holds the block may call it."""
         if self.uses is not None:
             left = {t: v for t, v in self.uses.items() if t.counters[COMPLETED] < v}
             if len(left) > 1:
@@ -158,7 +158,7 @@ class Block:
         return all(t is timeline or clock.get(t, 0) >= v for t, v in self.pending().items())
 
     def hand_to(self, timeline: Timeline) -> bool:
-        """Make the uses of a block that serves ``timeline`` its own; whether another's are ordered before, without an event."""
+        """Hand the block to a timeline that it serves; whether another's use is ordered before, but not known to be done."""
         if self.timeline is None and self.uses is None:
             return False
         if self.uses is None and self.timeline is timeline:
@@ -180,7 +180,7 @@ class Block:
         return owner.counters[COMPLETED] >= last or timeline.frontier[1].get(owner, 0) >= last
 
     def can_join(self, other: Block) -> bool:
-        """Whether both may become one block that serves whomever each of them serves, but for idle memory."""
+        """Whether both may become one block without serving fewer timelines; idle memory joins with any."""
         if self.uses is not None or other.uses is not None:
             return False
         return self.timeline is None or other.timeline is None or self.timeline is other.timeline
@@ -188,7 +188,7 @@ class Block:
     # Neighbours
 
     def absorb(self, right: Block) -> None:
-        """Become one block with the next one, with the uses of both."""
+        """Join with the next block; the result has the uses of both."""
         if right.timeline is not None or right.uses is not None:
             if self.can_join(right):
                 value = max(self.value, right.value) if self.timeline is right.timeline else right.value

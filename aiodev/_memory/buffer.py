@@ -44,13 +44,13 @@ __all__ = ["Alias", "Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "che
 
 
 class Source(Protocol):
-    """What buffers come from."""
+    """An allocator, or an owner of foreign memory, as its buffers know it."""
 
     device: Device
     host_accessible: bool
 
 
-#: So many uses of others are noted, at least, before it is found out who is done.
+#: A :class:`Uses` takes at least so many uses before it drops those that are done. Larger: longer lists; smaller: more passes.
 _CREDIT = 16
 
 
@@ -126,7 +126,7 @@ class Buffer:
             self._written = value
 
     def _record_beside(self, writers: Uses, timeline: Timeline, value: int) -> bool:
-        """The same while there are several writers; False if they are not those any more."""
+        """Note a write while there are several writers; False if the writers have changed meanwhile."""
         if writers.credit > 0 and writers.tellings == faults.tellings:
             if self._writer is not writers:  # no call from here on
                 return False
@@ -279,7 +279,7 @@ class Alias(Buffer):
         self._buffer._record_read(timeline, value)
 
     def contents(self) -> list[Point]:
-        """Those of the buffer, as in all that follows."""
+        """The contents of the buffer that this is an alias of, as for all methods that follow."""
         return self._buffer.contents()
 
     def is_written(self) -> bool:

@@ -48,11 +48,13 @@ __all__ = ["GUARD", "POISON", "DebugAllocator"]
 
 logger = logging.getLogger("aiodev")
 
-#: Bytes before and after a buffer; alignment is kept.
+#: Bytes of the guard before and after a buffer; a multiple of the alignment. Larger: writes farther out are found, and each
+#: buffer takes more memory.
 GUARD = 256
 _GUARD_BYTES = b"\xa5" * GUARD
 POISON = 0xFF
-#: Seconds that work has to finish in at exit, before guards are looked at.
+#: Seconds that work has to finish at exit before guards are checked. Larger: a hung kernel delays the exit; smaller: the guards
+#: of buffers in use are not checked.
 _LAST_WAIT = 1.0
 
 Points = Iterable["tuple[Timeline, int]"]
@@ -67,7 +69,7 @@ class DebugBuffer(DeviceBuffer):
     source: DebugAllocator
 
     def _record_write(self, timeline: Timeline, value: int) -> None:
-        """See :class:`Buffer`."""
+        """Check that the streams that use the buffer are ordered, then note the write."""
         self._check_order(timeline, value, "written or read", self.pending())
         super()._record_write(timeline, value)
         self.see_every_use()
@@ -78,12 +80,12 @@ class DebugBuffer(DeviceBuffer):
         self.see_every_use()
 
     def record_foreign(self, timeline: Timeline, value: int) -> None:
-        """See :class:`Buffer`: there is no order to check."""
+        """Note work of another library, whose order cannot be checked."""
         super()._record_write(timeline, value)
         self.see_every_use()
 
     def check(self) -> None:
-        """See :class:`Buffer`."""
+        """Raise what went wrong with the contents, and have the next use checked, too."""
         super().check()
         self.see_every_use()
 
@@ -108,11 +110,11 @@ class DebugBuffer(DeviceBuffer):
                 )  # fmt: skip
 
     def own_uses(self) -> list[tuple[Timeline, int]]:
-        """The last use on each timeline; one that the memory was freed with counts only while it is not done."""
+        """The last use on each timeline. A use that the memory was freed with counts only while it is not done."""
         return [(timeline, value) for timeline, value in self.uses() if value]
 
     def __del__(self) -> None:
-        """Look at the guards, and put the block aside until its work is done."""
+        """Check the guards, and quarantine the block until its work is done."""
         block, source = self.block, self.source
         uses = self.own_uses()
         source.look_at(block, uses)
@@ -141,7 +143,7 @@ class DebugAllocator(CachingAllocator):
         atexit.register(weakly(self._look_at_exit))
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
-        """See :class:`CachingAllocator`; the memory is poisoned."""
+        """Allocate a buffer with guards around it; its memory is poisoned."""
         self.sweep()
         buffer = super().allocate(nbytes + 2 * GUARD if nbytes >= 0 else nbytes, timeline)
         block: Block = buffer.block
@@ -164,7 +166,7 @@ class DebugAllocator(CachingAllocator):
         return buffer
 
     def quarantine(self, block: Block, uses: list[tuple[Timeline, int]]) -> None:
-        """Take a block whose buffer is gone, and what used it. Called by the garbage collector, in any thread."""
+        """Take a block whose buffer is gone, and its last uses. The garbage collector calls this, in any thread."""
         self._alive.pop(block, None)
         self._quarantine.append((block, uses))
 
@@ -185,12 +187,12 @@ class DebugAllocator(CachingAllocator):
             block.bin.free.append(block)
 
     def forget_all_done(self) -> None:
-        """See :class:`CachingAllocator`; what is put aside is looked at, too."""
+        """Let go of every timeline whose work is done, and sweep the quarantine."""
         self.sweep()
         super().forget_all_done()
 
     def look_at(self, block: Block, uses: Points) -> None:
-        """Tell of guards that are broken, unless that was done; ``uses``: the last of them are named."""
+        """Log broken guards once; ``uses`` are the last uses, which the log names."""
         if block in self._told:
             return
         end = block.address + GUARD + self._requested[block]
@@ -204,7 +206,7 @@ class DebugAllocator(CachingAllocator):
                 )
 
     def look_at_all(self) -> None:
-        """Look at the guards of every buffer, alive or put aside."""
+        """Check the guards of every buffer, alive or in quarantine."""
         self.sweep()
         for block, uses in list(self._quarantine):
             self.look_at(block, uses)
@@ -229,7 +231,7 @@ class DebugAllocator(CachingAllocator):
         return f"memory of {nbytes:,} bytes at {block.address + GUARD:#x}, allocated at {site}"
 
     def empty_cache(self) -> int:
-        """See :class:`CachingAllocator`; every buffer's guards are looked at."""
+        """Check every buffer's guards, then give back all memory that is cached and not in use."""
         self.look_at_all()
         return super().empty_cache()
 

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SEARCH", "Extents"]
 
-#: How many blocks of a list, and how many lists, are looked at, at most, for one that no other timeline's work uses.
+#: Most blocks of a list, and most lists, that a search for a block without other timelines' work looks at. Larger: slower
+#: allocations with many timelines; smaller: more memory is reserved.
 SEARCH = 64
-#: So many of a list of a timeline that is not known to come first.
+#: Most blocks that a search looks at in the list of a timeline that the requesting one is not known to follow.
 _GLANCE = 2
 #: The lists of blocks that are anybody's, and of those that several timelines use.
 _ANYBODYS, _SHARED = 0, -1

@@ -1,4 +1,4 @@
-"""Where memory was allocated, when somebody wants to know."""
+"""Memory history: which line of the program allocated each block, recorded on request."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ callsites.register_library("aiodev._memory")
 
 
 class RecordingAllocator(CachingAllocator):
-    """One that notes the site of each allocation. It has no state of its own, so that one can become the other."""
+    """An allocator that notes the site of each allocation. It adds no state, so that an allocator's class can be switched."""
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
-        """See :class:`CachingAllocator`."""
+        """Allocate a buffer, and note the line of the program that asked for it."""
         buffer = super().allocate(nbytes, timeline)
         buffer.block.site = callsites.outside(sys._getframe(1))
         return buffer

@@ -64,7 +64,7 @@ class Admission:
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many tasks wait for a lease."""
         return len(self._waiting)
 
     async def acquire(self, nbytes: int) -> bool:
@@ -97,7 +97,7 @@ class Admission:
             self._grant()
 
     def look_again(self) -> None:
-        """The capacity has changed: grant what can be granted now, and refuse what never can."""
+        """Grant what can be granted, and refuse what never can, after the capacity has changed."""
         with self._lock:
             self._grant()
 
@@ -200,7 +200,7 @@ def lease(nbytes: int, device: DeviceLike | None = None) -> Lease:
 
 
 def look_again(device: DeviceLike | None) -> None:
-    """A device's limit has changed: leases of it that wait may be granted, or refused."""
+    """Grant or refuse leases that wait, after a device's limit has changed."""
     pool = known_allocator(device)
     admission = None if pool is None else _admissions.get(str(pool.device))
     if admission is not None:

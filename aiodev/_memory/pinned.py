@@ -48,7 +48,7 @@ class PinnedCache:
             return self.handle.backend.allocate_pinned(index, size)
 
     def empty(self) -> None:
-        """Give back what nobody uses."""
+        """Give back blocks that nobody uses."""
         with self._lock:
             for size, cached in self.bins.items():
                 while cached:
@@ -98,12 +98,12 @@ def host_memory_stats(device: DeviceLike | None = None) -> dict[str, int]:
 
 
 def pinned_cache(handle: BackendHandle) -> PinnedCache:
-    """The one of a backend."""
+    """The cache of page-locked memory of one backend."""
     return _caches.get(handle.name) or _caches.setdefault(handle.name, PinnedCache(handle))
 
 
 def empty_pinned_cache(handle: BackendHandle) -> None:
-    """Give back what nobody uses."""
+    """Give back page-locked memory that nobody uses."""
     cache = _caches.get(handle.name)
     if cache is not None:
         cache.empty()

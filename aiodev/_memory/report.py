@@ -1,4 +1,4 @@
-"""What the allocators hold, and what to do about it: torch's names, where torch has one."""
+"""Reports of what the allocators hold, and limits on it, by torch's names where torch has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an allocator's memory comes from: segments, which are allocations or ranges of addresses that grow.
+"""Segments, the memory that an allocator takes from its backend: allocations, or ranges of addresses that grow.
 
 A backend that can map memory into reserved addresses gets one range for each kind of request. Memory is mapped where it is
 missing, next to what is free, so that a request is served by joining the two; what is given back leaves a hole of addresses,
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = ["GRANULE", "LARGE_SEGMENT", "SMALL", "SMALL_SEGMENT", "RawMemory", "Segments"]
 
-#: Sizes of blocks are multiples of this.
+#: Sizes of blocks are multiples of this many bytes. Larger: small arrays waste more; smaller: more bins, each hit less often.
 GRANULE = 512
-#: Requests up to this are small.
+#: Requests of up to this many bytes are small, and have segments of their own. Larger: small arrays that live long split more.
 SMALL = 1 << 20
-#: Segments where there are no ranges, as in PyTorch: a larger request has its own, in whole small segments.
+#: Bytes of a segment where there are no ranges, as in PyTorch. A larger request has a segment of its own, in multiples of the
+#: small one's size. Larger: more is reserved for little; smaller: more calls of the backend.
 SMALL_SEGMENT = 2 << 20
 LARGE_SEGMENT = 20 << 20
 _OWN_SEGMENT_FROM = 10 << 20
-#: How much more than the most that was in use may be reserved before cached memory is moved.
+#: Fraction by which reserved memory may exceed the most that was ever in use, before the allocator moves cached memory between
+#: addresses. Larger: more memory is reserved; smaller: more is unmapped and mapped again.
 _SLACK = 1 / 16
 
 
@@ -42,26 +44,26 @@ class RawMemory(Protocol):
         """Address of fresh memory; MemoryError when there is none."""
 
     def deallocate(self, address: int, nbytes: int) -> None:
-        """Give it back."""
+        """Give memory back to the backend."""
 
     def info(self) -> tuple[int, int]:
         """Bytes free and in total."""
 
     def granularity(self) -> int:
-        """What ranges are mapped in; 0 when there are none."""
+        """Ranges are mapped in multiples of so many bytes; 0 when there are no ranges."""
 
     def reserve_range(self, nbytes: int) -> int:
         """First address of a range without memory; MemoryError when there are no such addresses."""
 
     def map_range(self, address: int, nbytes: int) -> None:
-        """Put memory there; MemoryError when there is none."""
+        """Map memory into a part of a range; MemoryError when there is none."""
 
     def unmap_range(self, address: int, nbytes: int) -> None:
         """Give it back."""
 
 
 class Segments:
-    """The segments of one allocator, and what it takes from the backend. Whoever calls holds the allocator's lock.
+    """The segments of one allocator, and how it takes them from the backend. Callers hold the allocator's lock.
 
     Attributes:
         small: free memory for small requests.
@@ -76,7 +78,7 @@ class Segments:
         self._granularity: int | None = None  # not asked yet: that may start the backend
 
     def all(self) -> list[Segment]:
-        """All, in no order."""
+        """All segments, in no order."""
         return self.small.segments + self.large.segments
 
     def info(self) -> tuple[int, int]:

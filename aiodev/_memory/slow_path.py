@@ -1,12 +1,12 @@
-"""What an allocator has that no buffer holds, and how a block is found there when its bin has none.
+"""Slow path of the caching allocator: taken when a request's size bin is empty.
 
-What no bin has comes from the extents. Before memory is taken from the backend, bins that hold much are emptied into the
-extents, where neighbours are joined. Where segments cannot grow, the bins of large blocks are emptied whenever one misses: what
-is cut from a larger block although a cached one would fit, by itself or with its neighbours, is missing there later. Before
-more is reserved than should be, what has been free for long goes back; and when the backend has no more, everything goes back
-that nobody uses, the requesting timeline waits for what others use, and hooks are called.
+The allocator serves such a request from the extents. Before it takes memory from the backend, it empties bins that hold much
+into the extents, where neighbours are joined. Where segments cannot grow, it empties the bins of large blocks whenever one
+misses: to cut a larger block, although a cached one would fit by itself or with its neighbours, fragments memory. Before it
+reserves more than it should, it gives back what has been free for long. When the backend has no more, it gives back all unused
+memory, has the requesting timeline wait for memory that others use, and calls hooks.
 
-All of this happens under the lock that guards segments and extents, and none of it in the common case, which is in
+All of this happens under the lock that guards segments and extents. The common case, without the lock, is in
 :mod:`aiodev._memory.allocator`, with the invariants of both.
 """
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["SlowPath"]
 
 _T = TypeVar("_T")
-#: Bins are emptied before memory is taken if they hold this much of what there is. In ranges, what is missing is put beside
-#: what is free, and can be moved.
+#: In ranges: bins are emptied before memory is taken if they hold this fraction of what is reserved. Larger: more memory is
+#: reserved; smaller: blocks are joined and cut anew more often. Memory that is taken is mapped beside what is free.
 _WORTHWHILE = 1 / 8
-#: So many bytes where there are segments: they stay as they are, and what is in them already must not be taken anew.
+#: In segments: the same limit in bytes. It is low, since a segment stays as it is, and memory in it must not be taken anew.
 _WORTHWHILE_IN_SEGMENTS = SMALL_SEGMENT // 8
 
 
@@ -42,7 +42,7 @@ class SlowPath:
 
     Attributes:
         totals: accounts of the device.
-        segments: the segments, and where they come from.
+        segments: the segments, and how they are taken from the backend.
         hooks: called when the device has no more memory.
         private_pools: the private pools of this device.
         number: 0, or that of a private pool.
@@ -71,7 +71,7 @@ class SlowPath:
         self._apart = False  # free neighbours may be kept apart by work that is done by now
 
     def _find(self, home: Bin, timeline: Timeline) -> Block:
-        """A block of the bin's size from the extents, or, in this order: from the bins of other sizes, from the backend."""
+        """A block of the bin's size from the extents, else from the bins of other sizes, else from the backend."""
         with self._lock:
             if self._looking:  # a finalizer allocates, in the midst of what this thread does here
                 return self._own_segment(home, timeline)

@@ -1,4 +1,4 @@
-"""A picture of a snapshot: which blocks lie where."""
+"""Draws a memory snapshot: which blocks lie where."""
 
 from __future__ import annotations
 

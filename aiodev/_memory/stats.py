@@ -1,4 +1,4 @@
-"""What an allocator counts, in torch's names."""
+"""Counts of an allocator, by torch's names."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ class Totals:
     waits: int  # streams held until memory that others used was free
 
     def reserve(self, nbytes: int) -> None:
-        """Memory came."""
+        """Count bytes that the backend gave."""
         self.device_allocations += 1
         self.reserved += nbytes
         self.reserved_ever += nbytes
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
     def unreserve(self, nbytes: int) -> None:
-        """Memory went."""
+        """Count bytes that went back to the backend."""
         self.device_frees += 1
         self.reserved -= nbytes
 
     def add_segment(self) -> None:
-        """A segment came."""
+        """Count a new segment."""
         self.segments += 1
         self.segments_ever += 1
         self.peak_segments = max(self.peak_segments, self.segments)
 
     def remove_segment(self) -> None:
-        """A segment went."""
+        """Count a segment that was given back."""
         self.segments -= 1
 
     def reset_peaks(self) -> None:
@@ -122,7 +122,7 @@ def _series(name: str, current: int, peak: int, ever: int) -> dict[str, int]:
 
 
 def summarise(device: object, totals: Totals) -> str:
-    """A table of the bytes and of what they came in."""
+    """The table of bytes and counts that ``memory_summary`` shows."""
     counts = totals.as_dict()
     lines = [f"memory of {device}", f"{'':18}{'now':>12}{'peak':>12}{'ever':>12}{'freed':>12}"]
     for title, name in (("allocated", "allocated_bytes"), ("reserved", "reserved_bytes")):

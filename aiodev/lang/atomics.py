@@ -1,4 +1,4 @@
-"""Updates of one element of an array that no other index of the launch can come between.
+"""Atomic updates of one element of an array: no other index of the launch can come between.
 
 All return what was there before. The order in which indices arrive is not defined, so a sum of floats may differ in its last
 bits from run to run. Elements are integers or floats; ``index`` is an int, or a tuple of ints.

@@ -1,4 +1,4 @@
-"""What a body may tell the processor that changes no result."""
+"""Hints to the processor, which change no result."""
 
 from __future__ import annotations
 

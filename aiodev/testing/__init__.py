@@ -1,4 +1,4 @@
-"""What tests of aiodev, of its backends, and of programs that use it can lean on.
+"""Tools for tests of aiodev, of its backends, and of programs that use it.
 
 :func:`check_backend` holds any backend to the promises that the core relies on; :class:`SimulatedBackend` is a device
 that the host cannot see into and that fails on demand; latches hold work in flight without sleeping;

@@ -182,15 +182,15 @@ class SimulatedBackend(HostBackend):
         self._lost: dict[int, str] = {}
 
     def unavailable_reason(self) -> str | None:
-        """What the constructor was told."""
+        """The reason that the constructor was given, or None."""
         return self._unavailable
 
     def device_count(self) -> int:
-        """What the constructor was told; 0 when unavailable."""
+        """The number that the constructor was given; 0 when unavailable."""
         return 0 if self._unavailable else self._devices
 
     def device_properties(self, index: int) -> DeviceProperties:
-        """See the ABC."""
+        """What the simulated device ``index`` is."""
         return DeviceProperties("Simulated", self.name, index, self.memory.total, self._threads, (1, 0))
 
     def start(self) -> None:
@@ -202,7 +202,7 @@ class SimulatedBackend(HostBackend):
     # Memory
 
     def allocate(self, index: int, nbytes: int) -> int:
-        """See the ABC."""
+        """Address of ``nbytes`` of simulated device memory, aligned to 256. Raises MemoryError."""
         with self._lock:
             if self._failing_allocations:
                 self._failing_allocations -= 1
@@ -210,11 +210,11 @@ class SimulatedBackend(HostBackend):
         return self.memory.allocate(index, nbytes)
 
     def deallocate(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Give back what ``allocate`` gave."""
         self.memory.deallocate(address)
 
     def memory_info(self, index: int) -> tuple[int, int]:
-        """See the ABC."""
+        """Bytes free and in total."""
         return self.memory.free(index), self.memory.total
 
     # Other libraries
@@ -225,7 +225,11 @@ class SimulatedBackend(HostBackend):
         return self.executor.foreign_queue(stream)
 
     def home_of(self, address: int) -> int:
-        """See the ABC."""
+        """Index of the simulated device that has the memory at an address.
+
+        Raises:
+            BufferError: no device has.
+        """
         index = (address >> _TAG_SHIFT) - _FIRST_TAG
         if not 0 <= index < self._devices:
             raise BufferError(f"the memory at {address:#x} is on no device of {self.name!r}")

@@ -217,7 +217,7 @@ def no_wake_up_is_lost(bench: Workbench) -> None:
 
 @rule
 def no_wake_up_is_lost_among_many_queues(bench: Workbench) -> None:
-    """The same with one waker for 16 queues that complete meanwhile, and whose wake-ups coalesce."""
+    """No wake-up is lost where 16 queues complete around ``arm`` and share a waker, whose wake-ups coalesce."""
     lanes, chain = bench.lanes(16), bench.chain(1, 2)
     bell = _Bell(bench)
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""What a rule of conformance works with: queues, cells of device memory, and waiting that cannot hang."""
+"""The workbench of a rule of conformance: queues, cells of device memory, and waiting that cannot hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing, limiting and converting elements."""
+"""Conversion of dtypes; ``where`` and ``clip``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise functions of one's own: several operations in one pass over memory."""
+"""Fusion: users' elementwise functions, several operations in one pass over memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops over arrays of shapes that broadcast: as few dimensions as will do, and a kernel for each form that a loop takes.
+"""Iteration over arrays that broadcast: over as few dimensions as will do, with a kernel for each form of loop.
 
 Dimensions of length 1 are left out, and neighbours along which every array runs on are made one. Of an array that is repeated
 along a dimension only the others are indexed, as in ``x[i, j] + y[j]``: what lies in memory without gaps then keeps a form that

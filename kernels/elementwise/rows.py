@@ -135,7 +135,7 @@ class Group:
 
 
 def _resolve(name: str, resolve: Resolve, *kinds: Any) -> Sequence[DType]:
-    """What a NumPy function takes and gives for these types."""
+    """The dtypes that a NumPy function takes and gives for these types."""
     try:
         *inputs, result = resolve(*kinds)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Functions of numbers that expressions of elementwise operations call; they are compiled with the body."""
+"""Scalar functions that expressions of elementwise operations call; they are compiled with the body."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def floor_rest(a: Any, b: Any) -> Any:
 
 
 def unsigned_quotient(a: Any, b: Any) -> Any:
-    """The same of unsigned integers."""
+    """NumPy's floored quotient of unsigned integers: 0 for a divisor of 0."""
     return b if b == 0 else a // b
 
 
 def unsigned_rest(a: Any, b: Any) -> Any:
-    """The same of unsigned integers."""
+    """NumPy's remainder of unsigned integers: 0 for a divisor of 0."""
     return b if b == 0 else a % b
 
 
@@ -101,7 +101,7 @@ def whole_power(a: Any, b: Any) -> Any:
 
 
 def unsigned_power(a: Any, b: Any) -> Any:
-    """The same of unsigned integers."""
+    """A power of unsigned integers."""
     base, exponent, one = np.uint64(a), np.uint64(b), np.uint64(1)
     result = one
     while exponent > 0:

@@ -1,4 +1,4 @@
-"""An elementwise operation: an expression, and the kernels that are made of it.
+"""Ufuncs of the library: an expression, and the kernels that are made of it.
 
 The expression names its operands, as in ``"{x1} + {x2}"``. For each form of loop over them there is a kernel, made when it is
 first needed (:mod:`aiodev.kernels.elementwise.iteration`). A number stays a number in all.
@@ -153,7 +153,7 @@ class Elementwise:
 
 
 def _signature(operands: Sequence[str], by_name: bool) -> inspect.Signature:
-    """That of a body: the call, the operands, and ``out``."""
+    """The signature of a body: the call, the operands, and ``out``."""
     first = inspect.Parameter.POSITIONAL_ONLY
     last = inspect.Parameter.KEYWORD_ONLY if by_name else first
     kind: Any = aiodev.Array if len(operands) == 1 else Operand

@@ -1,1 +1,1 @@
-"""Elements taken, put and searched for."""
+"""Indexing: take, put, search and select elements."""

@@ -1,4 +1,4 @@
-"""Indices that hold arrays, and assignment by any index: what ``x[index]`` and ``x[index] = value`` mean.
+"""Advanced indexing, and assignment by any index: what ``x[index]`` and ``x[index] = value`` mean.
 
 Views come first: integers, slices, ``...`` and None are taken by a view that leaves the dimensions of the arrays whole. What is
 left are arrays of integers, one a dimension; a mask becomes the places where it is true, and one of no dimensions the only

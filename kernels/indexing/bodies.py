@@ -1,4 +1,4 @@
-"""The kernels behind indexing by arrays.
+"""Kernels behind indexing by arrays.
 
 Arrays are seen as (outer, axis, inner), with the indexed axis in the middle. A launch's index stands for several short
 items, for one, or for a block of a long one, so that it is always some thousand elements.
@@ -72,7 +72,7 @@ def position(index: Any, length: int, mode: int) -> Any:
 
 
 def nearest(index: Any, length: int) -> Any:
-    """The same without an error."""
+    """The place that an index points to, limited to the array, without an error."""
     found = np.int64(index)
     return min(max(found + length if found < 0 else found, 0), length - 1)
 
@@ -123,7 +123,7 @@ def take_along_middle(i: int, j: int, k: int, mode: int, x: Any, indices: Any, o
 
 @aiodev.kernel(ndim=2, uniform=True)
 def take_along_last(i: int, j: int, mode: int, x: Any, indices: Any, out: Any) -> None:
-    """The same along the last of two dimensions."""
+    """One element along the last of two dimensions; its index is its own."""
     out[i, j] = x[i, position(indices[i, j], x.shape[1], mode)]
 
 

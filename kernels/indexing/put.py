@@ -1,4 +1,4 @@
-"""Writing at indices that are themselves in an array."""
+"""Put: writing at indices that are themselves in an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels behind selecting and searching.
+"""Kernels behind selecting and searching.
 
 What is selected is found in two sweeps over blocks of fixed length: the first counts, one index sums up, and the second
 writes to where each block's begin.

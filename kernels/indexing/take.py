@@ -1,4 +1,4 @@
-"""Reading at indices that are themselves in an array."""
+"""Take: reading at indices that are themselves in an array."""
 
 from __future__ import annotations
 

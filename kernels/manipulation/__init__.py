@@ -1,1 +1,1 @@
-"""The same elements in another shape, order or number."""
+"""Manipulation: elements in another shape, order or number."""

@@ -1,4 +1,4 @@
-"""Elements put elsewhere, by one launch: results that consist of elements of the arguments.
+"""Gather kernels behind concat, stack, roll, tile, repeat and pad: one launch, driven by an index table.
 
 Rows are joined (:func:`lay`) and rolled (:func:`turn`) as they lie in memory. Else the launch goes by a table of where each
 element of the result comes from. NumPy makes it, of the places in the arguments, when the launch is not known yet; so such a
@@ -92,7 +92,7 @@ def roll_lines(i: int, group: int, blocks: int, width: int, shift: int, x: Any, 
 
 @aiodev.kernel(uniform=True, reads=["x"])
 def roll_short_lines(i: int, group: int, width: int, ahead: int, back: int, x: Any, out: Any) -> None:
-    """The same of short rows: as if all were one, and then what came from others, ``ahead`` first elements or ``back`` last."""
+    """Roll short rows: as one long row; then the elements from other rows, ``ahead`` first or ``back`` last, anew."""
     first, last = i * group, min((i + 1) * group, x.size // width)
     lo, hi = first * width, last * width
     target, source = out[lo + ahead : hi - back], x[lo + back : hi - ahead]

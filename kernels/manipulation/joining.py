@@ -1,4 +1,4 @@
-"""Arrays made of others' elements: joined, extended, rotated, repeated."""
+"""Joining: concat, stack, pad, roll, tile and repeat."""
 
 from __future__ import annotations
 

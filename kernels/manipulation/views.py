@@ -1,4 +1,4 @@
-"""The same elements in another shape or order: views, where strides can say it."""
+"""Views: elements in another shape or order, without a copy where strides can express it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels behind softmax and the normalisations.
+"""Kernels behind softmax and the normalisations.
 
 A launch's index stands for some thousand elements, whatever the shape: for several short rows, for one row, or for a block of
 a long one. Sums are of several partial sums that the compiler keeps in vectors, in an order that the shape alone fixes.
@@ -317,7 +317,7 @@ def layer_norm_rows(i: int, group: int, same: bool, eps: Any, x: Any, out: Any) 
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=("x", "weight", "bias"))
 def layer_norm_scaled_rows(i: int, group: int, same: bool, eps: Any, x: Any, weight: Any, bias: Any, out: Any) -> None:
-    """The same, times a weight, plus a bias."""
+    """Some rows, with mean 0 and variance 1, times a weight, plus a bias."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
         source, target = x[row], out[row]
         mean, scale = mean_and_scale(source, eps)
@@ -345,7 +345,7 @@ def rms_norm_rows(i: int, group: int, same: bool, eps: Any, x: Any, out: Any) ->
 
 @aiodev.kernel(fastmath=_SUMS, uniform=True, reads=("x", "weight"))
 def rms_norm_scaled_rows(i: int, group: int, same: bool, eps: Any, x: Any, weight: Any, out: Any) -> None:
-    """The same, times a weight."""
+    """Some rows, with a mean square of 1, times a weight."""
     for row in range(i * group, min(x.shape[0], (i + 1) * group)):
         source, target = x[row], out[row]
         scale = root_mean_square_scale(source, eps)

@@ -46,7 +46,7 @@ def multiply_64(x: Any, y: Any) -> Any:
 
 
 def bounded_again_64(counter: Any, which: Any, seed: Any, span: Any, threshold: Any) -> Any:
-    """The same for an element of two words."""
+    """The number for an element of two words, the pair of that number in its block, that were rejected."""
     attempt = _ZERO
     while True:
         attempt += _ONE

@@ -1,4 +1,4 @@
-"""Draws by given weights: categories, and how often each comes."""
+"""Categorical and multinomial draws: classes by given weights, and how often each comes."""
 
 from __future__ import annotations
 

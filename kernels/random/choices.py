@@ -102,7 +102,7 @@ def _sift(heap: Any, size: Any, times: Any) -> None:
 
 @aiodev.kernel
 def first_arrivals(i: Any, times: Any, out: Any) -> None:
-    """Those that arrive first, in their order."""
+    """The elements that arrive first, in their order."""
     size = out.shape[0]
     filled = 0
     for element in range(times.shape[0]):
@@ -125,7 +125,7 @@ def first_arrivals(i: Any, times: Any, out: Any) -> None:
 
 @aiodev.kernel
 def take_arrivals(i: Any, times: Any, order: Any, out: Any) -> None:
-    """The same, of all in their order."""
+    """The elements that arrive first, taken from the order of all."""
     if times[order[i]] == math.inf:
         raise ValueError("fewer elements have a weight than were to be chosen")
     out[i] = order[i]

@@ -1,4 +1,4 @@
-"""Gamma and Poisson numbers, whose methods try until an attempt is accepted.
+"""Gamma and Poisson numbers, by methods that try until an attempt is accepted.
 
 An element has a counter of its own, whose upper half numbers its attempts. So how many attempts it takes is nobody else's
 business, and its value does not depend on how the work is divided.

@@ -1,4 +1,4 @@
-"""Permutations, every one equally likely, and what follows from them.
+"""Permutations, every one equally likely, and shuffles.
 
 The method is that of C. R. Rao ("Generation of random permutations of given number of elements using random sampling numbers",
 1961) and M. Sandelius (1962), in one level: each element goes to a bucket that is drawn for it, elements of a bucket keep

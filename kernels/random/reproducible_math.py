@@ -116,7 +116,7 @@ def cos_sin_32(word: Any) -> Any:
 
 
 def cos_sin_64(word: Any) -> Any:
-    """The same in double precision, of a word of 64 bits."""
+    """A point of the unit circle in double precision, of a word of 64 bits: cosine, sine and sign."""
     bits = i8(word)
     angle = f8((((bits << _TWO_BITS_64) >> _TWO_BITS_64) << i8(1)) | i8(1)) * _ANGLE_64
     z = angle * angle

@@ -1,4 +1,4 @@
-"""What all draws have in common: where numbers go, which words they take, and the kernels that fill an array with them.
+"""Sampling: where random numbers go, which words they take, and the kernels that fill an array with them.
 
 An array is filled in C order: so many elements for each block of four words, block after block from the draw's offset. What
 an element becomes depends on its words alone. Hence neither the size of a piece of the range nor the number of threads

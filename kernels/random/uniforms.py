@@ -1,4 +1,4 @@
-"""Words, and what takes little more than words: uniform numbers and coin tosses."""
+"""Uniform numbers, coin tosses and raw words."""
 
 from __future__ import annotations
 

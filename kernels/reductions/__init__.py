@@ -1,4 +1,4 @@
-"""Sums, products, means, spreads, extremes and truth values along any axes.
+"""Reductions along any axes: sums, products, means, variances, extremes and truth values.
 
 What is summed is summed in ``float64`` (``complex128``) or in 64-bit integers, in an order that the shape alone fixes, so a
 result does not depend on the number of threads. A sum of n ``float64`` has an error of at most (16384 + n / 16384) · 2⁻⁵³ times

@@ -1,4 +1,4 @@
-"""What reductions are made of: from an element to what is combined, its combination, and the way back.
+"""Accumulators of reductions: from an element to what is combined, its combination, and the way back.
 
 What is combined is wide, so that rounding happens once, at the end. The largest element is found among integers that are in the
 order of the floats they stand for, with NaN on top; the least among the same integers, inverted.
@@ -89,17 +89,17 @@ def counted(value: Any) -> Any:
 
 
 def signed(value: Any) -> Any:
-    """As int64."""
+    """The number as int64."""
     return np.int64(value)
 
 
 def unsigned(value: Any) -> Any:
-    """As uint64."""
+    """The number as uint64."""
     return np.uint64(value)
 
 
 def double(value: Any) -> Any:
-    """As float64."""
+    """The number as float64."""
     return np.float64(value)
 
 
@@ -109,7 +109,7 @@ def four_floats(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 def double_complex(value: Any) -> Any:
-    """As complex128."""
+    """The number as complex128."""
     return np.complex128(value)
 
 
@@ -127,35 +127,35 @@ def key_8(value: Any) -> Any:
 
 
 def reversed_key_4(value: Any) -> Any:
-    """The other way round, NaN still on top."""
+    """An int32 in the reverse order of float32, NaN still on top."""
     bits = np.float32(value).view(np.int32)
     return np.int32(~(bits ^ ((bits >> 31) & 0x7FFFFFFF)) - _BELOW_4)
 
 
 def reversed_key_8(value: Any) -> Any:
-    """The other way round, NaN still on top."""
+    """An int64 in the reverse order of float64, NaN still on top."""
     bits = np.float64(value).view(np.int64)
     ordered = ~(bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)))
     return np.int64(np.uint64(ordered) - np.uint64(_BELOW_8))
 
 
 def place_key_4(value: Any) -> Any:
-    """The same for 0 and -0, and for every NaN: what is equal is found where it is first."""
+    """``key_4`` with one key for 0 and -0, and one for every NaN: of equal elements the first is found."""
     return np.int32(min(key_4(np.float32(value) + np.float32(0)), np.int32(_INFINITY_4 + 1)))
 
 
 def place_key_8(value: Any) -> Any:
-    """The same for 0 and -0, and for every NaN: what is equal is found where it is first."""
+    """``key_8`` with one key for 0 and -0, and one for every NaN: of equal elements the first is found."""
     return min(key_8(np.float64(value) + np.float64(0)), _INFINITY_8 + 1)
 
 
 def reversed_place_key_4(value: Any) -> Any:
-    """The same for 0 and -0, and for every NaN, the other way round."""
+    """``reversed_key_4`` with one key for 0 and -0, and one for every NaN."""
     return np.int32(min(reversed_key_4(np.float32(value) + np.float32(0)), np.int32(_INFINITY_4 + 1)))
 
 
 def reversed_place_key_8(value: Any) -> Any:
-    """The same for 0 and -0, and for every NaN, the other way round."""
+    """``reversed_key_8`` with one key for 0 and -0, and one for every NaN."""
     return min(reversed_key_8(np.float64(value) + np.float64(0)), _INFINITY_8 + 1)
 
 

@@ -1,4 +1,4 @@
-"""The kernels that find places of the largest elements, in the same shares as :mod:`aiodev.kernels.reductions.bodies`.
+"""Kernels of argmax and argmin, with the same chunks as :mod:`aiodev.kernels.reductions.bodies`.
 
 What is compared are integers, such as reductions to the largest element combine. Of equal ones the first has the place.
 """

@@ -1,4 +1,4 @@
-"""The kernels behind reductions, made for each operation and type from a few plain functions.
+"""Kernels behind reductions, made for each operation and type from a few plain functions.
 
 An operation has an identity, a ``load`` from an element to what is combined, ``combine``, and ``finish`` from the combined
 value and a number to the result. What is combined is wide (``int64``, ``float64``), so that rounding happens once, at the
@@ -79,7 +79,7 @@ Short = Callable[[int], aiodev.Kernel]
 
 
 class Kernels(NamedTuple):
-    """Those of one operation on one type. All arrays are flat; results may be of no dimensions, too."""
+    """The kernels of one operation on one type. All arrays are flat; results may be of no dimensions, too."""
 
     rows: aiodev.Kernel  #: (i, x, length, identity, number, out): rows of ``length`` elements to results
     blocks: aiodev.Kernel  #: (i, blocks, x, length, identity, parts): blocks of rows to parts

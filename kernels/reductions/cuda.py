@@ -1,4 +1,4 @@
-"""Reductions as teams run them on CUDA: the bodies that go with those of :mod:`aiodev.kernels.reductions.bodies`.
+"""Reductions by teams on CUDA: the bodies that go with those of :mod:`aiodev.kernels.reductions.bodies`.
 
 Each takes the arguments of the kernel that it belongs to. An index is a team's: of ``rows`` and ``parts`` as many rows as its
 lanes have room for, of ``blocks`` a piece of a row, of columns a strip of a slab (:mod:`aiodev.kernels.thread_block`).
@@ -36,7 +36,7 @@ Plain = Callable[..., Any]
 
 
 def slab_of(i: int, slabs: int, strips: int, length: int) -> tuple[int, int, int, int, int]:
-    """What index ``i`` of a launch over columns stands for: outer, slab, strip, and the slab's rows from and to."""
+    """The outer index, slab and strip of index ``i`` of a launch over columns, and the slab's rows from and to."""
     if slabs <= 0 or strips <= 0:  # never
         return 0, 0, 0, 0, 0
     whole, strip = i // strips, i % strips

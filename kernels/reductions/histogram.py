@@ -1,4 +1,4 @@
-"""Counting in bins."""
+"""Histograms and counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels behind counting in bins.
+"""Kernels behind histograms.
 
 Bins are counted for each piece of the data by itself, and then added up in the order of the pieces, so that the result does not
 depend on the number of threads.
@@ -43,7 +43,7 @@ def apart(low, high):
 
 
 def edge_of(i, bins, low, high):
-    """As NumPy's ``linspace`` has it."""
+    """The edge of a bin, as NumPy's ``linspace`` computes it."""
     if i == bins:
         return high
     step = (high - low) / bins
@@ -222,7 +222,7 @@ def densities(i, counts, total, edges, out):
 
 @aiodev.kernel(uniform=True)
 def densities_few(i, counts, edges, out):
-    """The same of all bins, and their sum."""
+    """Densities of all bins, and the sum of counts."""
     total = np.float64(0)
     for b in range(counts.size):
         total += counts[b]

@@ -1,4 +1,4 @@
-"""Reductions as launches: of rows whose elements lie in one piece, or of columns that lie side by side.
+"""Launches of reductions: of rows whose elements lie in one piece, or of columns that lie side by side.
 
 Rows are reduced whole, by one index each, where there are many or where they are short; else in blocks, and then their parts.
 Columns are reduced in slabs of rows, and then their parts; where they are few and short, all at once. What is neither, since

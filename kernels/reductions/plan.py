@@ -1,4 +1,4 @@
-"""How each dtype is reduced: what elements become, what they are combined by, and the kernels that follow from it."""
+"""Plans of reductions for each dtype: what elements become, how they are combined, and the kernels that follow."""
 
 from __future__ import annotations
 

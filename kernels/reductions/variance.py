@@ -1,4 +1,4 @@
-"""The kernels behind variances and standard deviations.
+"""Kernels behind variances and standard deviations.
 
 Each block has a mean of its own and a sum of squared distances from that, by :func:`aiodev.lang.moments`, so memory is read
 once. Blocks are then merged by their means (Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing

@@ -1,4 +1,4 @@
-"""Running sums and products.
+"""Scans: running sums and products.
 
 Rows of no more than a block, and columns where these are few, are run through four at a time, since each sum waits for the one
 before it. Where there are many columns, these are run through side by side.

@@ -1,4 +1,4 @@
-"""The kernels behind running totals: blocks are reduced, what comes before each is summed up, then blocks are run through.
+"""Kernels behind scans: blocks are reduced, what comes before each is summed up, then blocks are run through.
 
 What is short, or one block, is run through at once.
 """

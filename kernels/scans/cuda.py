@@ -1,4 +1,4 @@
-"""Running totals as teams make them on CUDA: the bodies that go with :func:`aiodev.kernels.scans.cpu.make_scan`.
+"""Scans by teams on CUDA: the bodies that go with :func:`aiodev.kernels.scans.cpu.make_scan`.
 
 A team goes through its piece by tiles. Neighbouring threads read neighbouring elements into the team's memory; each thread then
 has a few elements in a row, an odd number of them, so that threads which read at once find them in different banks. Their

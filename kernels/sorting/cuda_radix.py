@@ -1,4 +1,4 @@
-"""Radix sort of long rows as teams run it on CUDA: kernels of its own.
+"""Radix sort of long rows by teams on CUDA: kernels of its own.
 
 Rows are cut into blocks of tiles (:mod:`aiodev.kernels.sorting.cuda_tile`), and sorted byte by byte: a team counts the bytes
 of a block; a team for each byte sums up where each block's keys go; and a team moves a block, tile by tile, sorted first, so
@@ -50,7 +50,7 @@ _TEAMS = 1 << 10
 
 
 class TeamKernels(NamedTuple):
-    """Those for one type of element, of all rows, in blocks.
+    """The kernels for one type of element, of all rows, in blocks.
 
     ``keys`` and ``other`` take turns, as do ``places`` and ``others``.
 

@@ -1,4 +1,4 @@
-"""Sorting within a team's memory, as teams do it on CUDA: tiles, and the rows that are no longer than one.
+"""Tiles: sorting within a team's memory on CUDA, and rows that are no longer than one tile.
 
 *Tiles* are sorted four bits at a time: each thread counts how often each value occurs among its few neighbouring keys, the
 counts of all threads are summed up in the order of the values, and each key's number, not the key, is moved to where its value

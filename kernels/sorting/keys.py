@@ -1,4 +1,4 @@
-"""The keys of elements that are sorted: unsigned integers of as many bytes in the same order, NaN on top; and the way back.
+"""Sort keys: unsigned integers of as many bytes as elements, in the same order, NaN on top; and the way back.
 
 Floats: see Terdiman, Radix Sort Revisited (2000).
 """
@@ -108,12 +108,12 @@ def float_key_8(value: Any) -> Any:
 
 
 def equal_float_key_4(value: Any) -> Any:
-    """The same, with 0 for -0, which it equals."""
+    """``float_key_4`` with 0 for -0, which it equals."""
     return float_key_4(np.float32(value + np.float32(0)))
 
 
 def equal_float_key_8(value: Any) -> Any:
-    """The same, with 0 for -0, which it equals."""
+    """``float_key_8`` with 0 for -0, which it equals."""
     return float_key_8(np.float64(value + np.float64(0)))
 
 
@@ -130,7 +130,7 @@ def float_of_8(key: Any) -> Any:
 
 
 def reversed_to(to_key: Plain, dtype: Any) -> Plain:
-    """Keys in the other order."""
+    """Keys in the reverse order."""
 
     def key(value):
         return dtype(~to_key(value))
@@ -139,7 +139,7 @@ def reversed_to(to_key: Plain, dtype: Any) -> Plain:
 
 
 def reversed_from(from_key: Plain, dtype: Any) -> Plain:
-    """What such keys stand for."""
+    """The values that keys in the reverse order stand for."""
 
     def value(key):
         return from_key(dtype(~key))

@@ -1,4 +1,4 @@
-"""What is launched to sort long rows, in buckets and by teams, and the memory that it takes."""
+"""Launches that sort long rows, in buckets and by teams, and the memory that they take."""
 
 from __future__ import annotations
 

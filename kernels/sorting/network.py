@@ -1,4 +1,4 @@
-"""The kernel behind sorting of short rows of numbers of four or eight bytes: keys in a network of vectors.
+"""Sorting network: short rows of numbers of four or eight bytes, as keys in vectors.
 
 Elements become keys in the room of the result, as for radix sort (:mod:`aiodev.kernels.sorting.radix`), so that NaN and the
 sign of zero are where they belong, and the order may be turned round. :func:`aiodev.lang.sort` sorts these where they are, and

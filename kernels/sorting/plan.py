@@ -1,4 +1,4 @@
-"""How to sort each dtype: the functions that make keys of its elements, and the kernels that are made of these."""
+"""Plans of sorting for each dtype: the functions that make keys, and the kernels that are made of these."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
 
 @functools.cache
 def plan_for(dtype: DType, descending: bool) -> Plan:
-    """What all rows are sorted with."""
+    """The kernels that sort rows of a dtype."""
     size, kind = dtype.itemsize, dtype.kind
     key = np.dtype(f"u{size}")
     to_key: Any
@@ -62,14 +62,14 @@ def plan_for(dtype: DType, descending: bool) -> Plan:
 
 @functools.cache
 def split_kernels(dtype: DType, descending: bool) -> splits.SplitKernels:
-    """What splits long rows."""
+    """The sample sort's kernels, which split long rows."""
     plan = plan_for(dtype, descending)
     return splits.make_split_kernels("sort", *plan.functions, plan.key.type)
 
 
 @functools.cache
 def team_kernels(dtype: DType, descending: bool) -> teams.TeamKernels:
-    """What sorts long rows where teams do."""
+    """The kernels that sort long rows by teams."""
     plan = plan_for(dtype, descending)
     return teams.make_team_kernels("sort", *plan.functions, plan.key.type)
 

@@ -1,4 +1,4 @@
-"""The kernels behind sorting: radix sort, from the least significant digit, of keys that are in the order of the elements.
+"""Radix sort, from the least significant digit, of keys that are in the order of the elements.
 
 Elements become *keys* (:mod:`aiodev.kernels.sorting.keys`), unsigned integers of as many bytes, and these are sorted digit
 by digit, from the lowest: each pass counts how often each value of a digit occurs, and moves every key behind those with
@@ -51,7 +51,7 @@ Plain = Callable[..., Any]
 
 
 class Kernels(NamedTuple):
-    """Those for one type of element. All arrays are flat; ``keys`` and ``other`` take turns, as do ``places`` and ``others``.
+    """The kernels for one type of element. All arrays are flat; ``keys`` and ``other`` take turns, and so do the places.
 
     Both sort groups of ``each`` rows, whole, by digits of at most ``bits``.
     """

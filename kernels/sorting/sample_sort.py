@@ -1,4 +1,4 @@
-"""The kernels behind sorting of long rows: one split into buckets, which are then sorted side by side.
+"""Sample sort of long rows: a row is split into buckets, which are then sorted side by side.
 
 **Problem.** Workers that sort one row together digit by digit wait for each other in every pass, and each pass goes through
 the whole row, which no cache near a core holds.
@@ -102,7 +102,7 @@ def word_of(key: Any) -> Any:
 
 
 class SplitKernels(NamedTuple):
-    """Those for one type of element. All arrays are flat; a block is ``block`` elements of ``n``.
+    """The kernels for one type of element. All arrays are flat; a block is ``block`` elements of ``n``.
 
     ``limits`` are the least and the greatest key of the sample, and by how much keys are shifted to become digits. ``table``
     has for each digit by how much keys with that are shifted, in the upper half, and what is added then, modulo 2¹⁶, to get

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class UniqueCounts(NamedTuple):
-    """What :func:`unique_counts` gives.
+    """The result of :func:`unique_counts`.
 
     Example:
         >>> from aiodev.kernels import UniqueCounts
@@ -51,7 +51,7 @@ class UniqueCounts(NamedTuple):
 
 
 class UniqueInverse(NamedTuple):
-    """What :func:`unique_inverse` gives.
+    """The result of :func:`unique_inverse`.
 
     Example:
         >>> from aiodev.kernels import UniqueInverse
@@ -64,7 +64,7 @@ class UniqueInverse(NamedTuple):
 
 
 class UniqueAll(NamedTuple):
-    """What :func:`unique_all` gives.
+    """The result of :func:`unique_all`.
 
     Example:
         >>> from aiodev.kernels import UniqueAll

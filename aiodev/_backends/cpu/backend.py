@@ -56,7 +56,7 @@ class CPUBackend(HostBackend):
         return max(1, self.settings.cpu_devices)
 
     def device_properties(self, index: int) -> DeviceProperties:
-        """See the ABC; ``extra`` has the device's ``cores``."""
+        """What device ``index`` is. ``extra`` has the device's ``cores``."""
         return cpu_properties(index, self.device_count())
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class CPUBackend(HostBackend):
     # Kernels that are compiled ahead
 
     def has_compiled(self, directory: str) -> bool:
-        """See the ABC."""
+        """Whether anything was ever compiled into the disk cache at ``directory``. Blocks; called before ``start``."""
         if self.executor_kind != "native" or has_kernels(directory):
             return True
         from aiodev._backends.cpu.compile import prebuilt  # which imports LLVM
@@ -116,7 +116,7 @@ class CPUBackend(HostBackend):
         return prebuilt.are_there()
 
     def baselines(self) -> dict[str, Mapping[str, str]]:
-        """What kernels can be compiled for ahead: for each the variables of the environment by which workers are told."""
+        """Baselines that kernels can be compiled for ahead; for each, the environment variables that tell workers so."""
         from aiodev._backends.cpu.compile import prebuilt
 
         return {name: prebuilt.target_variables(name) for name in prebuilt.baselines_of_machine()}
@@ -130,15 +130,15 @@ class CPUBackend(HostBackend):
     # Memory
 
     def allocate(self, index: int, nbytes: int) -> int:
-        """See the ABC."""
+        """Address of ``nbytes`` of fresh device memory, aligned to 256. Raises MemoryError."""
         return self._memory[index].allocate(nbytes)
 
     def deallocate(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Give back what ``allocate`` gave."""
         self._memory[index].deallocate(address)
 
     def memory_info(self, index: int) -> tuple[int, int]:
-        """See the ABC."""
+        """Bytes free and in total."""
         return self._memory[index].free(), self._memory[index].total
 
     def granularity(self, index: int) -> int:
@@ -146,19 +146,19 @@ class CPUBackend(HostBackend):
         return GRANULARITY
 
     def reserve_range(self, index: int, nbytes: int) -> int:
-        """See the ABC."""
+        """First of ``nbytes`` addresses, a multiple of the granularity, with no memory behind them. Raises MemoryError."""
         return self._memory[index].reserve(nbytes)
 
     def map_range(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Put fresh memory behind a part of a range that has none. Raises MemoryError; then nothing has changed."""
         self._memory[index].map(address, nbytes)
 
     def unmap_range(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Give the memory behind a part of a range back, however it was mapped; its addresses stay reserved."""
         self._memory[index].unmap(address, nbytes)
 
     def release_range(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Give back what ``reserve_range`` gave, when no memory is behind it."""
         self._memory[index].release(address, nbytes)
 
     def allocate_pinned(self, index: int, nbytes: int) -> int:
@@ -166,7 +166,7 @@ class CPUBackend(HostBackend):
         return self._memory[index].allocate(nbytes)
 
     def deallocate_pinned(self, index: int, address: int) -> None:
-        """See the ABC."""
+        """Give back what ``allocate_pinned`` gave."""
         self._memory[index].deallocate(address)
 
 

@@ -67,7 +67,7 @@ class HostBackend(Backend):
     # Kernels
 
     def compile(self, spec: KernelSpec, directory: str) -> None:
-        """See the ABC."""
+        """Compile into the disk cache at ``directory``. Called in a worker process; raises CompileError."""
         from aiodev._backends.cpu.compile import kernel_code  # needs LLVM
 
         kernel_code.compile_kernel(spec, directory)
@@ -79,7 +79,7 @@ class HostBackend(Backend):
         self._fill(entry, spec, kernel_code.load_kernel(spec, directory))
 
     def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
-        """See the ABC."""
+        """Give an entry its code if nothing has to be compiled for that; else False. Blocks; called off every loop."""
         from aiodev._backends.cpu.compile import kernel_code  # needs LLVM
 
         code = kernel_code.cached_kernel(spec, directory)
@@ -89,7 +89,7 @@ class HostBackend(Backend):
         return True
 
     def is_provisional(self, spec: KernelSpec) -> bool:
-        """See the ABC."""
+        """Whether the code that ``load_cached`` found for a kernel is good, but ``compile`` would make better code."""
         from aiodev._backends.cpu.compile import kernel_code  # needs LLVM
 
         return kernel_code.is_provisional(spec)

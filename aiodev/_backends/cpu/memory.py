@@ -20,11 +20,12 @@ __all__ = ["ALIGNMENT", "GRANULARITY", "HostMemory"]
 
 ALIGNMENT = 256
 HUGE_PAGE = 2 << 20
-#: Mappings below this do not gain from huge pages what aligning them would waste in address space.
+#: Mappings of fewer bytes are not aligned to huge pages: they would gain less than the alignment wastes in address space.
 HUGE_FROM = 2 * HUGE_PAGE
-#: What an allocation must reach before the machine is asked whether it has that much; asking takes tens of µs.
+#: Allocations from so many bytes on are checked against the machine's free memory. Smaller: more checks of tens of µs; larger:
+#: more memory that is not there is promised.
 CHECK_FROM = 16 << 20
-#: Of ranges; 0 where the system calls that they need, and the values of their flags, are not known.
+#: Granularity of ranges in bytes; 0 where the system calls that they need, and the values of their flags, are not known.
 GRANULARITY = HUGE_PAGE if sys.platform == "linux" else 0
 
 #: No address space has more.

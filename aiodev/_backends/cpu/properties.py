@@ -1,4 +1,4 @@
-"""What this machine's CPU and memory are, read without starting anything."""
+"""Properties of this machine's CPU and memory, read without starting anything."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Partition(Struct, alignment=64):
 
 
 class Place(Struct):
-    """Place of a queue that waits."""
+    """A waiting queue's place in the heap."""
 
     time: int  #: its virtual time, of an open range that and what its members are about to use
     order: int  #: when it came, in arrivals
@@ -94,7 +94,7 @@ class Worker(Struct, alignment=64):
     spin: int  #: how long to look for work before sleeping, ns; learned
     spin_cap: int  #: the most that is learned
     penalty: int  #: idle periods left in which not to spin, since the core was taken
-    idle: int = word(line=0, slot=6)  #: when we ran out of work and began to look around, or 0
+    idle: int = word(line=0, slot=6)  #: when it ran out of work and began to look for some, or 0
     stay: Atomic[int]  #: until when it is not to move to another core, ns
     semaphore: Semaphore = embedded(Semaphore)
     stayed: int  #: for how long it was not to, the last time
@@ -103,7 +103,7 @@ class Worker(Struct, alignment=64):
 
 
 class Device(Struct, alignment=64):
-    """The workers that share what waits."""
+    """The workers that serve the same queues."""
 
     lock: Lock = embedded(Lock)
     stop: Atomic[int]  #: 1 when workers are to return
@@ -155,7 +155,7 @@ class Queue(structs.Queue):
     spent: int  #: what its operations have taken since it was last charged, as far as that is known (ns)
     charged_at: int  #: when that was, if others waited then; or 0
 
-    #: Shares of the range that have indices which nobody has claimed; no more than 0: none.
+    #: Partitions of the range that have indices which no member has claimed; 0 or less for none.
     range_left: Atomic[int] = word(line=5)
     help_due: Atomic[int]  #: when (ns) members of the range wake a worker if no other has come by then; or 0
     range_chunk: Atomic[int]  #: indices to claim at a time, at most

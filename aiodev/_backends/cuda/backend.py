@@ -50,17 +50,17 @@ class Image(Protocol):
 
 
 class Compiler(Protocol):
-    """What makes images: :mod:`aiodev._backends.cuda.compile.compiler`, or a test's stand-in."""
+    """The module that makes images: :mod:`aiodev._backends.cuda.compile.compiler`, or a test's stand-in."""
 
     def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Image: ...
 
 
 _WAIT_BY = {"poll": structs.BY_POLL, "callback": structs.BY_CALLBACK, "event": structs.BY_EVENT}
-#: Of numba-cuda, by the modules that the compiler of kernels imports.
+#: Oldest version of numba-cuda that has the modules which the compiler of kernels imports.
 MINIMUM_COMPILER = (0, 30)
-#: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
+#: Most threads of a block. Larger: gains nothing where every element is read once; smaller: hides too little latency.
 _MOST_THREADS = 256
-#: Rounds of blocks that a grid has at most; what is beyond strides.
+#: Most rounds of blocks that a grid has; indices beyond are strided over. Larger: more blocks to start; smaller: uneven ends.
 _ROUNDS = 8
 
 
@@ -138,7 +138,7 @@ class CUDABackend(Backend):
         return count_devices(self._library)[1] if self.unavailable_reason() is None else 0
 
     def device_properties(self, index: int) -> DeviceProperties:
-        """See the ABC; ``extra`` has the device's ``uuid``, ``driver_version`` and some of its limits."""
+        """What device ``index`` is. ``extra`` has the device's ``uuid``, ``driver_version`` and some of its limits."""
         return (self._devices or find_devices(self._library).devices)[index]
 
     def start(self) -> None:
@@ -183,43 +183,43 @@ class CUDABackend(Backend):
     # Memory
 
     def allocate(self, index: int, nbytes: int) -> int:
-        """See the ABC."""
+        """Address of ``nbytes`` of fresh device memory, aligned to 256. Raises MemoryError."""
         return self._memory(index).allocate(nbytes)
 
     def deallocate(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Give back what ``allocate`` gave."""
         self._memory(index).deallocate(address, nbytes)
 
     def memory_info(self, index: int) -> tuple[int, int]:
-        """See the ABC."""
+        """Bytes free and in total."""
         return self._memory(index).info()
 
     def granularity(self, index: int) -> int:
-        """See the ABC; 0 for a device without virtual memory management."""
+        """Memory is mapped in multiples of so many bytes; 0 for a device without virtual memory management."""
         return self._memory(index).granularity
 
     def reserve_range(self, index: int, nbytes: int) -> int:
-        """See the ABC."""
+        """First of ``nbytes`` addresses, a multiple of the granularity, with no memory behind them. Raises MemoryError."""
         return self._memory(index).reserve(nbytes)
 
     def map_range(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Put fresh memory behind a part of a range that has none. Raises MemoryError; then nothing has changed."""
         self._memory(index).map(address, nbytes)
 
     def unmap_range(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Give the memory behind a part of a range back, however it was mapped; its addresses stay reserved."""
         self._memory(index).unmap(address, nbytes)
 
     def release_range(self, index: int, address: int, nbytes: int) -> None:
-        """See the ABC."""
+        """Give back what ``reserve_range`` gave, when no memory is behind it."""
         self._memory(index).release(address, nbytes)
 
     def allocate_pinned(self, index: int, nbytes: int) -> int:
-        """See the ABC; every device can reach it."""
+        """Address of ``nbytes`` of page-locked host memory, aligned to 256. Raises MemoryError. Every device can reach it."""
         return self._memory(index).allocate_pinned(nbytes)
 
     def deallocate_pinned(self, index: int, address: int) -> None:
-        """See the ABC."""
+        """Give back what ``allocate_pinned`` gave."""
         self._memory(index).deallocate_pinned(address)
 
     def _memory(self, index: int) -> DeviceMemory:
@@ -228,7 +228,7 @@ class CUDABackend(Backend):
     # Kernels
 
     def compile(self, spec: KernelSpec, directory: str) -> None:
-        """See the ABC; for every architecture that is among the visible devices."""
+        """Compile into the disk cache at ``directory``. For every architecture that is among the visible devices."""
         for architecture in self._architectures():
             self._image(spec, directory, architecture)
 
@@ -247,15 +247,15 @@ class CUDABackend(Backend):
         return find_devices(self._library).driver_version // 1000
 
     def reserve_entry(self) -> int:
-        """See the ABC."""
+        """An entry without code, before ``start`` too; it may be launched behind a gate that opens after ``load_into``."""
         return arena.allocate(sizeof(structs.Entry))
 
     def load_into(self, entry: int, spec: KernelSpec, directory: str) -> None:
-        """See the ABC; the code is loaded on every device."""
+        """Give an entry its code, from the disk cache, else compiled. The code is loaded on every device."""
         self._fill(entry, spec, {a: self._image(spec, directory, a) for a in self._architectures()})
 
     def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
-        """See the ABC."""
+        """Give an entry its code if nothing has to be compiled for that; else False. Blocks; called off every loop."""
         if self._compiler is not None:  # which no worker has
             self.load_into(entry, spec, directory)
             return True
@@ -318,7 +318,7 @@ class CUDABackend(Backend):
     # Memory and threads of other libraries
 
     def home_of(self, address: int) -> int:
-        """See the ABC."""
+        """Index of the device that has the memory at an address of another library's; needs a start."""
         ordinal, driver = ctypes.c_int(), self.executor.driver
         try:
             with driver.bound(self.executor.devices[0].context):

@@ -151,6 +151,6 @@ class Driver:
 
 
 def needs(version: int) -> str:
-    """What a driver of this version lacks."""
+    """The message about a driver of this version: what it lacks."""
     obstacle = f"it is for CUDA {version // 1000}.{version % 1000 // 10}" if version else "it cannot look functions up"
     return f"{obstacle}, {MINIMUM_VERSION // 1000}.{MINIMUM_VERSION % 1000 // 10} is needed"

@@ -30,7 +30,7 @@ _VIRTUAL_MEMORY = 102  # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
 _REMOTE_ACCESS = 110  # CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
 _PINNED, _ON_DEVICE, _READ_WRITE = 1, 1, 3  # CU_MEM_ALLOCATION_TYPE_…, CU_MEM_LOCATION_TYPE_…, CU_MEM_ACCESS_FLAGS_PROT_…
 _MINIMUM = 0  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
-#: Granules that a device's memory is divided into, at least.
+#: Least granules that a device's memory is divided into. Larger: more mappings of the driver's; smaller: more memory is wasted.
 _LEAST_GRANULES = 4096
 
 

@@ -1,4 +1,4 @@
-"""Which CUDA devices there are and what they are, asked without starting the driver in this process.
+"""Properties of CUDA devices, asked without starting the driver in this process.
 
 A driver that was started here could not be used in a process that is forked from this one. How many devices there are is asked
 of NVML, which has no such state, where ``nvidia-ml-py`` is installed; everything else, or all of it, of the driver in a
@@ -36,7 +36,7 @@ _TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Findings:
-    """What a probe found: devices, or why there are none."""
+    """The result of a probe: devices, or why there are none."""
 
     reason: str | None
     devices: tuple[DeviceProperties, ...] = ()
@@ -55,7 +55,7 @@ def count_devices(library: str) -> tuple[str | None, int]:
 
 @functools.cache
 def _count_by_nvml(visible: str | None) -> tuple[str | None, int] | None:
-    """The same by NVML; None where it cannot say."""
+    """How many devices there are, by NVML; None where it cannot say."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -120,7 +120,7 @@ def visible_count(visible: str | None, uuids: list[str]) -> int | None:
 
 
 def find_devices(library: str) -> Findings:
-    """What the driver in ``library`` would find if it were started now. Starts nothing in this process."""
+    """The devices that the driver in ``library`` would give if it were started now. Starts nothing in this process."""
     try:
         return _find(library, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
     except _NotAskedError as error:
@@ -150,7 +150,7 @@ def _find(library: str, visible: str | None, order: str | None) -> Findings:
 
 
 def read_devices(driver: Driver) -> tuple[DeviceProperties, ...]:
-    """What the devices of a driver that has been started are."""
+    """The devices of a driver that has been started."""
     count = driver.number("cuDeviceGetCount", doing="counting devices")
     return tuple(_read(driver, index) for index in range(count))
 

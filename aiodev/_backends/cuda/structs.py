@@ -1,4 +1,4 @@
-"""What the CUDA executor's native code works on, in memory (see :mod:`aiodev._backends.executor.structs`).
+"""Structs of the CUDA executor in native memory (see :mod:`aiodev._backends.executor.structs`).
 
 Queues lie in page-locked memory that the device can write.
 """
@@ -64,7 +64,7 @@ class Launch(Struct):
 
 
 class Parameters(Struct):
-    """What a kernel is given: by whom it is to say that it failed, and its arguments."""
+    """A kernel's parameters: where it stores its failure, and its arguments."""
 
     record: int  #: address of the queue's fault record on the device; 0 if nothing here can fail
     value: int  #: number of the operation
@@ -163,7 +163,7 @@ class ForeignCalls(Struct):
 
 
 class RingUser(Struct):
-    """Who reads a slot of a device's ring."""
+    """The queue whose copy uses a slot of the device's ring."""
 
     queue: Queue | None
     value: int  #: number of the operation

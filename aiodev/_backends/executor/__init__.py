@@ -1,1 +1,1 @@
-"""What the native executors of all kinds of devices share: how native code is written, compiled, kept and called."""
+"""Native executors' common part: how native code is written, compiled, kept and called, for all kinds of devices."""

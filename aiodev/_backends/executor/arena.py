@@ -1,4 +1,4 @@
-"""Memory for what native code reads: zeroed, and never unmapped."""
+"""The arena: memory for structs that native code reads, zeroed, and never unmapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native code's disk cache: one file for each executor, keyed by content and by the processor.
+"""Disk cache of the native code: one file for each executor, keyed by content and by the processor.
 
 What is found is right, in every process and after every upgrade: a file's name has a hash of everything that the code is
 made from (:mod:`aiodev._core.sources`) and of the processor. And it is whole: a file begins with a digest of the rest, is
@@ -36,7 +36,7 @@ SOURCES = ("_backends/executor",)
 _MAGIC = b"aiodev 1"
 #: Magic; digest of the rest; number of bytes of the identity, which comes next, and of the content behind that.
 _HEADER = struct.Struct("<8s32sQQ")
-#: For how long (s) to wait for another process that makes the file: it hangs, or was stopped.
+#: Seconds to wait for another process that makes the file. Larger: one that hangs holds this one up; smaller: both compile.
 _PATIENCE = 60.0
 _PREFIX = ".making-"
 
@@ -48,7 +48,7 @@ def native_directory() -> str:
 
 
 def stored(name: str, identity: str, make: Callable[[], bytes]) -> bytes:
-    """What the cache has for an identity; else what ``make`` gives, which it has from then on. Blocks.
+    """The content that the cache has for an identity; else what ``make`` gives, which is stored. Blocks.
 
     Args:
         name: for the file's name.

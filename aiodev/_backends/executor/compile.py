@@ -1,4 +1,4 @@
-"""How native functions are declared: in Python, for words, compiled by :mod:`aiodev._backends.executor.translate`.
+"""Declarations of native functions: in Python, for words, compiled by :mod:`aiodev._backends.executor.translate`.
 
 Every value is a word, a signed integer of 64 bits that wraps; truth is 0 or 1. Annotations say which words are addresses of
 structs (:mod:`aiodev._backends.executor.fields`); type checkers read them too. A declared function is a plain function of
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Kind:
-    """What Python or C sees of a word."""
+    """The type of a word as Python or C sees it."""
 
     name: str
 

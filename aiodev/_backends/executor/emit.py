@@ -1,4 +1,4 @@
-"""Native functions as one object file."""
+"""Emits native functions as one object file."""
 
 from __future__ import annotations
 

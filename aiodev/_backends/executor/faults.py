@@ -1,4 +1,4 @@
-"""Failures of a timeline.
+"""Faults of a queue.
 
 Its worker writes them to a ring, in which workers of other queues look for what these wait for. Failures are few, since each is
 told before the next one comes. Withdrawals may be many: what the ring has no room for any more is kept elsewhere, and as

@@ -45,7 +45,7 @@ S = TypeVar("S", bound="Struct")
 
 
 class Memory(Protocol):
-    """What words at addresses are read from and written to; each method is one access."""
+    """Memory as words at addresses; each method is one access."""
 
     def get(self, address: int) -> int: ...
     def put(self, address: int, value: int) -> None: ...
@@ -91,7 +91,7 @@ class Cell(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What it holds: a plain access, with no order."""
+        """The cell's content: a plain access, with no order."""
         content: T = self._content(self._memory.get(self.address))
         return content
 
@@ -111,7 +111,7 @@ class Atomic(Cell[T]):
     __slots__ = ()
 
     def load(self) -> T:
-        """What it holds; what its writer wrote before is visible."""
+        """Load with acquire order: what the writer wrote before is visible."""
         return self.value
 
     def store(self, value: T) -> None:
@@ -119,7 +119,7 @@ class Atomic(Cell[T]):
         self.value = value
 
     def load_fence(self) -> T:
-        """What it holds, after any earlier ``store_fence``: one half of a store-then-load handshake."""
+        """Load after any earlier ``store_fence``: one half of a store-then-load handshake."""
         return self.value
 
     def store_fence(self, value: T) -> None:
@@ -157,7 +157,7 @@ Kind: TypeAlias = "type[Struct] | Reference | None"
 
 
 def kind_of(hint: Any) -> Kind:
-    """What an annotation says of a word."""
+    """The kind of a word by its annotation."""
     origin, parts = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
         known = [part for part in parts if part is not NoneType]
@@ -224,7 +224,7 @@ class Field:
 
     @cached_property
     def kind(self) -> Kind:
-        """What native code knows of it."""
+        """The kind of the field's word."""
         return kind_of(self._hint)
 
     @cached_property
@@ -262,7 +262,7 @@ def _wrapper(hint: Any) -> Callable[[int, Memory], Any]:
 
 
 def _word_of(value: Any) -> int:
-    """What is written for a value."""
+    """The word that is written for a value."""
     if value is None:
         return 0
     return value if isinstance(value, int) else int(value.address)

@@ -1,4 +1,4 @@
-"""This machine as LLVM sees it: what code is made for, and how it is linked into this process."""
+"""This machine as LLVM sees it: the target of code, and how it is linked into this process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def host_target() -> str:
 
 
 def host_features() -> str:
-    """What the processor can do, as LLVM says it."""
+    """The processor's features, by LLVM's names."""
     try:
         return str(llvm().get_host_cpu_features().flatten())
     except RuntimeError:  # LLVM cannot tell: then it goes by the processor's name

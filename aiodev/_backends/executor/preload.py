@@ -1,4 +1,4 @@
-"""Importing numba from a thread without stopping the event loop.
+"""Preloading: numba is imported in a thread without stopping the event loop.
 
 Two things stop every thread for tens of milliseconds while numba is imported, and both can be avoided:
 

@@ -1,4 +1,4 @@
-"""What the native executors of all devices have in common in memory: queues as others see them, waiters, gates, failures.
+"""Structs that all native executors have in memory: queues as others see them, waiters, gates, failures.
 
 Structs lie at addresses that never go back to the C library while the process lives: they are recycled, so that a late reader
 sees a stale word, never an unmapped one. Words that submitters write, words that workers write and words that both write are on

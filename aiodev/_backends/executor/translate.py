@@ -1,4 +1,4 @@
-"""From native functions to one LLVM module: a subset of Python, for words, straight from the syntax tree.
+"""Translator from native functions to one LLVM module: a subset of Python, for words, straight from the syntax tree.
 
 **Problem.** The executor is some two hundred small functions that call each other. numba infers the types of each anew for
 everyone who calls it, optimises and links each by itself, and generates machine code for it, though nobody calls it by address:
@@ -95,7 +95,7 @@ class _Null(Struct):
 
 @dataclass(frozen=True)
 class _Signature:
-    """What is known of a function's words."""
+    """The kinds of a function's words."""
 
     parameters: tuple[Kind, ...]
     result: Kind
@@ -146,7 +146,7 @@ class Module:
         return self._trees[code.co_filename][code.co_name, code.co_firstlineno]
 
     def signature(self, function: Function) -> _Signature:
-        """What a function's annotations say."""
+        """The signature that a function's annotations declare."""
         if function not in self._signatures:
             tree, names = self.tree(function), names_of(function)
             kinds = tuple(annotated(each.annotation, names) for each in tree.args.args)
@@ -155,7 +155,7 @@ class Module:
 
 
 def names_of(function: Function) -> dict[str, Any]:
-    """What the names in a function stand for that it does not assign."""
+    """The values of the names in a function that it does not assign."""
     code, names = function.py_func.__code__, {**vars(builtins), **function.py_func.__globals__}
     for name, cell in zip(code.co_freevars, function.py_func.__closure__ or (), strict=True):
         names[name] = cell.cell_contents
@@ -219,7 +219,7 @@ class _Body:
         return isinstance(called, Function) and may_raise(self.module.add(called))
 
     def _meaning(self, node: ast.AST) -> Any:
-        """What a name that is not assigned here stands for; None for anything else."""
+        """The value of a name that is not assigned here; None for any other expression."""
         if isinstance(node, ast.Name) and node.id not in self.local:
             return self.names.get(node.id)
         return None
@@ -346,7 +346,7 @@ class _Body:
             raise self.refuse(node, f"{ast.unparse(node)}, {described(left)} and {described(right)},")
 
     def kind(self, node: ast.expr) -> Kind:
-        """What is known of an expression's word."""
+        """The kind of an expression's word."""
         if isinstance(node, ast.Constant) and node.value is None:
             return _Null
         if isinstance(node, ast.Name):
@@ -376,7 +376,7 @@ class _Body:
         return self.module.signature(called).result if isinstance(called, Function) else None
 
     def cell(self, node: ast.expr) -> Reference | None:
-        """What an expression refers to, if it is a cell or an atomic."""
+        """The cell or the atomic that an expression refers to, if any."""
         kind = self.kind(node)
         return kind if isinstance(kind, Reference) else None
 

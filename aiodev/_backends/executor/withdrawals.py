@@ -1,4 +1,4 @@
-"""Operations that do not run, since somebody withdrew them in time.
+"""Withdrawals: operations that do not run, since somebody withdrew them in time.
 
 A queue's withdrawals are a short ascending list, under a lock that nobody takes as long as nothing is withdrawn: a worker
 compares the number of each operation with ``withdrawn``, a word on the line of the counter that it has just written.

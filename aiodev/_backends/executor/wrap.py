@@ -1,4 +1,4 @@
-"""What others call of native functions: Python, workers and C.
+"""Wrappers by which Python, workers and C call native functions.
 
 Python calls plain C functions that take their arguments as an array (``METH_FASTCALL``), and so makes no tuple of them. What
 they need of the interpreter's objects is in a table, which whoever loads the code fills in (``OBJECTS``).

@@ -1,1 +1,1 @@
-"""What a device is to the rest: the interface of backends, their registry, and starting them."""
+"""Backends as the rest of the package sees them: their interface, their registry, and starting them."""

@@ -1,4 +1,4 @@
-"""What a device is called."""
+"""Devices by type and index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program asks about backends and devices."""
+"""Device info: what a program may ask about backends and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forked child must forget: threads, descriptors, streams and loops of its parent."""
+"""After a fork, the child forgets threads, descriptors, streams and loops of its parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiodev._core.waiting.watcher import watcher
 
 
 def install() -> None:
-    """Have it forgotten in forked children."""
+    """Register what a forked child forgets."""
     in_child(_forget)
 
 

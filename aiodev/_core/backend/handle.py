@@ -1,4 +1,4 @@
-"""One registered backend and its start, which happens once, off every loop and off the caller's thread.
+"""Backend handle: one registered backend and its start, which happens once, off every loop and off the caller's thread.
 
 Starting imports compilers and drivers and takes up to seconds, so everybody shares one attempt. Invariants:
 
@@ -198,7 +198,7 @@ class BackendHandle:
         return self._attempt
 
     def _run(self, attempt: Future[None], ahead: threading.Thread | None) -> None:
-        """Make an attempt, and tell; ``ahead`` still tells of a failed one."""
+        """Make an attempt, then call its callbacks; ``ahead`` is the thread that still calls those of a failed attempt."""
         try:
             if not self._running:
                 self._start_backend()
@@ -219,7 +219,7 @@ class BackendHandle:
             self._call(following, None)
 
     def _fail(self) -> list[Callback]:
-        """End the attempt: who comes from now on begins another. Returns those who have joined this one."""
+        """End the attempt, so that later callers begin another; returns the callbacks of those who had joined it."""
         with self._lock:
             callbacks = list(self._callbacks)
             self._callbacks.clear()
@@ -285,7 +285,7 @@ class BackendHandle:
         self._lock.acquire()
 
     def resume(self) -> None:
-        """After a fork, in the parent."""
+        """After a fork, in the parent: let attempts begin and end again."""
         self._lock.release()
 
     def forget_after_fork(self) -> None:

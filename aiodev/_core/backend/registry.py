@@ -1,4 +1,4 @@
-"""Which backends and devices there are.
+"""Registry: which backends and devices there are.
 
 Backends are found through the entry-point group ``aiodev.backends`` and :func:`register_backend`. Nothing is imported
 before a backend is asked for, and nothing starts before its first stream, or :func:`aiodev.init`.
@@ -38,12 +38,13 @@ DeviceLike = Device | str | int
 Resolved = tuple[BackendHandle, Device]
 
 _GROUP = "aiodev.backends"
-#: How long a fork waits for a start. A driver that hangs must not hang the fork for ever.
+#: Seconds that a fork waits for a start in progress. Larger: a driver that hangs delays the fork; smaller: the child inherits a
+#: half-started backend.
 _HOLD_SECONDS = 10.0
 
 
 class EntryPointLike(Protocol):
-    """As much of :class:`importlib.metadata.EntryPoint` as is used."""
+    """The part of :class:`importlib.metadata.EntryPoint` that the registry uses."""
 
     @property
     def name(self) -> str: ...
@@ -105,7 +106,7 @@ class Registry:
             self._forget_answers()
 
     def handle(self, name: str) -> BackendHandle:
-        """The backend's handle.
+        """The handle of the backend of that name.
 
         Raises:
             BackendNotFoundError: there is none of that name.
@@ -119,7 +120,7 @@ class Registry:
         return handle
 
     def handle_of(self, device: DeviceLike | None) -> BackendHandle:
-        """The handle of a device's type, whether or not there is such a device; None, and an index, is the default type."""
+        """The handle of a device's type, whether or not there is such a device; None, or an index, means the default type."""
         if device is None or isinstance(device, int):
             return self.resolve_default()[0]
         if not isinstance(device, str | Device):
@@ -228,7 +229,7 @@ class Registry:
                 logger.exception("backend %r did not stop", handle.name)
 
     def hold_starts(self) -> None:
-        """Before a fork: let starts come to their end, and hold every handle as it is until ``resume``."""
+        """Before a fork: wait for starts in progress, and let none begin or end until ``resume``."""
         deadline = time.monotonic() + _HOLD_SECONDS
         while True:
             self._forking.acquire()
@@ -244,14 +245,14 @@ class Registry:
                 starter.join(max(0.0, deadline - time.monotonic()))
 
     def resume(self) -> None:
-        """After a fork, in the parent."""
+        """After a fork, in the parent: let starts begin again."""
         for handle in self._held:
             handle.resume()
         self._held = []
         self._forking.release()
 
     def forget_after_fork(self) -> None:
-        """In a forked child."""
+        """In a forked child: forget what the parent had started."""
         self._lock = threading.RLock()
         self._forking = threading.Lock()
         self._held = []

@@ -1,6 +1,6 @@
-"""The error of a full stream: apart from the others, since its base needs asyncio, which is half of what an import costs.
+"""The error of a full stream, in a module of its own: its base needs asyncio, which is half of what an import costs.
 
-Whoever has a full stream to handle has asyncio already; ``import aiodev`` alone does not need it.
+A program that has a full stream to handle has asyncio already; ``import aiodev`` alone does not need it.
 """
 
 from __future__ import annotations

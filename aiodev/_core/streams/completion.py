@@ -1,4 +1,4 @@
-"""What every submission returns: a point on a timeline."""
+"""Completions: points on a timeline, which every submission returns."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Completion(Generic[T]):
 
     @property
     def timeline(self) -> Timeline:
-        """Whose counter it is."""
+        """The timeline whose counter it waits for."""
         return self._timeline
 
     @property
     def value(self) -> int:
-        """What that counter has to reach."""
+        """The value that the counter has to reach."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
@@ -244,14 +244,14 @@ next(DONE, None)
 
 
 def several(timeline: Timeline, first: int, last: int) -> Completion[None]:
-    """The completion of operations in a row; to cancel it takes all of them along, or none."""
+    """The completion of consecutive operations; cancelling it withdraws all of them, or none."""
     completion: Completion[None] = Completion(timeline, last)
     completion._first = first
     return completion
 
 
 def point(timeline: Timeline, value: int) -> Completion[None]:
-    """The completion of what was submitted before, and of no operation of its own, which could be withdrawn."""
+    """A completion of what was submitted before, without an operation of its own that could be withdrawn."""
     return several(timeline, value + 1, value)
 
 
@@ -319,7 +319,7 @@ class _Any:
 
 
 class Reached:
-    """Wait until an operation is done, whatever became of it; ``spun`` when spinning for it was in vain."""
+    """Wait until an operation is done, failed or not. ``spun`` says that a spin for it was in vain."""
 
     def __init__(self, timeline: Timeline, value: int, spun: bool = False) -> None:
         self._timeline, self._value, self._spun = timeline, value, spun

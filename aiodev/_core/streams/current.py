@@ -115,7 +115,7 @@ def stream(stream: Stream | None) -> Stream | _NoStream:
 
 
 def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
-    """The present ends of a device's timelines, those of streams that were dropped with work in flight included."""
+    """The last point of each of a device's timelines, those of streams that were dropped with work in flight included."""
     _, resolved = registry.resolve(device)
     return [(timeline, timeline.submitted) for timeline in living_timelines() if timeline.device == resolved]
 
@@ -162,7 +162,7 @@ def synchronize_blocking(device: DeviceLike | None = None, timeout: float | None
 
 
 def lose_streams_after_fork(error: BaseException) -> None:
-    """In a forked child: what belongs to the parent raises, and nothing of it hangs."""
+    """In a forked child: lose the parent's streams, so that waits for them raise and none hangs."""
     global _making_default
     lose_all(error)
     _making_default = threading.RLock()  # another thread of the parent may have held it
@@ -172,7 +172,7 @@ def lose_streams_after_fork(error: BaseException) -> None:
 
 @atexit.register  # after the registry's, so before backends stop
 def report_failures() -> None:
-    """At exit: log the failures that nobody was told of and that something still refers to, such as an array."""
+    """At exit: log the failures that no waiter was told of, as far as something still refers to them, such as an array."""
     for timeline in living_timelines():
         timeline.report()
 

@@ -1,4 +1,4 @@
-"""Guards that make a device current, and the start that leaves the loop free."""
+"""Device contexts: guards that make a device current, and the start that leaves the loop free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that wait for the host: a gate that opens when a future, a task or a coroutine is done."""
+"""Future bridge: a stream waits for the host by a gate that opens when a future, a task or a coroutine is done."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Bridge:
-    """Opens a gate when something of the host is done."""
+    """Opens a gate when a future, a task or a coroutine is done."""
 
     def __init__(self, gate: Gate, outcome: Outcome[Any]) -> None:
         self._gate = gate

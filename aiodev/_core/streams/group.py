@@ -1,4 +1,4 @@
-"""Structured concurrency for device work."""
+"""Stream groups: structured concurrency for device work."""
 
 from __future__ import annotations
 
@@ -152,6 +152,6 @@ def _failures(ends: Iterable[tuple[Timeline, int]]) -> list[BaseException]:
 
 
 def _log(left_by: BaseException, failures: Iterable[BaseException]) -> None:
-    """Log failures: a cancellation must go on as itself, and whoever asked for it may drop it; they are not lost."""
+    """Log failures that a cancellation would otherwise drop: it goes on as itself, and who asked for it may ignore it."""
     for failure in failures:
         logger.error("a StreamGroup that was left by %r: a stream failed", left_by, exc_info=failure)

@@ -42,7 +42,7 @@ class _Job(NamedTuple):
 
 
 class HostThreads:
-    """Daemon threads for calls that run at once, at most ``limit`` of them; threads that wait for streams come on top."""
+    """Daemon threads for functions that run at once, ``limit`` of them at most; threads that wait for streams do not count."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -56,7 +56,7 @@ class HostThreads:
         self._serials = itertools.count(1)
 
     def submit(self, run: Callable[[], None], refuse: Callable[[BaseException], object]) -> None:
-        """Call ``run`` in a thread of its own for as long as it lasts; or ``refuse``, with the error, if there is none."""
+        """Call ``run`` in a thread; or ``refuse``, with the error, if no thread can be had."""
         job = _Job(run, refuse)
         with self._lock:
             if self._idle > 0:
@@ -67,7 +67,7 @@ class HostThreads:
         self._advance()
 
     def _advance(self) -> None:
-        """Have a thread for the first in line, if there may be another one."""
+        """Start or wake a thread for the first call in line, if the limit allows another one."""
         refused: tuple[_Job, ...] = ()
         cause: Exception | None = None
         with self._lock:
@@ -137,7 +137,7 @@ def _withdrawn(*args: object) -> NoReturn:
 
 
 class Call:
-    """One function to run when its turn on ``timeline`` has come."""
+    """A function to run when its turn on ``timeline`` has come."""
 
     __slots__ = ("_arguments", "_context", "_function", "_gate", "_timeline", "outcome")
 
@@ -150,7 +150,7 @@ class Call:
         self._gate: Gate | None = None
 
     def submit(self) -> int:
-        """Append it; returns its number on the timeline."""
+        """Append the call to its timeline; returns its number."""
         gate = self._gate = self._timeline.gate(by_program=True)
         gate.when_withdrawn = self._let_go
         with opened_on_error(gate):
@@ -158,7 +158,7 @@ class Call:
         return gate.value
 
     def _let_go(self) -> None:
-        """It was withdrawn: it will not run, and need not wait for its turn to let go of what it would have run with."""
+        """Drop the function and its arguments at once, since the call was withdrawn."""
         self._function, self._arguments, self._context = _withdrawn, (), contextvars.Context()
 
     def _its_turn(self) -> None:

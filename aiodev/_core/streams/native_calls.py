@@ -1,4 +1,4 @@
-"""Streams of ours beside those of the device's driver: other libraries' streams, and their functions in stream order."""
+"""Native calls: functions of other libraries, and their streams, in the order of a stream of ours."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def external_handle(stream: Any) -> int:
 
 
 class NativeStream:
-    """What a stream has for native libraries."""
+    """The part of a stream that native libraries use."""
 
     __slots__ = ()
 

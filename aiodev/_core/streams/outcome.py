@@ -1,4 +1,4 @@
-"""Where the result of a called function goes, and that of an awaitable; and how what they raise reaches who waits."""
+"""Outcomes: the results of called functions and of awaitables, and how what they raise reaches a waiter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Outcome(Generic[T]):
-    """A result, once there is one. It knows no timeline: who computes the result must not hold the stream."""
+    """A result, once there is one. It holds no timeline: the thread that computes a result must not keep the stream alive."""
 
     __slots__ = ("result",)
 

@@ -40,7 +40,8 @@ T = TypeVar("T")
 #: (stream, dst, src): copies an array, or to or from one.
 copy_arrays: Hook[[Any, Any, Any], Completion[None]] = Hook("aiodev._array.copy")
 
-#: Streams of one device and priority share this many executing slots, round robin.
+#: Executing slots that the streams of one device and priority share, round robin. Larger: more queues in memory; smaller: more
+#: streams wait behind one another.
 SLOTS = 32
 _PRIORITY_BITS, _SLOT_BITS = 2, 5
 

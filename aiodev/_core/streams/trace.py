@@ -21,7 +21,7 @@ entry_names: dict[int, str] = {}
 
 
 class Traced(Protocol):
-    """A stream, and how it submits."""
+    """A stream whose submissions a trace brackets."""
 
     _launch: Callable[[int, int, bytes, int], int]
     _copy: Callable[[int, int, int], int]
@@ -46,7 +46,7 @@ class Span:
         self.end = ctypes.c_int64()
 
     def finish(self) -> None:
-        """See to it that what has run has its closing stamp, which follows it at once: some µs, seldom blocking at all."""
+        """Wait for the closing stamp of an operation that has run; it follows at once, within µs, and seldom blocks at all."""
         if self.end.value == 0 and self.timeline.reached(self.last - 1):
             wait_blocking(self.timeline, self.last, None)
 
@@ -83,7 +83,7 @@ class Trace:
 
 
 class Identity:
-    """What a span says of its stream, without holding the stream."""
+    """The name of a span's stream, which does not hold the stream."""
 
     __slots__ = ("device", "stream_id")
 

@@ -1,1 +1,1 @@
-"""Streams as counters: what is done, what follows what, and what failed."""
+"""Timelines: streams as counters, what follows what, and what failed."""

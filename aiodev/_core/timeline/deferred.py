@@ -1,4 +1,4 @@
-"""What a timeline submits to instead of its backend's executor: while that starts, and when the timeline is lost.
+"""Deferred operations: what a timeline submits to while its backend starts, and when the timeline is lost.
 
 Starting a backend imports compilers and drivers, for half a second or more, in a thread. Submitting must not wait for
 that, so operations are numbered here as the executor would number them, and handed on when it is there. Once handed on,
@@ -56,14 +56,14 @@ class DeferredGate:
         self._opened: bool | None = None  # None: shut; else whether it was opened as failed
 
     def bind(self, open_gate: Callable[[bool], None]) -> None:
-        """The backend has it now."""
+        """Take the executor's gate; open it if it was opened meanwhile."""
         with self._lock:
             self._open, opened = open_gate, self._opened
         if opened is not None:
             open_gate(opened)
 
     def open(self, failed: bool) -> None:
-        """Open it, now or as soon as the backend has it."""
+        """Open the gate, now or as soon as the executor has it."""
         with self._lock:
             self._opened, open_gate = failed, self._open
         if open_gate is not None:
@@ -145,7 +145,7 @@ class Deferred(_Refusing):
         return False
 
     def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
-        """Nothing has begun yet; the executor is told before it is given the operations."""
+        """Withdraw operations, none of which has begun; the executor is told before it is given them."""
         with self._lock:
             if not self._begun:
                 self._withdrawn.append((first, last))
@@ -156,7 +156,7 @@ class Deferred(_Refusing):
         return executor.withdraw(queue, first, last, partly)
 
     def started(self, error: BaseException | None) -> None:
-        """The backend has started: hand on what is pending. It could not: every operation fails with ``error``."""
+        """Hand on what is pending, since the backend has started; or, if it could not, fail every operation with ``error``."""
         with self._lock:
             if self._begun:
                 return

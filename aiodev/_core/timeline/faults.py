@@ -1,4 +1,4 @@
-"""What the host knows of failures on a timeline."""
+"""Faults of a timeline, as the host knows them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from aiodev._core.timeline.withdrawal import Withdrawals
 
 __all__ = ["FaultLog", "KnownFault", "dependency_error", "collect_faults", "root_cause", "tell"]
 
-_KEPT = 1024  # whoever waits for an older one finds nothing; each was told or reported
+#: Faults of a timeline that are kept. A later waiter of an older one finds nothing; each was told or reported.
+_KEPT = 1024
 _collecting = threading.RLock()  # re-entrant, for a fault's cause is on another timeline
 
 #: How many faults somebody was told of: while it is what it was, none that was untold has been told.
@@ -50,8 +51,8 @@ class KnownFault:
     """A fault as the host knows it; ``cause`` is the fault of another timeline that it comes from, ``origin`` the first one.
 
     ``first`` and ``guarded`` are the operations that failed themselves, mostly one; the others did not run.
-    ``told``: a waiter of this timeline was told, so that it has ended. ``retrieved``: somebody knows of it, if only through
-    a timeline that depends on this one, so that it need not be reported.
+    ``told``: a waiter of this timeline was told, so that the fault has ended. ``retrieved``: some waiter knows of it, if only
+    through a timeline that depends on this one, so that it need not be reported.
     """
 
     __slots__ = ("_error", "cause", "first", "guarded", "last", "origin", "retrieved", "told", "withdrawn")
@@ -79,14 +80,14 @@ class KnownFault:
             explained.origin = origin
 
     def to_raise(self) -> BaseException:
-        """The failure, for a waiter who is told. What a called function raised is raised itself to the first of them."""
+        """The failure, for a waiter that is told. The first waiter gets the very exception that a called function raised."""
         error = self._error.take()
         if self.origin is not None:
             error.__cause__ = self.root()
         return error
 
     def root(self) -> BaseException:
-        """The failure at the origin, for a waiter of what did not run because of it."""
+        """The failure at the origin, for a waiter of an operation that did not run because of it."""
         return root_cause((self.origin or self)._error.take())
 
     def copy(self) -> BaseException:
@@ -132,7 +133,7 @@ class FaultLog:
             self._gates[gate] = guards, error
 
     def end(self, fault: KnownFault, last: int) -> None:
-        """Note the last operation that did not run because of a fault; why gates among them failed is of no use any more."""
+        """Note the last operation that did not run because of a fault; the reasons of gates among them are dropped."""
         fault.last = last
         for gate in [gate for gate in self._gates if fault.first < gate <= last]:
             del self._gates[gate]
@@ -171,9 +172,9 @@ class FaultLog:
 
 
 def collect_faults(timeline: Failing) -> None:
-    """Learn of new faults, here and on every timeline that they come from, and then what caused each.
+    """Collect new faults, here and on every timeline that they come from, and then what caused each.
 
-    Not by recursion: streams that wait for each other in turn have faults that come from each other in turn, and a chain
+    The search is not recursive: streams that wait for each other in turn have faults that come from each other, and a chain
     of dependent streams may be longer than the stack.
     """
     with _collecting:

@@ -1,11 +1,11 @@
-"""An exception that is kept for whoever waits, without what the frames of its traceback hold.
+"""Errors that are kept for every waiter, without what the frames of their tracebacks hold.
 
 **Problem.** A failure is kept, since every waiter is told, however late. Its traceback holds frames, these hold variables, and
-in them are a request's arrays. Raising it adds the frames of who waits.
+in them are a request's arrays. Raising it adds the frames of the waiter.
 
-**How.** The first who asks gets the exception itself, as it was raised; from then on it is theirs. What is kept is an outline:
-a copy without traceback, and the places that the traceback led through. Later ones get a copy each, of the same type, with the
-same arguments, attributes, notes and causes, and a traceback through the same places, whose frames are empty.
+**How.** The first waiter gets the exception itself, as it was raised; from then on it is that waiter's. What is kept is an
+outline: a copy without traceback, and the places that the traceback led through. Later waiters get a copy each, of the same
+type, with the same arguments, attributes, notes and causes, and a traceback through the same places, whose frames are empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STUB = (lambda: (yield)).__code__
 
 
 class KeptError:
-    """What went wrong, for any number of waiters.
+    """An operation's exception, for any number of waiters.
 
     Args:
         error: the exception.
@@ -40,7 +40,7 @@ class KeptError:
         self._outline: _Outline | None = None
 
     def take(self) -> BaseException:
-        """The failure for one who is told: the exception itself, if it is the first, then copies."""
+        """The failure for a waiter that is told: the exception itself for the first, then copies."""
         error = self._error
         if error is None:
             return self.copy()
@@ -51,7 +51,7 @@ class KeptError:
         return fresh(error)
 
     def copy(self) -> BaseException:
-        """A copy, for one who passes it on and is not told."""
+        """A copy, for a timeline that passes the failure on without a waiter being told."""
         error = self._error
         outline = self._outline if error is None else _Outline.of(error)
         assert outline is not None
@@ -68,7 +68,7 @@ class _Place(NamedTuple):
 
 
 class _Outline:
-    """What there is to know of an exception, without its frames; of its causes, and of the members of a group, too."""
+    """An exception without its frames; its causes, and the members of a group, are outlines, too."""
 
     __slots__ = ("cause", "context", "copy", "members", "places", "suppresses")
 
@@ -94,7 +94,7 @@ class _Outline:
             return None
 
     def draw(self) -> BaseException:
-        """The exception anew; itself if it cannot be copied."""
+        """A new exception from the outline; the original if it cannot be copied."""
         error = self._bare()
         if error is None:
             return self.copy.with_traceback(_traceback(self.places))

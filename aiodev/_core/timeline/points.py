@@ -1,7 +1,7 @@
-"""What waiting needs to know of a line of operations: as much of a timeline as there is to wait for.
+"""Protocols of a line of operations, for those who wait: as much of a timeline as there is to wait for.
 
-A point is such a line and the number of one of its operations. What waits stands below timelines, which have their own finished
-operations looked after by it.
+A point is such a line and the number of one of its operations. Waiting stands below timelines, which have it tend their own
+finished operations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Tended", "Waited"]
 
 
 class Waited(Protocol):
-    """A queue of an executor, for wait sets.
+    """A queue of an executor, as wait sets know it.
 
     Attributes:
         parked: how many wait sets have waiters of it.
@@ -34,7 +34,7 @@ class Starting(Protocol):
 
 
 class Tended(Waited, Protocol):
-    """One that the watcher waits for, or has let go of what its finished operations needed."""
+    """A timeline that the watcher waits for, or has let go of what its finished operations needed."""
 
     deferred: bool
     tended: bool

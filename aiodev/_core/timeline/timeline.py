@@ -54,9 +54,10 @@ _opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, 
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
-_RELEASE_EVERY = 16  # waits: what finished ones hold are streams, which can be held a little longer
-#: Host memory that operations of a stream may need, done or not, until the watcher tends it. More: finished streams that nobody
-#: waits for hold more; less: the watcher wakes up, ten times a second, for streams that make do with little.
+#: Waits between two releases of the streams that finished waits hold. Larger: streams live for longer; smaller: slower waits.
+_RELEASE_EVERY = 16
+#: Bytes of host memory that operations of a stream, done or not, may need before the watcher tends the stream. Larger: finished
+#: streams without waiters hold more; smaller: the watcher wakes up, ten times a second, for streams that need little.
 TENDED_BYTES = 1 << 20
 
 
@@ -170,9 +171,9 @@ class Timeline:
             self._bound()
 
     def hand_on(self) -> Executor:
-        """``operations``; if the backend has started, that is its executor, which is given all that was submitted before.
+        """The executor to submit to; if the backend has started, it has been given all that was submitted before.
 
-        Who has waited for the start may be here before the thread that made it.
+        A waiter of the start may be here before the thread that made it.
         """
         if isinstance(self.operations, Deferred) and self.handle.started:
             self.operations.started(None)
@@ -267,7 +268,7 @@ class Timeline:
         return start, count
 
     def withdraw_all(self, site: int) -> tuple[int, int]:
-        """Withdraw all that has not begun; the same."""
+        """Withdraw what has not begun; returns the first operation that does not run, or 0, and how many were withdrawn."""
         return self.withdraw(self.counters[COMPLETED] + 1, self.submitted, site, partly=True)
 
     def last_to_run(self, value: int, clock: Clock) -> tuple[int, Clock]:

@@ -1,4 +1,4 @@
-"""Order between timelines: the clocks that say what an operation follows, and counts of what ordering took."""
+"""Vector clocks between timelines: which operations an operation follows, and counts of what ordering took."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Clock = Mapping[Ordered, int]
 NO_CLOCK: Clock = {}
 
 
-#: Timelines in a clock. Fewer: more waits are enqueued that are implied. More: a chain of streams that wait for each other in
-#: turn takes that many times as much memory and time as it has links. For debugging clocks are whole.
+#: Timelines in a clock. Smaller: more waits are enqueued that are implied. Larger: a chain of streams that wait for each other
+#: in turn takes that many times as much memory and time as it has links. In debug mode clocks are whole.
 MOST_KNOWN = sys.maxsize if settings.debug else 64
 
 
@@ -81,7 +81,7 @@ def follows(timeline: Ordered, value: int, other: Ordered, last: int) -> bool:
 
 
 class Counters:
-    """What the runtime did, for :func:`aiodev.profiler.counters`; plain integers, exact under the GIL."""
+    """Counts of what the runtime did, for :func:`aiodev.profiler.counters`; plain integers, exact under the GIL."""
 
     __slots__ = ("events_recorded", "waits_elided", "waits_enqueued")
 

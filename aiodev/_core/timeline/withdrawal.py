@@ -1,6 +1,6 @@
-"""What was withdrawn of a timeline: operations that nobody waits for any more, and that had not begun.
+"""Withdrawal: operations of a timeline that do not run because somebody withdrew them before they began.
 
-**Problem.** Whoever goes away leaves operations behind, which would hold up everybody else for nobody's sake. What a device
+**Problem.** A caller who goes away leaves operations behind, which hold up everybody else for nobody's sake. What a device
 has begun cannot be called back; the rest can be.
 
 **Invariants.**
@@ -31,7 +31,7 @@ _first = attrgetter("first")
 
 
 class Withdrawable(Protocol):
-    """A gate, which whoever opens it is told of."""
+    """A gate that is told when it is withdrawn."""
 
     @property
     def value(self) -> int: ...
@@ -75,10 +75,10 @@ class Withdrawals:
     def withdraw(
         self, span: tuple[int, int, int], partly: bool, site: int, completed: int, tell: Callable[[int, int, bool], int]
     ) -> tuple[int, int]:
-        """Withdraw operations ``first`` … ``last`` of ``span``, behind which those up to its ``end`` do not run.
+        """Withdraw operations ``first`` … ``last`` of ``span``; those behind them, up to its ``end``, do not run.
 
-        Nothing if the first has begun; ``partly``: what has not. ``tell`` tells the backend. Returns the first that does not
-        run, or 0; and how many were withdrawn by this.
+        Nothing happens if the first has begun; with ``partly``, those that have not begun are withdrawn. ``tell`` tells the
+        backend. Returns the first operation that does not run, or 0; and how many this call withdrew.
         """
         first, last, end = span
         with self._lock:
@@ -104,7 +104,7 @@ class Withdrawals:
         return first > last
 
     def _enter(self, start: int, last: int, end: int, site: int, completed: int) -> int:
-        """Put ``start`` … ``last`` in as withdrawn, what is new up to ``end`` as behind them; how many are withdrawn now."""
+        """Note ``start`` … ``last`` as withdrawn, new operations up to ``end`` as behind; how many are withdrawn now."""
         spans = self.spans
         low, high = max(0, bisect_right(spans, start - 1, key=_first) - 1), bisect_right(spans, end + 1, key=_first)
         edges = {start, last + 1, end + 1}.union(*((span.first, span.last + 1) for span in spans[low:high]))

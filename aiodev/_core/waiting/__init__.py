@@ -1,1 +1,1 @@
-"""Waiting for timelines: in an event loop, blocking a thread, and awake."""
+"""Waiting for timelines: in an event loop, blocking a thread, and spinning."""

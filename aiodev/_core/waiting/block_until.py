@@ -1,6 +1,6 @@
-"""Holding a timeline until other timelines' work is done, whether that failed or not.
+"""Block a timeline until other timelines' work is done, whether that failed or not.
 
-On the device a wait for what fails fails, too. So the host carries the news: it opens a gate.
+On the device a wait for an operation that fails fails, too. So the host waits, and opens a gate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["hold_behind", "hold_until", "waits_for_program"]
 
 
 def waits_for_program(timeline: Timeline) -> bool:
-    """Whether what a timeline has to do may wait for the program: a future, a call. Who is held until then may hold that up."""
+    """Whether a timeline may have to wait for the program: a future, a call. Holding something until then may hold that up."""
     since, clock = timeline.frontier
     if type(clock) is PartialClock and not timeline.reached(since):
         return True  # it may be held by one of those that are left out

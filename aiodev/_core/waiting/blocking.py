@@ -1,4 +1,4 @@
-"""Waiting in a thread that has no loop, or whose loop is to wait as well: the same ladder as in ``reactor.py``."""
+"""Blocking waits, in a thread that has no loop or whose loop is to wait as well: the same ladder as in ``reactor.py``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
     from aiodev._core.waiting.reactor import Point
 
-#: For so long (ns) a thread helps, until it looks whether it was interrupted.
+#: A thread helps for at most so long (ns) before it handles signals. Larger: Ctrl-C is later; smaller: help stops more often.
 _TURN_NS = 20_000_000
-#: Seconds that are as good as for ever: what poll takes at most.
+#: Longest sleep in seconds that ``poll`` takes; as good as for ever.
 _LONGEST = 2e6
 
 
 class _ParkingPlace:
-    """Where a thread waits; kept from one blocking wait to the next."""
+    """A thread's wait set, kept from one blocking wait to the next."""
 
     def __init__(self) -> None:
         self.waits: WaitSet[str] = WaitSet()
@@ -47,7 +47,7 @@ class _ParkingPlace:
 
 
 class _Thread(threading.local):
-    """Where this thread waits, while it does not; and whom it tells that it does."""
+    """This thread's wait set while it does not wait, and the callbacks around its waits."""
 
     parking: _ParkingPlace | None = None
     leave: Callable[[], object] | None = None
@@ -77,7 +77,13 @@ def wait_blocking(timeline: Timeline, value: int, timeout: float | None) -> None
 
 
 def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
-    """The same for several points, (timeline, value); ``timeout`` is for all of them together."""
+    """Block this thread until each of several points, (timeline, value), is reached; ``timeout`` is for all together.
+
+    Raises:
+        TimeoutError: ``timeout`` seconds have passed.
+        TypeError, ValueError: ``timeout`` is no number of seconds.
+        SyncError: it has to wait, and an event loop runs here whose task does not want that.
+    """
     deadline = math.inf if timeout is None else time.monotonic() + seconds(None, timeout)
     told = timeout is not None and timeout <= 0  # there is nothing to tell of: it does not wait
     for timeline, value in points:
@@ -93,7 +99,7 @@ def wait_all_blocking(points: Iterable[Point], timeout: float | None) -> None:
 
 
 class _Late(Exception):
-    """The deadline has passed."""
+    """Raised inside a wait when the deadline has passed."""
 
 
 def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:

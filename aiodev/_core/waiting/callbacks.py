@@ -1,4 +1,4 @@
-"""Functions that are called when an operation is done, as those of an asyncio future are."""
+"""Done callbacks: functions that are called when an operation is done, as those of an asyncio future are."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DoneCallback:
             self._reactor = None
 
     def arrange(self) -> None:
-        """Have it called, soon if the operation is done."""
+        """Have the function called once the operation is done; soon if it is done already."""
         timeline, value = self._completion.timeline, self._completion.value
         reactor = self._reactor
         if reactor is None:
@@ -56,7 +56,7 @@ class DoneCallback:
             reactor.call_soon(self)
 
     def cancel(self) -> None:
-        """Do not call it."""
+        """Do not call the function."""
         self._end()
         if self._reactor is not None:
             with contextlib.suppress(RuntimeError):  # no loop runs here: it goes when the operation is done
@@ -68,16 +68,16 @@ class DoneCallback:
         return self._over
 
     def set_result(self, result: None) -> None:
-        """Its turn may have come."""
+        """Called by asyncio's reactor: the callback's turn may have come."""
         assert self._reactor is not None
         self._reactor.call_soon(self, in_turn=True)
 
     def wake(self) -> None:
-        """The same, on trio, where this turn is as good as the next."""
+        """Called by trio's reactor: this turn is as good as the next."""
         self._take_turn(self.call_in_context)
 
     def call_in_turn(self) -> None:
-        """Call it, if this turn has had less than its time; else it stands in line again."""
+        """Call the function, if this turn has had less than its time; else stand in line again."""
         self._take_turn(self.call)
 
     def _take_turn(self, call: Callable[[], None]) -> None:
@@ -88,13 +88,13 @@ class DoneCallback:
             self._reactor.stand_again(self)
 
     def call(self) -> None:
-        """Call it."""
+        """Call the function."""
         if not self._over:
             self._end()
             self.function(self._completion)
 
     def call_in_context(self) -> None:
-        """Call it, where nobody else sees to its context, and to what it raises."""
+        """Call the function in its context, and log what it raises: in a thread nobody else does either."""
         try:
             self.context.run(self.call)
         except Exception:

@@ -36,7 +36,7 @@ AWAITS = 128
 PERIOD_NS = 900_000
 _FIRST_BATCH, _LARGEST_BATCH = 64, 4096
 
-#: In ns. A test may put its own in its place; it counts from the next renewal of a budget on.
+#: The clock of budgets, in ns. A test may replace it; the new one counts from the next renewal of a budget on.
 clock = perf_counter_ns
 
 _Token = TypeVar("_Token")

@@ -1,4 +1,4 @@
-"""Which event loop runs here, without importing one."""
+"""Detects the event loop of this thread, without importing asyncio or trio."""
 
 from __future__ import annotations
 

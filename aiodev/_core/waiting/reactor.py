@@ -42,11 +42,17 @@ if TYPE_CHECKING:
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
 
-_TURN_NS = 20_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
-_BLIND_TURN_NS = 200_000  # and if it does not
-_MOST_TURNS = 4  # that others take one after the other, until who has helped parks
-_REST = 4  # times as long as it has helped blindly, it leaves to what its loop has to do
-_LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
+#: Longest help (ns) before the loop has a turn: where the thread sees what the loop has to do, and where it does not.
+#: Larger: callbacks of the loop are later; smaller: the wait parks and is woken more often.
+_TURN_NS = 20_000_000
+_BLIND_TURN_NS = 200_000
+#: Park after this many consecutive loop turns in which other callbacks were ready. Larger: a busy loop's wait keeps helping;
+#: smaller: a few callbacks end the help.
+_MOST_TURNS = 4
+#: After blind help, leave the loop this many times as long to its own work. Larger: less help; smaller: callbacks are later.
+_REST = 4
+#: Help of more than so many ns has polled the loop's descriptor lately, so that the loop needs no turn to look.
+_LOOKED_NS = 100_000
 
 
 class DoneCallback(Protocol):
@@ -73,7 +79,7 @@ class DoneCallback(Protocol):
 
 
 class _Line:
-    """How a reactor's tasks take their turns; of every kind of loop the same."""
+    """The turns of a reactor's tasks, alike for every kind of loop."""
 
     draining: weakref.WeakKeyDictionary[Any, anyio.Lock]  #: held by who waits for room in a stream; others stand behind
     ready: ReadyQueue[Any]
@@ -91,7 +97,7 @@ class _Line:
         def take_turns(self) -> None: ...
 
     def pause(self) -> Wait:
-        """Let others run: for a turn, or until it is this task's turn again where its time is over, or others stand in line."""
+        """Let others run for one turn; or until this task's turn comes again, if its time is over or others stand in line."""
         if not self.taking_turns and not budget.late():
             yield from self.turn()
             if not self.taking_turns and not budget.late():
@@ -102,7 +108,7 @@ class _Line:
             yield from self.come_back()
 
     def come_back(self) -> Wait:
-        """A task was woken, and not admitted: let it go on in a later turn."""
+        """Resume, in a later turn, a task that was woken and not admitted."""
         while True:
             yield from self._stand(self.stand_again)
             if self.ready.admits():
@@ -152,9 +158,9 @@ class AsyncioReactor(_Line):
             self._release()
 
     def take_turns(self) -> None:
-        """Begin to resume who stands in line, after two turns in which none of them runs.
+        """Begin to resume the waiters in line, after two turns in which none of them runs.
 
-        In the first a timer that is due settles a future, and in the second the task that sleeps on that runs.
+        In the first a timer that is due sets a future's result, and in the second the task that sleeps on that runs.
         """
         self.taking_turns = True
         self.loop.call_soon(self._turn_between)
@@ -170,14 +176,14 @@ class AsyncioReactor(_Line):
         self.loop.call_soon(self._released)
 
     def _released(self) -> None:
-        """The batch has run, in this turn."""
+        """End the batch, which has run in this turn."""
         if self.ready:
             self.take_turns()
         else:
             self.taking_turns = False
 
     def call_soon(self, callback: DoneCallback, in_turn: bool = False) -> None:
-        """Call it in the next turn; ``in_turn``: in its own."""
+        """Call a callback in the next turn of the loop; with ``in_turn``, when its turn in the line comes."""
         self.loop.call_soon(callback.call_in_turn if in_turn else callback.call, context=callback.context)
 
     def call_threadsafe(self, fn: Callable[[], object]) -> None:
@@ -211,7 +217,7 @@ class AsyncioReactor(_Line):
         self.turned = time.monotonic_ns()
 
     def leisure(self) -> tuple[int, int]:
-        """For how many ns this loop has nothing to do unless a descriptor becomes readable, and that, or -1.
+        """For how many ns this loop has nothing to do unless a descriptor becomes readable; and that descriptor, or -1.
 
         The loops of asyncio itself can be looked into; they have had these attributes since Python 3.4.
         """
@@ -229,7 +235,7 @@ class AsyncioReactor(_Line):
 
 
 def _blind_turn(rests: int) -> int:
-    """For how many ns a task helps where it is not seen what others have to do: each turn of theirs would wait for that."""
+    """For how many ns a task helps where the loop's other work is not seen: each turn of other tasks would wait for that."""
     return 0 if time.monotonic_ns() < rests else _BLIND_TURN_NS
 
 
@@ -280,7 +286,7 @@ class TrioReactor(_Line):
             self.closed = True
 
     def take_turns(self) -> None:
-        """Begin to resume who stands in line; in the next turn, in which timers that are due come to theirs."""
+        """Begin to resume the waiters in line in the next turn, in which timers that are due run, too."""
         self.taking_turns = True
         if self._idle is not None:
             self._idle.wake()
@@ -306,7 +312,7 @@ class TrioReactor(_Line):
             self._out = self.taking_turns = False
 
     def call_soon(self, callback: DoneCallback) -> None:
-        """Call it in the next turn."""
+        """Call a callback in the next turn of the loop."""
         self.loop.run_sync_soon(callback.call_in_context)
 
     def call_threadsafe(self, fn: Callable[[], object]) -> None:
@@ -342,7 +348,7 @@ class TrioReactor(_Line):
         self.turned = time.monotonic_ns()
 
     def leisure(self) -> tuple[int, int]:
-        """See :class:`AsyncioReactor`; trio cannot be looked into."""
+        """The time for which a task may help blindly, and -1: trio's loop cannot be looked into."""
         return (0 if self.ready else _blind_turn(self.rests)), -1
 
 
@@ -350,11 +356,11 @@ Reactor = Any  # AsyncioReactor or TrioReactor, which are the same to `wait`
 
 
 def _no_reactor() -> None:
-    """What a reference to a reactor that is gone gives."""
+    """What a weak reference to a collected reactor gives."""
 
 
 class _Thread(threading.local):
-    """The reactors of this thread's loops, the one used last first at hand."""
+    """The reactors of this thread's loops; the one used last is at hand."""
 
     def __init__(self) -> None:
         self.last: Callable[[], Reactor | None] = _no_reactor
@@ -470,7 +476,7 @@ class starting:
 
 
 class _OthersFirst:
-    """Let others run, if it is their turn (:mod:`aiodev._core.waiting.fairness`); for what is awaited and need not wait."""
+    """Let others run, if it is their turn (:mod:`aiodev._core.waiting.fairness`); for awaits that need no waiting."""
 
     def __await__(self) -> Wait:
         if budget.over():

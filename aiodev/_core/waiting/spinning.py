@@ -22,12 +22,12 @@ _MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried
 
 
 def may_wait_awake() -> bool:
-    """Whether threads may wait without sleeping at all."""
+    """Whether threads may spin at all."""
     return _MOST_NS > 0
 
 
 def spin(timeline: Timeline, value: int) -> bool:
-    """Spin for as long as the timeline has learnt that it pays; whether ``value`` was reached.
+    """Spin for as long as it pays on this timeline; whether ``value`` was reached.
 
     Where tasks are parked on the timeline already, others have their turn first: no spin.
     """
@@ -43,7 +43,7 @@ def spin(timeline: Timeline, value: int) -> bool:
 
 
 def note_wait(timeline: Timeline) -> None:
-    """A wait that did more than spin is over: whether the next one spins. Of several at once, each counts as the first does."""
+    """Decide, at the end of a wait that did more than spin, whether the next one spins. Of several at once, each counts."""
     if time.monotonic_ns() - timeline.parked_at > _SOON_NS:
         timeline.quick_waits = max(0, timeline.quick_waits // 2)
     elif not timeline.spin_ns:

@@ -1,7 +1,7 @@
-"""Telling of waits that block a thread whose event loop runs: the loop is held for as long as they last.
+"""Sync debugging: reports waits that block a thread whose event loop runs, which they hold for as long as they last.
 
-Every wait that blocks says so here just before it does (``blocking.py``, ``handle.py``). Protocols of other libraries block
-without a word in the program's text, such as ``np.asarray(x)``; so does the first use of a device whose backend has not
+Every wait that blocks reports it here just before it blocks (``blocking.py``, ``handle.py``). Protocols of other libraries
+block without a word in the program's text, such as ``np.asarray(x)``; so does the first use of a device whose backend has not
 started.
 """
 
@@ -87,7 +87,7 @@ def get_sync_debug_mode() -> SyncDebugMode:
 
 
 def about_to_block(starting: bool = False) -> None:
-    """This thread is about to wait, for work or for a backend's start.
+    """Report that this thread is about to block, for work or for a backend's start.
 
     Raises:
         SyncError: its event loop runs, and the mode is ``"error"``.

@@ -1,4 +1,4 @@
-"""Who waits for which operation, and one file descriptor that becomes readable when some of it is done.
+"""Wait sets: who waits for which operation, and one file descriptor that becomes readable when some of it is done.
 
 Every loop, and every thread that waits, has a ``WaitSet`` of its own; only its owner touches it. Native code is asked for
 the lowest value that somebody waits for on each timeline (``Executor.arm``), and writes the descriptor at most once
@@ -32,7 +32,7 @@ _Token = TypeVar("_Token", bound=Hashable)
 
 
 class Descriptor:
-    """Something to poll for reading: an eventfd, or a pipe where there is none; and its wakers."""
+    """A file descriptor to poll for reading, an eventfd or else a pipe; and its wakers."""
 
     def __init__(self) -> None:
         self.wakers: dict[Executor, int] = {}

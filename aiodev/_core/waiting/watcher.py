@@ -1,12 +1,12 @@
-"""A thread that waits for timelines on behalf of whoever has no loop to wait in.
+"""The watcher: a thread that waits for timelines on behalf of whoever has no loop to wait in.
 
 It starts on first need and runs callbacks, which must be short: hand a called function to its thread, end a timeline that
-was dropped with work in flight, carry news between different kinds of device.
+was dropped with work in flight, open the gate of a stream that waits for another kind of device.
 
-It also tends timelines that hold on to much memory for work that may be done (``Timeline.needed``), which nobody may ever ask
-for. There is no hurry, so that it looks at them now and then, and copies that are waited for wake up no thread.
+It also tends timelines that hold much memory for work that may be done (``Timeline.needed``), which no waiter may ever ask
+for. That is not urgent: it looks at them now and then, and a copy with a waiter wakes up no thread.
 
-``watch`` takes no lock that the thread holds while it works: it may be called by the garbage collector, in that very
+``watch`` takes no lock that the thread holds while it works: the garbage collector may call it, in that very
 thread, at any allocation.
 """
 
@@ -24,7 +24,8 @@ from aiodev._core.waiting.waitset import WaitSet
 
 logger = logging.getLogger("aiodev")
 
-#: Milliseconds between two looks at the timelines that are tended.
+#: Milliseconds between two looks at the timelines that are tended. Larger: memory of finished copies is held for longer;
+#: smaller: more wake-ups of an idle process.
 _TEND_EVERY = 100
 
 
@@ -62,7 +63,7 @@ class Watcher:
             self.hand_over(timeline, value, callback)
 
     def hand_over(self, timeline: Tended, value: int, callback: Callable[[], object]) -> None:
-        """As ``watch``, but always from the watcher's thread: for finalizers, which may run under any lock."""
+        """Call ``callback`` as ``watch`` does, but always from the watcher's thread: for finalizers, under any lock."""
         self._inbox.append((timeline, value, _Job(callback)))
         self._started().descriptor.wake()
 

@@ -1,1 +1,1 @@
-"""What a kernel's source says before it is compiled."""
+"""Static analyses of a kernel's source: what it writes, how far it indexes, whether it has loops."""

@@ -76,7 +76,7 @@ def check_bounds(
     """Refuse a launch whose indices go beyond an array.
 
     Raises:
-        LaunchError: they do.
+        LaunchError: an access lies beyond the array's length.
     """
     for access in reaching:
         lengths, needed = args[access.place].shape, shape[access.axis] + access.offset
@@ -93,7 +93,7 @@ def check_bounds(
 
 
 def accesses(function: Callable[..., None], ndim: int) -> tuple[Access, ...]:
-    """The accesses that every index makes, in the order in which they are made; none where there is no source."""
+    """The accesses that every index makes, in order; none where there is no source."""
     try:
         tree = definition(function)
         return tuple(_Body(function, tree, ndim).accesses()) if isinstance(tree, ast.FunctionDef) else ()
@@ -102,7 +102,7 @@ def accesses(function: Callable[..., None], ndim: int) -> tuple[Access, ...]:
 
 
 def farthest(certain: Sequence[Access], dimensions: Mapping[int, int]) -> tuple[Access, ...]:
-    """Of the accesses that are certain, the one that reaches farthest for each array, dimension and axis.
+    """The certain access that reaches farthest, for each array, dimension and axis.
 
     ``dimensions`` has the number of dimensions of each array, by its place.
     """
@@ -116,7 +116,7 @@ def farthest(certain: Sequence[Access], dimensions: Mapping[int, int]) -> tuple[
 
 
 class _End(Exception):
-    """What follows may not be reached."""
+    """Raised when what follows may not be reached by every index."""
 
 
 #: Statements that may end the body, or do what is not followed.
@@ -136,7 +136,7 @@ _DEPTH = 10
 
 
 class _Body:
-    """The statements of one body, followed in the order in which they run."""
+    """Follows the statements of one body, in the order in which they run."""
 
     def __init__(self, function: Callable[..., None], tree: ast.FunctionDef, ndim: int) -> None:
         code = function.__code__
@@ -189,7 +189,7 @@ class _Body:
                 raise _End
 
     def _pass_over(self, statements: Sequence[ast.stmt]) -> None:
-        """Go on behind statements that not every index executes, unless they may end the body."""
+        """Skip statements that not every index executes, unless they may end the body."""
         for statement in statements:
             for node in ast.walk(statement):
                 if isinstance(node, (*_LEAVING, *_APART)):
@@ -253,13 +253,13 @@ class _Body:
     # Calls
 
     def _returns(self, node: ast.Call) -> bool:
-        """Whether what is called surely comes back: it is known, and raises nothing by itself."""
+        """Whether a called function surely returns: it is known, and raises nothing by itself."""
         if any(isinstance(argument, ast.Starred) for argument in node.args):
             return False
         return _never_raises(self._static(node.func), _DEPTH)
 
     def _static(self, node: ast.expr) -> Any:
-        """The value of a global, or of something in a module; None where it is neither."""
+        """The value of a global or of a module's attribute; None for anything else."""
         if isinstance(node, ast.Attribute):
             owner = self._static(node.value)
             return vars(owner).get(node.attr) if isinstance(owner, types.ModuleType) else None

@@ -1,10 +1,10 @@
-"""Which arrays a body surely only reads: nothing is written through them, through views of them, or in what it calls.
+"""Read-only analysis: which arrays a body surely does not write, itself, through views, or in what it calls.
 
-What a body is given are arrays of known numbers of dimensions, and numbers. From there every expression is followed, and what
-is said of a value is what it may share elements with: pairs of an array among the arguments, and dimensions that are left at
-most. An element of an array is a number, which shares nothing. A variable may hold whatever is assigned to it anywhere, in
-whatever order; a tuple counts as one more dimension of what is in it. Plain functions that the body calls are followed with
-what they are given; whatever is not understood writes to all that it is given. So an array is called read for a
+A body's parameters are arrays of known numbers of dimensions, and numbers. The analysis follows every expression from there.
+What it knows of a value is which elements the value may share: pairs of an array among the arguments, and the dimensions that
+are left at most. An element of an array is a number, which shares nothing. A variable may hold whatever is assigned to it
+anywhere, in any order; a tuple counts as one more dimension of its items. Plain functions that the body calls are followed with
+their arguments. Whatever is not understood counts as writing to all that it is given. So an array is called read-only for a
 reason, and written for want of one.
 
 ``OTHER`` among the pairs is what may be no number, such as a slice or None: an index that may leave the dimension that it goes
@@ -50,7 +50,7 @@ _NUMERIC = (abs, bool, complex, float, int, len, max, min, pow, range, round)
 _PAIRING = (enumerate, zip)
 _VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _DEPTH = 20
-#: So many dimensions, or more: those of a tuple that grows in a loop.
+#: Stands for any number of dimensions, such as those of a tuple that grows in a loop.
 _MOST = 99
 
 #: The definition of a function, where it is known.
@@ -58,9 +58,9 @@ Source = Callable[[Any], ast.FunctionDef | ast.Lambda | None]
 
 
 def only_read(function: Any, arrays: Mapping[str, int], source: Source) -> frozenset[str]:
-    """The names among ``arrays``, which gives their numbers of dimensions, of those that ``function`` only reads.
+    """The names among ``arrays`` that ``function`` surely does not write.
 
-    ``source`` gives the definition of a function; None where it is not known.
+    ``arrays`` gives the number of dimensions of each. ``source`` gives the definition of a function, or None.
     """
     places = list(arrays)
     given = {name: frozenset({(place, arrays[name])}) for place, name in enumerate(places)}
@@ -79,12 +79,12 @@ class _Following:
         self._busy: set[Any] = set()
 
     def write(self, *values: Value) -> None:
-        """Whatever these share elements with may be written to."""
+        """Note that what these values share elements with may be written to."""
         for value in values:
             self.written.update(place for place, _ in value if place >= 0)
 
     def call(self, function: Any, given: Mapping[str, Value]) -> Value:
-        """What ``function`` returns for arguments by name; those that are absent are numbers, or have a default."""
+        """What ``function`` returns for arguments by name; absent arguments are numbers, or have a default."""
         key = function, frozenset(given.items())
         if key in self._known:
             return self._known[key]
@@ -118,7 +118,7 @@ class _Body(ast.NodeVisitor):
         self.changed = True
 
     def follow(self) -> Value:
-        """What it returns. Variables are followed until there is nothing new to be found out about any."""
+        """What the function returns; variables are followed until nothing new is learnt of any."""
         while self.changed:
             self.changed = False
             self._visit_all(self.statements)
@@ -167,12 +167,12 @@ class _Body(ast.NodeVisitor):
         self.value(node.test)
 
     def visit_Pass(self, node: ast.AST) -> None:
-        """Nothing happens in it."""
+        """A ``pass`` does nothing."""
 
     visit_Break = visit_Continue = visit_Pass
 
     def generic_visit(self, node: ast.AST) -> None:
-        """What is not understood may write to all that it mentions, return it, and leave variables with it."""
+        """A statement that is not understood may write to all that it mentions, return it, and leave variables with it."""
         mentioned = self._mentioned(node) | _OTHER
         self.following.write(mentioned)
         self.returned |= mentioned
@@ -222,7 +222,7 @@ class _Body(ast.NodeVisitor):
         return find(node)
 
     def of_anything(self, node: ast.expr) -> Value:
-        """What is not understood may write to all that it mentions."""
+        """An expression that is not understood may write to all that it mentions."""
         self.generic_visit(node)
         return self._mentioned(node) | _OTHER
 
@@ -336,7 +336,7 @@ class _Body(ast.NodeVisitor):
         return _joined(self.variables.get(name, NUMBER) for name in names)
 
     def _static(self, node: ast.expr) -> Any:
-        """The value of a global, or of something in a module; None where it is neither."""
+        """The value of a global or of a module's attribute; None for anything else."""
         if isinstance(node, ast.Attribute):
             owner = self._static(node.value)
             return vars(owner).get(node.attr) if isinstance(owner, types.ModuleType) else None
@@ -356,7 +356,7 @@ def _joined(values: Iterable[Value]) -> Value:
 
 
 def _deeper(value: Value) -> Value:
-    """What a tuple of this is."""
+    """The value of a tuple that holds this."""
     return frozenset((place, min(left + 1, _MOST)) if place >= 0 else OTHER for place, left in value)
 
 

@@ -1,15 +1,15 @@
-"""What a body does with its parameters, read from its source.
+"""Analysis of a body's source: what it does with its parameters.
 
-Three questions are asked of it. Which arrays does it write (a read-only one is refused there)? Which does it surely not (a
-failure of the kernel leaves those as they are; :mod:`aiodev._kernel.analysis.read_only` finds out)? And what does it combine
-a scalar with (a weak scalar takes the type of that)? Where there is no source, as at a plain prompt, nothing is known and
-nothing is refused here; the compiler still refuses a write to a read-only array.
+It answers three questions. Which arrays does the body write? A read-only array is refused there. Which does it surely not
+write? A failure of the kernel leaves those as they are (:mod:`aiodev._kernel.analysis.read_only`). And what does it combine a
+scalar with? A weak scalar takes the type of that. Where there is no source, as at a plain prompt, nothing is known and nothing
+is refused here; the compiler still refuses a write to a read-only array.
 
-The text is only believed if it compiles to the very code of the body: a file may have been edited since it was imported, and
-what is wrongly taken for a reader would be read before it has written.
+The text counts only if it compiles to the very code of the body: a file may have been edited since it was imported. An array
+that is wrongly taken as read-only would be read before the kernel has written it.
 
-It runs at a kernel's first launch, on the loop's thread, so it reads no more of the file than the body's lines, and remembers
-what it found for a code object, which many functions may share.
+The analysis runs at a kernel's first launch, on the loop's thread. So it reads no more of the file than the body's lines, and
+remembers its result for the code object, which many functions may share.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class BodyUse:
     promised: frozenset[str] = frozenset()
 
     def promising(self, names: Iterable[str]) -> BodyUse:
-        """The same of a body that is said to write none of these parameters, and to make no view of them that it writes.
+        """This use with parameters that the user promises not to write, nor to write through views of them.
 
         Raises:
-            TypeError: it surely writes one.
+            TypeError: the body surely writes one.
         """
         names = tuple(names)
         broken = self.written.intersection(names)
@@ -68,7 +68,7 @@ class BodyUse:
         return replace(self, promised=frozenset(names))
 
     def only_read(self, arrays: Mapping[str, int]) -> frozenset[str]:
-        """Which of these arrays the body surely does not write; their numbers of dimensions by name."""
+        """Which of these arrays the body surely does not write; ``arrays`` has their numbers of dimensions by name."""
         if not self.known or self.promised.issuperset(arrays):
             return self.promised
         try:
@@ -177,7 +177,7 @@ def _compiles_to(node: ast.FunctionDef | ast.Lambda, function: Callable[..., Any
 
 
 def _same(one: CodeType, other: CodeType) -> bool:
-    """Whether both do the same, wherever they were written."""
+    """Whether two definitions have the same code, wherever they were written."""
     names = ("co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount", "co_kwonlyargcount")
     if any(getattr(one, name) != getattr(other, name) for name in names) or len(one.co_consts) != len(other.co_consts):
         return False
@@ -192,7 +192,7 @@ def _same(one: CodeType, other: CodeType) -> bool:
 
 
 def _steps(code: CodeType) -> list[tuple[str, object]]:
-    """The instructions, but for what depends on the rest of the module: how a call through an imported name is prepared."""
+    """The instructions of a code object, without what depends on the rest of the module, such as calls of imported names."""
     return [
         (step.opname.replace("LOAD_METHOD", "LOAD_ATTR"), step.argval if step.opcode not in dis.hasjrel else None)
         for step in dis.get_instructions(code)
@@ -246,7 +246,7 @@ def _outside_indices(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _meets_elements(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Whether a parameter is in a sum or product with elements of arrays; else it is left an integer."""
+    """Whether a parameter is in a sum or product with elements of arrays; a Python int elsewhere stays an integer."""
     parent = parents.get(node)
     while isinstance(parent, ast.UnaryOp):
         node, parent = parent, parents.get(parent)

@@ -1,8 +1,8 @@
-"""Whether every index of a body takes about as long as any other, as seen from its code: it has no loop, and calls none.
+"""Uniformity: whether every index of a body takes about as long as any other, since its code has no loop and calls none.
 
-Branches may differ by what is in them, which is bounded; whole arrays are as long for one index as for the next. What is not
-known might loop, or wait; and most functions of NumPy do, some as often as a number says that they are given. The code object
-is enough, so that this works where there is no source, and takes a few microseconds.
+Branches may differ by what is in them, which is bounded; operations on whole arrays take as long for one index as for the next.
+A function that is not known might loop, or wait. Most functions of NumPy loop, some as often as an argument says. The
+analysis needs the code object alone, so it works where there is no source, and takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DEPTH = 10
 
 
 def is_loop_free(function: Any, depth: int = _DEPTH) -> bool:
-    """Whether ``function``, and all that it calls, runs from its first line to its last without a loop."""
+    """Whether ``function``, and all that it calls, runs without a loop."""
     code: CodeType = function.__code__
     if depth == 0 or not _OTHER.isdisjoint(code.co_code[::2]):
         return False
@@ -61,7 +61,7 @@ def is_loop_free(function: Any, depth: int = _DEPTH) -> bool:
 
 
 def _is_known(value: Any, depth: int) -> bool:
-    """Whether a body that mentions ``value`` may use it, in whatever way, and loop no more for one index than for another."""
+    """Whether a body that mentions ``value`` loops no more for one index than for another, however it uses it."""
     if isinstance(value, ModuleType):
         return value in _MODULES
     if isinstance(value, tuple):  # of functions, perhaps

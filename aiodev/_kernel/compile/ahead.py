@@ -1,4 +1,4 @@
-"""Compiling kernels ahead, for all processors of a kind: what a program launches is compiled again, for baselines."""
+"""Compiling ahead: what a program launches is compiled again for baselines, for all processors of a kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["AheadBackend", "compile_ahead", "recorded_kernels"]
 
 
 class AheadBackend(Protocol):
-    """A backend whose kernels can be compiled ahead."""
+    """A backend that can compile kernels for baselines."""
 
     def baselines(self) -> dict[str, Mapping[str, str]]: ...
     def write_ahead(self, folder: Path, baseline: str, kernels: Mapping[str, Path]) -> int: ...
@@ -41,13 +41,13 @@ def compile_ahead(
     folder: Path,
     progress: Callable[[], object] = lambda: None,
 ) -> int:
-    """Compile kernels for a baseline, into ``folder``. Blocks. Returns how many there are: those that fail are left out.
+    """Compile kernels for a baseline into ``folder``. Blocks. Returns how many compiled; those that fail are left out.
 
     Args:
-        backend: that the kernels were recorded for.
+        backend: the backend that the kernels were recorded for.
         baseline: one of ``backend.baselines()``.
         jobs: what :func:`recorded_kernels` gave.
-        folder: for ``AIODEV_PREBUILT_DIR``; made where it is not.
+        folder: for ``AIODEV_PREBUILT_DIR``; made if need be.
         progress: called after each kernel.
 
     Raises:

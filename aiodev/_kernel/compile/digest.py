@@ -1,4 +1,4 @@
-"""Hashing what a body depends on, to the same in every process."""
+"""Digest: a hash of what a body depends on, the same in every process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Uncapturable", "dumps", "feed", "feed_code"]
 
 
 class Uncapturable(Exception):
-    """A body that depends on something that cannot be sent to another process, nor keyed."""
+    """The body depends on a value that cannot be sent to another process, nor keyed."""
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what another process would look for in its own ``__main__``."""
+    """Refuses objects that another process would look for in its own ``__main__``."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__":
@@ -26,10 +26,10 @@ class _Pickler(pickle.Pickler):
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle, for another process of the same Python.
+    """Pickle a value for another process of the same Python.
 
     Raises:
-        Uncapturable: that cannot be done.
+        Uncapturable: the value cannot be pickled.
     """
     out = io.BytesIO()
     try:
@@ -59,7 +59,7 @@ def feed(hasher: Any, value: Any) -> None:
     """Hash a value by its type and content.
 
     Raises:
-        Uncapturable: it has no bytes of its own.
+        Uncapturable: the value has no bytes of its own.
     """
     hasher.update(type(value).__qualname__.encode())
     if value is None or isinstance(value, bool | int | float | complex | str | bytes) or value is Ellipsis:

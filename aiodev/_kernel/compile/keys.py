@@ -1,4 +1,4 @@
-"""What a kernel's code is known by in the disk cache, which is the backend's: files in a form and a place of its own."""
+"""Keys of kernels in the disk cache. The files there have a form and a place that each backend chooses."""
 
 from __future__ import annotations
 

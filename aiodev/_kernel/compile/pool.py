@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerPool"]
 
-#: What a worker runs.
+#: The program that a worker process runs.
 CODE = "from aiodev._kernel.compile.worker import main; main()"
-#: A worker that found nothing to do for this long (seconds) ends; it holds a compiler in memory.
+#: A worker process without a job ends after so many seconds. Larger: a compiler stays in memory for longer; smaller: more
+#: kernels wait until a worker has started.
 IDLE = 20.0
-#: One that takes longer than this over one kernel hangs.
+#: Seconds after which a worker that compiles one kernel counts as hung, and is killed. Larger: launches wait for longer;
+#: smaller: kernels that take long never compile.
 PATIENCE = 300.0
 
 Done = Callable[[BaseException | None], None]
@@ -63,7 +65,7 @@ class WorkerPool:
         atexit.register(self.stop)
 
     def submit(self, job: Job, done: Done) -> None:
-        """Compile; ``done(error or None)`` is called from a thread of the pool."""
+        """Compile a job; a thread of the pool calls ``done(error or None)``."""
         with self._lock:
             self._pending += 1
             grow = self._threads < self.size and self._pending > self._threads
@@ -86,7 +88,7 @@ class WorkerPool:
                 process.kill()
 
     def forget(self) -> None:
-        """Have nothing more to do with the processes, which somebody else owns now."""
+        """Forget the processes, which belong to the parent of a fork now."""
         atexit.unregister(self.stop)
         self.processes.clear()
 
@@ -111,7 +113,7 @@ class WorkerPool:
     def _compile(
         self, worker: subprocess.Popen[bytes] | None, job: Job
     ) -> tuple[subprocess.Popen[bytes] | None, BaseException | None]:
-        """Have a job done by ``worker``, or by the one that replaces it; returns the living worker and the outcome."""
+        """Have ``worker``, or its replacement, compile a job; returns the living worker and the outcome."""
         name, spec, data, directory = job
         message = (name, spec._replace(function=placeholder), data, directory)
         status: int | None = None
@@ -150,7 +152,7 @@ class WorkerPool:
         return receive(worker.stdout)
 
     def _end(self, worker: subprocess.Popen[bytes] | None) -> int | None:
-        """Make sure that a worker is gone; its exit status."""
+        """Make sure that a worker has ended; returns its exit status."""
         if worker is None:
             return None
         self.processes.discard(worker)

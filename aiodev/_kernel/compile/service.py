@@ -42,7 +42,7 @@ PAUSE = 5e-5
 
 
 class Totals:
-    """What became of kernels so far in this process; see :func:`aiodev.profiler.counters`."""
+    """Counts of kernels compiled and loaded by this process; see :func:`aiodev.profiler.counters`."""
 
     __slots__ = ("kernels_compiled", "kernels_loaded")
 
@@ -55,10 +55,10 @@ totals = Totals()
 
 
 class PendingKernel:
-    """A kernel on its way: an entry that may be launched behind a gate, and the outcome when there is one.
+    """A kernel on its way: an entry that may be launched behind a gate, and the outcome once it is known.
 
     Attributes:
-        entry: the backend's entry; launches of it must be held until the outcome is known to be good.
+        entry: the backend's entry; its launches are held until the outcome is known to be good.
         ready: the code is there.
         error: why it will never be.
     """
@@ -85,7 +85,7 @@ class PendingKernel:
         callback(self.error)
 
     def finish(self, error: BaseException | None) -> None:
-        """The outcome."""
+        """Set the outcome, and call the callbacks."""
         with self._lock:
             self.error, self.ready = error, error is None
             self.snapshot = Snapshot()  # let go of what the body refers to
@@ -98,7 +98,7 @@ class PendingKernel:
 
 
 class Service:
-    """One for the process; it owns the loading thread and the workers."""
+    """The process's compile service; it owns the loading thread and the workers."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -117,7 +117,7 @@ class Service:
         Service.__init__(self)
 
     def start_compiler(self, handle: BackendHandle) -> None:
-        """Have a worker ready when a backend has started, if it will be needed: an empty cache has nothing for any launch."""
+        """Start a worker along with a backend if it will be needed: an empty cache has nothing for any launch."""
         directory = cache.directory()
         if settings.compiler_start == "late" or not cache.writable:
             return
@@ -130,7 +130,7 @@ class Service:
                 logger.debug("no compile worker is started ahead: %s", error)
 
     def load(self, loading: PendingKernel) -> None:
-        """Start bringing a kernel in."""
+        """Begin to load or compile a kernel."""
         loading.backend.start_soon(lambda error: self._started(loading, error))
 
     def _started(self, loading: PendingKernel, error: BaseException | None) -> None:
@@ -169,7 +169,7 @@ class Service:
             time.sleep(PAUSE)  # the loop's thread gets the GIL
 
     def _prepare(self, loading: PendingKernel) -> None:
-        """Load what is in the cache; send what is not to a worker, or compile here what cannot be sent."""
+        """Load a kernel from the cache; else send it to a worker, or compile it here if it cannot be sent."""
         spec, backend, directory = loading.spec, loading.backend, cache.directory()
         try:
             key = cache_key(spec, loading.snapshot)
@@ -199,7 +199,7 @@ class Service:
         self.workers.submit(job, lambda error: self._request(loading, lambda: self._all_compiled(loading, error)))
 
     def _improve(self, job: Job) -> None:
-        """Have better code made than was found, for the processes that come later."""
+        """Have a worker make better code than was loaded, for later processes."""
         spec = job[1]
 
         def done(error: BaseException | None) -> None:
@@ -210,7 +210,7 @@ class Service:
             self.improvers.submit(job, done)
 
     def _all_compiled(self, first: PendingKernel, error: BaseException | None) -> None:
-        """The outcome of a worker, for all that wait for it: for each a step of its own, so that one cannot spoil another."""
+        """Pass on a worker's outcome to all that wait for it, each in a step of its own, so that one cannot spoil another."""
         for loading in self._compiling.pop((first.backend.name, first.spec.key)):
             self._request(loading, functools.partial(self._compiled, loading, error))
 

@@ -59,10 +59,10 @@ class Snapshot:
         self.functions: list[_Function] = []
 
     def digest(self) -> str:
-        """The same in every process, for the same code and values.
+        """A hash that is the same in every process for the same code and values.
 
         Raises:
-            Uncapturable: a value that has no bytes of its own.
+            Uncapturable: a value has no bytes of its own.
         """
         import hashlib  # here, and so off the loop: it loads OpenSSL
 
@@ -77,16 +77,16 @@ class Snapshot:
         return hasher.hexdigest()
 
     def to_bytes(self) -> bytes:
-        """For another process of the same Python.
+        """The snapshot as bytes, for another process of the same Python.
 
         Raises:
-            Uncapturable: a value that cannot be pickled.
+            Uncapturable: a value cannot be pickled.
         """
         return dumps([(marshal.dumps(portable(f.code)), f.names, f.defaults, f.globals, f.closure) for f in self.functions])
 
     @staticmethod
     def rebuild(data: bytes) -> Callable[..., None]:
-        """The body, from :meth:`to_bytes`."""
+        """The body, rebuilt from what :meth:`to_bytes` gave."""
         parts = pickle.loads(data)
         made: list[types.FunctionType] = []
         for code, (name, qualname, module), _, _, closure in parts:
@@ -161,7 +161,7 @@ def capture(function: Callable[..., None]) -> Snapshot:
 
 
 class _Capturing:
-    """Takes functions into a snapshot, once each."""
+    """Adds functions to a snapshot, each once."""
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
@@ -169,7 +169,7 @@ class _Capturing:
         self._modules: list[types.ModuleType] = []  # that are being looked into, to stop where they name each other
 
     def add(self, function: Any) -> int:
-        """Take a function in; returns its index."""
+        """Add a function; returns its index."""
         if id(function) in self._seen:
             return self._seen[id(function)]
         functions = self.snapshot.functions
@@ -194,7 +194,7 @@ class _Capturing:
         return index
 
     def _tag(self, value: Any, attributes: frozenset[str]) -> Tagged:
-        """What stands for a value, of which the code may take some ``attributes``."""
+        """The tagged value that stands for a value; the code may take only ``attributes`` of it."""
         if isinstance(value, types.ModuleType):
             return self._tag_module(value, attributes)
         if isinstance(value, type):
@@ -218,7 +218,7 @@ class _Capturing:
         return "value", value
 
     def _tag_module(self, module: types.ModuleType, attributes: frozenset[str]) -> Tagged:
-        """A user's module is what the code may take from it: so that counts, and nothing else of the module has to run."""
+        """Capture of a user's module what the code may take from it: only that is keyed, and only that has to run."""
         if _package(module.__name__) in NAMED_PACKAGES or module in self._modules:
             return "module", module.__name__
         self._modules.append(module)
@@ -229,7 +229,7 @@ class _Capturing:
 
 
 def _tag_class(value: type) -> Tagged:
-    """A class of the user's by what the compiler asks of it, where that is known."""
+    """Capture a user's class by what the compiler asks of it, where that is known."""
     if _package(value.__module__) in NAMED_PACKAGES:
         return "value", value
     if issubclass(value, enum.Enum):
@@ -249,13 +249,13 @@ def _tag_class(value: type) -> Tagged:
 
 
 def _package(module: str | None) -> str:
-    """The package of a module; that of the standard kernels is one by itself, since they are written as any user's are."""
+    """The package of a module. The standard kernels are a package by themselves, since they are written as any user's are."""
     name = module or ""
     return "aiodev.kernels" if f"{name}.".startswith("aiodev.kernels.") else name.partition(".")[0]
 
 
 def portable(code: types.CodeType) -> types.CodeType:
-    """The code with files of this package named from its folder, so that it is the same wherever that is."""
+    """The code object with this package's files named from its folder, the same wherever it is installed."""
     return _portable(code, code.co_filename)
 
 
@@ -276,7 +276,7 @@ def _names(code: types.CodeType) -> frozenset[str]:
 
 @functools.lru_cache(1024)
 def _globals(code: types.CodeType) -> frozenset[str]:
-    """The names among those that it looks up as globals, by its instructions: ``x.size`` needs no global ``size``."""
+    """The names that the code looks up as globals, by its instructions: ``x.size`` needs no global ``size``."""
     looked_up, names = set(), code.co_names
     extended = 0
     for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):

@@ -31,7 +31,7 @@ Job = tuple[str, KernelSpec, bytes, str]
 
 
 def main() -> None:
-    """Serve jobs."""
+    """Compile jobs from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends this process when it ends
     cache.adopt("")  # each job says where, and who gave it warns if that cannot be written to
     _yield_to_others()
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _yield_to_others() -> None:
-    """Compiling is to give way to whatever the program is doing: its loop is late by what this keeps a core for."""
+    """Lower this process's priority: a compiler that keeps a core makes the program's loop late."""
     if hasattr(os, "nice"):
         os.nice(10)
     if hasattr(os, "sched_setscheduler"):
@@ -58,7 +58,7 @@ def _yield_to_others() -> None:
 
 
 def _serve(job: Job) -> BaseException | None:
-    """Compile into the cache; returns what went wrong, or None."""
+    """Compile one job into the cache; returns the error, or None."""
     name, spec, data, directory = job
     _have_a_directory()
     try:
@@ -73,7 +73,7 @@ def _serve(job: Job) -> BaseException | None:
 
 
 def _have_a_directory() -> None:
-    """The directory that the program was in may be gone by now; numba asks for it, to name files from there."""
+    """Move to a directory that exists: the program's may be gone by now, and numba names files from it."""
     try:
         os.getcwd()
     except OSError:

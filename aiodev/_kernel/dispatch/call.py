@@ -22,7 +22,7 @@ __all__ = ["Call", "Number"]
 
 
 class _Called(Protocol):
-    """What a call asks of its operation (:class:`aiodev._kernel.operation.Operation`)."""
+    """The interface of an operation that a call uses (:class:`aiodev._kernel.operation.Operation`)."""
 
     name: str
     writes: str | None
@@ -31,10 +31,10 @@ class _Called(Protocol):
 
 
 class Number:
-    """A number that an operation was given where the next call may give another: what the body has in place of it.
+    """A number whose value the next call may change; an operation's body gets it in place of the number itself.
 
-    An argument of a launch, as it is or as a number of some type. A body that decides by its value calls :meth:`Call.once`
-    where another value would have other launches.
+    It is an argument of a launch, as it is or as a number of some type. A body that decides by its value calls
+    :meth:`Call.once` where another value would have other launches.
 
     Attributes:
         value: the number.
@@ -146,7 +146,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Of the operation, for messages."""
+        """The operation's name, for messages."""
         return self._operation.name
 
     def __repr__(self) -> str:
@@ -157,14 +157,14 @@ class Call:
 
     @property
     def stream(self) -> Stream:
-        """The stream of the operands' device that is current, to which it is submitted."""
+        """The stream that the call submits to, which is the current one of the operands' device."""
         if self._stream is None:
             self._stream = current_stream(self.device)
         return self._stream
 
     @property
     def dtypes(self) -> Sequence[Any]:
-        """What the operation's rule says, a dtype for each operand and behind them the result's."""
+        """The dtypes that the operation's rule gives for these operands, one for each, and behind them the result's."""
         if self._dtypes is None:
             self._dtypes = self._operation.resolve(self._operands)
         return self._dtypes
@@ -280,7 +280,7 @@ class Call:
         return arg._operand if isinstance(arg, Number) else CONSTANT
 
     def _run(self, body: Callable[..., Any], args: list[Any], key: Hashable, remember: Callable[..., None]) -> Any:
-        """Run the body, and have what it launched remembered under the key; gives what the operation returns."""
+        """Run the body, remember its launches under the key, and return the operation's results."""
         if self._is_recorded:
             timeline = self.stream.timeline
             before = timeline.submitted

@@ -1,4 +1,4 @@
-"""The kernels that convert what :func:`aiodev.asarray` is given; the array layer asks for them by a hook, as for copies."""
+"""Kernels that convert dtypes for :func:`aiodev.asarray`. The array layer asks for them by a hook, as for copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["convert", "convert_to_truth", "converted"]
 
 @kernel(uniform=True, reads=["x"])
 def convert(i: int, x: Any, out: Any) -> None:
-    """One element; assignment converts."""
+    """Convert one element; assignment converts."""
     out[i] = x[i]
 
 
@@ -26,7 +26,7 @@ def convert_to_truth(i: int, x: Any, out: Any) -> None:
 
 
 def converted(x: Array, dtype: DType) -> Array:
-    """An array of its own of the elements in another dtype, submitted to the current stream of the array's device.
+    """A new array of the elements in another dtype, submitted to the current stream of the array's device.
 
     Raises:
         TypeError: complex numbers cannot become real ones.

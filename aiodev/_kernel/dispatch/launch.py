@@ -109,7 +109,7 @@ def bound_call_maker(kinds: str) -> Callable[..., Callable[[], Completion[None]]
 
 
 def define(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> dict[str, Any]:
-    """Define what the lines define; tracebacks show them."""
+    """Execute generated source; tracebacks show its lines."""
     source = "\n".join(lines) + "\n"
     namespace["__name__"] = __name__
     exec(compile(source, filename, "exec"), namespace)
@@ -118,7 +118,7 @@ def define(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> di
 
 
 def record_use(buffer: str, kind: str) -> list[str]:
-    """Note that operation ``_value`` of ``_timeline`` uses a buffer; see :class:`aiodev._memory.buffer.Buffer`."""
+    """Source lines that note that operation ``_value`` of ``_timeline`` uses a buffer, as :class:`Buffer` notes it."""
     timeline, value, method = (
         ("_writer", "_written", "_record_write") if kind == ARRAY else ("_reader", "_read", "_record_read")
     )

@@ -1,4 +1,4 @@
-"""The parameters of a body, and the arguments of a launch that go to them."""
+"""Parameters of a body, and the arguments of a launch that go to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for a kernel to be there."""
+"""Awaiting a pending kernel."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["KernelWait"]
 
 
 class KernelWait:
-    """Waits until a kernel is there; cancellation stops the waiting, not the compilation.
+    """Waits until a kernel's code is there; cancellation stops the waiting, not the compilation.
 
     Raises:
-        CompileError: it does not compile.
+        CompileError: the kernel does not compile.
     """
 
     def __init__(self, loading: PendingKernel) -> None:

@@ -1,4 +1,4 @@
-"""What a kernel was compiled for: a variant for each combination of types on each device."""
+"""Specializations: what a kernel was compiled for, one for each combination of types on each device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from aiodev._kernel.options import Options
 
 __all__ = ["Specialization", "Specializations"]
 
-#: Combinations of types that a call function tells apart; more go through a dictionary.
+#: Specializations that a call function tells apart; more go through a dictionary. Larger: later branches cost more comparisons;
+#: smaller: kernels of several types take the slow way.
 _BRANCHES = 4
 _MOST_PATIENCE = 1024
 
@@ -51,18 +52,18 @@ class Specialization:
 
 
 class Specializations:
-    """The variants of one kernel.
+    """The specializations of one kernel.
 
     Args:
-        name: the kernel's.
+        name: the kernel's name.
         ndim: how many indices its bodies take.
-        names: of the parameters after those.
+        names: the parameters after those.
         function: the body where ``bodies`` has none for the type of device.
-        bodies: hand-written ones by device type.
-        options: as the decorator was told.
+        bodies: hand-written bodies by device type.
+        options: the decorator's options.
         launch_options: what the hand-written bodies add to that, by device type.
-        uniform: as the decorator was told, or None.
-        reads: as the decorator was told.
+        uniform: the decorator's ``uniform``, or None.
+        reads: the decorator's ``reads``.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Specializations:
         self._misses, self._patience = 0, 1
 
     def of(self, args: tuple[Any, ...], device: Device) -> Specialization:
-        """The variant for these arguments; one that is new begins to load.
+        """The specialization for these arguments; a new one begins to load.
 
         Raises:
             LaunchError: an argument does not fit.
@@ -112,11 +113,11 @@ class Specializations:
         return specialization
 
     def launched_on(self, device_type: str) -> bool:
-        """Whether there is one for that type of device."""
+        """Whether there is a specialization for that type of device."""
         return any(specialization.device.type == device_type for specialization in list(self._known.values()))
 
     def all(self) -> list[Specialization]:
-        """Every variant so far."""
+        """Every specialization so far."""
         return list(self._known.values())
 
     def remember(self, specialization: Specialization, generate: Callable[[], object]) -> None:

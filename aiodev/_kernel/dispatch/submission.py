@@ -1,6 +1,6 @@
-"""Submitting a launch whose types are known: its argument block, its gate, and the notes in the buffers.
+"""Submission of a launch whose types are known: its argument block, its gate, and the notes in the buffers.
 
-This is the way of the first launches; later ones take the shorter one of :mod:`aiodev._kernel.dispatch.launch`.
+The first launches of a kernel pass here; later ones take the generated call of :mod:`aiodev._kernel.dispatch.launch`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _fits(code: str, value: Any) -> bool:
 def submit(
     specialization: Specialization, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int
 ) -> Completion[None]:
-    """Submit, and note the use of the arrays."""
+    """Submit a launch, and note the use of its arrays."""
     loading = specialization.loading
     if loading.ready:
         completion: Completion[None] = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
@@ -73,7 +73,7 @@ def submit(
 
 
 def _submit_gated(stream: Stream, loading: PendingKernel, size: int, block: bytes, site: int) -> Completion[None]:
-    """Submit code that is not there yet: the stream waits for it, and if it does not come the launch fails."""
+    """Submit code that is still being compiled: the stream waits for it, and if it does not compile the launch fails."""
     gate = stream._gate()
     with opened_on_error(gate):
         value = stream._launch(loading.entry, size, block, site)

@@ -1,4 +1,4 @@
-"""How the service and a worker process talk: pickles with a length in front, over the worker's standard input and output."""
+"""Messages between the compile service and a worker process: length-prefixed pickles over standard input and output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def receive(stream: IO[bytes]) -> Any:
     """Read one message.
 
     Raises:
-        EOFError: the other side is gone.
+        EOFError: the other side has closed the pipe.
     """
     header = stream.read(_LENGTH.size)
     if len(header) < _LENGTH.size:

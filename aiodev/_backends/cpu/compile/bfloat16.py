@@ -113,7 +113,7 @@ def make_model(primitive: Any) -> Any:
 
 
 def add_rules(rules: Any, types: Any, kind: Any) -> None:
-    """What converts to what, and how readily: as with ``float16``."""
+    """Add the conversion rules of ``bfloat16``, as numba has them for ``float16``."""
     rules.promote_unsafe(kind, types.float32)
     rules.safe_unsafe(types.int8, kind)
     rules.unsafe_unsafe(types.int16, kind)
@@ -121,7 +121,7 @@ def add_rules(rules: Any, types: Any, kind: Any) -> None:
 
 
 def add_code(registry: Any, types: Any, kind: Any) -> None:
-    """What numba asks for of a number. Conversions go by way of ``float32``, as those of ``ml_dtypes`` and PyTorch do."""
+    """Add the code that numba asks for of a number. Conversions go by way of ``float32``, as in ``ml_dtypes`` and PyTorch."""
 
     def to(context: Any, builder: Any, given: Any, wanted: Any, value: Any) -> Any:
         return round_bits(builder, context.cast(builder, value, given, types.float32))
@@ -187,7 +187,7 @@ def make_int(kind: Any) -> Any:
 
 
 def make_rounding(intrinsic: Any, types: Any, kind: Any, error: type[Exception]) -> Any:
-    """What :func:`aiodev.lang.bfloat16` is compiled to."""
+    """The code of :func:`aiodev.lang.bfloat16`."""
 
     @intrinsic
     def rounding(typing_context: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a kernel's function reaches: the names that it looks up, and the modules whose functions are compiled with it."""
+"""Callees of a kernel's function: the names that it looks up, and the modules whose functions are compiled with it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def compile_object(spec: KernelSpec) -> tuple[KernelObject, bool]:
 
 
 def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
-    """What puts an entry around another to stage its results; None where none can be staged."""
+    """The wrapper that stages an entry's results; None where none can be staged."""
     arguments = parse_arguments(spec.ndim, spec.arguments)
     staged = staged_arguments(spec.function, spec.ndim, arguments)
     if not staged:
@@ -133,7 +133,7 @@ def _explained(spec: KernelSpec) -> Iterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """What numba says, without the names of its passes."""
+    """numba's message, without the names of its passes."""
     text = str(error) if isinstance(error, numba_errors.NumbaError) else f"{type(error).__name__}: {error}"
     noise = ("Failed in nopython mode pipeline", "During: Pass ")
     return "\n".join(line for line in text.splitlines() if not line.startswith(noise)).strip()

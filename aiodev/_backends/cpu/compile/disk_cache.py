@@ -47,7 +47,7 @@ def has_kernels(directory: str) -> bool:
 
 
 def read(path: Path | None) -> list[bytes] | None:
-    """What was written at ``path``; None when nothing is, or nothing that can be used."""
+    """The content of the file at ``path``; None where there is none, or none that can be used."""
     if path is None:
         return None
     try:

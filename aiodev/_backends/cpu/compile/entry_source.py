@@ -1,4 +1,4 @@
-"""From a kernel's types to the source of its range entry.
+"""Source of range entries, generated from a kernel's types.
 
 The argument block that an entry reads is a row of 8-byte little-endian words: the launch's shape (``ndim`` words), then
 the scalars in order (one word each, ``complex128`` two), then the arrays in order. An array is its data address and its

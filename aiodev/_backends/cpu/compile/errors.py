@@ -1,4 +1,4 @@
-"""How compiled code comes to say where it failed; :mod:`aiodev._backends.cpu.compile.excinfo` reads what it says."""
+"""Error model: how compiled code says where it failed; :mod:`aiodev._backends.cpu.compile.excinfo` reads that."""
 
 from __future__ import annotations
 

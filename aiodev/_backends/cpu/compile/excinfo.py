@@ -1,4 +1,4 @@
-"""What compiled code says when it fails.
+"""Excinfo: what compiled code says when it fails.
 
 An entry that fails leaves the address of numba's excinfo, ``{char *pickle; int32 size; void *arguments; void *unwrap; int32
 count}``. A static one is a constant of the library: its pickle is (class, arguments, location). A dynamic one (its

@@ -1,4 +1,4 @@
-"""A kernel's function as numba needs it: plain functions that it calls are compiled with it.
+"""A kernel's function for numba: plain functions that it calls are compiled with it.
 
 numba only calls what is jitted. A body may call any plain function, so its globals and its closure are copied with
 each plain function replaced by a jitted one, and so on through what they call. Functions of installed libraries are left

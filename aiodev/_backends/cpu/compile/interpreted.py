@@ -1,4 +1,4 @@
-"""A kernel run by the interpreter, over NumPy views of its arguments: where numba may not compile (NUMBA_DISABLE_JIT).
+"""Interpreted kernels, over NumPy views of their arguments: where numba may not compile (NUMBA_DISABLE_JIT).
 
 Arithmetic is that of NumPy's scalars, which has a few corners of its own: a division of integers by zero gives 0 instead of
 raising, a literal integer takes the type of what it meets.

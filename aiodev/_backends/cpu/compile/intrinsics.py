@@ -1,4 +1,4 @@
-"""What a range entry needs to read its arguments: scalars and arrays from addresses, as numba values.
+"""Intrinsics by which a range entry reads its arguments: scalars and arrays from addresses, as numba values.
 
 An array that is made here has no owner: whoever launched the kernel keeps its memory alive until the launch has completed.
 """

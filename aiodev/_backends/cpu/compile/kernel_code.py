@@ -1,4 +1,4 @@
-"""Kernels for the CPU, from the disk cache to an address: what a process does that does not compile.
+"""Loading kernels for the CPU, from the disk cache to an address, in a process that does not compile.
 
 :mod:`aiodev._backends.cpu.compile.compiler` makes what is kept here, in worker processes. It is imported, and numba with it,
 where a kernel has to be compiled in this one. Everything here blocks; a thread of the compile service calls it.
@@ -36,7 +36,7 @@ _lock = threading.Lock()
 
 
 def target() -> str:
-    """What code is made for and made by; part of the name of every file in the disk cache."""
+    """The processor that code is made for, and the compiler; part of the name of every file in the disk cache."""
     return f"{host_target()} {compiled_by(*SOURCES)}"
 
 

@@ -41,7 +41,7 @@ class KernelObject(NamedTuple):
     code: bytes
 
     def to_parts(self) -> list[bytes]:
-        """What the disk cache keeps."""
+        """The parts that the disk cache keeps."""
         parts = [self.symbol.encode(), self.code]
         for symbol, constants in self.environments:
             parts += symbol.encode(), pack(constants)

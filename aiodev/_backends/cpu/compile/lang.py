@@ -1,4 +1,4 @@
-"""What :mod:`aiodev.lang` means on the CPU: LLVM's atomic instructions, and intrinsics that become one instruction.
+""":mod:`aiodev.lang` on the CPU: LLVM's atomic instructions, and intrinsics that become one instruction.
 
 Atomics are relaxed (LLVM's ``monotonic``), as they are on a GPU: they order nothing but the element itself.
 """

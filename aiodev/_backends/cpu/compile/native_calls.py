@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.call_native` means in compiled code: a plain C call through a pointer."""
+"""Native calls: :func:`aiodev.lang.call_native` in compiled code is a plain C call through a pointer."""
 
 # What numba calls, and compiles, is its to type.
 # mypy: disable-error-code="no-untyped-def"

@@ -1,4 +1,4 @@
-"""Compiled kernels as object files of our own making: emitted with one public symbol, linked into this process by LLVM.
+"""Object files of compiled kernels: emitted with one public symbol, linked into this process by LLVM.
 
 numba names a function by its module, its name, its types and a number that counts within a process. So two kernels of one name
 that were compiled by two processes have the same symbols inside, and LLVM would join them: one kernel would call the

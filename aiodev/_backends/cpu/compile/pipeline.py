@@ -1,4 +1,4 @@
-"""How numba is driven: its own nopython pipeline, with lowering that knows its line, and no machine code of its own.
+"""Custom numba pipeline: lowering records source lines; code generation is deferred to ``object_file``.
 
 numba makes every function ready to be called: it adds the function's module to its engine, generates machine code, links
 that, and wraps it for Python. Nobody here calls any of it: what is wanted is the optimised module of the entry, which

@@ -1,4 +1,4 @@
-"""Code that was compiled ahead for all processors of a kind: packs of object files that come with the package or an image.
+"""Prebuilt code, for all processors of a kind: packs of object files that come with the package or an image.
 
 **Problem.** The disk cache is empty where a program runs for the first time, and in every new container. To compile a function
 of the library takes from a tenth of a second to four, after one for importing the compiler.
@@ -69,7 +69,7 @@ _FOLDER = Path(__file__).parents[2] / "prebuilt"
 
 
 def baselines_of_machine() -> list[str]:
-    """Those of processors of this kind, best last, whether or not this one has their instructions."""
+    """Baselines of this machine's kind, best last, whether or not this processor has their instructions."""
     family = _MACHINES.get(platform.machine(), "none")
     return [name for name in BASELINES if name.startswith(family)]
 
@@ -117,7 +117,7 @@ def write_pack(folder: Path, baseline: str, kernels: Mapping[str, Path]) -> int:
 
 
 class Pack(NamedTuple):
-    """What was compiled ahead.
+    """A pack of prebuilt kernels.
 
     Attributes:
         kernels: the symbol and the compressed code of each, by its key.
@@ -134,7 +134,7 @@ class Pack(NamedTuple):
 
 
 def read_pack(file: Path) -> Pack:
-    """What is in a pack: nothing where it is damaged, or was made from other sources than these."""
+    """The content of a pack; nothing where it is damaged, or was made from other sources than these."""
     parts = disk.read(file)
     if not parts:
         return Pack({}, None)

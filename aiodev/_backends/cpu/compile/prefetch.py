@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.prefetch` means in compiled code: an instruction for each cache line."""
+"""Prefetching: :func:`aiodev.lang.prefetch` in compiled code is an instruction for each cache line."""
 
 # What numba calls, and compiles, is its to type.
 # mypy: disable-error-code="no-untyped-def"

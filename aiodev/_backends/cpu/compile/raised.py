@@ -1,4 +1,4 @@
-"""What a body raised, from what its compiler kept of it: a class, and arguments.
+"""Exceptions that a body raised, from what its compiler kept of them: a class, and arguments.
 
 The process that compiles has not the program's own classes of exceptions, only stand-ins that know what they stand for
 (``__aiodev_class__``: a module's name, and a name in it). That is what it keeps; the class is looked up when a kernel fails.

@@ -1,4 +1,4 @@
-"""What a body must not do although numba lets it: return a value, or draw from the random numbers of a host's thread.
+"""Refusals of what numba allows in a body and kernels do not: to return a value, to draw a host thread's random numbers.
 
 It is refused for every kind of device, and where bodies are interpreted; so nothing here needs numba.
 """
@@ -70,7 +70,7 @@ def check_host_state(name: str, function: Callable[..., Any]) -> None:
 
 
 def _values(function: Callable[..., Any], code: types.CodeType) -> Iterator[tuple[str, Any, int]]:
-    """What the code takes from its globals, its cells, and modules that it finds there: the text, the value, the line."""
+    """The values that the code takes from globals, cells and modules: the text, the value, the line."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     text, value = "", None
     for step in dis.get_instructions(code):

@@ -1,4 +1,4 @@
-"""What a few kernels call of numba while they run: its allocator, its helpers, and the environments of functions.
+"""numba's runtime, which few kernels call: its allocator, its helpers, and the environments of functions.
 
 To import this imports numba, and sets up what its generated code looks for.
 """

@@ -1,4 +1,4 @@
-"""Results that are put together in the first-level cache, a block at a time, before they go to memory.
+"""Staging of results: they are put together in the first-level cache, a block at a time, before they go to memory.
 
 **Problem.** A loop that writes ``out[i]`` has two bad cases. Where ``out`` is an input as well (``x = exp(x)``), LLVM's
 check that arrays do not overlap fails at run time, and the loop runs without vectors. Where ``out`` is larger than the
@@ -35,7 +35,8 @@ __all__ = ["staged_arguments", "staging_module"]
 
 #: Bytes of a block; a page, so that it has a place in the cache for every place in a page.
 BLOCK = 4096
-#: Fewer indices than this are not worth it.
+#: Fewer indices than this are not staged. Larger: short kernels write past less of the cache; smaller: staging costs more than
+#: it saves.
 SHORTEST = 64
 _LINE = 64  #: bytes of a cache line, which is what is written past the caches at a time
 _INT, _BYTE, _WORD = llvm.IntType(32), llvm.IntType(8), llvm.IntType(64)
@@ -98,7 +99,7 @@ def _is_own_index(code: Any, index: Any, ndim: int) -> bool:
 
 
 def _definition(code: Any, variable: Any) -> Any:
-    """What a variable is, or None where that depends on the way."""
+    """The value that a variable always has, or None where that depends on the way."""
     try:
         return code.get_definition(variable)
     except KeyError:

@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.sum`, ``sum_squares`` and ``moments`` mean in compiled code: loops over vectors.
+"""Sums: :func:`aiodev.lang.sum`, ``sum_squares`` and ``moments`` in compiled code are loops over vectors.
 
 **Problem.** From a loop that converts ``float32`` to ``float64`` the compiler makes vectors of half as many elements, and a
 conversion and an addition for each. A core that has so many instructions under way for each cache line waits for fewer lines
@@ -254,7 +254,7 @@ def make_moments(dtype: np.dtype[Any], sums: Any) -> Any:
 
 
 def number_of(dtype: np.dtype[Any]) -> Any:
-    """What elements of such a type become where they are squared."""
+    """The type in which elements of a type are squared."""
     return np.complex128 if dtype.kind == "c" else np.float64
 
 

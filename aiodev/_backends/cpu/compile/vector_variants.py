@@ -1,4 +1,4 @@
-"""Functions that have forms of their own for vectors.
+"""Vector variants: functions that have forms of their own for vectors.
 
 **Problem.** LLVM turns a loop into vector code where it can do to vectors what the loop does to numbers. It does not find
 instructions that have no counterpart for a number, such as a lookup in a table that lies in registers, nor a test of all

@@ -1,15 +1,15 @@
-"""Cores: a worker is not left on the core of the thread that it works for.
+"""Affinity: a worker is not left on the core of the thread that it works for.
 
 Linux wakes a thread on the core of its waker if it sees no other that is idle, and in a virtual machine it may take a core that
 sleeps for one that is taken. There a worker takes turns with the event loop that waits for it: while the loop spins the
-worker cannot run, and once the loop parks, the worker's wake-up draws it to the same core again. Or it takes turns with a
-worker that it is to help. They are left like that for tens of milliseconds, at a half or a quarter of their speed,
+worker cannot run, and once the loop parks, the worker's wake-up draws it to the same core again. Or it takes turns with the
+worker whose range it is to join. They are left like that for tens of milliseconds, at a half or a quarter of their speed,
 while another core idles.
 
-So a worker that is to help moves away, before it joins: it may have to wait for another core, and who has joined is waited for.
-And a thread that is about to spin for a worker on its own core sends that away first. To which core is the system's choice, and
-a worker stays free to be moved: it is bound to no core, for the sake of other processes that have as many. Where that does not
-last, since the other cores are taken, it is tried ever more seldom.
+So a worker that was woken for a range moves away before it joins: it may have to wait for another core, and members are waited
+for. And a thread that is about to spin for a worker on its own core sends that worker away first. To which core is the system's
+choice, and a worker stays free to be moved: it is bound to no core, for the sake of other processes that have as many. Where a
+move does not last, since the other cores are taken, it is tried ever more seldom.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from aiodev._backends.executor.intrinsics import (
     sched_setaffinity,
 )
 
-#: Where threads can tell their core, and move.
+#: Whether threads can tell their core, and move.
 MOVES = sys.platform == "linux"
-#: Moves of a worker are at least this long apart (ns), and at most this long where they come again and again.
+#: Shortest and longest time (ns) between two moves of a worker; it doubles where moves do not last. Larger: a worker shares a
+#: core for longer; smaller: more moves in vain.
 SHORTEST, LONGEST = 1_000_000, 256_000_000
-#: A move that lasted: this many times as long as moves were apart.
+#: A move has lasted if the next one comes after this many times the time between moves.
 LASTED = 4
-#: Until when a worker is not to be moved that is being moved.
+#: Value of ``Worker.stay`` while the worker is being moved.
 MOVING = 1 << 62
-#: How long it counts that a worker was on this core (ns): after a pause it wakes up there sooner than on a core that sleeps.
+#: How long (ns) a worker counts as being on its last core: after a pause it wakes up there sooner than on a core that sleeps.
 RECENT = 500_000
 #: Bytes of a set of cores.
 SET = 128

@@ -42,7 +42,7 @@ from aiodev._core.backend.interface import COUNTER_WORDS, Fault
 #: Niceness of workers. A worker never waits, so beside it an event loop, which mostly does, would wake up late, by as much as
 #: the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an idle machine it changes nothing.
 NICE = 5
-#: Places for queues that wait that a device has to begin with.
+#: Waiting queues of each priority that a device's heaps have room for at first; they grow.
 _FIRST_ROOM = 64
 #: Words of a queue, by number, and what they are when it is used anew: streams are made often, and a view of each costs more.
 _FRESH = tuple(
@@ -66,7 +66,7 @@ def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
 
 
 class _Room:
-    """Places for the queues of a device: how many are taken, and how many there are."""
+    """Capacity of a device's heaps: how many queues it has, and for how many there are places."""
 
     def __init__(self) -> None:
         self.count = self.size = 0

@@ -1,19 +1,20 @@
-"""Who is next: the queues that wait, by the time of the device that they have had (invariant 7).
+"""Fairness: which waiting queue is served next, by the time of the device that each has had (invariant 7).
 
 Queues of one priority share the workers as if each ran all the time, at the speed that is left for it (processor sharing). Each
-has a *virtual time*: what it has used, of all workers together. Whoever looks for work takes the queue that waits with the
+has a *virtual time*: what it has used, of all workers together. A worker that looks for work takes the waiting queue with the
 least, and gives way to another once it is a slice ahead of that.
 
 The device's *clock* is what a queue that ran all the time would show: for so many ns used by one of ``n`` active queues it goes
 on by an ``n``-th. A queue that was idle or held begins at the clock, or where it was if that is later. So it neither collects
-time while it wants none, nor gets rid of what it has used by being another queue: who makes one for each request begins each
-where the fair share of everybody has got to meanwhile, behind all that have had less. (The least virtual time in service, the
-clock of start-time fair queueing [1]_, stands still as long as new queues come: who has used more than those never runs.)
+time while it wants none, nor gets rid of what it has used by being another queue: a client that makes a queue for each request
+begins each where the fair share of everybody has got to meanwhile, behind all that have had less. (The least virtual time in
+service, the clock of start-time fair queueing [1]_, stands still as long as new queues come: who has used more than those never
+runs.)
 
 Time counts only while another queue waits for it: what nobody else wanted is not held against anyone. While nobody waits, what
 a queue is owed or owes shrinks by what it uses.
 
-Those that wait are a binary heap in an array, by virtual time and, where that is the same, by arrival. A queue whose range is
+Waiting queues are a binary heap in an array, by virtual time and, where that is the same, by arrival. A queue whose range is
 open is behind by a slice for each member, as if they had used that up already: workers spread over queues before they meet in
 one. What is noted there may be less than what the members have used since, and is brought up to date before it counts.
 
@@ -30,27 +31,29 @@ from aiodev._backends.executor.intrinsics import copy_memory, now, thread_time
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import NEVER
 
-#: How far (ns) a queue gets ahead of another one that waits before that has its turn: switching costs what is in the caches,
-#: and a request that takes few turns has luck or not.
+#: How far (ns of virtual time) a queue gets ahead of a waiting one before that has its turn. Larger: a waiting queue waits for
+#: longer, and short requests take unequal times; smaller: each switch costs what is in the caches.
 SLICE = 250_000
-#: What operations are thought to have taken (ns) when it is time to look at what they have, and to count it.
+#: Estimated time (ns) of operations after which a worker reads the clock and charges the queue. Larger: less exact shares;
+#: smaller: more reads of the clock.
 LOOK = 20_000
-#: What an operation is thought to take at least: of short ones it is time at every 32nd.
+#: Least estimate (ns) of an operation: the clock is read at every 32nd of short ones.
 OPERATION = LOOK // 32
-#: An interval that is longer than this (ns) is looked at more closely: the thread may have had no core meanwhile.
+#: For an interval longer than this (ns), the time that the thread had no core is subtracted. Larger: queues are charged for
+#: what other processes took; smaller: more system calls.
 SUSPICIOUS = 200_000
 
 
 @inner
 def precedes(place: Place, time: int, order: int) -> bool:
-    """Whether what is at a place comes before something else."""
+    """Whether the queue at a place of the heap comes before one of this virtual time and arrival."""
     other = place.time
     return other < time or (other == time and place.order < order)
 
 
 @inner
 def fill_place(heap: Place, number: int, time: int, order: int, queue: Queue) -> None:
-    """Have a queue wait at a place."""
+    """Store a waiting queue at a place of the heap."""
     place = heap[number]
     place.time = time
     place.order = order
@@ -60,7 +63,7 @@ def fill_place(heap: Place, number: int, time: int, order: int, queue: Queue) ->
 
 @inner
 def sift(heap: Place, count: int, number: int, time: int, order: int, queue: Queue) -> None:
-    """Put a queue at a place that is free, or nearer to the first or to the last, where it belongs."""
+    """Sift a queue up or down the heap from a free place to where it belongs."""
     while number > 1 and not precedes(heap[number >> 1], time, order):
         above = heap[number >> 1]
         fill_place(heap, number, above.time, above.order, above.queue)
@@ -80,7 +83,7 @@ def sift(heap: Place, count: int, number: int, time: int, order: int, queue: Que
 
 @inner
 def note_first(device: Device, priority: int) -> None:
-    """Let everybody see who is first (lock held)."""
+    """Publish the first queue of a priority and its virtual time (lock held)."""
     if device.pending_by_priority[priority].value == 0:
         device.least[priority].store(NEVER)
         device.first[priority].store(None)
@@ -99,7 +102,7 @@ def standing(queue: Queue) -> int:
 
 @inner
 def line_up(device: Device, queue: Queue) -> None:
-    """Have a queue wait for a worker (lock held)."""
+    """Add a queue to those that wait for a worker (lock held)."""
     priority = queue.priority
     count = device.pending_by_priority[priority].value + 1
     order = device.arrivals
@@ -112,7 +115,7 @@ def line_up(device: Device, queue: Queue) -> None:
 
 @inner
 def take_out(device: Device, queue: Queue) -> None:
-    """Have a queue that waits wait no longer (lock held)."""
+    """Remove a queue from those that wait (lock held)."""
     priority = queue.priority
     heap = device.heap[priority].value
     count = device.pending_by_priority[priority].value - 1
@@ -128,7 +131,7 @@ def take_out(device: Device, queue: Queue) -> None:
 
 @inner
 def move(device: Device, queue: Queue) -> None:
-    """Have a queue that waits do so by what it has used by now (lock held)."""
+    """Reorder a waiting queue by the virtual time that it has by now (lock held)."""
     priority = queue.priority
     heap = device.heap[priority].value
     number = queue.place
@@ -149,7 +152,7 @@ def first(device: Device, priority: int) -> Queue | None:
 
 @inner
 def arrive(device: Device, queue: Queue) -> None:
-    """Have a queue that was idle or held begin with what is its due (lock held)."""
+    """Start a queue that was idle or held at the virtual time that is due to it (lock held)."""
     came = device.came[queue.priority]
     came.store(came.value + 1)
     catch_up(device, queue)
@@ -157,7 +160,7 @@ def arrive(device: Device, queue: Queue) -> None:
 
 @inner
 def catch_up(device: Device, queue: Queue) -> None:
-    """A queue that wanted no time was given none (lock held)."""
+    """Move an idle queue's virtual time up to the clock (lock held): while it wanted no time it collects none."""
     clock = device.clock[queue.priority].load()
     if queue.time.load() < clock:
         queue.time.store(clock)
@@ -171,7 +174,7 @@ def depart(device: Device, priority: int) -> None:
 
 @inner
 def watch_core(worker: Worker) -> None:
-    """Begin to look at how long this thread, a worker's, has no core; it had none while it slept."""
+    """Begin to count how long this worker's thread has no core; what it slept does not count."""
     worker.off = now() - thread_time()
 
 
@@ -205,27 +208,27 @@ def charge(device: Device, queue: Queue, spent: int) -> None:
 
 @inner
 def others_wait(device: Device, queue: Queue) -> bool:
-    """Whether queues of the same priority wait for the one in our hands."""
+    """Whether queues of the same priority wait while this worker serves one."""
     return device.pending_by_priority[queue.priority].load() != 0
 
 
 @inner
 def begin_turn(device: Device, queue: Queue) -> None:
-    """Begin to look at the clock for the queue in our hands, if others wait."""
+    """Start the clock for the queue that this worker takes, if others wait."""
     queue.charged_at = now() if others_wait(device, queue) else 0
 
 
 @inner
 def spend(queue: Queue, duration: int) -> None:
-    """Note what operations of the queue in our hands have taken, or are thought to."""
+    """Note what operations of the served queue took, or are thought to have taken."""
     queue.spent += duration
 
 
 @inner
 def charge_spent(device: Device, worker: Worker | None, queue: Queue) -> None:
-    """Charge the queue in our hands for what was spent since it was last charged; by the clock, if we have looked at that.
+    """Charge the served queue for what it spent since it was last charged; by the clock, if that was started.
 
-    What is too little to be worth the look stays for another time.
+    What is too little to be worth a look at the clock stays for another time.
     """
     begun, spent = queue.charged_at, queue.spent
     if begun == 0 and spent < LOOK:
@@ -240,7 +243,7 @@ def charge_spent(device: Device, worker: Worker | None, queue: Queue) -> None:
 
 @inner
 def is_ahead(device: Device, queue: Queue, by: int) -> bool:
-    """Whether a queue in our hands has had more than another of its priority that waits, by more than ``by`` ns."""
+    """Whether the served queue is more than ``by`` ns of virtual time ahead of one of its priority that waits."""
     priority = queue.priority
     if device.least[priority].load() >= queue.time.load() - by:
         return False
@@ -253,7 +256,7 @@ def is_ahead(device: Device, queue: Queue, by: int) -> bool:
 
 @exported(void(int64, int64, int64))
 def make_room(device: Device, places: Place, count: int) -> None:
-    """Have ``count`` queues of each priority find a place at ``places``; those that wait move there."""
+    """Move the heaps to ``places``, which have room for ``count`` queues of each priority."""
     lock(device.lock)
     for priority in range(PRIORITIES):
         heap = device.heap[priority]

@@ -1,4 +1,4 @@
-"""Ready queues, open ranges, sleepers: how a worker finds work and work finds a worker (invariants 2, 5 and 6)."""
+"""Ready queue, open ranges and sleepers: how a worker finds work and work finds a worker (invariants 2, 5 and 6)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import now, pause, sched_yield, sem_post, sem_wait
 from aiodev._backends.executor.locking import lock, unlock
 
-#: A spin loop that saw no clock for this long (ns) was not running: its core was taken.
+#: A spin loop that saw no clock for this long (ns) was preempted. Larger: lost cores go unnoticed; smaller: interrupts count.
 PREEMPTED = 50_000
-#: Idle periods without spinning after that.
+#: Idle periods without spinning after a preemption. Larger: slower wake-ups once the core is free; smaller: more spinning for
+#: it.
 PENALTY = 8
-#: How often (ns) a worker that looks for work offers its core: one that has the last chunk of a range may be waiting for that.
+#: While spinning for work, ``sched_yield()`` this often (ns): the worker with a range's last chunk may need this core. Larger:
+#: it waits for longer; smaller: more system calls.
 OFFER = 8_000
 
 
 @inner
 def pop_sleeper(device: Device) -> Worker | None:
-    """A sleeper that should be woken for pending work (lock held); None: none is asleep, or somebody is looking."""
+    """The sleeper to wake for pending work (lock held); None if none sleeps, or if another worker looks for work."""
     sleeper = device.sleepers
     if sleeper is None or device.spinners.value != 0:
         return None
@@ -29,14 +31,14 @@ def pop_sleeper(device: Device) -> Worker | None:
 
 @inner
 def wake_worker(sleeper: Worker | None) -> None:
-    """Wake a worker, if there is one to be woken."""
+    """Wake a worker; None wakes none."""
     if sleeper is not None:
         sem_post(sleeper.semaphore)
 
 
 @inner
 def make_ready(queue: Queue) -> None:
-    """Have a queue that was idle or held, and is in our hands, wait for a worker of its device."""
+    """Make a queue ready that was idle or held, and that this thread holds."""
     device = queue.device
     lock(device.lock)
     arrive(device, queue)
@@ -48,7 +50,7 @@ def make_ready(queue: Queue) -> None:
 
 @inner
 def put_back(queue: Queue) -> None:
-    """Have a queue that we have served wait for a worker again."""
+    """Make a queue ready again that this worker has served."""
     device = queue.device
     lock(device.lock)
     line_up(device, queue)
@@ -59,7 +61,7 @@ def put_back(queue: Queue) -> None:
 
 @inner
 def take(device: Device, worker: Worker) -> int:
-    """Whose turn it is (lock held): a ready queue, a queue + 1 whose range was joined, or 0; or -1: step aside first."""
+    """The next work (lock held): a ready queue; a queue + 1 whose range was joined; 0 for none; -1: step aside first."""
     for priority in range(PRIORITIES):
         queue = first(device, priority)
         while queue is not None:
@@ -156,8 +158,8 @@ def find_work(device: Device, worker: Worker) -> int:
 def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) -> bool:
     """Spin for as long as this worker has learnt that it pays, counted from when it ran out of work; whether there is any.
 
-    ``queue`` is None, or a queue in our hands, all ``owed`` pending operations of which are done: what there is may be another
-    one of it. Keeping hold of it saves its submitter and us the way over the ready list.
+    ``queue`` is None, or the served queue, all ``owed`` pending operations of which are done: its next operation counts as
+    work. To keep hold of it saves its submitter and the worker the way over the ready queue.
     """
     time = now()
     if worker.idle == 0:
@@ -187,7 +189,7 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
 
 @inner
 def has_work(device: Device, queue: Queue | None, owed: int) -> bool:
-    """Look some times; whether there is anything to do."""
+    """Look for work 32 times; whether there is any."""
     for _ in range(32):
         if device.pending.load() != 0 or device.stop.load() != 0:
             return True

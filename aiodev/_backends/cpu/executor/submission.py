@@ -1,4 +1,4 @@
-"""What Python calls, with the GIL, to append operations; and gates."""
+"""Submission: what Python calls, with the GIL, to append operations; and gates."""
 
 from __future__ import annotations
 

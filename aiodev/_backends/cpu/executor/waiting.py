@@ -1,4 +1,4 @@
-"""Completion of a queue's operations, and who is released by it (invariant 4)."""
+"""Completion of a queue's operations, and the waiters that it releases (invariant 4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiodev._backends.executor.wait_nodes import arm_node, find_node, notify, ri
 
 @inner
 def fire(queue: Queue, completed: int, worker: Worker | None) -> Waker | None:
-    """Release every waiter whose target is reached; returns a waker that is to be rung, if any."""
+    """Release every waiter whose target is reached; returns a waker to ring, if any."""
     bell: Waker | None = None
     queue.target.store_fence(NEVER)
     node = queue.waiters.load()
@@ -40,7 +40,7 @@ def fire(queue: Queue, completed: int, worker: Worker | None) -> Waker | None:
 
 @inner
 def complete(queue: Queue, value: int, worker: Worker | None) -> Waker | None:
-    """Store the counter and release who waits for it; returns a waker that is to be rung, if any."""
+    """Store the counter and release its waiters; returns a waker to ring, if any."""
     queue.completed.store_fence(value)
     return fire(queue, value, worker) if queue.target.load_fence() <= value else None
 

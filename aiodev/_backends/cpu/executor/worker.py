@@ -1,4 +1,4 @@
-"""Running a queue's operations in order (invariants 1 to 3), and a worker's life."""
+"""Workers: running a queue's operations in order (invariants 1 to 3), and a worker's life."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from aiodev._backends.executor.withdrawals import fail_withdrawn
 
 @inner
 def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, value: int) -> bool:
-    """Complete the operation at the cursor; False when the queue went idle and is no longer ours (invariant 3).
+    """Complete the operation at the cursor; False when the queue went idle, and this thread holds it no more (invariant 3).
 
-    ``worker`` is None for a helper. Who waits is woken last: that may cost us our core, and if the queue were still
-    in our hands then, what is submitted next would wait with us.
+    ``worker`` is None for a helper. Sleeping waiters are woken last: that may cost this thread its core, and if it still held
+    the queue then, what is submitted next would wait with it.
     """
     status = queue.range_status.value
     if status != 0:
@@ -95,13 +95,13 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
 
 @inner
 def take_up(queue: Queue) -> None:
-    """Say that the queue, which has come into our hands, is about to begin its next operation (invariant 8)."""
+    """Announce that a queue that this thread has taken begins its next operation (invariant 8)."""
     queue.begun.store_fence(queue.completed.value + 1)
 
 
 @inner
 def hand_back(queue: Queue) -> None:
-    """Have a queue that is in our hands wait for a worker again; its next operation has not begun."""
+    """Make a queue that this thread holds ready again; its next operation has not begun."""
     queue.begun.store(queue.completed.value)
     put_back(queue)
 
@@ -125,7 +125,7 @@ def next_record(queue: Queue) -> Record:
 
 @inner
 def pass_wait(device: Device, worker: Worker | None, queue: Queue, record: WaitRecord, value: int, failed: int) -> bool:
-    """Pass a wait for another queue; False when we are held (and the queue is no longer ours).
+    """Pass a wait for another queue; False when the queue is held, and this thread holds it no more.
 
     A wait holds even behind a failure: what is submitted once that is forgiven relies on the order that it sets up.
     """
@@ -149,7 +149,7 @@ def pass_wait(device: Device, worker: Worker | None, queue: Queue, record: WaitR
 
 @inner
 def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, value: int) -> bool:
-    """Pass a gate; False when we are held (and the queue is no longer ours)."""
+    """Pass a gate; False when the queue is held, and this thread holds it no more."""
     state = gate.state.load()
     withdrawn = 0
     if state == GATE_SHUT:
@@ -171,7 +171,7 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
 
 @inner
 def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue) -> bool:
-    """Run the operation at the cursor, as a worker or a helper; False when the queue is idle, held or shared, and not ours."""
+    """Run the operation at the cursor; False when the queue is idle, held or a range, and this thread holds it no more."""
     record = next_record(queue)
     operation = record.operation
     value = queue.completed.value + 1
@@ -200,7 +200,7 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
 
 @inner
 def turn_is_over(device: Device, worker: Worker | None, queue: Queue) -> bool:
-    """Whether the queue in our hands is to give way to another one."""
+    """Whether the served queue gives way to another one."""
     if outranked(device, queue):
         return True
     if queue.spent < LOOK:
@@ -215,7 +215,7 @@ def turn_is_over(device: Device, worker: Worker | None, queue: Queue) -> bool:
 
 @inner
 def drain(device: Device, worker: Worker | None, queue: Queue) -> None:
-    """Run a queue's operations until it is idle, held, shared with helpers, or it is the turn of others."""
+    """Run a queue's operations until it is idle, held or open as a range, or gives way to others."""
     begin_turn(device, queue)
     take_up(queue)
     while not turn_is_over(device, worker, queue):

@@ -29,7 +29,7 @@ from aiodev._core.backend.interface import Fault
 
 __all__ = ["PortableExecutor"]
 
-#: How long ``stop`` waits for the threads, in seconds.
+#: Seconds that ``stop`` waits for the threads. Larger: a kernel that hangs delays the exit.
 _STOP_TIMEOUT = 0.25
 
 #: For how long a thread has had a core: what others took is not the queue's. The time where that is coarse, as on Windows.
@@ -86,7 +86,7 @@ class PortableExecutor(HostExecutor):
         self._entries[entry] = NativeCode(code) if isinstance(code, int) else code
 
     def function(self, entry: int) -> Function:
-        """What ``set_entry`` was given."""
+        """The function that ``set_entry`` gave an entry."""
         return self._entries.get(entry, _not_loaded)
 
     def explain(self, error: BaseException, entry: int, site: int) -> BaseException:
@@ -101,45 +101,45 @@ class PortableExecutor(HostExecutor):
     # Queues
 
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
-        """See the ABC. Queues own nothing scarce here, so ``reserved`` makes no difference."""
+        """Make a queue of device ``index``. It owns nothing scarce, so ``reserved`` makes no difference."""
         queue = PortableQueue(next(self._numbers), self._devices[index], priority)
         self._queues[queue.number] = queue
         return queue.number, queue.counters.toreadonly()
 
     def destroy_queue(self, queue: int) -> None:
-        """See the ABC."""
+        """Give an idle queue back; its counters are not read again."""
         del self._queues[queue]
 
     # Submission
 
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
-        """See the ABC."""
+        """Run entry ``entry`` (of ``load``) over ``range(size)``; ``arguments`` is copied."""
         return self._submit(queue, Launch(entry, size, bytes(arguments), site))
 
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
-        """See the ABC."""
+        """Copy ``nbytes`` between two addresses, host or device; page-locked or not, the caller and the GIL are not needed."""
         return self._submit(queue, Copy(dst, src, nbytes))
 
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
-        """See the ABC."""
+        """Write ``pattern`` (1, 2, 4, 8 or 16 bytes) ``count`` times from address ``dst`` on."""
         return self._submit(queue, Fill(dst, count, pattern))
 
     def stamp(self, queue: int, cell: int) -> int:
-        """See the ABC."""
+        """Store the time, in ns of ``time.perf_counter_ns``'s clock, as int64 at address ``cell`` (host memory)."""
         return self._submit(queue, Stamp(cell))
 
     def wait(self, queue: int, other: int, value: int) -> int:
-        """See the ABC."""
+        """Hold ``queue`` until ``other``, a queue of the same executor, has completed ``value``; fail if that failed."""
         return self._submit(queue, Wait(self._queues[other], value))
 
     def gate(self, queue: int) -> tuple[int, int]:
-        """See the ABC."""
+        """Hold ``queue`` until the host opens a gate; returns (value, gate). A gate behind a failure does not hold."""
         gate, number = Gate(), next(self._numbers)
         self._gates[number] = gate
         return self._submit(queue, gate), number
 
     def open_gate(self, gate: int, failed: bool) -> None:
-        """See the ABC."""
+        """Open a gate, once; with ``failed`` its operation fails, with ``Fault.error`` None."""
         opened = self._gates.pop(gate)
         with self._lock:
             opened.opened, opened.failed = True, failed
@@ -147,7 +147,7 @@ class PortableExecutor(HostExecutor):
                 opened.held.resume()
 
     def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
-        """See the ABC."""
+        """Have operations ``first`` … ``last`` not run, unless the first has begun; ``partly``: those that have not begun."""
         with self._lock:
             return self._queues[queue].withdraw(first, last, partly)
 
@@ -159,7 +159,7 @@ class PortableExecutor(HostExecutor):
     # Waiting
 
     def spin(self, queue: int, value: int, duration: int) -> bool:
-        """See the ABC. It sleeps rather than spins: a Python thread that spins would keep the GIL from the workers."""
+        """Wait for ``value``, asleep: a Python thread that spins would keep the GIL from the workers."""
         target = self._queues[queue]
         if target.completed >= value or duration <= 0:
             return target.completed >= value
@@ -174,22 +174,22 @@ class PortableExecutor(HostExecutor):
             return target.completed >= value
 
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
-        """See the ABC. A kernel in Python would keep the GIL from the workers."""
+        """False: a kernel in Python would keep the GIL from the workers."""
         return False
 
     def create_waker(self, descriptor: int) -> int:
-        """See the ABC."""
+        """A waker that writes 8 bytes (the integer 1) to a non-blocking descriptor; it lives as long as the executor."""
         waker = next(self._numbers)
         self._wakers[waker] = Waker(descriptor)
         return waker
 
     def collect(self, waker: int) -> list[int]:
-        """See the ABC."""
+        """The queues that reached their armed value since the last call; each is armed again only by ``arm``."""
         with self._lock:
             return self._wakers[waker].collect()
 
     def arm(self, queue: int, value: int, waker: int) -> bool:
-        """See the ABC."""
+        """Have ``waker`` fire once when ``queue`` reaches ``value``; False (and it will not fire) when it has already."""
         target, firing = self._queues[queue], self._wakers[waker]
         with self._lock:
             if target.completed >= value:
@@ -200,12 +200,12 @@ class PortableExecutor(HostExecutor):
     # Failure
 
     def faults(self, queue: int) -> list[Fault]:
-        """See the ABC."""
+        """The queue's failures, oldest first (at least the last 32). ``FAULTS`` is non-zero exactly when there are any."""
         with self._lock:
             return list(self._queues[queue].faults)
 
     def forgive(self, queue: int) -> None:
-        """See the ABC."""
+        """End an open fault: what is submitted from now on runs again."""
         with self._lock:
             self._queues[queue].forgive()
 

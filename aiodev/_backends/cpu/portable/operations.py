@@ -1,4 +1,4 @@
-"""What the portable executor's queues hold: one small object an operation.
+"""Operations in the portable executor's queues: one small object each.
 
 An operation answers two questions, both asked with the executor's lock held. ``holds`` says whether its queue must stop
 here for now; then it has left word with whatever will let go. ``run`` does the work, with the lock released around
@@ -50,14 +50,14 @@ PAUSED = Pause.PAUSED
 #: A kernel's code: ``function(arguments, lo, hi)`` runs the indices ``lo`` … ``hi - 1``.
 Function = Callable[[bytes, int, int], object]
 
-#: Indices below which sharing a range costs more than it saves.
+#: A range of fewer indices runs on one worker. Larger: less sharing; smaller: it costs more than it saves.
 GRAIN = 1 << 14
-#: A chunk that takes longer than this (ns) is followed by shorter ones.
+#: A chunk that takes longer than this (ns) is followed by shorter ones. Larger: more urgent work waits for longer.
 CHUNK = 100_000
 
 
 class Operation(Protocol):
-    """What a queue needs of its operations."""
+    """The interface that a queue needs of its operations."""
 
     def holds(self, queue: PortableQueue, skipped: bool) -> bool:
         """Whether ``queue`` must stop here; ``skipped``: an earlier failure keeps the operation from running."""
@@ -100,7 +100,7 @@ class Nothing(Work):
     __slots__ = ()
 
     def perform(self) -> None:
-        """Nothing more."""
+        """Do nothing: the operation is done."""
 
 
 class Copy(Work):

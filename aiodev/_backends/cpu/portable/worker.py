@@ -29,13 +29,14 @@ from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUB
 
 __all__ = ["Device", "PortableQueue", "Waker", "Worker"]
 
-#: How far (ns) a queue gets ahead of another one that is ready before that has its turn.
+#: How far (ns of virtual time) a queue gets ahead of a ready one before that has its turn. Larger: longer waits for a turn;
+#: smaller: more changes of queues.
 SLICE = 250_000
-#: What an operation takes besides its work (ns).
+#: Time (ns) that an operation takes besides its work, which its queue is charged for.
 OVERHEAD = 1_000
-#: Failures remembered for each queue.
+#: Failures kept for each queue; the interface asks for 32.
 FAULTS_KEPT = 64
-#: Withdrawals remembered for each queue, for those who wait for it.
+#: Withdrawals kept for each queue, for queues that wait for it.
 WITHDRAWALS_KEPT = 1024
 ONE = (1).to_bytes(8, sys.byteorder)
 
@@ -174,7 +175,7 @@ class PortableQueue:
 
 
 class Device:
-    """What is ready for the workers of one device, by priority and virtual time.
+    """The ready queues and open ranges of one device, by priority and virtual time.
 
     A queue's virtual time is what it has used while others waited; the clock is that of a queue which ran all the time. One
     that was idle or held begins no earlier than the clock. Why, :mod:`aiodev._backends.cpu.executor.fairness` says.
@@ -216,7 +217,7 @@ class Device:
         heapq.heappush(self.ready, (queue.priority, time, next(self._arrivals), what))
 
     def pop(self) -> PortableQueue | Range:
-        """What is next."""
+        """The next work, taken off the ready queues."""
         what = heapq.heappop(self.ready)[-1]
         if isinstance(what, PortableQueue):
             self._waiting[what.priority] -= 1
@@ -246,7 +247,7 @@ class Device:
         return time < queue.time - SLICE and not (isinstance(what, Range) and what.queue is queue)
 
     def _refresh(self) -> None:
-        """See to it that what is first is not a range that is over, or whose queue has used more than is noted there."""
+        """Drop ranges that are over from the head, and reorder queues that have used more than is noted there."""
         while self.ready and isinstance(work := self.ready[0][-1], Range):
             queue = work.queue
             if not work.claimed and self.ready[0][1] >= queue.time + SLICE:
@@ -257,7 +258,7 @@ class Device:
 
 
 class Owner(Protocol):
-    """What workers ask of their executor, without the lock or with it."""
+    """The interface of the executor that workers use, without the lock or with it."""
 
     def function(self, entry: int) -> Function:
         """Code of a kernel entry."""
@@ -266,7 +267,7 @@ class Owner(Protocol):
         """Called before each copy, fill, stamp and kernel, without the lock; may raise."""
 
     def explain(self, error: BaseException, entry: int, site: int) -> BaseException:
-        """What the waiter should get for ``error``."""
+        """The exception that a waiter gets for ``error``."""
 
 
 class Worker:
@@ -288,7 +289,7 @@ class Worker:
         self._owner.before(queue.number)
 
     def explain(self, error: BaseException, entry: int, site: int) -> BaseException:
-        """What the waiter should get for ``error``, which a kernel raised."""
+        """The exception that a waiter gets for ``error``, which a kernel raised."""
         return self._owner.explain(error, entry, site)
 
     def invite(self, queue: PortableQueue, work: Range, helpers: int) -> None:

@@ -1,4 +1,4 @@
-"""numba-cuda's arrays, whatever version of NumPy is there.
+"""Arrays of numba-cuda, whatever version of NumPy is there.
 
 numba-cuda, which is maintained no more, names ``numpy.row_stack`` while it is imported, and NumPy has none from 2.5 on
 (NVIDIA/numba-cuda#907): no kernel would compile. So the name is lent to it for that moment.

@@ -196,7 +196,7 @@ def _explained(spec: KernelSpec) -> Iterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """What numba-cuda says, without the names of its passes."""
+    """numba-cuda's message, without the names of its passes."""
     text = str(error) if isinstance(error, NumbaError) else f"{type(error).__name__}: {error}"
     noise = ("Failed in nopython mode pipeline", "Failed in cuda mode pipeline", "During: Pass ")
     return "\n".join(line for line in text.splitlines() if not line.startswith(noise)).strip()

@@ -1,4 +1,4 @@
-"""From a kernel's types to the source of its CUDA entry.
+"""Source of CUDA entries, generated from a kernel's types.
 
 The argument block is that of the CPU (:mod:`aiodev._backends.cpu.compile.entry_source`): 8-byte words. On a GPU each word is a
 parameter of its own, so that a launch is one copy of the block, and arrays are made of registers.

@@ -1,4 +1,4 @@
-"""A kernel's function as numba-cuda needs it: plain functions that it calls are compiled with it.
+"""A kernel's function for numba-cuda: plain functions that it calls are compiled with it.
 
 As on the CPU (:mod:`aiodev._backends.cpu.compile.function`), globals and closure are copied with each plain function replaced
 by a device function, and so on through what they call.

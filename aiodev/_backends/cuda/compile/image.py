@@ -1,4 +1,4 @@
-"""Compiled kernels, and the disk cache that keeps them: one file a kernel and architecture. Imports no compiler."""
+"""Images: compiled kernels, and the disk cache that keeps one file a kernel and architecture. Imports no compiler."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Image:
     exceptions: dict[int, tuple[type[BaseException] | None, Any, Any]] = field(default_factory=dict)
 
     def to_parts(self) -> list[bytes]:
-        """What the disk cache keeps; of classes, the names."""
+        """The parts that the disk cache keeps; of classes, the names."""
         named = {
             status: (None if kind is None else (kind.__module__, kind.__qualname__), arguments, where)
             for status, (kind, arguments, where) in self.exceptions.items()
@@ -124,7 +124,7 @@ def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]
 
 @functools.cache
 def made_by() -> str:
-    """What compiles here; part of the name of every file in the disk cache. Blocks: it reads files."""
+    """The compiler and its parts, as a part of the name of every file in the disk cache. Blocks: it reads files."""
     return repr((compiled_by(*SOURCES, distributions=_COMPILERS), _homes()))
 
 

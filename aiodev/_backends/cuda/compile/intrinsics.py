@@ -1,4 +1,4 @@
-"""What a CUDA entry is made of: arrays and scalars from parameter words, and a thread's place in the grid."""
+"""Intrinsics of a CUDA entry: arrays and scalars from parameter words, and a thread's place in the grid."""
 
 # What numba calls, and compiles, is its to type.
 # mypy: disable-error-code="no-untyped-def"

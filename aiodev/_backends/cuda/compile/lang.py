@@ -1,4 +1,4 @@
-"""What :mod:`aiodev.lang` means on CUDA: atomic instructions of 4 and 8 bytes, and intrinsics that become one instruction.
+""":mod:`aiodev.lang` on CUDA: atomic instructions of 4 and 8 bytes, and intrinsics that become one instruction.
 
 Atomics are relaxed, as on the CPU. The hardware has none for elements of 1 and 2 bytes: those are refused.
 """

@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.sort` means on a GPU: each thread sorts its own few numbers where they are, as a heap.
+"""Sorting on a GPU: for :func:`aiodev.lang.sort` each thread sorts its own few numbers where they are, as a heap.
 
 A thread has no vectors, and no room on a stack that would be any faster than where the numbers are; this needs none, and never
 takes longer than for any other order (Williams, Algorithm 232: Heapsort, 1964).
@@ -26,7 +26,7 @@ def _choose(x: Any) -> Any:
 
 
 def sort_heap(x: Any) -> None:
-    """What is compiled."""
+    """The heap sort that is compiled."""
     start, end = x.size // 2, x.size
     while end > 1:
         if start > 0:  # the heap grows towards the front, then shrinks from the end

@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.sum`, ``sum_squares`` and ``moments`` mean on a GPU: each thread adds what it reads, wide."""
+"""Sums on a GPU: for :func:`aiodev.lang.sum`, ``sum_squares`` and ``moments`` each thread adds what it reads, wide."""
 
 from __future__ import annotations
 

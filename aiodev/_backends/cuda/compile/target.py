@@ -1,4 +1,4 @@
-"""numba-cuda, told what it would ask a driver, and with the errors that the CPU has.
+"""numba-cuda's target, told what it would ask a driver, and with the errors that the CPU has.
 
 Left alone it asks the driver which architecture to compile for, has 0 for an integer division by zero, cannot check bounds,
 and numbers the exceptions of each function from 1 again. Arithmetic of ``float16`` it leaves to CUDA's headers, which needs the
@@ -60,7 +60,7 @@ class _Device:
 
 
 def _generic_without_halves(template: Any, args: Any, kws: Any) -> Any:
-    """What an overload makes of the arguments, unless it is one of those for ``float16``."""
+    """An overload's typing of arguments, without its forms for ``float16``."""
     return None if template._overload_func.__module__ == fp16.__name__ else _generic(template, args, kws)
 
 
@@ -70,7 +70,7 @@ def _owner(template: type, name: str) -> type:
 
 
 def _storage_only() -> list[tuple[Any, str, Any]]:
-    """What takes ``float16`` out of the typing of operators and functions: they then take it as ``float32``."""
+    """Take ``float16`` out of the typing of operators and functions, which then take it as ``float32``."""
     registered = [kind for value, kind in cuda_fp16.typing_registry.globals if value.__module__ in _PYTHON]
     templates = [template for kind in registered for template in kind.templates]
     owners = dict.fromkeys(_owner(template, "generic") for template in templates)
@@ -114,7 +114,7 @@ def _lower_located(lower: Any, inst: Any) -> None:
 
 
 def exceptions() -> dict[int, tuple[Any, Any, Any]]:
-    """What the statuses given out so far mean: (class, arguments, (function, file, line) or None)."""
+    """The exceptions of the statuses given out so far: (class, arguments, (function, file, line) or None)."""
     return dict(_exceptions.exceptions)
 
 

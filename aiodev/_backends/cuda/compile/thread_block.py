@@ -1,4 +1,4 @@
-"""What the team's part of :mod:`aiodev.lang` means on CUDA: a block's threads, its barrier, and its shared memory."""
+"""Thread blocks: the team's part of :mod:`aiodev.lang` on CUDA, a block's threads, its barrier, its shared memory."""
 
 # Overloads and templates are numba's to type.
 # mypy: disable-error-code="no-untyped-def, misc"

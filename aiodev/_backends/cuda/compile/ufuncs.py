@@ -1,4 +1,4 @@
-"""NumPy's scalar functions that numba-cuda lacks, a third of them (0.30 knows no ``np.exp``), as it could have them.
+"""Scalar functions of NumPy that numba-cuda lacks, a third of them (0.30 knows no ``np.exp``), added to its tables.
 
 Real floating loops go to libdevice. The others are those of numba's CPU table, by name, in numba-cuda's own copy of the code.
 """

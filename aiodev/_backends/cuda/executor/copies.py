@@ -1,4 +1,4 @@
-"""Copies and fills, by the driver, which is given no ordinary memory."""
+"""Copies and fills by the driver, which is given no ordinary memory."""
 
 from __future__ import annotations
 

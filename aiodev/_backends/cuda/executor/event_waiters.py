@@ -1,4 +1,4 @@
-"""Threads that wait in the driver for what is awaited, one of the ways to notice the end of work (``AIODEV_CUDA_WAIT=event``).
+"""Event waiters: threads that wait in the driver, one of the ways to notice the end of work (``AIODEV_CUDA_WAIT=event``).
 
 Each has an event of its own, made beforehand, which sleeps instead of spinning. The poller gives it a queue: the event
 is recorded behind what that queue has handed on, and when the driver says that it is reached, the poller is woken and

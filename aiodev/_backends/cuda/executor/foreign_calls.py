@@ -20,7 +20,7 @@ _CELL, _HANDLE, _ARGUMENTS = 2, 1, 24  # as in aiodev._core.streams.native_calls
 
 @inner
 def word(queue: Queue, item: Item) -> int:
-    """What an item of a call means: itself, the stream, or the word at an address."""
+    """The word that an item of a call stands for: itself, the stream, or the word at an address."""
     kind, content = item.kind, item.content
     if kind == _HANDLE:
         return queue.stream

@@ -1,4 +1,4 @@
-"""Letting go of the GIL around what may block in the driver.
+"""The GIL, let go of around what may block in the driver.
 
 Submissions are calls of some hundred nanoseconds that hold it, since to let go and take it again can cost five milliseconds
 while another thread computes in Python. But a call that waits for the device, with the GIL, is a deadlock when the device
@@ -15,7 +15,8 @@ from aiodev._backends.executor.structs import Lock
 
 _save = External("PyEval_SaveThread", int64())
 _restore = External("PyEval_RestoreThread", void(int64))
-#: How often a thread that has the GIL tries a lock before it lets go: whoever has the lock may be blocked in the driver.
+#: How often a thread that has the GIL tries a lock before it lets go: the lock's holder may be blocked in the driver. Larger:
+#: the GIL is held for longer; smaller: it is let go of, and taken again, more often.
 _TRIES = 200
 
 

@@ -1,4 +1,4 @@
-"""Handing a queue's operations to the driver, in order, as far as they may go (see the invariants in the package)."""
+"""Issue: handing a queue's operations to the driver, in order, as far as they may go (see the package's invariants)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that watches a device's queues, and how the host waits for them.
+"""The poller: the thread that watches a device's queues; and how the host waits for them.
 
 It polls page-locked counters: without a pause for a short while after something has happened, then with pauses that are a
 fraction of the time that it has waited already, so that it is neither late nor busy. Where nothing is awaited it looks
@@ -36,10 +36,12 @@ sem_clockwait = External("sem_clockwait", int32(int64, int32, int64))
 prctl = External("prctl", int32(int32, int64, int64, int64, int64))
 _MONOTONIC = 1
 _TIMER_SLACK = 29  #: PR_SET_TIMERSLACK
-WATCHDOG = 20_000_000  #: ns between two looks at whether the device lives
-LONGEST_PAUSE = 200_000  #: ns, while something is awaited
+#: Time (ns) between two checks that the device is not lost. Larger: waiters of a lost device learn later; smaller: more calls.
+WATCHDOG = 20_000_000
+#: Longest pause (ns) between two looks while work is awaited. Larger: later wake-ups; smaller: more of a core.
+LONGEST_PAUSE = 200_000
 
-#: What ``look`` found: nothing in flight, work in flight, somebody waits for it, something has happened.
+#: Outcome of ``look``: nothing in flight; work in flight; a waiter of it; something has happened.
 IDLE, FLYING, AWAITED, HAPPENED = 0, 1, 2, 3
 
 
@@ -217,11 +219,11 @@ def stop(device: Device) -> None:
 
 @callback
 def announce(device: Device) -> None:
-    """What the driver calls when work that is awaited is done."""
+    """The host function that the driver calls when awaited work is done: wake the poller."""
     wake(device)
 
 
 @callback
 def stamp_now(cell: Atomic[int]) -> None:
-    """What the driver calls to take the time."""
+    """The host function that the driver calls to store the time."""
     cell.store(now())

@@ -1,4 +1,4 @@
-"""What may be done to a queue's state, and to whom it is told. All but ``fire`` and ``wake`` need the queue's lock."""
+"""Progress: changes of a queue's state, and who is told of them. All but ``fire`` and ``wake`` need the queue's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies from and to ordinary host memory, through page-locked slots, in a thread that may block in the driver.
+"""Staging: copies from and to ordinary host memory, through page-locked slots, in a thread that may block in the driver.
 
 The driver would carry them out synchronously, and hold up whoever submits. Up to 64 KiB from the host do not come here either:
 whoever hands them on copies them to page-locked memory (:mod:`aiodev._backends.cuda.executor.copies`). A copy comes here when

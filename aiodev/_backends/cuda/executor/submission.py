@@ -1,4 +1,4 @@
-"""What Python calls, with the GIL, to append operations; and gates. What may block lets go of the GIL."""
+"""Submission: what Python calls, with the GIL, to append operations; and gates. What may block lets go of the GIL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from aiodev._backends.executor.locking import lock, try_lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, NEVER, Gate
 from aiodev._backends.executor.withdrawals import create_withdrawal, forget_withdrawals, withdraw_behind
 
-#: Records that are handed on before the lock is let go for a moment, so that submitters are not held up.
+#: Records that are issued before the lock is let go for a moment. Larger: submitters wait for longer; smaller: slower issue.
 BATCH = 16
 
 

@@ -166,7 +166,7 @@ def log_of_sum(u: Value, lost: Value, more: Value) -> Value:
 
 
 def _lost(x: Value, u: Value, f: Value) -> Value:
-    """What u = x + 1 lacks, in units of 2**n."""
+    """The rounding error of u = x + 1, in units of 2**n."""
     error = choose(x > 1.0, 1.0 - (u - x), x - (u - 1.0))
     return error * _inverse_power(u, f)
 

@@ -127,7 +127,7 @@ def _tanh_tables() -> tuple[Table, ...]:
 
 @functools.cache
 def _log_tables() -> tuple[Table, Table, tuple[float, ...]]:
-    """What to multiply with, what then is to be added; and (log(1 + y) - y) / y² for what is left, y, as a polynomial."""
+    """Tables of log: a factor; a summand; and (log(1 + y) - y) / y² as a polynomial in y, what is left."""
     inverses, furthest = [], 0.0
     for k in range(_ENTRIES):
         low, high = _floats(_LEAST + (k << _PART), _LEAST + ((k + 1) << _PART))

@@ -1,4 +1,4 @@
-"""Elementary functions whose vector code is right for most arguments, and that must be right for all.
+"""Rescue: elementary functions whose vector code is right for most arguments, computed anew for the others.
 
 A loop becomes vector code if nothing in it branches. So the common case is computed without a branch, and its result goes
 through a function that computes it anew where the argument is out of the range of the common case. Its forms for vectors

@@ -242,7 +242,7 @@ def horner(x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def horner_in_two(x: Value, coefficients: Sequence[float]) -> Value:
-    """The same by its even and its odd powers: half as long to wait for, which counts from a dozen coefficients on."""
+    """A polynomial by its even and its odd powers: half the latency, which pays from a dozen coefficients on."""
     square = x * x
     return fma(horner(square, coefficients[1::2]), x, horner(square, coefficients[::2]))
 

@@ -1,4 +1,4 @@
-"""The networks of comparisons by which vectors are sorted (:mod:`aiodev._backends.cpu.compile.sort.steps`).
+"""Sorting networks of vectors, level by level (:mod:`aiodev._backends.cpu.compile.sort.steps` runs them).
 
 Those that sort, with as few comparisons as are known for so many keys, are from Dobbelaere's list
 (https://bertdobbelaere.github.io/sorting_networks.html).

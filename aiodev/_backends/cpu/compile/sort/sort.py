@@ -1,4 +1,4 @@
-"""What :func:`aiodev.lang.sort` means in compiled code: a sorting network of vectors.
+"""Sorting: :func:`aiodev.lang.sort` in compiled code is a sorting network of vectors.
 
 **Problem.** A comparison that decides about a branch is guessed wrong every other time, and radix sort spends more on its
 counters than on a few hundred keys.
@@ -201,7 +201,7 @@ def _make_sort(x: Any) -> Any:
 
 
 def _make_float_sort(x: Any) -> Any:
-    """The same for floats: their bits are in order as integers, but for those of negative numbers, and NaN."""
+    """The sort of floats: their bits are in order as integers, but for those of negative numbers, and NaN."""
     kind: Any = np.int32 if x.dtype.bitwidth == 32 else np.int64
     sign, top = x.dtype.bitwidth - 1, kind(np.iinfo(kind).max)
     infinity = kind(np.array(np.inf, f"f{x.dtype.bitwidth // 8}").view(kind))

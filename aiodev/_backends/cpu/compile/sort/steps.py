@@ -73,7 +73,7 @@ class _Rows:
         self.builder.store(row, self._place(at), align=self._element.width // 8)
 
     def load_some(self, at: Any, size: Any, rest: int) -> Any:
-        """The same, with a number in place of what is beyond the end of the array."""
+        """Load rows, with a number in place of what is beyond the end of the array."""
         wide = ir.Constant(self._kind, [rest] * self.lanes)
         return self._call_masked("load", self._kind, at, size, [], [wide])
 
@@ -125,7 +125,7 @@ class _Rows:
         return self.builder.select(ir.Constant(truth, [int(not lane & bit) for lane in range(self.lanes)]), a, b)
 
     def exchange_columns(self, a: Any, b: Any, group: int) -> tuple[Any, Any]:
-        """As :meth:`exchange`, of ``a`` with ``b`` turned round in groups of columns, the smaller in the lower half of each."""
+        """Exchange ``a`` with ``b``, turned round in groups of columns; the smaller goes to the lower half of each."""
         less, more = self.exchange(a, self._swap(b, group - 1))
         return self._choose(group // 2, less, more), self._swap(self._choose(group // 2, more, less), group - 1)
 
@@ -143,7 +143,7 @@ class _Rows:
             self.sort(rows, [[(k + a, k + b) for k in range(0, len(rows), size) for a, b in level]])
 
     def merge_groups(self, row: Any, group: int) -> Any:
-        """What comes after turning round that compares columns."""
+        """Merge within groups after ``exchange_columns``, by comparing columns."""
         by = group // 4
         while by:
             row, by = self._merge_columns(row, by), by // 2
@@ -169,7 +169,7 @@ class _Rows:
         return rows
 
     def _transpose(self, rows: list[Any], unit: int, count: int) -> list[Any]:
-        """The same for units of elements, in each group of ``count`` of them."""
+        """Transpose units of elements, in each group of ``count`` of them."""
         if len(rows) == 1:
             return rows
         found: list[Any] = [None] * len(rows)
