@@ -14,8 +14,6 @@ from aiodev.kernels.manipulation.joining import roll
 
 __all__ = ["fftfreq", "fftshift", "ifftshift", "rfftfreq"]
 
-Axes = int | Sequence[int] | None
-
 
 @aiodev.kernel
 def fill_frequencies(i: int, positive: int, n: int, width: Any, out: Any) -> None:
@@ -74,7 +72,7 @@ def _frequencies(function: str, n: Any, d: Any, dtype: Any, device: aiodev.Devic
     return out
 
 
-def fftshift(x: aiodev.Array, /, *, axes: Axes = None) -> aiodev.Array:
+def fftshift(x: aiodev.Array, /, *, axes: int | Sequence[int] | None = None) -> aiodev.Array:
     """The element of frequency 0 moved from the front to the middle, along the axes, all by default.
 
     Raises:
@@ -89,7 +87,7 @@ def fftshift(x: aiodev.Array, /, *, axes: Axes = None) -> aiodev.Array:
     return _shifted("fftshift", x, axes, 1)
 
 
-def ifftshift(x: aiodev.Array, /, *, axes: Axes = None) -> aiodev.Array:
+def ifftshift(x: aiodev.Array, /, *, axes: int | Sequence[int] | None = None) -> aiodev.Array:
     """What :func:`fftshift` has moved, moved back.
 
     Raises:
@@ -104,7 +102,7 @@ def ifftshift(x: aiodev.Array, /, *, axes: Axes = None) -> aiodev.Array:
     return _shifted("ifftshift", x, axes, -1)
 
 
-def _shifted(function: str, x: aiodev.Array, axes: Axes, sign: int) -> aiodev.Array:
+def _shifted(function: str, x: aiodev.Array, axes: int | Sequence[int] | None, sign: int) -> aiodev.Array:
     array_of(function, x)
     given = range(x.ndim) if axes is None else whole_numbers(f"{function}: axes", axes)
     places = tuple(checked_axis(function, axis, x.ndim) for axis in given)
