@@ -282,17 +282,21 @@ class Array(Operators, Methods, Protocols):
 
     def _index(self, index: Any, key: tuple[Any, ...] | None = None, distance: int = 0) -> Array:
         """Index in a way that was not seen before; ``key`` is what to remember it by, but for the integers' ``distance``."""
-        form = self._form
-        try:
-            found, offset = layout.index_layout(form, index)
-        except layout.NoView:
-            chosen: Array = indexing.get(self, index)
-            return chosen
-        other = form.other(found.shape, found.strides)
-        if key is not None:
-            self._form = form = form.again()
-            form.keep_view(key, other, offset - distance)
-        return view_of(self, other, offset)
+        if key is None or Ellipsis in key:  # which may be one of several, or of more dimensions than there are
+            try:
+                (shape, strides), offset = layout.index_layout(self._form, index)
+            except layout.NoView:
+                chosen: Array = indexing.get(self, index)
+                return chosen
+            if key is None:
+                return view_of(self, self._form.other(shape, strides), offset)
+            offset -= distance
+        else:
+            shape, strides, offset = layout.leave(self._form.shape, self._form.strides, key)
+        self._form = form = self._form.again()
+        other = form.other(shape, strides)
+        form.keep_view(key, other, offset)
+        return view_of(self, other, offset + distance)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write to the elements that the same index reads; submits to the current stream.
@@ -579,7 +583,7 @@ def view_of(array: Array, form: Form, offset: int = 0) -> Array:
 
 def _are_integers(items: tuple[Any, ...]) -> bool:
     """Whether all are plain ones: what equals them is another thing to the parsers."""
-    for item in items:
+    for item in items:  # noqa: SIM110  # a generator would take longer than the rest
         if item.__class__ is not int:
             return False
     return True

@@ -11,8 +11,8 @@ from aiodev._array import host_values
 from aiodev._array.array import Array, allocate, array_of
 from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType, parse_dtype
-from aiodev._array.form import form_of
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
+from aiodev._array.form import form_of
 from aiodev._array.layout import parse_shape
 from aiodev._array.protocols import host_view
 from aiodev._core import arguments, context

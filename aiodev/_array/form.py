@@ -105,9 +105,9 @@ class Form:
     def read_index(self, index: tuple[Any, ...]) -> tuple[tuple[Any, ...], int] | None:
         """The key of a view, and the bytes that integers skip; None for what is no plain index.
 
-        The key is what an index says of each dimension: the bounds of a slice as that length has them, 0 for an integer, ``None``
-        and ``...`` as they are. So the rows and the columns of an array have one form each, and what only equals an index, such
-        as 1.0 and True, is not taken for it.
+        The key is what an index says of each dimension: the bounds of a slice as that length has them, 0 for an integer, None
+        and ``...`` as they are. So all rows of an array have one key, and what only equals an index, such as 1.0 and True, is
+        not taken for it.
 
         Raises:
             IndexError, TypeError, ValueError: it is none, which the parser says better.

@@ -26,6 +26,7 @@ __all__ = [
     "extent",
     "index_layout",
     "is_contiguous",
+    "leave",
     "packed_strides",
     "parse_shape",
     "permute",
@@ -181,34 +182,57 @@ def index_layout(layout: Strided, index: Index) -> Part:
         raise IndexError(f"{used} indices for an array of {ndim} dimensions")
     if dots > 1:
         raise IndexError("an index can have one ellipsis ('...') only")
-    shape: list[int] = []
-    strides: list[int] = []
-    offset = axis = 0
+    parts: list[Any] = []
+    distance = axis = 0
     for item in items:
         if isinstance(item, slice):
-            stride = given_strides[axis]
             try:
-                start, stop, step = item.indices(given_shape[axis])
+                parts.append(item.indices(given_shape[axis]))
             except (TypeError, ValueError):
                 raise IndexError(f"index {item}: a slice has integers or None, and a step other than 0") from None
+            axis += 1
+        elif item is None or item is Ellipsis:
+            parts.append(item)
+            axis += 0 if item is None else ndim - used
+        else:
+            distance += _position(item, axis, given_shape[axis]) * given_strides[axis]
+            parts.append(0)
+            axis += 1
+    shape, strides, offset = leave(given_shape, given_strides, parts)
+    return Part(Layout(shape, strides), offset + distance)
+
+
+def leave(shape: Shape, strides: Shape, parts: Sequence[Any]) -> tuple[Shape, Shape, int]:
+    """What an index leaves of a layout, and the bytes that its slices skip; :func:`index_layout` knows what is valid.
+
+    ``parts`` are the index: of a slice its bounds, as ``slice.indices`` gives them, 0 for an integer, None and ``...``.
+    """
+    lengths: list[int] = []
+    steps: list[int] = []
+    offset = axis = 0
+    for part in parts:
+        if part.__class__ is tuple:
+            start, stop, step = part
+            stride = strides[axis]
             length = stop - start if step == 1 else len(range(start, stop, step))
             if length > 0:
                 offset += start * stride
-            shape.append(length if length > 0 else 0)
-            strides.append(stride * step)
+                lengths.append(length)
+            else:
+                lengths.append(0)
+            steps.append(stride * step)
             axis += 1
-        elif item is None:
-            shape.append(1)
-            strides.append(0)
-        elif item is Ellipsis:
-            rest = axis + ndim - used
-            shape += given_shape[axis:rest]
-            strides += given_strides[axis:rest]
+        elif part is None:
+            lengths.append(1)
+            steps.append(0)
+        elif part is Ellipsis:
+            rest = axis + len(shape) - sum([own is not None and own is not Ellipsis for own in parts])
+            lengths += shape[axis:rest]
+            steps += strides[axis:rest]
             axis = rest
         else:
-            offset += _position(item, axis, given_shape[axis]) * given_strides[axis]
             axis += 1
-    return Part(Layout((*shape, *given_shape[axis:]), (*strides, *given_strides[axis:])), offset)
+    return (*lengths, *shape[axis:]), (*steps, *strides[axis:]), offset
 
 
 class NoView(Exception):  # it is caught at once

@@ -16,6 +16,7 @@ has made of an earlier call; or the body, where the key is not known.
 2.  The key tells apart all that may decide what is submitted: of an array its form, of a number its class, of an option its
     class and value. What a body sees of its operands beyond that are a :class:`~aiodev._kernel.dispatch.call.Number` and
     addresses.
+    Of an elementwise operation, a second key leaves out the shape where there is one, of two elements or more, and no gaps.
 3.  Which operand an argument of a launch is follows from its buffer. Operands that share a buffer get aliases of it first, so
     that ``f(x, x.T)`` is not taken for ``f(x, y)``.
 4.  A call is remembered when it comes for the second time, and only if everything that the stream was given meanwhile
@@ -334,6 +335,7 @@ class Operation:
             launch = make_repeated(specializations, steps, operands, results, returned, any_length)
             if any_length:
                 enter(self._of_any_length, flat, launch, self._most)
+                self._met.pop(flat, None)
             enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
 

@@ -237,3 +237,48 @@ def test_bounded_streams_copy_as_one_operation() -> None:
         with pytest.raises(aiodev.StreamFullError):
             stream.copy(array, np.zeros((4, 5), host.dtype))
         latch.release()
+
+
+def test_copies_that_recur_are_one_operation_each() -> None:
+    """Of few pieces too, to any row, on a stream that is not current; what overlaps, or is another library's, goes its own way."""
+    stream, host = aiodev.Stream("cpu"), np.zeros((4, 6, 3), np.float32)
+    with stream:
+        x = aiodev.asarray(host)
+    submitted = []
+    for turn in range(8):
+        row = np.full((4, 3), turn + 1, np.float32)
+        with stream:
+            source = aiodev.asarray(row)
+        stream.synchronize_blocking()
+        before = stream.timeline.submitted
+        host[:, turn % 6] = row
+        stream.copy(x[:, turn % 6], source).synchronize_blocking(timeout=60)
+        submitted.append(stream.timeline.submitted - before)
+        assert np.array_equal(x.numpy_blocking(), host)
+    assert submitted[0] == 4 and submitted[-1] == 1
+    stream.copy(x[:, 0], x[:, 1])
+    host[:, 0] = host[:, 1]
+    stream.copy(x[:, 2], aiodev.from_dlpack(np.ones((4, 3), np.float32), device="cpu", copy=False))
+    host[:, 2] = 1
+    stream.synchronize_blocking()
+    assert np.array_equal(x.numpy_blocking(), host)
+
+
+def test_a_copy_that_recurs_orders_its_readers() -> None:
+    """Whole arrays and parts: who reads the target waits for the copy, which waits for what is ahead on its stream."""
+    stream = aiodev.Stream("cpu")
+    x, y = (aiodev.zeros((2, 8), "float32", "cpu") for _ in range(2))
+    ones = aiodev.ones((2, 8), "float32", "cpu")
+    aiodev.synchronize_blocking("cpu")
+    for _ in range(4):
+        stream.copy(x, ones).synchronize_blocking(timeout=60)
+        stream.copy(y[:, 1:5], ones[:, 1:5]).synchronize_blocking(timeout=60)
+    x[...] = 0
+    y[...] = 0
+    aiodev.synchronize_blocking("cpu")
+    latch = Latch(stream)
+    copied = [stream.copy(x, ones), stream.copy(y[:, 1:5], ones[:, 1:5])]
+    assert not any(done.query() for done in copied)
+    assert not x._buffer.is_written() and not y._buffer.is_written()
+    latch.release()
+    assert x.numpy_blocking().sum() == 16 and y.numpy_blocking().sum() == 8

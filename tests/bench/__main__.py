@@ -19,6 +19,7 @@ import generators
 import kernel_cold
 import kernel_compile
 import kernel_launch
+import kernel_small
 import library_elementwise
 import library_factorizations
 import library_linalg
@@ -33,7 +34,7 @@ from picture import draw_group, draw_readme
 GROUPS = {
     "core": (core_submit, core_device, core_loop, core_overload),
     "fairness": (core_fairness,),
-    "kernels": (kernel_launch, kernel_compile, kernel_cold),
+    "kernels": (kernel_launch, kernel_small, kernel_compile, kernel_cold),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
     "factorizations": (library_factorizations,),

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import aiodev
+import aiodev.kernels
 from aiodev import ClosedError, KernelError, LaunchError, StreamFullError
 from aiodev._array import form as form_module
 from aiodev._core import callsites
@@ -93,6 +94,112 @@ def compiled() -> None:
         await refuse.compile(x)
 
     asyncio.run(compile())
+
+
+# Any length
+
+
+def scaling() -> Counted:
+    """``out += factor * x``, by one launch over all elements where there are no gaps."""
+
+    def scale(call: aiodev.Call, factor: Any, x: aiodev.Array, out: aiodev.Array) -> aiodev.Array:
+        call.launch(add_scaled, x.size, factor.astype(x.dtype), x.reshape(x.size), out.reshape(x.size))
+        return out
+
+    return Counted(scale, numbers=["factor"], reads=["x"], writes="out", elementwise=True)
+
+
+def test_a_length_that_was_never_met_needs_no_body() -> None:
+    """Of an elementwise operation, from the third length on; shapes of any number of dimensions are alike."""
+    scale = scaling()
+    for count, shape in enumerate([(2,), (3,), (4, 5), (6,), (2, 3, 4), (1, 7), (9,)]):
+        x, out = on_device(np.arange(np.prod(shape)).reshape(shape)), aiodev.ones(shape, "f4", "cpu")
+        scale(2.0 + count, x, out)
+        expected = 1 + (2 + count) * np.arange(np.prod(shape)).reshape(shape)
+        assert np.array_equal(out.numpy_blocking(), expected)
+        assert scale.ran == min(count + 1, 2)
+    operation = scale.function.operation
+    assert len(operation._of_any_length) == 1 and len(operation.known) == 6
+    operation.forget()
+    assert not operation._of_any_length
+
+
+@pytest.mark.parametrize("form", ["gaps", "one", "none", "shapes", "type", "number"])
+def test_other_forms_are_not_taken_for_another_length(form: str) -> None:
+    """Gaps, one element or none, shapes that differ, another type, another class of number: the body decides."""
+    scale = scaling()
+    for size in (2, 3, 4):
+        scale(2.0, on_device(np.ones(size)), on_device(np.ones(size)))
+    assert scale.ran == 2
+    x, factor = on_device(np.ones(10)), 3.0
+    match form:
+        case "gaps":
+            x, out = x[::2], on_device(np.ones(5))
+        case "one":
+            x, out = x[:1], on_device(np.ones(1))
+        case "none":
+            x, out = x[:0], on_device(np.ones(0))
+        case "shapes":
+            out = on_device(np.ones((2, 5)))
+        case "type":
+            x, out = on_device(np.ones(5), "f8"), on_device(np.ones(5), "f8")
+        case _:
+            factor, out = np.float32(3), on_device(np.ones(10))
+    scale(factor, x, out)
+    assert scale.ran == 3
+    assert np.array_equal(out.numpy_blocking(), np.full(out.shape, 4.0))
+
+
+def test_what_is_said_to_be_elementwise_and_is_not_is_remembered_by_its_layout() -> None:
+    """A launch over anything but whole operands serves no other length."""
+
+    def shift(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> aiodev.Array:
+        call.launch(subtract, x.size - 1, x[1:], x[:-1], out[1:])
+        return out
+
+    shifted = Counted(shift, reads=["x"], writes="out", elementwise=True)
+    for size in (3, 4, 5, 5, 5):
+        out = aiodev.zeros(size, "f4", "cpu")
+        shifted(on_device(np.arange(size)), out)
+        assert out.numpy_blocking().tolist() == [0, *[1] * (size - 1)]
+    assert not shifted.function.operation._of_any_length
+
+
+def test_elementwise_results_are_made_for_each_length() -> None:
+    """Of the shape of the operands, whatever it is; the library's are so."""
+    for name in ("add", "less", "divide"):
+        function = getattr(aiodev.kernels, name)
+        for shape in [(2,), (3,), (2, 2), (5,), (3, 1, 2)]:
+            host = np.arange(1.0, 1 + np.prod(shape), dtype="f4").reshape(shape)
+            found = function(on_device(host), on_device(host[::-1])).numpy_blocking()
+            assert np.array_equal(found, getattr(np, name)(host, host[::-1])) and found.shape == shape
+
+
+def test_sequences_are_not_elementwise() -> None:
+    """The decorator says so."""
+    with pytest.raises(TypeError, match="no sequences"):
+        aiodev.operation(reads=["*xs"], elementwise=True)(lambda call, xs: None)
+
+
+async def test_a_copy_without_gaps_is_remembered_with_the_rest() -> None:
+    """``Call.packed`` gives the array itself where it has none, else memory of the call."""
+
+    def pack(call: aiodev.Call, x: aiodev.Array, out: aiodev.Array) -> aiodev.Array:
+        call.launch(add_scaled, x.size, np.float32(1), call.packed(x).reshape(x.size), out)
+        return out
+
+    packing = Counted(pack, reads=["x"], writes="out")
+    host = np.arange(12.0, dtype="f4").reshape(3, 4)
+    await add_scaled.compile(np.float32(1), on_device([1.0]), on_device([1.0]))
+    for layout in (lambda x: x, lambda x: x[:, 1:3], lambda x: x.T):
+        for _ in range(3):
+            x, out = layout(on_device(host)), aiodev.zeros(layout(host).size, "f4", "cpu")
+            packing(x, out)
+            assert np.array_equal(await out.numpy(), layout(host).ravel())
+            await aiodev.synchronize("cpu")
+        ran = packing.ran
+        packing(x, out)
+        assert packing.ran == ran
 
 
 # What is remembered

@@ -140,6 +140,18 @@ def test_a_new_backend_may_become_the_default(add_backend: AddBackend) -> None:
     assert registry.resolve(0)[1] == aiodev.current_device() == Device("fake", 0)
 
 
+def test_work_settles_the_default(add_backend: AddBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever needs a stream of the default device has it looked up once; only a registration has it looked up anew."""
+    add_backend("fake")
+    looks: list[str] = []
+    available = type(registry).available
+    monkeypatch.setattr(type(registry), "available", lambda self: looks.append("") or available(self))
+    assert [registry.resolve_default()[1] for _ in range(2)] == 2 * [Device("fake")] and len(looks) == 2
+    assert registry.settle_default() is registry.settle_default() is registry.resolve_default() and len(looks) == 3
+    add_backend("other")
+    assert registry.settle_default()[1] in (Device("fake"), Device("other")) and len(looks) == 4
+
+
 @pytest.mark.parametrize("asked", ["fake:2", 2, Device("fake", 7)])
 def test_an_index_out_of_range_is_told(add_backend: AddBackend, asked: aiodev.DeviceLike) -> None:
     """A device that is not there raises, and the message says which are."""

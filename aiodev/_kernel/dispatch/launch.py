@@ -3,8 +3,8 @@
 Every launch needs the same few steps: find what was compiled for these types, pack the arguments, submit, note the use of the
 buffers, return a completion. A generic loop over the arguments would cost several times the submission itself, so each
 kernel has a call function that is generated for its parameters, with a branch for each of the last few combinations of
-types. A branch compares by identity: the ``key`` of an array's form is interned, a scalar has its class. What no branch knows goes to
-:meth:`aiodev._kernel.kernel.Kernel._launch_slowly`, which checks everything and may generate a new call.
+types. A branch compares by identity: the ``key`` of an array's form is interned, a scalar has its class. What no branch knows
+goes to :meth:`aiodev._kernel.kernel.Kernel._launch_slowly`, which checks everything and may generate a new call.
 
 A bound launch knows its types, its stream and its arguments, so that only the submission and the notes are left. Its call
 is the same for every kernel with as many arrays.

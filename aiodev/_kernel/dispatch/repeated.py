@@ -9,7 +9,9 @@ the use of the buffers. Its arguments are the operands of the next call.
 1.  An array's *form* is one object for all arrays of the same device, dtype, shape, strides and writability, told from others
     by identity. So what was submitted for operands of some forms and, of those that are numbers, some classes, is what the
     operation would submit for others like them: entry, size, constants and views.
-2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew.
+2.  Only addresses and the values of numbers are the operands' own, so only they are put into the block anew. Where the number
+    of elements is not fixed either (``any_length``), all operands and results have one shape and no gaps, and every word but
+    addresses and numbers is that number, which the first operand's form says.
 3.  There may be two forms of the same content, since tables are bounded and emptied when they are full. The second is
     recorded again, and is never wrong.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
@@ -46,8 +48,8 @@ _LENGTH = "_length"
 _ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
 _BlockPart = bytes | tuple[str, str]
-#: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it may
-#: be given a stream, other than the current one; None where that is of another device.
+#: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it
+#: may be given a stream, other than the current one; it gives None where that is of another device.
 Repeated = Callable[..., Any]
 
 

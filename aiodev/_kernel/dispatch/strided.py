@@ -1,7 +1,8 @@
 """Copies of arrays with gaps; the array layer asks for them by a hook, since kernels stand above arrays.
 
-A copy between two arrays of one device is an operation, which is remembered for arrays of these forms; :mod:`aiodev._array.copy`
-finds it there. They must be of different memory of ours: whether other arrays overlap does not follow from their forms.
+A copy between two arrays of one device is an operation, which is remembered for arrays of these forms, and found there by
+:mod:`aiodev._array.copy`. They must be of different memory of ours: whether other arrays overlap does not follow from their
+forms.
 """
 
 from __future__ import annotations

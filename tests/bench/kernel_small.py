@@ -1,0 +1,160 @@
+"""What small operations cost in Python, submission only, next to NumPy's whole call: views, library calls, copies, reads.
+
+Of lengths that grow by one at each call, as a sequence does, there are figures of their own: each is new to views and plans.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from harness import Bar, Case, Figure, Run
+from peers import awaited, numpy_add, timed
+
+import aiodev
+from aiodev import kernels
+
+__all__ = ["FIGURES"]
+
+
+def _on_device(host: np.ndarray[Any, Any]) -> aiodev.Array:
+    return aiodev.asarray(host, device="cpu")
+
+
+def _submitted(stream: aiodev.Stream, submit: Callable[[], object], count: int) -> Case:
+    """Submit by a stream, which is empty before and after."""
+
+    async def case() -> float:
+        with stream:
+            value = timed(submit, count)
+        await stream.synchronize()
+        return value
+
+    return case
+
+
+def _growing(function: Callable[[int], object]) -> Callable[[], object]:
+    """Call with 2, 3, 4, …"""
+    lengths = itertools.count(2)
+    return lambda: function(next(lengths))
+
+
+async def views(run: Run) -> Figure:
+    """A slice that leaves gaps; with a column, other shapes and orders beside it."""
+    host = np.zeros((4, 64, 32), np.float32)
+    x, count = _on_device(host), run.scale(20_000)
+    cases: dict[str, Callable[[Any], object]] = {
+        "x[:, :7]": lambda x: x[:, :7],
+        "x[:, 7]": lambda x: x[:, 7],
+        "reshape": lambda x: x.reshape((4, 2048)),
+        "transpose": lambda x: x.transpose(0, 2, 1),
+        "x.T": lambda x: x.T,
+    }
+
+    def of(view: Callable[[Any], object], array: Any) -> Case:
+        return lambda: timed(lambda: view(array), count)
+
+    measured: dict[str, Case] = {}
+    bars = []
+    for name, view in cases.items():
+        ours = "aiodev" if not bars else name
+        measured[ours], measured[f"NumPy, {name}"] = of(view, x), of(view, host)
+        bars.append(Bar(f"NumPy, {name}", at_most=5, case=ours))
+    return Figure("views of a small array: x[:, :7], and others", "µs", await run.medians(measured), bars)
+
+
+async def calls(run: Run) -> Figure:
+    """Functions of the library, of a shape that was seen before: with a result to write to, and with a new one."""
+    stream, count = aiodev.Stream("cpu"), run.scale(2_000)
+    with stream:
+        x, out = _on_device(np.ones((1, 128), np.float32)), aiodev.zeros((1, 128), "float32", "cpu")
+        number = np.float32(0.5)
+        ours = {
+            "aiodev": lambda: kernels.add(x, x),
+            "add, out=": lambda: kernels.add(x, x, out=out),
+            "multiply by a number": lambda: kernels.multiply(x, number),
+            "softmax": lambda: kernels.softmax(x),
+            "argmax": lambda: kernels.argmax(x),
+        }
+        for _ in range(4):
+            for function in ours.values():
+                function()
+            await stream.synchronize()
+    cases: dict[str, Case] = {name: _submitted(stream, function, count) for name, function in ours.items()}
+    values = await run.medians(cases | {"np.add": lambda: numpy_add(run.scale(20_000))})
+    bars = [Bar("np.add", at_most=4, case=name) for name in ours]
+    return Figure("library call of a known shape: add", "µs", values, bars)
+
+
+async def copies(run: Run) -> Figure:
+    """A row that is copied into an array with gaps between its parts."""
+    stream, count = aiodev.Stream("cpu"), run.scale(2_000)
+    to, fro = np.zeros((4, 64, 32), np.float32), np.ones((4, 32), np.float32)
+    with stream:
+        target, row = _on_device(to)[:, 5], _on_device(fro)
+        for _ in range(4):
+            await stream.copy(target, row)
+    cases: dict[str, Case] = {
+        "aiodev": _submitted(stream, lambda: stream.copy(target, row), count),
+        "np.add": lambda: numpy_add(run.scale(20_000)),
+        "np.copyto": lambda: timed(lambda: np.copyto(to[:, 5], fro), count),
+    }
+    return Figure("copy between device arrays, 4 rows", "µs", await run.medians(cases), [Bar("np.add", at_most=6.5)])
+
+
+async def reads(run: Run) -> Figure:
+    """What a finished scalar costs."""
+    x, count = _on_device(np.ones((), np.float32)), run.scale(10_000)
+    await aiodev.synchronize("cpu")
+    cases: dict[str, Case] = {
+        "aiodev": lambda: awaited(lambda: x.item(), count),
+        "numpy()": lambda: awaited(lambda: x.numpy(), count),
+        "np.add": lambda: numpy_add(run.scale(20_000)),
+    }
+    bars = [Bar("np.add", at_most=5, case=case) for case in ("aiodev", "numpy()")]
+    return Figure("item() of a finished scalar", "µs", await run.medians(cases), bars)
+
+
+async def growing(run: Run) -> Figure:
+    """Lengths that grow by one at each call: a view, a copy, a call of the library. Each round is of another width, and new."""
+    stream, count, widths = aiodev.Stream("cpu"), run.scale(1_000), itertools.count(3)
+
+    def ours(make: Callable[[aiodev.Array], Callable[[int], object]]) -> Case:
+        async def case() -> float:
+            with stream:
+                function = make(aiodev.zeros((4, count + 2, next(widths)), "float32", "cpu"))
+                await stream.synchronize()
+                value = timed(_growing(function), count)
+            await stream.synchronize()
+            return value
+
+        return case
+
+    def copying(x: aiodev.Array) -> Callable[[int], object]:
+        row = aiodev.zeros((4, x.shape[2]), "float32", "cpu")
+        return lambda t: stream.copy(x[:, t - 1], row)
+
+    def numpys() -> float:
+        host = np.zeros((4, count + 2, next(widths)), np.float32)
+        return timed(_growing(lambda t: host[:, :t]), count)
+
+    number = np.float32(2)
+    cases: dict[str, Case] = {
+        "aiodev": ours(lambda x: lambda t: x[:, :t]),
+        "copy to x[:, t]": ours(copying),
+        "multiply": ours(lambda x: lambda t: kernels.multiply(x[0, :t], number)),
+        "softmax": ours(lambda x: lambda t: kernels.softmax(x[0, :t])),
+        "NumPy, x[:, :t]": numpys,
+        "np.add": lambda: numpy_add(run.scale(20_000)),
+    }
+    bars = [
+        Bar("NumPy, x[:, :t]", at_most=10),
+        Bar("np.add", at_most=13, case="copy to x[:, t]"),
+        Bar("np.add", at_most=8, case="multiply"),
+    ]
+    return Figure("x[:, :t], t growing by one", "µs", await run.medians(cases), bars)
+
+
+FIGURES = {"views": views, "small-calls": calls, "small-copy": copies, "small-read": reads, "growing": growing}
