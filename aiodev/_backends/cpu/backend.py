@@ -56,7 +56,7 @@ class CPUBackend(HostBackend):
         return max(1, self.settings.cpu_devices)
 
     def device_properties(self, index: int) -> DeviceProperties:
-        """See the ABC; ``extra`` has the device's ``cores``."""
+        """See the ABC; ``extra`` has the device's ``cores``, and the process's ``cpu_quota`` in cores, or None."""
         return cpu_properties(index, self.device_count())
 
     def start(self) -> None:
