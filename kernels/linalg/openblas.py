@@ -2,7 +2,9 @@
 
 A copy, because what matters is a setting of the whole library: its threads. The executor's workers share a product among
 themselves, so that it keeps to its device's cores and its stream's priority, and then each call must stay on the thread that
-makes it. NumPy's own callers keep their setting, as theirs is another instance. The copy is loaded from a file without a name,
+makes it. NumPy's own callers keep their setting, as theirs is another instance; and its threads, which could be replaced
+(``openblas_set_threads_callback_function``): they spin for 25 ms after a product, in the way of our workers, but they are the
+program's, which can have them sleep sooner by ``OPENBLAS_THREAD_TIMEOUT``. The copy is loaded from a file without a name,
 with the GIL released, when the first product is asked for; the stream waits for it, the loop does not.
 
 Kernels get the functions' addresses from an array, at run time: compiled code is kept on disk and must not contain them.

@@ -9,10 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import standin
 
-from aiodev._backends.cuda import properties
+from aiodev._backends.cuda import CUDABackend, backend as cuda_backend, properties
 from aiodev._backends.cuda.driver import LIBRARY
 from aiodev._backends.cuda.properties import visible_count
+from aiodev._core.config import Settings
+from aiodev._core.cores import CoreWatch, Quota, UsableCores
 
 
 class NVMLError(Exception):
@@ -133,3 +136,22 @@ print(os.environ.get(name))
 """
     )
     assert said == "32\nNone\n"
+
+
+def test_watching_threads_spin_as_the_usable_cores_allow(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all devices, from the start on and whenever that changes; once the backend has stopped it is told no more."""
+    usable = UsableCores(8, Quota(1.5, "/groups/cpu.max"))
+    watch = CoreWatch(lambda: usable)
+    watch.look()
+    monkeypatch.setattr(cuda_backend, "core_watch", watch)
+    backend = CUDABackend(Settings(), library=library, compiler=standin.StandInCompiler())
+    backend.start()
+    spins = [{device.native.spin for device in backend.executor.devices}]
+    usable = UsableCores(8)
+    watch.look()
+    spins.append({device.native.spin for device in backend.executor.devices})
+    backend.stop()
+    usable = UsableCores(1)
+    watch.look()
+    spins.append({device.native.spin for device in backend.executor.devices})
+    assert spins == [{20_000}, {200_000}, {200_000}]

@@ -56,7 +56,7 @@ class CPUBackend(HostBackend):
         return max(1, self.settings.cpu_devices)
 
     def device_properties(self, index: int) -> DeviceProperties:
-        """What device ``index`` is. ``extra`` has the device's ``cores``."""
+        """What device ``index`` is. ``extra`` has its ``cores``, and the process's ``cpu_quota`` in cores, or None."""
         return cpu_properties(index, self.device_count())
 
     def start(self) -> None:

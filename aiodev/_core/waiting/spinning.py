@@ -1,8 +1,10 @@
 """Spinning for what is done within microseconds, and learning where that pays.
 
+The most that anybody spins follows the cores that are usable (:mod:`aiodev._core.cores`).
+
 After a spin in vain a timeline's waits park, until one is over soon enough that a spin would have met it. Where spins are in
 vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long or the
-cores are taken nobody spins. The most that anybody does follows the cores that are usable (:mod:`aiodev._core.cores`).
+cores are taken nobody spins.
 """
 
 from __future__ import annotations
