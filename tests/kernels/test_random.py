@@ -58,7 +58,7 @@ def test_draws_without_a_generator_use_the_default_one() -> None:
         (
             lambda: random.random(3, dtype="int32", device="cpu"),
             TypeError,
-            "dtype: expected float16, float32 or float64",
+            "dtype: expected float16, (bfloat16, )?float32 or float64",
         ),
         (lambda: random.random(3, out=np.zeros(3)), TypeError, "out: expected an aiodev.Array, got ndarray"),
         (lambda: random.random(3, out=aiodev.zeros(4, device="cpu")), ValueError, "out: expected the shape 3"),
