@@ -47,7 +47,7 @@ class FloatInfo:
     max: float
     min: float
     smallest_normal: float
-    dtype: DType
+    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class IntegerInfo:
     bits: int
     max: int
     min: int
-    dtype: DType
+    dtype: np.dtype[Any]
 
 
 def finfo(type: Any, /) -> FloatInfo:
