@@ -24,7 +24,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FloatInfo:
     """Limits of a floating dtype, as Python's numbers; of a complex one, those of its parts.
 
@@ -50,7 +50,7 @@ class FloatInfo:
     dtype: np.dtype[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class IntegerInfo:
     """Limits of an integer dtype.
 
