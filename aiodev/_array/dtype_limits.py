@@ -24,7 +24,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FloatInfo:
     """Limits of a floating dtype, as Python's numbers; of a complex one, those of its parts.
 
@@ -47,10 +47,10 @@ class FloatInfo:
     max: float
     min: float
     smallest_normal: float
-    dtype: DType
+    dtype: np.dtype[Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class IntegerInfo:
     """Limits of an integer dtype.
 
@@ -69,7 +69,7 @@ class IntegerInfo:
     bits: int
     max: int
     min: int
-    dtype: DType
+    dtype: np.dtype[Any]
 
 
 def finfo(type: Any, /) -> FloatInfo:

@@ -8,8 +8,6 @@ from aiodev._array.computing import kernels
 
 __all__ = ["Methods"]
 
-Axis = int | tuple[int, ...] | None
-
 
 class Methods:
     """What an array's users call on it; each submits what the function of that name in :mod:`aiodev.kernels` does."""
@@ -29,7 +27,7 @@ class Methods:
         """
         return kernels.astype(self, dtype, copy=copy)
 
-    def sum(self, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Self:
+    def sum(self, axis: int | tuple[int, ...] | None = None, *, dtype: Any = None, keepdims: bool = False) -> Self:
         """The sum along ``axis`` (an integer, several, or None for all); see :func:`aiodev.kernels.sum`.
 
         Raises:
@@ -43,35 +41,35 @@ class Methods:
         """
         return kernels.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def prod(self, axis: Axis = None, *, dtype: Any = None, keepdims: bool = False) -> Self:
+    def prod(self, axis: int | tuple[int, ...] | None = None, *, dtype: Any = None, keepdims: bool = False) -> Self:
         """The product along ``axis``; see :func:`aiodev.kernels.prod`."""
         return kernels.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def mean(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+    def mean(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Self:
         """The mean along ``axis``; see :func:`aiodev.kernels.mean`."""
         return kernels.mean(self, axis=axis, keepdims=keepdims)
 
-    def var(self, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Self:
+    def var(self, axis: int | tuple[int, ...] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Self:
         """The variance along ``axis``; ``correction`` is NumPy's ``ddof``; see :func:`aiodev.kernels.var`."""
         return kernels.var(self, axis=axis, correction=correction, keepdims=keepdims)
 
-    def std(self, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Self:
+    def std(self, axis: int | tuple[int, ...] | None = None, *, correction: float = 0.0, keepdims: bool = False) -> Self:
         """The standard deviation along ``axis``; ``correction`` is NumPy's ``ddof``; see :func:`aiodev.kernels.std`."""
         return kernels.std(self, axis=axis, correction=correction, keepdims=keepdims)
 
-    def min(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+    def min(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Self:
         """The least element along ``axis``; see :func:`aiodev.kernels.min`."""
         return kernels.min(self, axis=axis, keepdims=keepdims)
 
-    def max(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+    def max(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Self:
         """The largest element along ``axis``; see :func:`aiodev.kernels.max`."""
         return kernels.max(self, axis=axis, keepdims=keepdims)
 
-    def any(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+    def any(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Self:
         """Whether an element along ``axis`` is not 0; see :func:`aiodev.kernels.any`."""
         return kernels.any(self, axis=axis, keepdims=keepdims)
 
-    def all(self, axis: Axis = None, *, keepdims: bool = False) -> Self:
+    def all(self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Self:
         """Whether no element along ``axis`` is 0; see :func:`aiodev.kernels.all`."""
         return kernels.all(self, axis=axis, keepdims=keepdims)
 

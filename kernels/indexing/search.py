@@ -7,7 +7,7 @@ of any other function. Nothing else here waits for anything.
 All that reads the arguments is submitted by the call itself, into room for as much as there can be; when the count is known,
 that much is copied. So what is submitted after the call, but before the count is there, may write to the arguments.
 
-A :class:`Counted` is such a result. Functions here await it; those of :mod:`aiodev.array_api` block, as the standard has it.
+A ``Counted`` is such a result. Functions here await it; those of :mod:`aiodev.array_api` block, as the standard has it.
 """
 
 from __future__ import annotations

@@ -157,6 +157,9 @@ def test_zeros_have_the_signs_that_the_standard_gives_them() -> None:
     np.testing.assert_array_equal(np.signbit(quotients), [False, True, False, True])
     found = kernels.expm1(on_device(np.array([complex(-0.0, 0.0)]))).numpy_blocking()
     assert not np.signbit(found.real) and not np.signbit(found.imag)
+    found = kernels.tanh(on_device(np.array([complex(np.inf, 2.0), complex(-np.inf, -2.0)]))).numpy_blocking()
+    np.testing.assert_array_equal(found, [1, -1])
+    np.testing.assert_array_equal(np.signbit(found.imag), [False, True])
     zeros, powers = np.zeros(3, complex), np.array([1 + 2j, 2, 0])
     check(kernels.pow(on_device(zeros), on_device(powers)), zeros**powers)
 

@@ -245,9 +245,10 @@ def make_functions(compiled: Callable[[Any], Any]) -> dict[str, Any]:
             return lang.tanh(x), y
         if y - y != 0 and abs(x) != math.inf:
             return (x if x == 0 else math.nan), math.nan
+        if abs(x) == math.inf:  # the array API's zero; C's has the sign of sin(2y)
+            return math.copysign(1.0, x), math.copysign(0.0, y)
         if abs(x) > _FLAT:
-            across = 0.0 if y - y != 0 else lang.sin(y) * lang.cos(y)
-            return math.copysign(1.0, x), 4.0 * across * lang.exp(-2.0 * abs(x))
+            return math.copysign(1.0, x), 4.0 * lang.sin(y) * lang.cos(y) * lang.exp(-2.0 * abs(x))
         slope, height = lang.tan(y), lang.sinh(x)
         widened = 1.0 + slope * slope
         below = 1.0 + widened * height * height
