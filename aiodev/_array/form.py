@@ -79,22 +79,12 @@ class Form:
     itemsize: int
     size: int
     is_known: bool  #: in the table
-    key: Key | None  #: made when a kernel first asks, as is ``tail``
-    tail: bytes | None
+    key: Key  #: what kernels are compiled for
+    tail: bytes | None  #: made when a kernel first asks
     views: dict[Any, tuple[Form, int]]
     shapes: dict[Any, Form]
     orders: dict[Any, Form]
     likes: dict[DType, Form]
-
-    def find_key(self) -> Key:
-        """What kernels are compiled for."""
-        what = self.device, self.dtype, len(self.shape), self.packed, self.writable
-        found = _keys.get(what)
-        if found is None:
-            descriptor = f"A{len(self.shape)}{row_of(self.dtype).code}{'C' if self.packed else 'A'}"
-            found = _keys.setdefault(what, Key((self.device, descriptor, self.writable)))
-        self.key = found
-        return found
 
     def find_tail(self) -> bytes:
         """What a kernel is given behind the address: lengths, and strides where there are gaps."""
@@ -200,12 +190,19 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     made.itemsize = itemsize = dtype.itemsize
     made.strides = packed_strides(shape, itemsize) if strides is None else strides
     made.packed, made.writable, made.size = strides is None, writable, math.prod(shape)
-    made.key = made.tail = None
+    made.tail = None
+    made.key = _keys.get((device, dtype, len(shape), strides is None, writable)) or _make_key(made)
     made.views = made.shapes = made.orders = made.likes = _NOTHING
     made.is_known = True
     if len(_forms) >= _MOST_FORMS:
         _forget()
     return _forms.setdefault(what, made)
+
+
+def _make_key(form: Form) -> Key:
+    ndim = len(form.shape)
+    made = Key((form.device, f"A{ndim}{row_of(form.dtype).code}{'C' if form.packed else 'A'}", form.writable))
+    return _keys.setdefault((form.device, form.dtype, ndim, form.packed, form.writable), made)
 
 
 def _forget() -> None:

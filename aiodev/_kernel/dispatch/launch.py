@@ -44,7 +44,7 @@ SITE_NAMES: dict[str, Any] = {
     "_outside": callsites.outside,
 }
 #: What a branch compares: of a number, of an array.
-_KINDS = ("{0}.__class__", "({0}._form.key or {0}._form.find_key())")
+_KINDS = ("{0}.__class__", "{0}._form.key")
 _COMPLETION_NAMES: dict[str, Any] = {"_Completion": Completion, "_new": object.__new__}
 #: As ``Completion(_timeline, _value)``, at half the cost.
 _RETURN = [

@@ -60,7 +60,7 @@ class Signature(NamedTuple):
 def key_of(value: Any) -> Any:
     """What kernels are compiled for where ``value`` is an array: (device, descriptor, writable); else None."""
     try:
-        return value._form.key or value._form.find_key()
+        return value._form.key
     except AttributeError:
         return None
 
