@@ -122,7 +122,7 @@ class Settings:
         "AIODEV_WORKER_SPIN_US",
         _spin(200),
         _integer(0, _LONGEST_SPIN_US),
-        "How long, in µs, an idle worker may look for work before it sleeps; 0 sleeps at once.",
+        "How long, in µs, an idle worker of the CPU may look for work before it sleeps; 0 sleeps at once.",
     )
     call_threads: int = _setting(
         "AIODEV_CALL_THREADS",
@@ -137,6 +137,12 @@ class Settings:
         _choice("poll", "callback", "event"),
         "How completed work of CUDA devices is noticed: ``poll``, by a thread that looks; ``callback``, by the driver, which "
         "calls; or ``event``, by threads that wait in the driver.",
+    )
+    cuda_spin_us: int = _setting(
+        "AIODEV_CUDA_SPIN_US",
+        _spin(200),
+        _integer(0, _LONGEST_SPIN_US),
+        "How long, in µs, the thread that looks for completed work of a CUDA device does so without a pause; 0 pauses at once.",
     )
     cache_dir: str = _setting(
         "AIODEV_CACHE_DIR",

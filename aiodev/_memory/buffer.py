@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.finalizing import until_exit
 from aiodev._core.timeline import faults
-from aiodev._core.timeline.timeline import TENDED_BYTES
+from aiodev._core.tuning import TENDED_BYTES
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device

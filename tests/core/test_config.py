@@ -26,6 +26,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("AIODEV_SPIN_US", "0", "spin_us", 0),
         ("AIODEV_CALL_THREADS", "0012", "call_threads", 12),
         ("AIODEV_WORKER_SPIN_US", " 75 ", "worker_spin_us", 75),
+        ("AIODEV_CUDA_SPIN_US", "20", "cuda_spin_us", 20),
         ("AIODEV_CACHE_DIR", "/somewhere/else", "cache_dir", "/somewhere/else"),
     ],
 )

@@ -44,7 +44,7 @@ def burn(i, stop, out):
 @pytest.fixture(autouse=True)
 def helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever AIODEV_SPIN_US says here."""
-    monkeypatch.setattr(spinning, "_MOST_NS", 50_000)
+    monkeypatch.setattr(spinning, "SPIN_NS", 50_000)
 
 
 async def learnt(size: int = 1000) -> aiodev.Array:
@@ -88,7 +88,7 @@ async def test_a_thread_that_blocks_helps_too() -> None:
 @native
 async def test_who_never_spins_never_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """AIODEV_SPIN_US=0."""
-    monkeypatch.setattr(spinning, "_MOST_NS", 0)
+    monkeypatch.setattr(spinning, "SPIN_NS", 0)
     array = await learnt()
     with held_workers(aiodev.get_backend("cpu")):  # type: ignore[arg-type]
         done = increment[1000](array)
@@ -200,7 +200,7 @@ async def test_others_go_first() -> None:
     next(helping)
     other = loop.call_soon(int)
     assert list(reactor.help(Told(1).timeline, 1)) == []
-    for _ in range(reactor._MOST_TURNS):
+    for _ in range(reactor.MOST_TURNS):
         next(helping)
     assert len(told.durations) == 1
     other.cancel()
@@ -208,16 +208,16 @@ async def test_others_go_first() -> None:
     next(helping)
     assert len(told.durations) == 2
     busy = loop.call_soon(int)
-    assert len(list(helping)) == reactor._MOST_TURNS and len(told.durations) == 2
+    assert len(list(helping)) == reactor.MOST_TURNS and len(told.durations) == 2
     busy.cancel()
 
 
 async def test_who_helped_for_a_moment_spins_the_next_time(waiting: Clock) -> None:
     """As one who parked for a moment does: what takes so little is over before a thread that helps has begun."""
-    quick, slow = (Told(1, spinning._SOON_NS + more, waiting) for more in (0, 1))
+    quick, slow = (Told(1, spinning.SOON_NS + more, waiting) for more in (0, 1))
     for told in (quick, slow):
         told.timeline.spin_ns, told.timeline.spin_doubts = 0, 1
-    assert await awaiting(quick) and quick.timeline.spin_ns == spinning._MOST_NS
+    assert await awaiting(quick) and quick.timeline.spin_ns == spinning.SPIN_NS
     assert await awaiting(slow) and slow.timeline.spin_ns == 0
 
 
@@ -234,7 +234,7 @@ async def test_leisure_ends_with_what_the_loop_knows_of(monkeypatch: pytest.Monk
     now = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now)
     duration, descriptor = here.leisure()
-    assert duration == reactor._TURN_NS and descriptor >= 0
+    assert duration == reactor.TURN_NS and descriptor >= 0
     timer = loop.call_later(0.001, int)
     assert 0 < here.leisure()[0] <= 1_000_000
     timer.cancel()
@@ -250,7 +250,7 @@ def test_a_loop_that_cannot_be_looked_into_is_kept_for_less() -> None:
     """Such as one that is not asyncio's own."""
     loop: Any = SimpleNamespace(add_reader=lambda *_: None)
     here = AsyncioReactor(loop)
-    assert here.leisure() == (reactor._BLIND_TURN_NS, -1)
+    assert here.leisure() == (reactor.BLIND_TURN_NS, -1)
     here.waits.recycle()
 
 
@@ -259,8 +259,8 @@ async def test_a_turn_in_which_nothing_would_happen_is_left_out(waiting: Clock, 
     here = current_reactor()
     await asyncio.sleep(0)
 
-    for ago, renewed in ((0, True), (2 * reactor._TURN_NS, False)):
-        told = Told(1, 2 * reactor._LOOKED_NS, waiting)
+    for ago, renewed in ((0, True), (2 * reactor.TURN_NS, False)):
+        told = Told(1, 2 * reactor.LOOKED_NS, waiting)
         clock.work(1)
         here.turned, before = waiting.now - ago, reactor.budget.until
         assert list(reactor.help(told.timeline, 1)) == []
@@ -287,7 +287,7 @@ def test_loops_that_cannot_be_looked_into_are_not_kept_from_others(waiting: Cloc
             await asyncio.gather(*map(awaiting, tolds))
             waiting.work(20_000)  # what else the loop does
         durations = [duration for told in tolds for duration in told.durations]
-        assert set(durations) == {reactor._BLIND_TURN_NS}
+        assert set(durations) == {reactor.BLIND_TURN_NS}
         return len(durations) * 200_000, waiting.now - began
 
     helped, elapsed = uvloop.run(main())

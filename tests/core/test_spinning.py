@@ -17,8 +17,8 @@ QUICK, SLOW = MOST, 3 * MOST
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same whatever AIODEV_SPIN_US says here."""
-    monkeypatch.setattr(spinning, "_MOST_NS", MOST)
-    monkeypatch.setattr(spinning, "_SOON_NS", 2 * MOST)
+    monkeypatch.setattr(spinning, "SPIN_NS", MOST)
+    monkeypatch.setattr(spinning, "SOON_NS", 2 * MOST)
 
 
 @pytest.fixture
@@ -95,6 +95,6 @@ def test_nobody_spins_where_others_are_parked_or_nothing_may(waits: Waits, monke
     waits.timeline.parked = 1
     assert not waits.wait(QUICK)
     waits.timeline.parked = waits.timeline.spin_ns = 0
-    monkeypatch.setattr(spinning, "_MOST_NS", 0)
-    monkeypatch.setattr(spinning, "_SOON_NS", 0)
+    monkeypatch.setattr(spinning, "SPIN_NS", 0)
+    monkeypatch.setattr(spinning, "SOON_NS", 0)
     assert not any(waits.wait(QUICK) for _ in range(100))

@@ -15,15 +15,12 @@ import sys
 import threading
 
 from aiodev._backends.cpu.properties import available_memory
+from aiodev._backends.cpu.tuning import CHECK_FROM, HUGE_FROM
 
 __all__ = ["ALIGNMENT", "GRANULARITY", "HostMemory"]
 
 ALIGNMENT = 256
 HUGE_PAGE = 2 << 20
-#: Mappings below this do not gain from huge pages what aligning them would waste in address space.
-HUGE_FROM = 2 * HUGE_PAGE
-#: What an allocation must reach before the machine is asked whether it has that much; asking takes tens of µs.
-CHECK_FROM = 16 << 20
 #: Of ranges; 0 where the system calls that they need, and the values of their flags, are not known.
 GRANULARITY = HUGE_PAGE if sys.platform == "linux" else 0
 

@@ -16,6 +16,7 @@ from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.compile.image import cached_image, load_image, made_by, toolkit_of
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
+from aiodev._backends.cuda.tuning import BLOCK_THREADS, ROUNDS
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.fields import sizeof
@@ -57,10 +58,6 @@ class Compiler(Protocol):
 _WAIT_BY = {"poll": structs.BY_POLL, "callback": structs.BY_CALLBACK, "event": structs.BY_EVENT}
 #: Of numba-cuda, by the modules that the compiler of kernels imports.
 MINIMUM_COMPILER = (0, 30)
-#: Threads of a block: more gain nothing where every element is read once, fewer hide too little latency.
-_MOST_THREADS = 256
-#: Rounds of blocks that a grid has at most; what is beyond strides.
-_ROUNDS = 8
 
 
 @contextmanager
@@ -164,7 +161,7 @@ class CUDABackend(Backend):
             if not device.extra["stream_memory_operations"] or not device.extra["unified_addressing"]:
                 raise BackendUnavailableError("cuda", f"cuda:{device.index} has no 64-bit stream memory operations")
         self._devices = devices
-        spin, wait_by = self.settings.worker_spin_us * 1000, _WAIT_BY[self.settings.cuda_wait]
+        spin, wait_by = self.settings.cuda_spin_us * 1000, _WAIT_BY[self.settings.cuda_wait]
         executor = executor_type(driver, len(self._devices), spin, wait_by)
         executor.explain = self._explain
         return executor
@@ -296,12 +293,12 @@ class CUDABackend(Backend):
         if threads is None:
             best = ctypes.c_int()
             driver.number("cuOccupancyMaxPotentialBlockSize", ctypes.byref(best), function, None, 0, 0, doing=doing)
-            threads = min(_MOST_THREADS, max(32, best.value // 32 * 32))
+            threads = min(BLOCK_THREADS, max(32, best.value // 32 * 32))
         active = driver.number("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, 0, doing=doing)
         if active == 0:
             found = f"a block of {threads} threads needs more registers or shared memory than a multiprocessor has"
             raise CompileError(spec.name, f"{found}; give a smaller block=")
-        return function, threads, options.get("grid") or active * properties.multi_processor_count * _ROUNDS
+        return function, threads, options.get("grid") or active * properties.multi_processor_count * ROUNDS
 
     def _explain(self, entry: int, status: int, site: int, index: int) -> BaseException:
         name, images = self._images[entry]

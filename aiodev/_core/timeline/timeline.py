@@ -41,6 +41,7 @@ from aiodev._core.timeline.deferred import Deferred, Lost
 from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.vector_clock import NO_CLOCK, Clock, PartialClock, merged, totals
+from aiodev._core.tuning import RELEASE_EVERY, SPIN_NS, TENDED_BYTES
 from aiodev._core.waiting.watcher import watcher
 
 if TYPE_CHECKING:
@@ -53,11 +54,6 @@ _opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, 
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
-_RELEASE_EVERY = 16  # waits: what finished ones hold are streams, which can be held a little longer
-#: Host memory that operations of a stream may need, done or not, until the watcher tends it. More: finished streams that nobody
-#: waits for hold more; less: the watcher wakes up, ten times a second, for streams that make do with little.
-TENDED_BYTES = 1 << 20
-
 
 #: Another library's stream: its handle, and what keeps it alive.
 External = tuple[int | None, object]
@@ -115,7 +111,7 @@ class Timeline:
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         #: For debugging, those of before that operations which are not done have; else None.
         self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
-        self.spin_ns = settings.spin_us * 1000  # how long the next wait spins
+        self.spin_ns = SPIN_NS  # how long the next wait spins
         self.spin_doubts = 0  # quick waits that it takes before spinning is tried again
         self.quick_waits = 0  # that there have been, while nobody spun
         self.parked = 0  # wait sets with waiters of this timeline
@@ -310,7 +306,7 @@ class Timeline:
         else:
             number = self._enqueue_wait(other, value)
         totals.waits_enqueued += 1
-        if number % _RELEASE_EVERY == 0:
+        if number % RELEASE_EVERY == 0:
             self.release()
         self._kept.append((number, other))
         if type(known) is PartialClock and self.counters[COMPLETED] >= self.frontier[0]:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.backend.interface import COMPLETED, FAULTS
+from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, REST, TURN_NS
 from aiodev._core.waiting import fairness
 from aiodev._core.waiting.fairness import ReadyQueue, budget
 from aiodev._core.waiting.loops import running_loop
@@ -41,12 +42,6 @@ if TYPE_CHECKING:
 
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
-
-_TURN_NS = 20_000_000  # for so long a thread helps at most before its loop has a turn, if it sees what the loop has to do
-_BLIND_TURN_NS = 200_000  # and if it does not
-_MOST_TURNS = 4  # that others take one after the other, until who has helped parks
-_REST = 4  # times as long as it has helped blindly, it leaves to what its loop has to do
-_LOOKED_NS = 100_000  # a thread that has helped for longer has looked for that not long ago
 
 
 class DoneCallback(Protocol):
@@ -224,13 +219,13 @@ class AsyncioReactor(_Line):
         if len(ready) > self.taking_turns or self.ready or stopping:  # `_released` has nothing to do where nobody is in line
             return 0, descriptor
         if not timers:
-            return _TURN_NS, descriptor
-        return max(0, min(_TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
+            return TURN_NS, descriptor
+        return max(0, min(TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
 
 
 def _blind_turn(rests: int) -> int:
     """For how many ns a task helps where it is not seen what others have to do: each turn of theirs would wait for that."""
-    return 0 if time.monotonic_ns() < rests else _BLIND_TURN_NS
+    return 0 if time.monotonic_ns() < rests else BLIND_TURN_NS
 
 
 class _TrioWaiter:
@@ -513,15 +508,15 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
                 break
             turns -= 1
         else:
-            began, turns = time.monotonic_ns(), _MOST_TURNS
+            began, turns = time.monotonic_ns(), MOST_TURNS
             if not timeline.operations.help(timeline.queue, value, duration, descriptor):
                 break
             ended, blind = time.monotonic_ns(), descriptor < 0
             if blind:
-                reactor.rests = ended + _REST * (ended - began)
+                reactor.rests = ended + REST * (ended - began)
             if timeline.reached(value):
                 learn(timeline)
-                if not blind and ended - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
+                if not blind and ended - began > LOOKED_NS and began - reactor.turned < TURN_NS:
                     budget.renew(fairness.clock())  # a turn would have found nothing to do
                 break
             if blind:

@@ -10,19 +10,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from aiodev._core.config import settings
+from aiodev._core.tuning import MOST_DOUBTS, SOON_NS, SPIN_NS
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-_MOST_NS = settings.spin_us * 1000
-_SOON_NS = 2 * _MOST_NS  # a wait that took no longer, with its wake-up, a spin would have met
-_MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
-
 
 def may_wait_awake() -> bool:
     """Whether threads may wait without sleeping at all."""
-    return _MOST_NS > 0
+    return SPIN_NS > 0
 
 
 def spin(timeline: Timeline, value: int) -> bool:
@@ -36,16 +32,16 @@ def spin(timeline: Timeline, value: int) -> bool:
         if timeline.spin_doubts:
             timeline.spin_doubts //= 2
         return True
-    timeline.spin_doubts = min(_MOST_DOUBTS, 2 * timeline.spin_doubts + 1)
+    timeline.spin_doubts = min(MOST_DOUBTS, 2 * timeline.spin_doubts + 1)
     timeline.spin_ns, timeline.quick_waits = 0, -1  # the rest of this wait is no evidence
     return False
 
 
 def learn(timeline: Timeline) -> None:
     """A wait that did more than spin is over: whether the next one spins. Of several at once, each counts as the first does."""
-    if time.monotonic_ns() - timeline.parked_at > _SOON_NS:
+    if time.monotonic_ns() - timeline.parked_at > SOON_NS:
         timeline.quick_waits = max(0, timeline.quick_waits // 2)
     elif not timeline.spin_ns:
         timeline.quick_waits += 1
         if timeline.quick_waits >= timeline.spin_doubts:
-            timeline.spin_ns = _MOST_NS
+            timeline.spin_ns = SPIN_NS

@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 
 from aiodev._backends.cpu.structs import Queue, Worker
+from aiodev._backends.cpu.tuning import LASTED, LONGEST, RECENT, SHORTEST
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import WORD
 from aiodev._backends.executor.intrinsics import (
@@ -31,14 +32,8 @@ from aiodev._backends.executor.intrinsics import (
 
 #: Where threads can tell their core, and move.
 MOVES = sys.platform == "linux"
-#: Moves of a worker are at least this long apart (ns), and at most this long where they come again and again.
-SHORTEST, LONGEST = 1_000_000, 256_000_000
-#: A move that lasted: this many times as long as moves were apart.
-LASTED = 4
 #: Until when a worker is not to be moved that is being moved.
 MOVING = 1 << 62
-#: How long it counts that a worker was on this core (ns): after a pause it wakes up there sooner than on a core that sleeps.
-RECENT = 500_000
 #: Bytes of a set of cores.
 SET = 128
 

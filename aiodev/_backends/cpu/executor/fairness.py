@@ -24,21 +24,12 @@ one. What is noted there may be less than what the members have used since, and 
 from __future__ import annotations
 
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Place, Queue, Worker
+from aiodev._backends.cpu.tuning import LOOK, SLICE, SUSPICIOUS
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import copy_memory, now, thread_time
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import NEVER
-
-#: How far (ns) a queue gets ahead of another one that waits before that has its turn: switching costs what is in the caches,
-#: and a request that takes few turns has luck or not.
-SLICE = 250_000
-#: What operations are thought to have taken (ns) when it is time to look at what they have, and to count it.
-LOOK = 20_000
-#: What an operation is thought to take at least: of short ones it is time at every 32nd.
-OPERATION = LOOK // 32
-#: An interval that is longer than this (ns) is looked at more closely: the thread may have had no core meanwhile.
-SUSPICIOUS = 200_000
 
 
 @inner

@@ -9,20 +9,17 @@ as long: what an index was seen to cost says nothing about the next one of other
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import send_away
-from aiodev._backends.cpu.executor.fairness import SLICE, begin_turn, first, take_out
-from aiodev._backends.cpu.executor.parallel_for import ARRIVAL, BACK, PIECE, SERIAL_BELOW, join_range, time_left
+from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out
+from aiodev._backends.cpu.executor.parallel_for import join_range, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, wake_helper
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
 from aiodev._backends.cpu.structs import OP_KERNEL, Device, Guest, KernelRecord, Queue, Record
+from aiodev._backends.cpu.tuning import ARRIVAL, BACK, LONGER, MOVED, PATIENCE, PIECE, SERIAL_BELOW, SLICE
 from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import now, on_stack, pause
 from aiodev._backends.executor.locking import lock, unlock
 
-#: How long (ns) to wait at least for a worker that has been sent to another core.
-MOVED = 60_000
-#: How long (ns) a guest looks for something to help with, before it has helped and after: others are at their last pieces.
-PATIENCE, LONGER = 3_000, 50_000
 #: What came of an attempt to help: guests may not, or not in the time that they have; there was nothing; something was done; or
 #: all that is waited for.
 REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
@@ -37,7 +34,7 @@ def suits(guest: Guest, record: Record, left: int) -> bool:
     cost = entry.cost
     if entry.uniform == 0 or cost == 0 or cost > guest.longest * 1000:
         return False
-    return max(cost, SERIAL_BELOW) <= left * 1000
+    return max(cost, SERIAL_BELOW * 1000) <= left * 1000
 
 
 @inner
@@ -114,7 +111,7 @@ def attend(queue: Queue, value: int, patience: int, longest: int, descriptor: in
     guest.until = began + longest
     guest.descriptor = descriptor
     guest.looked = began
-    guest.longest = longest if descriptor < 0 else min(longest, PIECE // 1000)
+    guest.longest = longest if descriptor < 0 else min(longest, PIECE)
     head = queue.device.first[queue.priority]
     queue.guests.fetch_add(1)
     helping, ending, until = True, MISSED, began + patience

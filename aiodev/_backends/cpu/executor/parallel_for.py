@@ -9,18 +9,7 @@ own node.
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
-from aiodev._backends.cpu.executor.fairness import (
-    OPERATION,
-    SLICE,
-    arrive,
-    charge,
-    depart,
-    is_ahead,
-    move,
-    on_core,
-    settle,
-    spend,
-)
+from aiodev._backends.cpu.executor.fairness import arrive, charge, depart, is_ahead, move, on_core, settle, spend
 from aiodev._backends.cpu.executor.ready_queue import (
     link_range,
     outranked,
@@ -30,25 +19,24 @@ from aiodev._backends.cpu.executor.ready_queue import (
     wake_worker,
 )
 from aiodev._backends.cpu.structs import Device, Entry, Guest, KernelRecord, Outcome, Queue, Worker
+from aiodev._backends.cpu.tuning import (
+    BACK,
+    GRAIN,
+    LOOK_EVERY,
+    OPERATION,
+    PARTS,
+    PIECE,
+    SERIAL_BELOW,
+    SLICE,
+    YIELD_EVERY,
+)
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack, sched_yield
 from aiodev._backends.executor.locking import lock, unlock
 
-#: A kernel that is expected to take less than this (ps) runs in one call, on one worker.
-SERIAL_BELOW = 8_000_000
-#: No piece of a range takes much longer than this (ps), so that more urgent work need not wait.
-PIECE = 50_000_000
-#: No piece is smaller than this part of that: a claim takes a cache line from another core.
-PARTS = 16
-#: Pieces begin at multiples of this many indices, for whole vectors and cache lines.
-GRAIN = 64
-#: A worker offers its core to others this often (ns).
-YIELD_EVERY = 50_000
-#: How long (ns) a guest that has left is expected back, and a worker that was woken for a queue whose range a guest has opened.
-BACK, ARRIVAL = 100_000, 150_000
-#: A guest looks this often (ns) whether it is called away, and at this: ``struct pollfd``.
-LOOK_EVERY, POLLIN = 50_000, 1
+#: ``struct pollfd``: there is something to read.
+POLLIN = 1
 
 
 @inner
@@ -64,17 +52,17 @@ def run_kernel(device: Device, worker: Worker | None, guest: Guest | None, queue
     uses = entry.uses + 1
     entry.uses = uses
     cost = entry.cost
-    if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and guest is None:
+    if cost != 0 and cost <= SERIAL_BELOW * 1000 // size and uses & 63 != 0 and guest is None:
         run_piece(queue, record, 0, size)
         if cost * size > OPERATION * 1000:
             spend(queue, cost * size // 1000)
         return True
     start = 0
-    if cost == 0 or cost <= SERIAL_BELOW // size:
+    if cost == 0 or cost <= SERIAL_BELOW * 1000 // size:
         start = measure(queue, record, size)
     if start == size or queue.range_status.value != 0:
         return True
-    most = max(1, PIECE // max(1, entry.cost))
+    most = max(1, PIECE * 1000 // max(1, entry.cost))
     if size - start <= max(1, most // PARTS):  # nothing to share: a helper could only take it, and its data, from our core
         begin = now()
         run_piece(queue, record, start, size)
@@ -94,7 +82,7 @@ def measure(queue: Queue, record: KernelRecord, size: int) -> int:
     entry = record.entry
     begin = now()
     lo, elapsed = 0, 0
-    while lo < size and elapsed * 1000 < SERIAL_BELOW and queue.range_status.value == 0:
+    while lo < size and elapsed < SERIAL_BELOW and queue.range_status.value == 0:
         hi = min(size, max(1, 4 * lo))
         run_piece(queue, record, lo, hi)
         elapsed = now() - begin
@@ -200,7 +188,7 @@ def join_range(device: Device, worker: Worker | None, guest: Guest | None, queue
             left = time_left(guest, before) * 1000 // cost
             if left == 0:
                 break
-            piece = whole(min(most // PARTS if before == begin else piece, left, max(1, PIECE // cost)))
+            piece = whole(min(most // PARTS if before == begin else piece, left, max(1, PIECE * 1000 // cost)))
         lo = end if share.next.load() >= end else share.next.fetch_add(piece)
         hi = min(end, lo + piece)
         if lo >= hi:
@@ -224,8 +212,8 @@ def join_range(device: Device, worker: Worker | None, guest: Guest | None, queue
             queue.expected.store(0)
             wake_helper(queue.helpers, queue)
         charge(device, queue, on_core(worker, after, after - before))
-        elapsed, before = (after - before) * 1000, after
-        note_cost(entry, elapsed // (hi - lo))
+        elapsed, before = after - before, after
+        note_cost(entry, elapsed * 1000 // (hi - lo))
         if piece == whole(most) and elapsed < PIECE // 2:
             queue.range_chunk.store(2 * most)
         elif elapsed > 4 * PIECE and most > 1:

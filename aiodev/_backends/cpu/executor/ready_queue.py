@@ -5,16 +5,10 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
+from aiodev._backends.cpu.tuning import OFFER, PENALTY, PREEMPTED, SHORTEST_SPIN, SPIN_MARGIN
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import now, pause, sched_yield, sem_post, sem_wait
 from aiodev._backends.executor.locking import lock, unlock
-
-#: A spin loop that saw no clock for this long (ns) was not running: its core was taken.
-PREEMPTED = 50_000
-#: Idle periods without spinning after that.
-PENALTY = 8
-#: How often (ns) a worker that looks for work offers its core: one that has the last piece of a range may be waiting for that.
-OFFER = 8_000
 
 
 @inner
@@ -209,9 +203,9 @@ def learn(worker: Worker) -> None:
     cap = worker.spin_cap
     spin = worker.spin
     if idle <= cap:
-        worker.spin = max(spin, min(cap, 2 * idle + 5_000))
+        worker.spin = max(spin, min(cap, 2 * idle + SPIN_MARGIN))
     else:
-        worker.spin = spin - spin // 4 if spin > 1_000 else 0
+        worker.spin = spin - spin // 4 if spin > SHORTEST_SPIN else 0
 
 
 @inner

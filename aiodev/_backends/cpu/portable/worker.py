@@ -25,14 +25,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from aiodev._backends.cpu.portable.operations import PAUSED, Failure, Function, Operation, Range
+from aiodev._backends.cpu.tuning import PORTABLE_OVERHEAD, SLICE
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fault
 
 __all__ = ["Device", "PortableQueue", "Waker", "Worker"]
 
-#: How far (ns) a queue gets ahead of another one that is ready before that has its turn.
-SLICE = 250_000
-#: What an operation takes besides its work (ns).
-OVERHEAD = 1_000
 #: Failures remembered for each queue.
 FAULTS_KEPT = 64
 #: Withdrawals remembered for each queue, for those who wait for it.
@@ -326,7 +323,7 @@ class Worker:
             if failure is PAUSED:
                 break
             queue.pending.popleft()
-            device.charge(queue, OVERHEAD)
+            device.charge(queue, PORTABLE_OVERHEAD)
             queue.complete(failure)
             if queue.pending and device.gives_way(queue):  # one that wants no more is not active
                 break

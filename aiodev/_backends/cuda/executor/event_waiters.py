@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import is_sticky, wake
-from aiodev._backends.cuda.structs import ATTENDANTS, Attendant, Device, Queue
+from aiodev._backends.cuda.structs import Attendant, Device, Queue
+from aiodev._backends.cuda.tuning import ATTENDANTS
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import sem_post, sem_wait
 

@@ -25,6 +25,7 @@ from aiodev._backends.cuda.structs import (
     Device,
     Queue,
 )
+from aiodev._backends.cuda.tuning import LONGEST_PAUSE, PAUSE_PART, SHORTEST_PAUSE, WATCHDOG
 from aiodev._backends.executor.compile import External, boolean, callback, exported, inner, int32, int64, void
 from aiodev._backends.executor.fields import Atomic
 from aiodev._backends.executor.intrinsics import now, pause, sem_post
@@ -36,8 +37,6 @@ sem_clockwait = External("sem_clockwait", int32(int64, int32, int64))
 prctl = External("prctl", int32(int32, int64, int64, int64, int64))
 _MONOTONIC = 1
 _TIMER_SLACK = 29  #: PR_SET_TIMERSLACK
-WATCHDOG = 20_000_000  #: ns between two looks at whether the device lives
-LONGEST_PAUSE = 200_000  #: ns, while something is awaited
 
 #: What ``look`` found: nothing in flight, work in flight, somebody waits for it, something has happened.
 IDLE, FLYING, AWAITED, HAPPENED = 0, 1, 2, 3
@@ -152,7 +151,7 @@ def watch(device: Device) -> None:
         elif found == AWAITED:
             waited = time - began
             if waited >= device.spin:
-                rest(device, min(max(waited // 32, 5_000), LONGEST_PAUSE), SLEEP_SHORT, AWAITED)
+                rest(device, min(max(waited // PAUSE_PART, SHORTEST_PAUSE), LONGEST_PAUSE), SLEEP_SHORT, AWAITED)
             else:
                 for _ in range(16):
                     pause()
