@@ -28,6 +28,7 @@ from aiodev._core.backend.device_info import (
     set_device,
 )
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
+from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.callsites import describe_site, register_library
 from aiodev._core.errors import *  # noqa: F403  # all errors are public
@@ -85,6 +86,7 @@ __all__ = [
     "Fault",
     "Generator",
     "Kernel",
+    "KernelArgument",
     "KernelSpec",
     "Number",
     "Operation",
