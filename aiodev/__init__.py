@@ -8,7 +8,7 @@ from aiodev import dtypes, memory
 from aiodev._array.array import Array
 from aiodev._array.broadcast import broadcast_to
 from aiodev._array.creation import arange, asarray, empty, empty_like, full, ones, zeros
-from aiodev._array.dtypes import find_bfloat16 as _find_bfloat16
+from aiodev._array.dtypes import FOREIGN as _FOREIGN, parse_dtype as _parse_dtype
 from aiodev._array.foreign import from_dlpack
 from aiodev._core.backend import fork as _fork
 from aiodev._core.backend.device import Device
@@ -161,6 +161,6 @@ def __getattr__(name: str) -> object:
 
         globals()[name] = StreamFullError
         return StreamFullError
-    if name == "bfloat16":  # ml_dtypes defines it, which need not be there, and takes its time
-        return globals().setdefault(name, _find_bfloat16())
+    if name in _FOREIGN:  # ml_dtypes defines it, which need not be there, and takes its time
+        return globals().setdefault(name, _parse_dtype(name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,12 +18,12 @@ from aiodev._core.dtypes import DTYPES, ElementType, element_type
 
 __all__ = [
     "DEFAULT",
+    "FOREIGN",
     "DType",
     "can_cast",
     "compute_dtype",
     "digits",
     "dtype_named",
-    "find_bfloat16",
     "has_dtype",
     "is_foreign",
     "is_stored_only",
@@ -42,6 +42,8 @@ DType = np.dtype[Any]
 #: Of arrays that are made without one.
 DEFAULT: DType = np.dtype(np.float64)
 
+#: By name, those that other packages than NumPy define.
+FOREIGN = {row.name: row for row in DTYPES.values() if row.package}
 _HALF, _SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 _known: dict[Any, DType] = {None: DEFAULT}
 #: Rows by dtype: of NumPy's own from the start, of others from when they are first seen.
@@ -91,7 +93,7 @@ def parse_dtype(dtype: Any) -> DType:
 
 def _of_name(name: str) -> DType:
     """The dtype of a name, which may be defined by another package."""
-    row = next((row for row in DTYPES.values() if row.package and row.name == name), None)
+    row = FOREIGN.get(name)
     return np.dtype(name) if row is None else _defined(row)
 
 
@@ -101,18 +103,9 @@ def _defined(row: ElementType) -> DType:
         return found
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{row.name} is a dtype of {row.package}, which is not installed; `pip install aiodev[{row.name}]` adds it",
+            f"{row.name} is a dtype of {row.package}, which is not installed; `pip install {row.package}` adds it",
             name=row.package,
         ) from error
-
-
-def find_bfloat16() -> DType:
-    """The dtype ``bfloat16``.
-
-    Raises:
-        ModuleNotFoundError: ``ml_dtypes``, which defines it, is not installed.
-    """
-    return parse_dtype("bfloat16")
 
 
 #: Weak numbers, by their classes.
@@ -281,7 +274,7 @@ def can_cast(given: DType, wanted: DType, casting: Any = "same_kind") -> bool:
         raise refusal("can_cast", "casting", f"one of {', '.join(_CASTINGS)}", casting)
     if given == wanted:
         return True
-    if _HALF in (given, wanted) and "bfloat16" in (given.name, wanted.name):  # each has numbers that the other lacks
+    if _HALF in (given, wanted) and not FOREIGN.keys().isdisjoint((given.name, wanted.name)):  # one lacks numbers of the other
         return casting in ("same_kind", "unsafe")
     (one, other), _ = stand_ins((given, wanted))
     return np.can_cast(one, other, casting)  # type: ignore[arg-type]

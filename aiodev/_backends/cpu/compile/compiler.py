@@ -19,7 +19,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.target_extension import target_override
 
-from aiodev._backends.cpu.compile import bfloat16, half, lang
+from aiodev._backends.cpu.compile import half, lang, stored
 from aiodev._backends.cpu.compile.entry_source import entry_source
 from aiodev._backends.cpu.compile.function import jit_function
 from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
@@ -39,7 +39,7 @@ __all__ = ["compile_object", "compile_result", "numba_type"]
 OPTIONS = frozenset({"boundscheck", "fastmath"})
 
 half.install()
-bfloat16.install()
+stored.install()
 lang.install()
 
 
@@ -116,7 +116,7 @@ def _entry_function(spec: KernelSpec, body: Any, arguments: list[KernelArgument]
 
 def numba_type(argument: KernelArgument) -> Any:
     """numba's type for an argument."""
-    dtype = bfloat16.number_type(argument.dtype)
+    dtype = stored.number_type(argument.dtype)
     if not argument.is_array:
         return dtype
     return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)

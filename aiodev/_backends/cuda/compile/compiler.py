@@ -31,7 +31,7 @@ from numba.cuda.core.errors import NumbaError
 from numba.cuda.cudadrv import nvvm
 
 from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
-from aiodev._backends.cuda.compile import bfloat16, lang
+from aiodev._backends.cuda.compile import lang, stored
 from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 from aiodev._backends.cuda.compile.function import device_function
 from aiodev._backends.cuda.compile.image import Image
@@ -82,7 +82,7 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
     if not isinstance(fastmath, bool):
         fastmath = set(fastmath)  # flags by their names
     with _explained(spec), global_compiler_lock, compiling_for(architecture, boundscheck):
-        bfloat16.install()
+        stored.install()
         body = device_function(spec.function, fastmath)
         # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
         compiled = body.compile_device((*[types.int64] * spec.ndim, *map(_numba_type, arguments)))
@@ -129,7 +129,7 @@ def _identifier(name: str) -> str:
 
 
 def _numba_type(argument: KernelArgument) -> Any:
-    dtype = bfloat16.number_type(argument.dtype)
+    dtype = stored.number_type(argument.dtype)
     if not argument.is_array:
         return dtype
     return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)
