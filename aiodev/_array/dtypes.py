@@ -45,6 +45,7 @@ DEFAULT: DType = np.dtype(np.float64)
 #: By name, those that other packages than NumPy define.
 FOREIGN = {row.name: row for row in DTYPES.values() if row.package}
 _HALF, _SINGLE = np.dtype(np.float16), np.dtype(np.float32)
+_DEFINED_ELSEWHERE = 2  #: what ``isbuiltin`` of such a dtype is
 _known: dict[Any, DType] = {None: DEFAULT}
 #: Rows by dtype: of NumPy's own from the start, of others from when they are first seen.
 _rows: dict[DType, ElementType] = {np.dtype(row.name): row for row in DTYPES.values() if not row.package}
@@ -221,6 +222,7 @@ def result_type(*operands: Any) -> DType:
     """The common dtype of dtypes and of weak numbers, which are given as their classes: ``int``, ``float`` or ``complex``.
 
     It is NumPy's (NEP 50), for ``bfloat16`` too: that of ``float16``, which two of ``bfloat16`` have in common with each other.
+    Two dtypes that are stored only, and differ, have ``float32`` in common.
 
     Raises:
         TypeError: there is none.
@@ -291,12 +293,14 @@ def stand_ins(operands: Sequence[Any]) -> tuple[list[Any], Callable[[DType], DTy
     """
     if not isinstance(operands, Sequence):
         raise refusal("stand_ins", "operands", "a sequence of dtypes and classes of numbers", operands)
-    foreign = next((o for o in operands if isinstance(o, np.dtype) and o.kind == "V" and has_dtype(o)), None)
-    if foreign is None:
+    foreign = {o for o in operands if isinstance(o, np.dtype) and o.isbuiltin == _DEFINED_ELSEWHERE and has_dtype(o)}
+    if not foreign:
         return list(operands), _same
-    stand_in = _SINGLE if any(isinstance(o, np.dtype) and o == _HALF for o in operands) else _HALF
-    shown = [stand_in if isinstance(o, np.dtype) and o == foreign else o for o in operands]
-    return shown, lambda dtype: foreign if dtype == _HALF else dtype
+    half = any(isinstance(o, np.dtype) and o == _HALF for o in operands)
+    stand_in = _SINGLE if half or len(foreign) > 1 else _HALF
+    shown = [stand_in if isinstance(o, np.dtype) and o in foreign else o for o in operands]
+    (one, *_) = foreign
+    return shown, lambda dtype: one if dtype == _HALF else dtype
 
 
 def _same(dtype: DType) -> DType:

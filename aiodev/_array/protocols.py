@@ -252,5 +252,5 @@ def interface(array: Protocols, writable: bool) -> dict[str, Any]:
         "data": (array._address, not writable),
         "shape": array._shape,
         "strides": array._strides,
-        "typestr": array._dtype.str,
+        "typestr": f"|V{array._dtype.itemsize}" if is_foreign(array._dtype) else array._dtype.str,
     }

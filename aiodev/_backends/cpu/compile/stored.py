@@ -7,7 +7,8 @@ store bits of the ``float32``, as the type's :class:`Format` says. Only a conver
 changed, and a value of the type is always one that memory can hold. A ``bfloat16`` is the upper half of a ``float32``: its
 load shifts bits up, its store shifts them down, and both turn into vector code.
 
-**Another one** is a row in the table of dtypes, and its format in :data:`FORMATS`, which serves all backends.
+**Another one** is a row in the table of dtypes, its format in :data:`FORMATS`, which serves all backends, and a function of
+:mod:`aiodev.lang` that rounds a number to it.
 
 **Typing.** No function takes such a type. It is promoted to ``float32``, in which whatever has to be computed is. Where numba
 would ask NumPy for a dtype, for NumPy's scalar functions and for a variable that is one type here and another there, it is
@@ -55,7 +56,7 @@ __all__ = [
     "is_stored",
     "make_int",
     "make_model",
-    "make_rounding",
+    "make_roundings",
     "make_types",
     "number_type",
 ]
@@ -232,22 +233,25 @@ def make_int(stored: Mapping[str, Any]) -> Any:
     return choose
 
 
-def make_rounding(intrinsic: Any, types: Any, stored: Mapping[str, Any], error: type[Exception]) -> Any:
-    """What :func:`aiodev.lang.bfloat16` is compiled to."""
-
+def make_roundings(intrinsic: Any, types: Any, stored: Mapping[str, Any], error: type[Exception]) -> dict[Any, Any]:
+    """What functions as :func:`aiodev.lang.bfloat16` are compiled to: by the function, its overload."""
     kinds = frozenset(stored.values())
+    return {getattr(lang, name): _make_rounding(name, intrinsic, types, kinds, error) for name in stored}
+
+
+def _make_rounding(name: str, intrinsic: Any, types: Any, kinds: frozenset[Any], error: type[Exception]) -> Any:
 
     @intrinsic
     def rounding(typing_context: Any, x: Any) -> Any:
         if not isinstance(x, types.Float | types.Integer | types.Boolean) and x not in kinds:
-            raise error(f"bfloat16: expected a real number, got {x}")
+            raise error(f"{name}: expected a real number, got {x}")
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return FORMATS["bfloat16"].round(builder, context.cast(builder, args[0], x, types.float32))
+            return FORMATS[name].round(builder, context.cast(builder, args[0], x, types.float32))
 
         return types.float32(x), generate
 
-    return rounding
+    return lambda x: lambda x: rounding(x)
 
 
 #: The types on the CPU.
@@ -289,6 +293,6 @@ def install() -> None:
     cpu_target.target_context.refresh()  # numba's own come first
     cpu_target.target_context.install_registry(registry)
     add_typing(cpu_target.typing_context, infer_global, AbstractTemplate, (*get_ufuncs(), float), types, _STORED)
-    rounding = make_rounding(intrinsic, types, _STORED, TypingError)
-    overload(lang.bfloat16, target="cpu")(lambda x: lambda x: rounding(x))
+    for function, rounding in make_roundings(intrinsic, types, _STORED, TypingError).items():
+        overload(function, target="cpu")(rounding)
     overload(int, target="cpu")(make_int(_STORED))

@@ -19,14 +19,13 @@ from numba.cuda.typeconv.rules import default_casting_rules
 from numba.cuda.typing.templates import AbstractTemplate, infer_global
 from numba.np.ufunc_db import get_ufuncs
 
-from aiodev import lang
 from aiodev._backends.cpu.compile.stored import (
     add_code,
     add_rules,
     add_typing,
     make_int,
     make_model,
-    make_rounding,
+    make_roundings,
     make_types,
 )
 from aiodev._core.dtypes import DTYPES
@@ -72,6 +71,6 @@ def install() -> None:
     cuda_target.target_context.refresh()  # numba-cuda's own come first
     cuda_target.target_context.install_registry(registry)
     add_typing(cuda_target.typing_context, infer_global, AbstractTemplate, (*get_ufuncs(), float), types, _STORED)
-    rounding = make_rounding(intrinsic, types, _STORED, TypingError)
-    overload(lang.bfloat16)(lambda x: lambda x: rounding(x))
+    for function, rounding in make_roundings(intrinsic, types, _STORED, TypingError).items():
+        overload(function)(rounding)
     overload(int)(make_int(_STORED))
