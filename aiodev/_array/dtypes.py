@@ -276,8 +276,11 @@ def can_cast(given: DType, wanted: DType, casting: Any = "same_kind") -> bool:
         raise refusal("can_cast", "casting", f"one of {', '.join(_CASTINGS)}", casting)
     if given == wanted:
         return True
-    if _HALF in (given, wanted) and not FOREIGN.keys().isdisjoint((given.name, wanted.name)):  # one lacks numbers of the other
-        return casting in ("same_kind", "unsafe")
+    if casting not in ("same_kind", "unsafe"):
+        if {given.name, wanted.name} <= {_HALF.name, *FOREIGN}:  # of any two of these one lacks numbers of the other
+            return False
+        if wanted.name in FOREIGN and has_dtype(given) and row_of(given).digits > row_of(wanted).digits:
+            return False
     (one, other), _ = stand_ins((given, wanted))
     return np.can_cast(one, other, casting)  # type: ignore[arg-type]
 
