@@ -94,8 +94,9 @@ def test_arrays_have_it(row: ElementType) -> None:
 
 
 def test_what_is_computed_in_another_dtype() -> None:
-    """The two of 16 bits are stored only; what they are computed in is computed in itself."""
-    assert [row.name for row in ROWS if row.is_stored_only] == ["bfloat16", "float16"]
+    """What is stored only is smaller than what it is computed in, which is computed in itself."""
+    stored = {row.name: row for row in ROWS if row.is_stored_only}
+    assert {"bfloat16", "float16"} <= stored.keys() and all(row.itemsize < 4 and row.kind == "f" for row in stored.values())
     for dtype in ALL:
         computed = dtypes.compute_dtype(dtype)
         assert dtypes.compute_dtype(computed) == computed
