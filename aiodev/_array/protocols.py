@@ -14,7 +14,7 @@ import numpy as np
 
 from aiodev._array import dlpack
 from aiodev._array.dtypes import DType, is_foreign, numpy_dtype
-from aiodev._array.layout import Shape
+from aiodev._array.layout import Layout, Shape
 from aiodev._core.arguments import integer, refusal
 from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.device_info import capabilities
@@ -56,6 +56,18 @@ class Protocols:
 
         @property
         def strides(self) -> Shape: ...
+
+        @property
+        def size(self) -> int: ...
+
+        @property
+        def itemsize(self) -> int: ...
+
+        @property
+        def nbytes(self) -> int: ...
+
+        @property
+        def _layout(self) -> Layout: ...
 
         def _copied(self, device: Device) -> Protocols: ...
 

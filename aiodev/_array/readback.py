@@ -31,7 +31,7 @@ import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
-from aiodev._array.protocols import host_view
+from aiodev._array.protocols import Protocols, host_view
 from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.current import current_stream
@@ -42,7 +42,6 @@ from aiodev._memory.buffer import check_writes
 from aiodev._memory.pinned import pinned_cache
 
 if TYPE_CHECKING:
-    from aiodev._array.array import Array
     from aiodev._core.backend.device import Device
     from aiodev._core.timeline.timeline import Timeline
     from aiodev._memory.buffer import Buffer
@@ -65,7 +64,7 @@ _readers: dict[Device, list[Stream]] = {}
 in_child(_readers.clear)
 
 
-async def read(array: Array) -> HostArray:
+async def read(array: Protocols) -> HostArray:
     """A copy of the array on the host."""
     while (at_once := _read_directly(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         for timeline, value in ahead:
@@ -81,7 +80,7 @@ async def read(array: Array) -> HostArray:
     return reading.finish()
 
 
-def read_blocking(array: Array, timeout: float | None) -> HostArray:
+def read_blocking(array: Protocols, timeout: float | None) -> HostArray:
     """The same, blocking this thread."""
     while (at_once := _read_directly(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         began = time.monotonic()
@@ -100,7 +99,7 @@ def read_blocking(array: Array, timeout: float | None) -> HostArray:
     return reading.finish()
 
 
-def _read_directly(array: Array) -> HostArray | None:
+def _read_directly(array: Protocols) -> HostArray | None:
     """The copy, if nothing has to be waited for."""
     buffer = array._buffer
     if array.nbytes > DIRECT and array.size:
@@ -133,7 +132,7 @@ def _follows(timeline: Timeline, points: list[Point]) -> bool:
 class _Reading:
     """A copy to the host in flight."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Protocols) -> None:
         self._buffer = array._buffer
         self._written = array._buffer.contents()
         self._awaited = _unreached(self._written)
@@ -144,13 +143,13 @@ class _Reading:
         if last - first <= max(_WASTE * array.nbytes, _SMALL):
             timeline = self._choose_timeline(array.device)
             staging = self._staging(timeline, last - first)
-            self._result: HostArray = np.ndarray(array.shape, array.dtype, staging, -first, array.strides)
+            self._result: HostArray = np.ndarray(array._shape, array._dtype, staging, -first, array.strides)
             target = staging.__array_interface__["data"][0]
             value = timeline.operations.copy(timeline.queue, target, array._address + first, last - first)
             timeline.keep(value, staging, staging.nbytes)  # the reader may be cancelled; the copy is not
         else:
             reader = self._own_reader(array.device)
-            self._result = np.empty(array.shape, array.dtype)
+            self._result = np.empty(array._shape, array._dtype)
             copied = reader.copy(self._result, array)
             timeline, value = copied.timeline, copied.value
         self._keep_writers_out(array.device, timeline, value)

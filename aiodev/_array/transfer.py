@@ -10,17 +10,17 @@ from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from aiodev._array.array import Array
+    from aiodev._array.protocols import Protocols
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["carry", "repeat_copy"]
 
 #: (dst, src): copies as arrays of the same layouts were copied before, or gives None.
-repeat_copy: Hook[[Array, Array], Completion[None] | None] = Hook("aiodev._kernel.dispatch.strided")
+repeat_copy: Hook[[Any, Any], Completion[None] | None] = Hook("aiodev._kernel.dispatch.strided")
 
 
-def carry(dst: Array, src: Any) -> Completion[None]:
+def carry(dst: Protocols, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on the current stream of the device that must do it.
 
     Between devices the copy waits for all that writes the source and all that uses the destination, on whatever stream, and the

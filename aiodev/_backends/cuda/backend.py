@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._backends.cuda import structs
 from aiodev._backends.cuda.code_cache import native_key
-from aiodev._backends.cuda.compile.image import cached_image, load_image, made_by, toolkit_of
+from aiodev._backends.cuda.compile.image import cached_image, made_by, toolkit_of
+from aiodev._backends.cuda.compile.loading import load_image
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._backends.cuda.tuning import BLOCK_THREADS, ROUNDS
