@@ -151,7 +151,7 @@ def has_dtype(dtype: DType) -> bool:
 
 def is_foreign(dtype: DType) -> bool:
     """Whether another package than NumPy defines it: NumPy's protocols do not know it by its name then."""
-    return row_of(dtype).package != ""
+    return dtype.isbuiltin == _DEFINED_ELSEWHERE
 
 
 def kind(dtype: DType) -> str:
@@ -296,7 +296,7 @@ def stand_ins(operands: Sequence[Any]) -> tuple[list[Any], Callable[[DType], DTy
     """
     if not isinstance(operands, Sequence):
         raise refusal("stand_ins", "operands", "a sequence of dtypes and classes of numbers", operands)
-    foreign = {o for o in operands if isinstance(o, np.dtype) and o.isbuiltin == _DEFINED_ELSEWHERE and has_dtype(o)}
+    foreign = {o for o in operands if isinstance(o, np.dtype) and is_foreign(o) and has_dtype(o)}
     if not foreign:
         return list(operands), _same
     half = any(isinstance(o, np.dtype) and o == _HALF for o in operands)
