@@ -29,6 +29,7 @@ from aiodev._array.array import Array, allocate, make_array
 from aiodev._array.dtypes import DType, word_dtype
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import host_view
+from aiodev._array.tuning import PIECES
 from aiodev._core.arguments import UNCONVERTED, named, refusal
 from aiodev._core.config import settings
 from aiodev._core.hooks import Hook
@@ -37,13 +38,10 @@ from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
-__all__ = ["PIECES", "boxes_of", "copy_arrays", "strided_kernel"]
+__all__ = ["boxes_of", "copy_arrays", "strided_kernel"]
 
 HostArray = np.ndarray[Any, DType]
 Side = Array | HostArray
-
-#: Up to so many pieces are copied one by one: it is about what a kernel's launch costs.
-PIECES = 16
 
 #: Launches the kernels that copy (stream, dst, src).
 strided_kernel: Hook[[Stream, Array, Array], Completion[None]] = Hook("aiodev._kernel.dispatch.strided")

@@ -14,6 +14,7 @@ from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.layout import parse_shape
 from aiodev._array.protocols import host_view
+from aiodev._array.tuning import HERE
 from aiodev._core import arguments, context
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.hooks import Hook
@@ -22,8 +23,6 @@ from aiodev._memory.allocators import allocator_of
 
 __all__ = ["arange", "asarray", "convert", "empty", "empty_like", "full", "ones", "zeros"]
 
-#: Bytes of a range that is computed here and now; a larger one is computed in a thread, in stream order.
-_HERE = 64 << 10
 #: What NumPy makes a fresh array of, which nobody else has.
 _PLAIN = (list, tuple, bool, int, float, complex, np.generic)
 
@@ -153,7 +152,7 @@ def arange(
         between = f"from {arguments.shown(start)} to {arguments.shown(stop)} by {arguments.shown(step)}"
         raise ValueError(f"arange: expected numbers with a finite number of steps between them, got {between}") from None
     stream = current_stream(device)
-    if length * found.itemsize <= _HERE:
+    if length * found.itemsize <= HERE:
         return host_values.array_of(_values(start, stop, step, found)[:length], found, stream, ours=True)
     bounds: list[Any] = [start, stop, step, found]
     bounds = [number[()] if isinstance(number, np.ndarray) else number for number in bounds]  # as they are now

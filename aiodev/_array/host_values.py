@@ -19,6 +19,7 @@ from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
 from aiodev._array.protocols import host_view
+from aiodev._array.tuning import TAKEN_LOCKED
 from aiodev._core.errors import fresh
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.pinned import pinned_cache
@@ -26,11 +27,6 @@ from aiodev._memory.pinned import pinned_cache
 __all__ = ["array_of"]
 
 HostArray = np.ndarray[Any, DType]
-
-#: Bytes that go by way of page-locked memory. More: locking pages takes long, and holds up the loop the first time. Beyond it a
-#: device's backend copies ordinary memory in pieces, at the same speed.
-_LOCKED = 1 << 20
-
 
 def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) -> Array:
     """An array, for work that ``stream`` is given from now on, of the values that ``host`` has now, converted to ``dtype``.
@@ -55,7 +51,7 @@ def _staged(host: HostArray, dtype: DType, stream: Stream, shared: bool) -> Host
     """A packed copy on the host, made now."""
     timeline = stream.timeline
     nbytes = host.size * dtype.itemsize
-    if nbytes <= _LOCKED and not shared and not timeline.deferred:
+    if nbytes <= TAKEN_LOCKED and not shared and not timeline.deferred:
         try:
             block = pinned_cache(timeline.entry).allocate(timeline.device.index, nbytes)
         except (MemoryError, NotImplementedError):  # there is no more, or it has none at all

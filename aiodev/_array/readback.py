@@ -32,6 +32,7 @@ import numpy as np
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
 from aiodev._array.protocols import Protocols, host_view
+from aiodev._array.tuning import DIRECT, READ_LOCKED, READERS_KEPT, SMALL, WASTE
 from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.current import current_stream
@@ -51,14 +52,6 @@ if TYPE_CHECKING:
 __all__ = ["read", "read_blocking"]
 
 HostArray = np.ndarray[Any, DType]
-
-#: Bytes that are copied by the host itself, which takes no longer than submitting does.
-DIRECT = 32 << 10
-#: Gaps are copied along if that makes the copy at most so much larger, or this large.
-_WASTE, _SMALL = 4, 1 << 20
-#: Bytes that go by way of page-locked memory.
-_LOCKED = 64 << 10
-_READERS_KEPT = 4
 
 _readers: dict[Device, list[Stream]] = {}
 in_child(_readers.clear)
@@ -140,7 +133,7 @@ class _Reading:
         self._locked = False
         itemsize = array.itemsize
         first, last = layout.extent(array._layout, itemsize)
-        if last - first <= max(_WASTE * array.nbytes, _SMALL):
+        if last - first <= max(WASTE * array.nbytes, SMALL):
             timeline = self._choose_timeline(array.device)
             staging = self._staging(timeline, last - first)
             self._result: HostArray = np.ndarray(array._shape, array._dtype, staging, -first, array.strides)
@@ -156,7 +149,7 @@ class _Reading:
         self.completion: Completion[None] = Completion(timeline, value)
 
     def _staging(self, timeline: Timeline, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        if nbytes <= _LOCKED and not self._buffer.source.host_accessible:
+        if nbytes <= READ_LOCKED and not self._buffer.source.host_accessible:
             try:
                 block = pinned_cache(timeline.entry).allocate(timeline.device.index, nbytes)
             except (MemoryError, NotImplementedError):  # there is no more, or it has none at all
@@ -200,7 +193,7 @@ class _Reading:
         check_writes(self._written)  # what was over before the read began the copy did not wait for
         if self._reader is not None:
             idle = _readers.setdefault(self._reader.device, [])
-            if len(idle) < _READERS_KEPT:
+            if len(idle) < READERS_KEPT:
                 idle.append(self._reader)
         if not self._locked:
             return self._result

@@ -17,22 +17,12 @@ from aiodev._core.config import settings
 from aiodev._memory.block import FREE, HOLE, LIVE, Block, Segment
 from aiodev._memory.extents import Extents
 from aiodev._memory.stats import Totals
+from aiodev._memory.tuning import LARGE_SEGMENT, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["GRANULE", "LARGE_SEGMENT", "SMALL", "SMALL_SEGMENT", "RawMemory", "Supply"]
-
-#: Sizes of blocks are multiples of this.
-GRANULE = 512
-#: Requests up to this are small.
-SMALL = 1 << 20
-#: Segments where there are no ranges, as in PyTorch: a larger request has its own, in whole small segments.
-SMALL_SEGMENT = 2 << 20
-LARGE_SEGMENT = 20 << 20
-_OWN_SEGMENT_FROM = 10 << 20
-#: How much more than the most that was in use may be reserved before cached memory is moved.
-_SLACK = 1 / 16
+__all__ = ["RawMemory", "Supply"]
 
 
 class RawMemory(Protocol):
@@ -113,7 +103,7 @@ class Supply:
         return self._allocate(kind, size, timeline).first
 
     def _new_segment(self, kind: Extents, size: int, timeline: Timeline) -> Segment:
-        if kind is self.small or size < _OWN_SEGMENT_FROM:
+        if kind is self.small or size < OWN_SEGMENT_FROM:
             try:
                 return self._allocate(kind, kind.segment_size, timeline)
             except MemoryError:
@@ -220,7 +210,7 @@ class Supply:
         wanted = totals.reserved + nbytes
         surplus = 0
         if self.growable:
-            surplus = wanted - int((1 + _SLACK) * max(totals.peak_allocated, totals.allocated + nbytes))
+            surplus = wanted - int((1 + SLACK) * max(totals.peak_allocated, totals.allocated + nbytes))
         part = settings.memory_gc_threshold
         if part > 0:
             surplus = max(surplus, wanted - int(part * self.info()[1]))

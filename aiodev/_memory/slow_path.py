@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._memory.block import FREE, Bin, Block, Segment
 from aiodev._memory.extents import Extents
-from aiodev._memory.segments import SMALL_SEGMENT, RawMemory, Supply
+from aiodev._memory.segments import RawMemory, Supply
 from aiodev._memory.stats import Totals
+from aiodev._memory.tuning import WORTHWHILE, WORTHWHILE_IN_SEGMENTS
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["SlowPath"]
 
 _T = TypeVar("_T")
-#: Bins are emptied before memory is taken if they hold this much of what there is. In ranges, what is missing is put beside
-#: what is free, and can be moved.
-_WORTHWHILE = 1 / 8
-#: So many bytes where there are segments: they stay as they are, and what is in them already must not be taken anew.
-_WORTHWHILE_IN_SEGMENTS = SMALL_SEGMENT // 8
 
 
 class SlowPath:
@@ -121,7 +117,7 @@ class SlowPath:
         cached = _cached(home.kind)
         if not self.supply.growable and cached + home.kind.nbytes < home.size:
             return False  # in ranges, what is missing can be put beside it
-        return cached >= (_WORTHWHILE * self.totals.reserved if self.supply.growable else _WORTHWHILE_IN_SEGMENTS)
+        return cached >= (WORTHWHILE * self.totals.reserved if self.supply.growable else WORTHWHILE_IN_SEGMENTS)
 
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         """Join what is cached, of one kind or of both, with the extents."""
