@@ -62,7 +62,7 @@ napoleon_use_ivar = True
 # Without inventories nothing outside aiodev can be linked to; everything inside must be, but for private types of annotations.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!aiodev\.)\w+\..*"),
-    (r"py:class", r"aiodev\.(_|testing\.\w+\.).*|Index|Workbench|Specialization|Timeline|dict\[str"),
+    (r"py:class", r"aiodev\.(_|testing\.\w+\.).*|Index|Workbench|Specialization|Timeline|dict\[str|Ax[ei]s|Operand|P$"),
 ]
 
 doctest_global_setup = """

@@ -55,7 +55,7 @@ class KernelArgument(NamedTuple):
 
     @property
     def words(self) -> int:
-        """How many words it takes: an array its address, its shape and, if its layout is ``A``, its strides in bytes."""
+        """How many words it takes. Those of an array are its address, its shape and, if its layout is ``A``, its strides."""
         if not self.is_array:
             return 2 if self.dtype == "c16" else 1
         return 1 + self.ndim * (1 if self.layout == "C" else 2)
