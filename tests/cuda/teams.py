@@ -118,7 +118,6 @@ class _Teams(SimulatedBackend):
         if ("team", True) not in spec.options:
             super().load_into(entry, spec, directory)
             return
-        self._names[entry] = spec.name
         arguments = spec.parse_arguments()
         names: dict[str, Any] = {
             "body": _on_device(spec.function),
@@ -143,7 +142,7 @@ class _Teams(SimulatedBackend):
                 values[argument.offset // 8] = _value(argument, words[argument.offset // 8 :], given)
             simulated[min(_GRID, max(1, words[0])), block](*values)
 
-        self.set_entry(entry, self.adapt(spec, run))
+        self._fill(entry, spec, run)
 
 
 def _value(argument: KernelArgument, words: list[int], given: bytes) -> Any:
