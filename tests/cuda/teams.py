@@ -108,6 +108,10 @@ class _Teams(SimulatedBackend):
 
     name = "cuda"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities = self.capabilities._replace(thread_blocks=True)
+
     def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
         if ("team", True) not in spec.options:
             return super().load_cached(entry, spec, directory)
