@@ -19,7 +19,7 @@ from aiodev._array.creation import (
     zeros,
     zeros_like,
 )
-from aiodev._array.dtypes import find_bfloat16 as _find_bfloat16
+from aiodev._array.dtypes import FOREIGN as _FOREIGN, parse_dtype as _parse_dtype
 from aiodev._array.foreign import from_dlpack
 from aiodev._core.backend import fork as _fork
 from aiodev._core.backend.device import Device
@@ -39,6 +39,7 @@ from aiodev._core.backend.device_info import (
     set_device,
 )
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
+from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.callsites import describe_site, register_library
 from aiodev._core.errors import *  # noqa: F403  # all errors are public
@@ -96,6 +97,7 @@ __all__ = [
     "Fault",
     "Generator",
     "Kernel",
+    "KernelArgument",
     "KernelSpec",
     "Number",
     "Operation",
@@ -173,6 +175,6 @@ def __getattr__(name: str) -> object:
 
         globals()[name] = StreamFullError
         return StreamFullError
-    if name == "bfloat16":  # ml_dtypes defines it, which need not be there, and takes its time
-        return globals().setdefault(name, _find_bfloat16())
+    if name in _FOREIGN:  # ml_dtypes defines it, which need not be there, and takes its time
+        return globals().setdefault(name, _parse_dtype(name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -62,7 +62,10 @@ napoleon_use_ivar = True
 # Without inventories nothing outside aiodev can be linked to; everything inside must be, but for private types of annotations.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!aiodev\.)\w+\..*"),
-    (r"py:class", r"aiodev\.(_|testing\.\w+\.).*|Index|Workbench|Specialization|Timeline|P|R|dict\[str"),
+    (
+        r"py:class",
+        r"aiodev\.(_|testing\.\w+\.).*|Index|Workbench|Specialization|Timeline|P|R|dict\[str|Ax[ei]s|Operand",
+    ),
 ]
 
 doctest_global_setup = """

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -135,12 +136,8 @@ def test_capabilities_are_asked_for_and_not_names(module: str) -> None:
 
 #: Modules that cannot be read one after the other, since each names types of the others. This list only becomes shorter.
 CIRCLES = {
-    ("aiodev._array.array", "aiodev._array.readback", "aiodev._array.transfer"),
     ("aiodev._backends.cpu.portable.operations", "aiodev._backends.cpu.portable.worker"),
-    ("aiodev._backends.cuda.compile.compiler", "aiodev._backends.cuda.compile.image"),
-    ("aiodev._core.streams.completion", "aiodev._core.waiting.callbacks"),
     ("aiodev._core.streams.event", "aiodev._core.streams.stream"),
-    ("aiodev._generator.generator", "aiodev._generator.recording"),
     ("aiodev._kernel.bound", "aiodev._kernel.kernel"),
     ("aiodev._memory.block", "aiodev._memory.extents"),
 }
@@ -173,6 +170,28 @@ def calls_of(module: str, name: str) -> list[int]:
     """Lines on which a module calls a function or a method of that name."""
     calls = (node for node in ast.walk(ast.parse(MODULES[module].read_text())) if isinstance(node, ast.Call))
     return [node.lineno for node in calls if getattr(node.func, "attr", getattr(node.func, "id", None)) == name]
+
+
+@pytest.mark.parametrize("module", sorted(module for module in MODULES if module.endswith(".tuning")))
+def test_a_constant_that_trades_costs_says_which(module: str) -> None:
+    """Whoever turns it reads, above it, what more and what less of it costs."""
+    source = MODULES[module].read_text()
+    lines = source.splitlines()
+    places = [node.lineno for node in ast.parse(source).body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    assert places
+    for place in places:
+        said = " ".join(line.removeprefix("#: ") for line in takewhile(_is_remark, reversed(lines[: place - 1])))
+        assert re.search(r"\b[Mm]ore\b", said) and re.search(r"\b[Ll]ess\b", said), f"{module}:{place}: {lines[place - 1]}"
+
+
+def _is_remark(line: str) -> bool:
+    return line.startswith("#: ")
+
+
+def test_backends_share_no_constants() -> None:
+    """What a worker of the CPU weighs against each other is another thing than what a thread that watches a GPU does."""
+    theirs = {target for module in MODULES if "._backends.cuda" in module for _, target in imports(module)}
+    assert "aiodev._backends.cuda.tuning" in theirs and "aiodev._backends.cpu.tuning" not in theirs
 
 
 def test_one_module_speaks_to_the_system_of_forks() -> None:

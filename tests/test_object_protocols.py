@@ -74,6 +74,7 @@ TABLE: dict[type, Promise] = {
     aiodev.Fault: a_value(lambda: aiodev.Fault(1, None, None), "Fault"),
     aiodev.Generator: Promise(lambda: aiodev.Generator("cpu"), copied=OWN, pickled=OWN),
     aiodev.Kernel: Promise(lambda: increment, copied=SAME, pickled=SAME),
+    aiodev.KernelArgument: a_value(lambda: aiodev.KernelArgument("f4", 1, "C", False, 8), "KernelArgument"),
     aiodev.KernelSpec: a_value(lambda: aiodev.KernelSpec("sum", sum, 1, ("A1f4C",)), "KernelSpec"),
     aiodev.Number: Promise(lambda: given_to_a_body()[1]),
     aiodev.Operation: Promise(lambda: kernels.add.operation),

@@ -32,6 +32,7 @@ from aiodev._array.dtypes import DType, word_dtype
 from aiodev._array.form import Form
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import host_view
+from aiodev._array.tuning import PIECES
 from aiodev._core.arguments import UNCONVERTED, named, refusal
 from aiodev._core.backend.device import Device
 from aiodev._core.bounded import enter
@@ -42,14 +43,10 @@ from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._memory.buffer import Foreign, ForeignBuffer
 
-__all__ = ["PIECES", "boxes_of", "copy_arrays", "known_copy", "strided_kernel"]
+__all__ = ["boxes_of", "copy_arrays", "known_copy", "strided_kernel"]
 
 HostArray = np.ndarray[Any, DType]
 Side = Array | HostArray
-
-#: Most pieces that are copied one by one; so many cost about as much as a kernel's launch. Larger: slower than a strided
-#: kernel; smaller: kernels are launched, and compiled, for little.
-PIECES = 16
 
 #: Launches the kernels that copy (stream, dst, src).
 strided_kernel: Hook[[Stream, Array, Array], Completion[None]] = Hook("aiodev._kernel.dispatch.strided")

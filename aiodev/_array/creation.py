@@ -15,6 +15,7 @@ from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
 from aiodev._array.form import form_of
 from aiodev._array.layout import parse_shape
 from aiodev._array.protocols import host_view
+from aiodev._array.tuning import HERE
 from aiodev._core import arguments, context
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.hooks import Hook
@@ -35,9 +36,6 @@ __all__ = [
     "zeros_like",
 ]
 
-#: Most bytes of a range that the caller computes at once; a larger one is computed in a thread, in stream order. Larger: holds
-#: the loop for longer; smaller: more operations.
-_HERE = 64 << 10
 #: Types of which NumPy makes a fresh array, in memory that nobody else has.
 _PLAIN = (list, tuple, bool, int, float, complex, np.generic)
 
@@ -203,7 +201,7 @@ def arange(
         between = f"from {arguments.shown(start)} to {arguments.shown(stop)} by {arguments.shown(step)}"
         raise ValueError(f"arange: expected numbers with a finite number of steps between them, got {between}") from None
     stream = current_stream(device)
-    if length * resolved.itemsize <= _HERE:
+    if length * resolved.itemsize <= HERE:
         return host_values.array_of(_values(start, stop, step, resolved)[:length], resolved, stream, ours=True)
     bounds: list[Any] = [start, stop, step, resolved]
     bounds = [number[()] if isinstance(number, np.ndarray) else number for number in bounds]  # as they are now

@@ -18,12 +18,12 @@ from aiodev._core.dtypes import DTYPES, ElementType, element_type
 
 __all__ = [
     "DEFAULT",
+    "FOREIGN",
     "DType",
     "can_cast",
     "compute_dtype",
     "digits",
     "dtype_named",
-    "find_bfloat16",
     "has_dtype",
     "is_foreign",
     "is_stored_only",
@@ -43,7 +43,10 @@ DType = np.dtype[Any]
 #: The dtype of arrays that are made without one.
 DEFAULT: DType = np.dtype(np.float64)
 
+#: By name, those that other packages than NumPy define.
+FOREIGN = {row.name: row for row in DTYPES.values() if row.package}
 _HALF, _SINGLE, _BOOL = np.dtype(np.float16), np.dtype(np.float32), np.dtype(bool)
+_DEFINED_ELSEWHERE = 2  #: what ``isbuiltin`` of such a dtype is
 _known: dict[Any, DType] = {None: DEFAULT}
 #: Rows by dtype: of NumPy's own from the start, of others from when they are first seen.
 _rows: dict[DType, ElementType] = {np.dtype(row.name): row for row in DTYPES.values() if not row.package}
@@ -92,7 +95,7 @@ def parse_dtype(dtype: Any) -> DType:
 
 def _of_name(name: str) -> DType:
     """The dtype of a name, which may be defined by another package."""
-    row = next((row for row in DTYPES.values() if row.package and row.name == name), None)
+    row = FOREIGN.get(name)
     return np.dtype(name) if row is None else _defined(row)
 
 
@@ -102,18 +105,9 @@ def _defined(row: ElementType) -> DType:
         return resolved
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{row.name} is a dtype of {row.package}, which is not installed; `pip install aiodev[{row.name}]` adds it",
+            f"{row.name} is a dtype of {row.package}, which is not installed; `pip install {row.package}` adds it",
             name=row.package,
         ) from error
-
-
-def find_bfloat16() -> DType:
-    """The dtype ``bfloat16``.
-
-    Raises:
-        ModuleNotFoundError: ``ml_dtypes``, which defines it, is not installed.
-    """
-    return parse_dtype("bfloat16")
 
 
 #: Weak numbers, by their classes.
@@ -158,7 +152,7 @@ def has_dtype(dtype: DType) -> bool:
 
 def is_foreign(dtype: DType) -> bool:
     """Whether another package than NumPy defines it: NumPy's protocols do not know it by its name then."""
-    return row_of(dtype).package != ""
+    return dtype.isbuiltin == _DEFINED_ELSEWHERE
 
 
 def kind(dtype: DType) -> str:
@@ -245,6 +239,7 @@ def result_type(*operands: Any) -> DType:
     """The common dtype of dtypes, arrays and numbers; Python's are weak, given as they are or as their classes.
 
     It is NumPy's (NEP 50), for ``bfloat16`` too: that of ``float16``, which two of ``bfloat16`` have in common with each other.
+    Two dtypes that are stored only, and differ, have ``float32`` in common.
 
     Raises:
         TypeError: there is none.
@@ -307,8 +302,11 @@ def can_cast(from_: Any, to: Any, /, casting: Any = "safe") -> bool:
         raise refusal("can_cast", "casting", f"one of {', '.join(_CASTINGS)}", casting)
     if given == wanted:
         return True
-    if _HALF in (given, wanted) and "bfloat16" in (given.name, wanted.name):  # each has numbers that the other lacks
-        return casting in ("same_kind", "unsafe")
+    if casting not in ("same_kind", "unsafe"):
+        if {given.name, wanted.name} <= {_HALF.name, *FOREIGN}:  # of any two of these one lacks numbers of the other
+            return False
+        if wanted.name in FOREIGN and has_dtype(given) and row_of(given).digits > row_of(wanted).digits:
+            return False
     (one, other), _ = stand_ins((given, wanted))
     return np.can_cast(one, other, casting)  # type: ignore[arg-type]
 
@@ -324,12 +322,14 @@ def stand_ins(operands: Sequence[Any]) -> tuple[list[Any], Callable[[DType], DTy
     """
     if not isinstance(operands, Sequence):
         raise refusal("stand_ins", "operands", "a sequence of dtypes and classes of numbers", operands)
-    foreign = next((o for o in operands if isinstance(o, np.dtype) and o.kind == "V" and has_dtype(o)), None)
-    if foreign is None:
+    foreign = {o for o in operands if isinstance(o, np.dtype) and is_foreign(o) and has_dtype(o)}
+    if not foreign:
         return list(operands), _same
-    stand_in = _SINGLE if any(isinstance(o, np.dtype) and o == _HALF for o in operands) else _HALF
-    shown = [stand_in if isinstance(o, np.dtype) and o == foreign else o for o in operands]
-    return shown, lambda dtype: foreign if dtype == _HALF else dtype
+    half = any(isinstance(o, np.dtype) and o == _HALF for o in operands)
+    stand_in = _SINGLE if half or len(foreign) > 1 else _HALF
+    shown = [stand_in if isinstance(o, np.dtype) and o in foreign else o for o in operands]
+    (one, *_) = foreign
+    return shown, lambda dtype: one if dtype == _HALF else dtype
 
 
 def _same(dtype: DType) -> DType:

@@ -19,6 +19,7 @@ from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType
 from aiodev._array.layout import Shape
 from aiodev._array.protocols import host_view
+from aiodev._array.tuning import TAKEN_LOCKED
 from aiodev._core.errors import fresh
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.pinned import pinned_cache
@@ -26,10 +27,6 @@ from aiodev._memory.pinned import pinned_cache
 __all__ = ["array_of"]
 
 HostArray = np.ndarray[Any, DType]
-
-#: Most bytes that go by way of page-locked memory. Larger: locking pages holds up the loop for longer the first time; smaller:
-#: the backend's thread copies more, as it does beyond this limit, at the same speed.
-_LOCKED = 1 << 20
 
 
 def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) -> Array:
@@ -55,7 +52,7 @@ def _staged(host: HostArray, dtype: DType, stream: Stream, shared: bool) -> Host
     """A packed copy on the host, made now."""
     timeline = stream.timeline
     nbytes = host.size * dtype.itemsize
-    if nbytes <= _LOCKED and not shared and not timeline.deferred:
+    if nbytes <= TAKEN_LOCKED and not shared and not timeline.deferred:
         try:
             block = pinned_cache(timeline.handle).allocate(timeline.device.index, nbytes)
         except (MemoryError, NotImplementedError):  # there is no more, or it has none at all

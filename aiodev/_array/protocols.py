@@ -14,7 +14,7 @@ import numpy as np
 
 from aiodev._array import dlpack
 from aiodev._array.dtypes import DType, is_foreign, numpy_dtype
-from aiodev._array.layout import Shape
+from aiodev._array.layout import Layout, Shape
 from aiodev._core.arguments import integer, refusal
 from aiodev._core.backend.device import HOST, Device
 from aiodev._core.backend.device_info import capabilities
@@ -63,6 +63,18 @@ class Protocols:
 
         @property
         def writable(self) -> bool: ...
+
+        @property
+        def size(self) -> int: ...
+
+        @property
+        def itemsize(self) -> int: ...
+
+        @property
+        def nbytes(self) -> int: ...
+
+        @property
+        def _layout(self) -> Layout: ...
 
         def _copied(self, device: Device) -> Protocols: ...
 
@@ -257,7 +269,7 @@ def interface(array: Protocols, writable: bool) -> dict[str, Any]:
     return {
         "version": 3,
         "data": (array._address, not writable),
-        "shape": array.shape,
+        "shape": array._form.shape,
         "strides": None if array._form.packed else array._form.strides,
-        "typestr": array.dtype.str,
+        "typestr": f"|V{array.dtype.itemsize}" if is_foreign(array.dtype) else array.dtype.str,
     }

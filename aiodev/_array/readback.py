@@ -32,7 +32,8 @@ import numpy as np
 
 from aiodev._array import layout
 from aiodev._array.dtypes import DType
-from aiodev._array.protocols import host_view
+from aiodev._array.protocols import Protocols, host_view
+from aiodev._array.tuning import DIRECT, READ_LOCKED, READERS_KEPT, SMALL, WASTE
 from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.current import current_stream
@@ -43,7 +44,6 @@ from aiodev._memory.buffer import check_writes
 from aiodev._memory.pinned import pinned_cache
 
 if TYPE_CHECKING:
-    from aiodev._array.array import Array
     from aiodev._core.backend.device import Device
     from aiodev._core.timeline.timeline import Timeline
     from aiodev._memory.buffer import Buffer
@@ -54,15 +54,6 @@ __all__ = ["at_hand", "item_at_once", "read", "read_at_once", "read_blocking"]
 
 HostArray = np.ndarray[Any, DType]
 
-#: Most bytes that the host copies itself, in the time of a submission. Larger: holds the loop for longer; smaller: more
-#: operations.
-DIRECT = 32 << 10
-#: Gaps are copied along if that makes the copy at most so many times as large, or this large in bytes. Larger: more bytes are
-#: moved; smaller: more strided copies.
-_WASTE, _SMALL = 4, 1 << 20
-#: Most bytes that come by way of page-locked memory. Larger: locking pages holds up the loop; smaller: more waits for a thread.
-_LOCKED = 64 << 10
-_READERS_KEPT = 4
 #: How what is copied at once is looked at; no more of it than the array has.
 _Window: Any = ctypes.c_char * DIRECT
 #: The numbers that are read as they lie there.
@@ -79,7 +70,7 @@ _readers: dict[Device, list[Stream]] = {}
 in_child(_readers.clear)
 
 
-async def read(array: Array) -> HostArray:
+async def read(array: Protocols) -> HostArray:
     """A copy of the array on the host."""
     while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         for timeline, value in ahead:
@@ -95,7 +86,7 @@ async def read(array: Array) -> HostArray:
     return readback.finish()
 
 
-def read_blocking(array: Array, timeout: float | None) -> HostArray:
+def read_blocking(array: Protocols, timeout: float | None) -> HostArray:
     """The same, blocking this thread."""
     while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         began = time.monotonic()
@@ -114,7 +105,7 @@ def read_blocking(array: Array, timeout: float | None) -> HostArray:
     return readback.finish()
 
 
-def read_at_once(array: Array) -> HostArray | None:
+def read_at_once(array: Protocols) -> HostArray | None:
     """The copy, if nothing has to be waited for."""
     buffer, form = array._buffer, array._form
     if form.size * form.itemsize > DIRECT:
@@ -128,7 +119,7 @@ def read_at_once(array: Array) -> HostArray | None:
     return host_view(array).copy("K") if form.size else np.empty(form.shape, form.dtype)
 
 
-def item_at_once(array: Array) -> Any:
+def item_at_once(array: Protocols) -> Any:
     """The only element as a Python number, if nothing has to be waited for; else None."""
     buffer = array._buffer
     kind = _NUMBERS.get(array._form.dtype)
@@ -139,7 +130,7 @@ def item_at_once(array: Array) -> Any:
     return kind.from_address(array._address).value
 
 
-def at_hand(array: Array) -> HostArray | None:
+def at_hand(array: Protocols) -> HostArray | None:
     """The array's memory as the host sees it, if it does, all that was to write it has, and nothing of that failed.
 
     Nobody is told of a failure by that.
@@ -176,7 +167,7 @@ def _follows(timeline: Timeline, points: list[Point]) -> bool:
 class _Readback:
     """A copy to the host in flight."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Protocols) -> None:
         self._buffer = array._buffer
         self._written = array._buffer.contents()
         self._ahead = _unreached(self._written)
@@ -184,7 +175,7 @@ class _Readback:
         self._locked = False
         itemsize = array.itemsize
         first, last = layout.extent(array._layout, itemsize)
-        if last - first <= max(_WASTE * array.nbytes, _SMALL):
+        if last - first <= max(WASTE * array.nbytes, SMALL):
             timeline = self._choose_timeline(array.device)
             staging = self._staging(timeline, last - first)
             self._result: HostArray = np.ndarray(array.shape, array.dtype, staging, -first, array.strides)
@@ -200,7 +191,7 @@ class _Readback:
         self.completion: Completion[None] = Completion(timeline, value)
 
     def _staging(self, timeline: Timeline, nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        if nbytes <= _LOCKED and not self._buffer.source.host_accessible:
+        if nbytes <= READ_LOCKED and not self._buffer.source.host_accessible:
             try:
                 block = pinned_cache(timeline.handle).allocate(timeline.device.index, nbytes)
             except (MemoryError, NotImplementedError):  # there is no more, or it has none at all
@@ -244,7 +235,7 @@ class _Readback:
         check_writes(self._written)  # what was over before the read began the copy did not wait for
         if self._reader is not None:
             idle = _readers.setdefault(self._reader.device, [])
-            if len(idle) < _READERS_KEPT:
+            if len(idle) < READERS_KEPT:
                 idle.append(self._reader)
         if not self._locked:
             return self._result

@@ -9,14 +9,14 @@ from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from aiodev._array.array import Array
+    from aiodev._array.protocols import Protocols
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["copy_into"]
 
 
-def copy_into(dst: Array, src: Any) -> Completion[None]:
+def copy_into(dst: Protocols, src: Any) -> Completion[None]:
     """Copy ``src`` to ``dst`` on the current stream of the device that must do it.
 
     Between devices the copy waits for all that writes the source and all that uses the destination, on whatever stream, and the

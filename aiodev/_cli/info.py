@@ -79,7 +79,11 @@ def _device(device: aiodev.Device) -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     yield "settings"
-    spins = {"spin_us": settings.spin_ns, "worker_spin_us": settings.worker_spin_ns}
+    spins = {
+        "spin_us": settings.spin_ns,
+        "worker_spin_us": settings.worker_spin_ns,
+        "cuda_spin_us": settings.cuda_spin_ns,
+    }
     for setting in fields(settings):
         name = setting.metadata["name"]
         origin = "from the environment" if name in os.environ else "default"

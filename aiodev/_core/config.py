@@ -130,7 +130,7 @@ class Settings:
         "AIODEV_WORKER_SPIN_US",
         lambda: None,
         _or_auto(_integer(0, _LONGEST_SPIN_US)),
-        "How long, in µs, an idle worker may look for work before it sleeps; 0 sleeps at once. "
+        "How long, in µs, an idle worker of the CPU may look for work before it sleeps; 0 sleeps at once. "
         f"``auto``: {_WORKER_SPIN_US[Spin.FULL]}; {_WORKER_SPIN_US[Spin.SHORT]} and 0 as for ``AIODEV_SPIN_US``.",
     )
     call_threads: int = _setting(
@@ -146,6 +146,13 @@ class Settings:
         _choice("poll", "callback", "event"),
         "How completed work of CUDA devices is noticed: ``poll``, by a thread that looks; ``callback``, by the driver, which "
         "calls; or ``event``, by threads that wait in the driver.",
+    )
+    cuda_spin_us: int | None = _setting(
+        "AIODEV_CUDA_SPIN_US",
+        lambda: None,
+        _or_auto(_integer(0, _LONGEST_SPIN_US)),
+        "How long, in µs, the thread that looks for completed work of a CUDA device does so without a pause; 0 pauses at once. "
+        "``auto``: as for ``AIODEV_WORKER_SPIN_US``.",
     )
     cache_dir: str = _setting(
         "AIODEV_CACHE_DIR",
@@ -188,8 +195,12 @@ class Settings:
         return 1000 * (_SPIN_US[spin] if self.spin_us is None else self.spin_us)
 
     def worker_spin_ns(self, spin: Spin) -> int:
-        """How long an idle worker may."""
+        """How long an idle worker of the CPU may."""
         return 1000 * (_WORKER_SPIN_US[spin] if self.worker_spin_us is None else self.worker_spin_us)
+
+    def cuda_spin_ns(self, spin: Spin) -> int:
+        """How long the thread that looks for completed work of a CUDA device may look without a pause."""
+        return 1000 * (_WORKER_SPIN_US[spin] if self.cuda_spin_us is None else self.cuda_spin_us)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsIndex
 
 from aiodev._core.arguments import integer
 from aiodev._core.backend.registry import DeviceLike, registry
@@ -17,15 +17,11 @@ if TYPE_CHECKING:
 
     from aiodev._array.array import Array
     from aiodev._core.backend.device import Device
-    from aiodev._generator.recording import Recording
 
 __all__ = ["DEFAULT_SEED", "Generator", "Reservation", "recordings"]
 
 #: The seed of generators that were given none.
 DEFAULT_SEED = 0xA10DE5EED
-
-#: What the running task records, by generator (see :mod:`aiodev._generator.recording`).
-recordings: ContextVar[Mapping[Generator, Recording]] = ContextVar("aiodev.recordings", default=MappingProxyType({}))
 
 
 class Reservation(NamedTuple):
@@ -41,6 +37,16 @@ class Reservation(NamedTuple):
     seed: int
     offset: int
     words: Array | None = None
+
+
+class Reserving(Protocol):
+    """What gives words in place of a generator: a recording of its draws (:mod:`aiodev._generator.recording`)."""
+
+    def reserve(self, count: int) -> Reservation: ...
+
+
+#: What the running task records, by generator.
+recordings: ContextVar[Mapping[Generator, Reserving]] = ContextVar("aiodev.recordings", default=MappingProxyType({}))
 
 
 class Generator:

@@ -35,17 +35,15 @@ from aiodev._core.finalizing import until_exit
 from aiodev._core.waiting.block_until import hold_until
 from aiodev._memory.block import CACHED, LIVE, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
-from aiodev._memory.extents import SEARCH
-from aiodev._memory.segments import GRANULE, SMALL, RawMemory
+from aiodev._memory.segments import RawMemory
 from aiodev._memory.slow_path import SlowPath
+from aiodev._memory.tuning import GRANULE, REQUESTS_KEPT, SEARCH, SMALL
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._core.timeline.timeline import Timeline
 
 __all__ = ["CachingAllocator", "DeviceBuffer", "size_class"]
-
-_REQUESTS_KEPT = 4096
 
 
 def size_class(nbytes: int) -> int:
@@ -205,7 +203,7 @@ class CachingAllocator(SlowPath):
         if nbytes < 0:
             raise ValueError(f"cannot allocate {nbytes} bytes")
         size = size_class(nbytes)
-        if len(self._bin_of_request) >= _REQUESTS_KEPT:
+        if len(self._bin_of_request) >= REQUESTS_KEPT:
             self._bin_of_request.clear()
         segments = self.segments
         kind = segments.small if size <= SMALL else segments.large

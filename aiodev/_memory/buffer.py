@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aiodev._core.backend.interface import COMPLETED, FAULTS
 from aiodev._core.finalizing import until_exit
 from aiodev._core.timeline import faults
-from aiodev._core.timeline.timeline import TENDED_BYTES
+from aiodev._core.tuning import TENDED_BYTES
+from aiodev._memory.tuning import CREDIT
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -50,10 +51,6 @@ class Source(Protocol):
     host_accessible: bool
 
 
-#: A :class:`Uses` takes at least so many uses before it drops those that are done. Larger: longer lists; smaller: more passes.
-_CREDIT = 16
-
-
 class Uses(dict["Timeline", int]):
     """The last operation of each of several timelines. Now and then, those that need not be known any more are left out.
 
@@ -67,7 +64,7 @@ class Uses(dict["Timeline", int]):
     def __init__(self, points: Iterable[Point]) -> None:
         self.tellings = faults.tellings  # before they are looked through
         super().__init__(points)
-        self.credit = 2 * len(self) + _CREDIT
+        self.credit = 2 * len(self) + CREDIT
 
 
 class Buffer:

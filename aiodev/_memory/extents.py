@@ -21,17 +21,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from aiodev._memory.block import FREE, LIVE, Bin, Block, Segment
+from aiodev._memory.tuning import GLANCE, SEARCH
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["SEARCH", "Extents"]
+__all__ = ["Extents"]
 
-#: Most blocks of a list, and most lists, that a search for a block without other timelines' work looks at. Larger: slower
-#: allocations with many timelines; smaller: more memory is reserved.
-SEARCH = 64
-#: Most blocks that a search looks at in the list of a timeline that the requesting one is not known to follow.
-_GLANCE = 2
 #: The lists of blocks that are anybody's, and of those that several timelines use.
 _ANYBODYS, _SHARED = 0, -1
 
@@ -148,7 +144,7 @@ class Extents:
             return
         near = dict.fromkeys((id(timeline), _ANYBODYS, _SHARED, *map(id, timeline.frontier[1])))
         yield from ((key, SEARCH) for key in near)
-        yield from ((key, _GLANCE) for key in list(self._lists)[:SEARCH] if key not in near)
+        yield from ((key, GLANCE) for key in list(self._lists)[:SEARCH] if key not in near)
 
     def cut(self, block: Block, size: int) -> Block:
         """Take the first ``size`` bytes of a free block."""

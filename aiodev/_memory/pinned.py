@@ -13,10 +13,9 @@ from typing import Any
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.finalizing import until_exit
+from aiodev._memory.tuning import SMALLEST_PINNED
 
 __all__ = ["PinnedCache", "empty_pinned_cache", "host_memory_stats", "pinned_cache"]
-
-_SMALLEST = 4096
 
 
 class PinnedCache:
@@ -30,7 +29,7 @@ class PinnedCache:
 
     def allocate(self, index: int, nbytes: int) -> _Block:
         """A block of at least ``nbytes``; the first ones of a size come from the backend."""
-        size = max(_SMALLEST, 1 << (nbytes - 1).bit_length())
+        size = max(SMALLEST_PINNED, 1 << (nbytes - 1).bit_length())
         try:
             index, address = self.bins.setdefault(size, []).pop()
         except IndexError:

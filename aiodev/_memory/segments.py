@@ -17,24 +17,12 @@ from aiodev._core.config import settings
 from aiodev._memory.block import FREE, HOLE, LIVE, Block, Segment
 from aiodev._memory.extents import Extents
 from aiodev._memory.stats import Totals
+from aiodev._memory.tuning import LARGE_SEGMENT, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
-__all__ = ["GRANULE", "LARGE_SEGMENT", "SMALL", "SMALL_SEGMENT", "RawMemory", "Segments"]
-
-#: Sizes of blocks are multiples of this many bytes. Larger: small arrays waste more; smaller: more bins, each hit less often.
-GRANULE = 512
-#: Requests of up to this many bytes are small, and have segments of their own. Larger: small arrays that live long split more.
-SMALL = 1 << 20
-#: Bytes of a segment where there are no ranges, as in PyTorch. A larger request has a segment of its own, in multiples of the
-#: small one's size. Larger: more is reserved for little; smaller: more calls of the backend.
-SMALL_SEGMENT = 2 << 20
-LARGE_SEGMENT = 20 << 20
-_OWN_SEGMENT_FROM = 10 << 20
-#: Fraction by which reserved memory may exceed the most that was ever in use, before the allocator moves cached memory between
-#: addresses. Larger: more memory is reserved; smaller: more is unmapped and mapped again.
-_SLACK = 1 / 16
+__all__ = ["RawMemory", "Segments"]
 
 
 class RawMemory(Protocol):
@@ -115,7 +103,7 @@ class Segments:
         return self._allocate(kind, size, timeline).first
 
     def _new_segment(self, kind: Extents, size: int, timeline: Timeline) -> Segment:
-        if kind is self.small or size < _OWN_SEGMENT_FROM:
+        if kind is self.small or size < OWN_SEGMENT_FROM:
             try:
                 return self._allocate(kind, kind.segment_size, timeline)
             except MemoryError:
@@ -222,7 +210,7 @@ class Segments:
         wanted = totals.reserved + nbytes
         surplus = 0
         if self.growable:
-            surplus = wanted - int((1 + _SLACK) * max(totals.peak_allocated, totals.allocated + nbytes))
+            surplus = wanted - int((1 + SLACK) * max(totals.peak_allocated, totals.allocated + nbytes))
         part = settings.memory_gc_threshold
         if part > 0:
             surplus = max(surplus, wanted - int(part * self.info()[1]))

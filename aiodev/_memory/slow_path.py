@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiodev._core.errors import OutOfMemoryError
 from aiodev._memory.block import FREE, Bin, Block, Segment
 from aiodev._memory.extents import Extents
-from aiodev._memory.segments import SMALL_SEGMENT, RawMemory, Segments
+from aiodev._memory.segments import RawMemory, Segments
 from aiodev._memory.stats import Totals
+from aiodev._memory.tuning import WORTHWHILE, WORTHWHILE_IN_SEGMENTS
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["SlowPath"]
 
 _T = TypeVar("_T")
-#: In ranges: bins are emptied before memory is taken if they hold this fraction of what is reserved. Larger: more memory is
-#: reserved; smaller: blocks are joined and cut anew more often. Memory that is taken is mapped beside what is free.
-_WORTHWHILE = 1 / 8
-#: In segments: the same limit in bytes. It is low, since a segment stays as it is, and memory in it must not be taken anew.
-_WORTHWHILE_IN_SEGMENTS = SMALL_SEGMENT // 8
 
 
 class SlowPath:
@@ -121,7 +117,7 @@ class SlowPath:
         cached = _cached(home.kind)
         if not self.segments.growable and cached + home.kind.nbytes < home.size:
             return False  # in ranges, what is missing can be put beside it
-        return cached >= (_WORTHWHILE * self.totals.reserved if self.segments.growable else _WORTHWHILE_IN_SEGMENTS)
+        return cached >= (WORTHWHILE * self.totals.reserved if self.segments.growable else WORTHWHILE_IN_SEGMENTS)
 
     def _empty_bins(self, like: Bin | None = None, whatever_uses_it: bool = False) -> None:
         """Join what is cached, of one kind or of both, with the extents."""

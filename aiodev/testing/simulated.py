@@ -14,12 +14,12 @@ import struct
 import threading
 import time
 
-from aiodev._backends.cpu.compile.entry_source import Argument, parse_arguments
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.portable.operations import Copy, Fill, Function, NativeCode
 from aiodev._core.backend.interface import SUBMITTED, Capabilities, DeviceProperties, KernelSpec
+from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.errors import BackendUnavailableError, DeviceError, DeviceLostError
 
 __all__ = ["SimulatedBackend", "SimulatedMemory"]
@@ -240,7 +240,7 @@ class SimulatedBackend(HostBackend):
     def adapt(self, spec: KernelSpec, code: int | Function) -> Function:
         """The CPU's code for ``spec``, behind a step that checks and translates the arrays' addresses."""
         function = NativeCode(code) if isinstance(code, int) else code
-        arrays = [argument for argument in parse_arguments(spec.ndim, spec.arguments) if argument.is_array]
+        arrays = [argument for argument in spec.parse_arguments() if argument.is_array]
 
         def run(block: bytes, lo: int, hi: int) -> None:
             words = list(struct.unpack(f"<{len(block) // 8}q", block))
@@ -282,7 +282,7 @@ class SimulatedBackend(HostBackend):
             raise due
 
 
-def _extent(array: Argument, words: list[int]) -> tuple[int, int]:
+def _extent(array: KernelArgument, words: list[int]) -> tuple[int, int]:
     """Bytes before the address of its first element that an array spans (0 or less), and in all."""
     itemsize = array.itemsize
     shape, strides = words[: array.ndim], words[array.ndim :]

@@ -273,12 +273,9 @@ class OneThreadBackend(Backend):
 
 
 def run_kernel(spec, size, block, site):
-    """Run a body for every index. The block has the shape, then the scalars, then each array's address, shape and strides."""
-    words = iter(struct.unpack(f"<{len(block) // 8}q", block))
-    shape = [next(words) for _ in range(spec.ndim)]
-    described = sorted(enumerate(spec.arguments), key=lambda item: item[1].startswith("A"))  # scalars first
-    values = {place: array_of(text, words) if text[0] == "A" else scalar_of(text, words) for place, text in described}
-    arguments = [values[place] for place in range(len(values))]
+    """Run a body for every index. The block begins with the shape; the arguments say where in it they are."""
+    shape = struct.unpack_from(f"<{spec.ndim}q", block)
+    arguments = [read_argument(block, argument) for argument in spec.parse_arguments()]
     try:
         for index in np.ndindex(*shape) if size else ():
             spec.function(*index, *arguments)
@@ -286,18 +283,15 @@ def run_kernel(spec, size, block, site):
         raise KernelError(spec.name, f"{type(error).__name__}: {error}", submitted_at=aiodev.describe_site(site)) from error
 
 
-def scalar_of(dtype, words):
-    count = -(-int(dtype[1:]) // 8)
-    return np.frombuffer(struct.pack(f"<{count}q", *(next(words) for _ in range(count))), dtype, 1)[0]
-
-
-def array_of(text, words):
-    ndim, dtype, layout = int(text[1]), np.dtype(text[2:].rstrip("rCA")), text.rstrip("r")[-1]
-    address, shape = next(words), tuple(next(words) for _ in range(ndim))
-    if layout == "A":
-        strides = tuple(next(words) for _ in range(ndim))
-    else:
-        strides = tuple(dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(ndim))
+def read_argument(block, argument):
+    """A number of the block, or a view of the array that it describes by address, shape and strides."""
+    dtype = np.dtype(argument.element.name)
+    if not argument.is_array:
+        return np.frombuffer(block, dtype, 1, argument.offset)[0]
+    address, *lengths = struct.unpack_from(f"<{argument.words}q", block, argument.offset)
+    shape, strides = lengths[: argument.ndim], lengths[argument.ndim :]
+    if argument.layout == "C":
+        strides = [dtype.itemsize * math.prod(shape[axis + 1 :]) for axis in range(argument.ndim)]
     if 0 in shape:
         return np.empty(shape, dtype)
     below = sum((n - 1) * step for n, step in zip(shape, strides, strict=True) if step < 0)

@@ -86,11 +86,11 @@ class Group:
         Args:
             name: of the function.
             expression: of ``{x}``; or several, by the kinds of the dtype that is computed in, and under ``""`` for all others.
-            reference: the same of NumPy's arrays, as a rule a function of NumPy.
+            reference: the same of NumPy's arrays, as a rule a function of NumPy; with ``types``, of arrays of what those say.
             summary: the first sentence of its docstring.
             given: the operand of its example.
             found: the result of that, as NumPy prints it.
-            types: what its dtypes are resolved by; by default as those of ``reference``.
+            types: what its dtypes are resolved by; by default as those of ``reference``, which is one of NumPy's ufuncs then.
             kept: kinds of dtypes of which it gives the argument back, as the array API has it.
         """
         by_kind = {"": expression} if isinstance(expression, str) else expression
@@ -102,7 +102,8 @@ class Group:
                 return kind, kind
             return _resolve(name, resolve, kind)
 
-        made: Unary = self._declare(name, by_kind, ("x",), rule, reference, _describe(name, summary, given, found))
+        same = reference if types is None else functools.partial(_of_types, rule, reference)
+        made: Unary = self._declare(name, by_kind, ("x",), rule, same, _describe(name, summary, given, found))
         return made
 
     def binary(
@@ -144,6 +145,12 @@ def _resolve(name: str, resolve: Resolve, *kinds: Any) -> Sequence[DType]:
     if name == "nextafter" and dtypes.is_stored_only(result):
         raise TypeError(f"nextafter: {result} is computed with in {dtypes.compute_dtype(result)}, which has other neighbours")
     return *inputs, result
+
+
+def _of_types(rule: Resolve, reference: Callable[..., Any], x: Any) -> Any:
+    """A function of NumPy's arrays with the dtypes that a rule says; what that refuses is refused."""
+    given, result = rule(x.dtype)
+    return reference(x.astype(given)).astype(result)
 
 
 def _comparable(value: Any, other: Any) -> Any:

@@ -4,7 +4,8 @@ Results have NumPy's dtypes; Python numbers are weak. Division by zero gives inf
 integers 0; nothing raises.
 
 A row says what is computed, what NumPy has for it, and what the docstring says: a sentence, and an example's operands and
-result. It is all that there is of a function.
+result. It is all that there is of a function. What NumPy has for it calls NumPy's functions by their full names: ``abs``,
+``pow`` and ``round`` are rows here.
 """
 
 from __future__ import annotations

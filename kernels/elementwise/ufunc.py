@@ -20,6 +20,9 @@ from aiodev.kernels.elementwise.iteration import Form, make_kernel, plan_loop
 
 __all__ = ["DType", "Elementwise", "Operand"]
 
+#: Names of dtypes of which a kernel is given numbers as they are.
+_PACKED = frozenset(row.name for row in dtypes.DTYPES.values() if row.packing)
+
 Operand = aiodev.Array | complex
 DType = np.dtype[Any]
 #: From the operands' types (a dtype, or a Python number's class) to what each becomes, and behind them the result's.
@@ -165,7 +168,7 @@ def _signature(operands: Sequence[str], by_name: bool) -> inspect.Signature:
 def _cast(value: Any, dtype: DType) -> str:
     """How an element becomes what NumPy would compute with, or what that is computed in."""
     if dtypes.is_stored_only(dtype):
-        is_rounded = isinstance(value, aiodev.Array) or dtype.kind == "f"  # a number of another one is passed as it is
+        is_rounded = isinstance(value, aiodev.Array) or dtype.name in _PACKED  # a number of another one is passed as it is
         return f"np.{dtypes.compute_dtype(dtype).name}({{}})" if is_rounded else f"lang.{dtype.name}({{}})"
     if not isinstance(value, aiodev.Array) or value.dtype == dtype:
         return "{}"

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from selection import examples
 
 import aiodev
-from aiodev._array.copy import PIECES
+from aiodev._array.tuning import PIECES
 from aiodev.testing.latch import Latch
 from aiodev.testing.simulated import SimulatedBackend
 

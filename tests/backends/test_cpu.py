@@ -12,8 +12,9 @@ import pytest
 
 from aiodev._backends.cpu import CPUBackend, backend as cpu_backend, properties
 from aiodev._backends.cpu.host import HostBackend
-from aiodev._backends.cpu.memory import GRANULARITY, HUGE_FROM, HUGE_PAGE, HostMemory
+from aiodev._backends.cpu.memory import GRANULARITY, HUGE_PAGE, HostMemory
 from aiodev._backends.cpu.properties import available_memory, cores_of, total_memory
+from aiodev._backends.cpu.tuning import HUGE_FROM
 from aiodev._core.config import Settings
 from aiodev._core.cores import CoreWatch, Quota, UsableCores, allowed_cores
 from aiodev._core.errors import BackendUnavailableError

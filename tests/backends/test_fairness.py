@@ -17,10 +17,10 @@ from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
 from aiodev._backends.cpu.executor import fairness
 from aiodev._backends.cpu.executor.executor import NativeExecutor
-from aiodev._backends.cpu.executor.fairness import SLICE
 from aiodev._backends.cpu.host import Executor
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.structs import Device, Queue
+from aiodev._backends.cpu.tuning import SLICE
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.structs import NEVER
 

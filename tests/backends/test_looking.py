@@ -6,6 +6,7 @@ from interpreted import World
 
 from aiodev._backends.cpu.executor import helping, ready_queue
 from aiodev._backends.cpu.structs import Device, Queue, Worker
+from aiodev._backends.cpu.tuning import OFFER
 
 
 def test_a_worker_that_looks_for_work_offers_its_core_after_a_while() -> None:
@@ -15,7 +16,7 @@ def test_a_worker_that_looks_for_work_offers_its_core_after_a_while() -> None:
     assert not world.run(ready_queue, "look_around", world.device, world.worker, None, 0)
     began = world.worker.idle
     assert world.time == began + 100_000
-    assert world.offered == list(range(began + ready_queue.OFFER, world.time, ready_queue.OFFER))
+    assert world.offered == list(range(began + OFFER, world.time, OFFER))
     assert world.device.spinners.value == 0
 
 
@@ -25,18 +26,18 @@ def test_a_worker_that_finds_work_soon_has_offered_nothing() -> None:
     world.worker.spin = 100_000
 
     def has_work(device: Device, queue: Queue | None, owed: int) -> bool:
-        return world.time >= ready_queue.OFFER
+        return world.time >= OFFER
 
     assert world.run(ready_queue, "look_around", world.device, world.worker, None, 0, has_work=has_work)
-    assert world.time >= ready_queue.OFFER and world.offered == []
+    assert world.time >= OFFER and world.offered == []
 
 
 def test_a_loops_thread_that_spins_never_offers_its_core() -> None:
     """It would get it back when others are through with it, and its timers would be as late."""
     world = World()
     replaced = {"send_away": lambda queue: False, "wake_for_range": lambda device, queue: None}
-    assert not world.run(helping, "spin", world.queue, 1, 100 * ready_queue.OFFER, **replaced)
-    assert world.time >= 100 * ready_queue.OFFER and world.offered == []
+    assert not world.run(helping, "spin", world.queue, 1, 100 * OFFER, **replaced)
+    assert world.time >= 100 * OFFER and world.offered == []
     assert world.queue.helpers.value == 0
 
 

@@ -10,8 +10,8 @@ import pytest
 import aiodev
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.portable.executor import PortableExecutor
-from aiodev._backends.cpu.portable.operations import GRAIN
 from aiodev._backends.cpu.structs import Queue
+from aiodev._backends.cpu.tuning import PORTABLE_GRAIN
 from aiodev.testing import QueueLatch, held_workers
 
 _PATIENCE = 10**10
@@ -89,7 +89,7 @@ def test_workers_share_a_long_range() -> None:
     entry = 1
     executor.set_entry(entry, body)
     queue, _ = executor.create_queue(0, 0, False)
-    size = 10 * GRAIN + 1
+    size = 10 * PORTABLE_GRAIN + 1
     assert executor.spin(queue, executor.launch(queue, entry, size, b"", 0), _PATIENCE)
     covered = sorted(seen)
     assert covered[0][0] == 0 and covered[-1][1] == size
@@ -136,7 +136,7 @@ def test_a_failing_chunk_ends_the_range() -> None:
     entry = 1
     executor.set_entry(entry, body)
     queue, _ = executor.create_queue(0, 0, False)
-    assert executor.spin(queue, executor.launch(queue, entry, 100 * GRAIN, b"", 0), _PATIENCE)
+    assert executor.spin(queue, executor.launch(queue, entry, 100 * PORTABLE_GRAIN, b"", 0), _PATIENCE)
     assert len(ran) <= 2
     assert isinstance(executor.faults(queue)[0].error, ValueError)
     executor.stop()

@@ -18,9 +18,9 @@ from programs import search_path
 from selection import examples
 
 from aiodev._backends.cpu.compile import compiler, disk_cache, kernel_code
-from aiodev._backends.cpu.compile.entry_source import parse_arguments
 from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
+from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._core.errors import CompileError, KernelError
 
 NUMBERS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16"]

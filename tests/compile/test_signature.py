@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from kernel_fakes import FakeArray
 
-from aiodev import Device, LaunchError
+import aiodev
+from aiodev import Device, KernelSpec, LaunchError
 from aiodev._kernel.analysis.source import analyse
 from aiodev._kernel.dispatch.signature import Signature, describe
+from aiodev._kernel.dispatch.submission import pack
 
 CPU = Device("cpu")
 
@@ -138,3 +140,22 @@ def test_a_body_without_source_is_left_to_the_compiler() -> None:
     use = analyse(namespace["body"], ("a", "x"))
     assert not use.known
     assert signature(namespace["body"], 2, array("f4")).descriptors[0] == "i8"
+
+
+def four(i: int, view: Any, z: Any, x: Any, n: Any) -> None:
+    x[i, 0] = view[i, 0] + n
+
+
+def test_each_argument_is_where_the_spec_says() -> None:
+    """A backend reads a launch's block by what ``KernelSpec.parse_arguments`` tells, in whatever order the arguments come."""
+    x = aiodev.asarray(np.arange(12.0).reshape(3, 4), device="cpu")
+    given = x[:, ::2], np.complex128(2 + 3j), x, np.int32(-7)
+    described = signature(four, *given)
+    block = pack("four", ("view", "z", "x", "n"), described, (5,), given)
+    spec = KernelSpec("four", four, 1, described.descriptors)
+    view, z, whole, n = (struct.unpack_from(f"<{one.words}q", block, one.offset) for one in spec.parse_arguments())
+    assert view == (x._address, 3, 2, 32, 16)
+    assert struct.pack("<2q", *z) == struct.pack("<2d", 2.0, 3.0)
+    assert whole == (x._address, 3, 4)
+    assert n[0] & 0xFFFFFFFF == -7 & 0xFFFFFFFF
+    assert len(block) == 8 * (1 + len(view) + len(z) + len(whole) + len(n))

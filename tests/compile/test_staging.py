@@ -11,7 +11,7 @@ from kernel_entry import Entry, descriptor, needs_compiler, run
 from selection import examples
 
 from aiodev._backends.cpu.compile import staging
-from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._core.errors import KernelError
 
 

@@ -28,6 +28,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("AIODEV_SPIN_US", "auto", "spin_us", None),
         ("AIODEV_CALL_THREADS", "0012", "call_threads", 12),
         ("AIODEV_WORKER_SPIN_US", " 75 ", "worker_spin_us", 75),
+        ("AIODEV_CUDA_SPIN_US", "20", "cuda_spin_us", 20),
+        ("AIODEV_CUDA_SPIN_US", "auto", "cuda_spin_us", None),
         ("AIODEV_CACHE_DIR", "/somewhere/else", "cache_dir", "/somewhere/else"),
     ],
 )
@@ -38,10 +40,12 @@ def test_a_variable_sets_its_field(name: str, text: str, field: str, value: obje
 
 def test_spinning_is_ours_to_judge_or_stated() -> None:
     """Without variables threads spin as the usable cores allow; with them, as long as they say, wherever."""
-    auto, stated = Settings(), Settings(spin_us=7, worker_spin_us=0)
+    auto, stated = Settings(), Settings(spin_us=7, worker_spin_us=0, cuda_spin_us=3)
     assert [auto.spin_ns(spin) for spin in Spin] == [0, 10_000, 50_000]
     assert [auto.worker_spin_ns(spin) for spin in Spin] == [0, 20_000, 200_000]
-    assert [(stated.spin_ns(spin), stated.worker_spin_ns(spin)) for spin in Spin] == 3 * [(7_000, 0)]
+    assert [auto.cuda_spin_ns(spin) for spin in Spin] == [0, 20_000, 200_000]
+    limits = [(stated.spin_ns(spin), stated.worker_spin_ns(spin), stated.cuda_spin_ns(spin)) for spin in Spin]
+    assert limits == 3 * [(7_000, 0, 3_000)]
 
 
 @pytest.mark.parametrize(

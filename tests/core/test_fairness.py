@@ -10,7 +10,8 @@ import pytest
 from turns import WORK, Clock, Turns
 
 import aiodev
-from aiodev._core.waiting.fairness import AWAITS, PERIOD_NS, ReadyQueue
+from aiodev._core.tuning import AWAITS, PERIOD_NS
+from aiodev._core.waiting.fairness import ReadyQueue
 from aiodev.testing import Latch
 
 

@@ -200,7 +200,7 @@ async def test_others_go_first() -> None:
     next(helping)
     other = loop.call_soon(int)
     assert list(reactor.help(Told(1).timeline, 1)) == []
-    for _ in range(reactor._MOST_TURNS):
+    for _ in range(reactor.MOST_TURNS):
         next(helping)
     assert len(told.durations) == 1
     other.cancel()
@@ -208,7 +208,7 @@ async def test_others_go_first() -> None:
     next(helping)
     assert len(told.durations) == 2
     busy = loop.call_soon(int)
-    assert len(list(helping)) == reactor._MOST_TURNS and len(told.durations) == 2
+    assert len(list(helping)) == reactor.MOST_TURNS and len(told.durations) == 2
     busy.cancel()
 
 
@@ -234,7 +234,7 @@ async def test_leisure_ends_with_what_the_loop_knows_of(monkeypatch: pytest.Monk
     now = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now)
     duration, descriptor = here.leisure()
-    assert duration == reactor._TURN_NS and descriptor >= 0
+    assert duration == reactor.TURN_NS and descriptor >= 0
     timer = loop.call_later(0.001, int)
     assert 0 < here.leisure()[0] <= 1_000_000
     timer.cancel()
@@ -250,7 +250,7 @@ def test_a_loop_that_cannot_be_looked_into_is_kept_for_less() -> None:
     """Such as one that is not asyncio's own."""
     loop: Any = SimpleNamespace(add_reader=lambda *_: None)
     here = AsyncioReactor(loop)
-    assert here.leisure() == (reactor._BLIND_TURN_NS, -1)
+    assert here.leisure() == (reactor.BLIND_TURN_NS, -1)
     here.waits.recycle()
 
 
@@ -259,8 +259,8 @@ async def test_a_turn_in_which_nothing_would_happen_is_left_out(waiting: Clock, 
     here = current_reactor()
     await asyncio.sleep(0)
 
-    for ago, renewed in ((0, True), (2 * reactor._TURN_NS, False)):
-        told = Told(1, 2 * reactor._LOOKED_NS, waiting)
+    for ago, renewed in ((0, True), (2 * reactor.TURN_NS, False)):
+        told = Told(1, 2 * reactor.LOOKED_NS, waiting)
         clock.work(1)
         here.turned, before = waiting.now - ago, reactor.budget.until
         assert list(reactor.help(told.timeline, 1)) == []
@@ -287,7 +287,7 @@ def test_loops_that_cannot_be_looked_into_are_not_kept_from_others(waiting: Cloc
             await asyncio.gather(*map(awaiting, tolds))
             waiting.work(20_000)  # what else the loop does
         durations = [duration for told in tolds for duration in told.durations]
-        assert set(durations) == {reactor._BLIND_TURN_NS}
+        assert set(durations) == {reactor.BLIND_TURN_NS}
         return len(durations) * 200_000, waiting.now - began
 
     helped, elapsed = uvloop.run(main())

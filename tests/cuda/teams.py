@@ -24,9 +24,9 @@ from numba.cuda.simulator import kernel as simulator
 
 import aiodev
 from aiodev import lang
-from aiodev._backends.cpu.compile.entry_source import Argument, parse_arguments
 from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._kernel.compile.service import service
 from aiodev.testing import SimulatedBackend
 
@@ -108,6 +108,10 @@ class _Teams(SimulatedBackend):
 
     name = "cuda"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.capabilities = self.capabilities._replace(thread_blocks=True)
+
     def load_cached(self, entry: int, spec: KernelSpec, directory: str) -> bool:
         if ("team", True) not in spec.options:
             return super().load_cached(entry, spec, directory)
@@ -118,8 +122,7 @@ class _Teams(SimulatedBackend):
         if ("team", True) not in spec.options:
             super().load_into(entry, spec, directory)
             return
-        self._names[entry] = spec.name
-        arguments = parse_arguments(spec.ndim, spec.arguments)
+        arguments = spec.parse_arguments()
         names: dict[str, Any] = {
             "body": _on_device(spec.function),
             "array_of": lambda kind, data, words: data,
@@ -143,10 +146,10 @@ class _Teams(SimulatedBackend):
                 values[argument.offset // 8] = _value(argument, words[argument.offset // 8 :], given)
             simulated[min(_GRID, max(1, words[0])), block](*values)
 
-        self.set_entry(entry, self.adapt(spec, run))
+        self._fill(entry, spec, run)
 
 
-def _value(argument: Argument, words: list[int], given: bytes) -> Any:
+def _value(argument: KernelArgument, words: list[int], given: bytes) -> Any:
     dtype = np.dtype(argument.dtype)
     if not argument.is_array:
         return np.frombuffer(given, dtype, 1, argument.offset)[0]

@@ -26,6 +26,7 @@ from numba.cuda import codegen
 from numba.cuda.cudadrv import nvvm
 
 from aiodev._backends.cuda.compile import compiler, image, sort, target  # they import numba-cuda
+from aiodev._backends.cuda.compile.loading import load_image
 
 SM_90 = (9, 0)
 real = nvvm.compile_ir
@@ -339,18 +340,18 @@ def test_the_disk_cache_is_by_architecture(tmp_path: Path) -> None:
     """A second load reads what the first wrote; another architecture has its own; a damaged file is compiled anew."""
     spec = KernelSpec("axpy", axpy, 1, ("f4", "A1f4C", "A1f4C", "A1f4C"), (), "0" * 64)
     assert image.cached_image(spec, str(tmp_path), SM_90, 12) is None
-    first = image.load_image(spec, str(tmp_path), SM_90, 12)
+    first = load_image(spec, str(tmp_path), SM_90, 12)
     assert image.cached_image(spec, str(tmp_path), SM_90, 12) == first
     (file,) = tmp_path.rglob("*.bin")
     written = file.read_bytes()
-    assert image.load_image(spec, str(tmp_path), SM_90, 12) == first
-    other = image.load_image(spec, str(tmp_path), (8, 0), 12)
+    assert load_image(spec, str(tmp_path), SM_90, 12) == first
+    other = load_image(spec, str(tmp_path), (8, 0), 12)
     assert image.cached_image(spec, str(tmp_path), SM_90, 13) is None, "another driver may need another toolkit"
     assert other.cubin != first.cubin and len(list(tmp_path.rglob("*.bin"))) == 2
     file.write_bytes(written[:-1])
     assert image.cached_image(spec, str(tmp_path), SM_90, 12) is None
-    again = image.load_image(spec, str(tmp_path), SM_90, 12)
-    assert image.load_image(spec, str(tmp_path), SM_90, 12) == again, "a damaged file was not replaced"
+    again = load_image(spec, str(tmp_path), SM_90, 12)
+    assert load_image(spec, str(tmp_path), SM_90, 12) == again, "a damaged file was not replaced"
 
 
 @pytest.mark.parametrize("code", [code for code, row in DTYPES.items() if row.kind != "c"])

@@ -209,6 +209,19 @@ print(len(check_backend(backend, rules=names).kept), driver.count({function!r}) 
     assert said == "4 True\n"
 
 
+def test_how_long_cuda_looks_without_a_pause_is_a_setting_of_its_own(run: Callable[..., str]) -> None:
+    """The CPU's workers have another: what is good for cores that compute is not what is good for a thread that looks."""
+    said = run(
+        """
+from aiodev._core.config import settings
+backend.settings = dataclasses.replace(settings, worker_spin_us=9, cuda_spin_us=7)
+backend.start()
+print([device.native.spin for device in backend.executor.devices])
+"""
+    )
+    assert said == "[7000, 7000]\n"
+
+
 PARKED = """
 import asyncio
 async def main():

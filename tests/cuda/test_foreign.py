@@ -10,8 +10,8 @@ import standin
 
 import aiodev
 from aiodev._backends.cuda import CUDABackend
-from aiodev._backends.cuda.executor.executor import STREAM_SLOTS
-from aiodev._backends.cuda.structs import STREAM_WINDOW, Queue
+from aiodev._backends.cuda.structs import Queue
+from aiodev._backends.cuda.tuning import STREAM_SLOTS, STREAM_WINDOW
 from aiodev._core.backend.interface import COMPLETED, SUBMITTED
 
 #: ns that nothing takes

@@ -136,7 +136,7 @@ async def test_other_devices_refuse_what_they_do_not_have() -> None:
 TEAM = """
 import numpy as np
 from numba import cuda, float64
-from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 
 def row_sum(i, x, out):

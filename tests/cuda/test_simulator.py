@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 _PROGRAM = """
 import numpy as np
 from numba import cuda
-from aiodev._backends.cpu.compile.entry_source import parse_arguments
+from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 
 def axpy(i, a, x, y, out):

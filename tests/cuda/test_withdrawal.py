@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from aiodev._backends.cuda import CUDABackend
-from aiodev._backends.cuda.structs import WINDOW
+from aiodev._backends.cuda.tuning import WINDOW
 from aiodev._core.backend.interface import Fault
 
 #: ns that nothing takes

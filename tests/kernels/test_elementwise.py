@@ -72,7 +72,7 @@ TYPES = ["?", "i1", "u2", "u8", "f2", "f4", "c8"]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("name", sorted({*UNARY} - {"expit"}))
+@pytest.mark.parametrize("name", sorted(UNARY))
 def test_unary_types(name: str, dtype: str) -> None:
     """The result's dtype and values are NumPy's; what NumPy refuses is refused."""
     host = np.array([0, 1, 2, 3], dtype)

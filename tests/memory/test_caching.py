@@ -15,7 +15,7 @@ import aiodev
 from aiodev._memory.allocator import CachingAllocator, size_class
 from aiodev._memory.block import CACHED, FREE, HOLE, LIVE
 from aiodev._memory.buffer import Buffer
-from aiodev._memory.segments import SMALL, SMALL_SEGMENT
+from aiodev._memory.tuning import SMALL, SMALL_SEGMENT
 
 DEVICE = aiodev.Device("cpu")
 SIZES = st.one_of(

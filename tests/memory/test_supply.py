@@ -13,7 +13,7 @@ import aiodev
 from aiodev._core.config import Settings
 from aiodev._memory import segments
 from aiodev._memory.allocator import CachingAllocator
-from aiodev._memory.segments import LARGE_SEGMENT, SMALL_SEGMENT
+from aiodev._memory.tuning import LARGE_SEGMENT, SMALL_SEGMENT
 from aiodev.testing.latch import Latch
 
 MIB = 1 << 20

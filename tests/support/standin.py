@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 
 from aiodev._backends.cpu.compile import kernel_code
-from aiodev._backends.cpu.compile.entry_source import parse_arguments
 from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.structs import Outcome
 from aiodev._backends.cuda.compile.entry_source import parameters
@@ -27,6 +26,7 @@ from aiodev._backends.executor.fields import Cell
 from aiodev._backends.executor.intrinsics import call_entry, get, put
 from aiodev._backends.executor.native_code import NativeCode
 from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.kernel_arguments import parse_arguments
 from aiodev._core.errors import KernelError
 
 __all__ = ["StandIn", "StandInCompiler", "build"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from aiodev._core.waiting.fairness import PERIOD_NS
+from aiodev._core.tuning import PERIOD_NS
 
 WORK = 3 * PERIOD_NS // 2
 

@@ -8,7 +8,7 @@ from aiodev._core.sources import compiled_by
 __all__ = ["SOURCES", "native_key"]
 
 #: What the code comes from.
-SOURCES = (*code_cache.SOURCES, "_backends/cpu/structs.py", "_backends/cpu/executor")
+SOURCES = (*code_cache.SOURCES, "_backends/cpu/structs.py", "_backends/cpu/tuning.py", "_backends/cpu/executor")
 
 
 def native_key() -> str:

@@ -15,16 +15,12 @@ import sys
 import threading
 
 from aiodev._backends.cpu.properties import available_memory
+from aiodev._backends.cpu.tuning import CHECK_FROM, HUGE_FROM
 
 __all__ = ["ALIGNMENT", "GRANULARITY", "HostMemory"]
 
 ALIGNMENT = 256
 HUGE_PAGE = 2 << 20
-#: Mappings of fewer bytes are not aligned to huge pages: they would gain less than the alignment wastes in address space.
-HUGE_FROM = 2 * HUGE_PAGE
-#: Allocations from so many bytes on are checked against the machine's free memory. Smaller: more checks of tens of µs; larger:
-#: more memory that is not there is promised.
-CHECK_FROM = 16 << 20
 #: Granularity of ranges in bytes; 0 where the system calls that they need, and the values of their flags, are not known.
 GRANULARITY = HUGE_PAGE if sys.platform == "linux" else 0
 

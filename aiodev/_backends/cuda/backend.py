@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._backends.cuda import structs
 from aiodev._backends.cuda.code_cache import native_key
-from aiodev._backends.cuda.compile.image import cached_image, load_image, made_by, toolkit_of
+from aiodev._backends.cuda.compile.image import cached_image, made_by, toolkit_of
+from aiodev._backends.cuda.compile.loading import load_image
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
+from aiodev._backends.cuda.tuning import BLOCK_THREADS, ROUNDS
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.fields import sizeof
@@ -58,10 +60,6 @@ class Compiler(Protocol):
 _WAIT_BY = {"poll": structs.BY_POLL, "callback": structs.BY_CALLBACK, "event": structs.BY_EVENT}
 #: Oldest version of numba-cuda that has the modules which the compiler of kernels imports.
 MINIMUM_COMPILER = (0, 30)
-#: Most threads of a block. Larger: gains nothing where every element is read once; smaller: hides too little latency.
-_MOST_THREADS = 256
-#: Most rounds of blocks that a grid has; indices beyond are strided over. Larger: more blocks to start; smaller: uneven ends.
-_ROUNDS = 8
 
 
 @contextmanager
@@ -166,7 +164,7 @@ class CUDABackend(Backend):
             if not device.extra["stream_memory_operations"] or not device.extra["unified_addressing"]:
                 raise BackendUnavailableError("cuda", f"cuda:{device.index} has no 64-bit stream memory operations")
         self._devices = devices
-        spin, wait_by = self.settings.worker_spin_ns(core_watch.spin), _WAIT_BY[self.settings.cuda_wait]
+        spin, wait_by = self.settings.cuda_spin_ns(core_watch.spin), _WAIT_BY[self.settings.cuda_wait]
         executor = executor_type(driver, len(self._devices), spin, wait_by)
         executor.explain = self._explain
         return executor
@@ -178,7 +176,7 @@ class CUDABackend(Backend):
             self.executor.stop()
 
     def _follow(self, spin: Spin) -> None:
-        self.executor.limit_spin(self.settings.worker_spin_ns(spin))
+        self.executor.limit_spin(self.settings.cuda_spin_ns(spin))
 
     # Memory
 
@@ -302,12 +300,12 @@ class CUDABackend(Backend):
         if threads is None:
             best = ctypes.c_int()
             driver.number("cuOccupancyMaxPotentialBlockSize", ctypes.byref(best), function, None, 0, 0, doing=doing)
-            threads = min(_MOST_THREADS, max(32, best.value // 32 * 32))
+            threads = min(BLOCK_THREADS, max(32, best.value // 32 * 32))
         active = driver.number("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, threads, 0, doing=doing)
         if active == 0:
             reason = f"a block of {threads} threads needs more registers or shared memory than a multiprocessor has"
             raise CompileError(spec.name, f"{reason}; give a smaller block=")
-        return function, threads, options.get("grid") or active * properties.multi_processor_count * _ROUNDS
+        return function, threads, options.get("grid") or active * properties.multi_processor_count * ROUNDS
 
     def _explain(self, entry: int, status: int, site: int, index: int) -> BaseException:
         name, images = self._images[entry]

@@ -8,7 +8,7 @@ from aiodev._core.sources import compiled_by
 __all__ = ["SOURCES", "native_key"]
 
 #: What the code comes from.
-SOURCES = (*code_cache.SOURCES, "_backends/cuda/structs.py", "_backends/cuda/executor")
+SOURCES = (*code_cache.SOURCES, "_backends/cuda/structs.py", "_backends/cuda/tuning.py", "_backends/cuda/executor")
 
 
 def native_key() -> str:

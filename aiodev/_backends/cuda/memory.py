@@ -20,6 +20,7 @@ from typing import cast
 
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.executor.progress import is_sticky
+from aiodev._backends.cuda.tuning import LEAST_GRANULES
 from aiodev._backends.executor.compile import Function
 from aiodev._core.errors import DeviceLostError
 
@@ -30,8 +31,6 @@ _VIRTUAL_MEMORY = 102  # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
 _REMOTE_ACCESS = 110  # CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
 _PINNED, _ON_DEVICE, _READ_WRITE = 1, 1, 3  # CU_MEM_ALLOCATION_TYPE_…, CU_MEM_LOCATION_TYPE_…, CU_MEM_ACCESS_FLAGS_PROT_…
 _MINIMUM = 0  # CU_MEM_ALLOC_GRANULARITY_MINIMUM
-#: Least granules that a device's memory is divided into. Larger: more mappings of the driver's; smaller: more memory is wasted.
-_LEAST_GRANULES = 4096
 
 
 class DeviceMemory:
@@ -59,7 +58,7 @@ class DeviceMemory:
             remote = driver.number("cuDeviceGetAttribute", _REMOTE_ACCESS, ordinal, doing=doing) != 0
             least = (remote and self._try(ordinal, True, doing)) or self._try(ordinal, False, doing)
             self.granularity = self._least = least
-            while 0 < 2 * self.granularity * _LEAST_GRANULES <= total:
+            while 0 < 2 * self.granularity * LEAST_GRANULES <= total:
                 self.granularity *= 2
 
     def _try(self, ordinal: int, remote: bool, doing: str) -> int:

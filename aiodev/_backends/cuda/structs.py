@@ -7,15 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiodev._backends.cuda.tuning import STAGE_SLOTS, WINDOW
 from aiodev._backends.executor import structs
 from aiodev._backends.executor.fields import Atomic, Cell, Struct, embedded, word, words
 from aiodev._backends.executor.structs import Lock, Semaphore
-
-WINDOW: Final = 128  #: operations of a queue in the driver's hands, at most
-#: Operations of a queue in the driver's hands with which a submission surely finds room; beyond, it lets go of the GIL.
-SURELY_ROOM: Final = 32
-#: Those of all queues of a CUstream; the driver's own limit, at which it would block, is higher.
-STREAM_WINDOW: Final = 256
 
 #: Why a queue's oldest record is held (``held``).
 HELD_NOT, HELD_GATE, HELD_WAIT, HELD_DEVICE = range(4)
@@ -26,13 +21,6 @@ AWAKE, SLEEP_SHORT, SLEEP_DEEP = range(3)
 #: How the end of awaited work is noticed (``wait_by``): by looking; by a host function that the driver calls; by threads that
 #: wait in the driver, as far as they reach.
 BY_POLL, BY_CALLBACK, BY_EVENT = range(3)
-
-EVENT_WAITERS: Final = 8  #: threads of a device that wait in the driver
-RING_SLOTS: Final = 32  #: small copies from ordinary memory that are under way at once
-RING_BYTES: Final = 64 << 10  #: of each, at most
-STAGE_SLOTS: Final = 2  #: pieces of a staged copy that are under way at once
-STAGE_BYTES: Final = 4 << 20  #: of each
-STAGE_TURN: Final = 256 << 20  #: after so much of a copy it is the next queue's turn
 
 MAXIMUM_DEVICES: Final = 64
 PARAMETERS_BYTES: Final = 4608  #: of a queue's parameter buffer

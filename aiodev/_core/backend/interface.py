@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
+from aiodev._core.backend.kernel_arguments import KernelArgument, parse_arguments
+
 __all__ = [
     "COMPLETED",
     "COUNTER_WORDS",
@@ -123,6 +125,14 @@ class KernelSpec(NamedTuple):
     key: str = ""  #: content hash of source, constants, globals, closure, types and options; a backend adds its versions
     uniform: bool = False  #: all indices take about as long and none waits: a thread that waits for the kernel may run some
 
+    def parse_arguments(self) -> list[KernelArgument]:
+        """What each argument is, and its place in the argument block of :meth:`Executor.launch`.
+
+        Raises:
+            ValueError: a descriptor that is none.
+        """
+        return parse_arguments(self.ndim, self.arguments)
+
 
 class Executor(ABC):
     """Runs the queues of a started backend: submission, waiting, wake-ups and failure.
@@ -175,8 +185,9 @@ class Executor(ABC):
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
         """Run entry ``entry`` (of ``load``) over ``range(size)``; ``arguments`` is copied.
 
-        The arguments are the lengths of the shape, then each argument's words, all little-endian int64: for a
-        contiguous array its address and shape, for any other also its strides in bytes, for a scalar its value.
+        The arguments are words of 8 bytes, little-endian: the lengths of the shape; then the scalars in order, one word each,
+        of ``complex128`` two; then the arrays in order: of each its address and shape and, unless it is contiguous, its strides
+        in bytes. :meth:`KernelSpec.parse_arguments` says where each is.
         ``site`` is an integer that names the place of submission; it comes back in the error.
         """
 

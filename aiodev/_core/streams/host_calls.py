@@ -30,10 +30,9 @@ from aiodev._core.errors import ThreadLimitError
 from aiodev._core.streams.outcome import Outcome, to_await
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.tuning import IDLE_SECONDS
 from aiodev._core.waiting.blocking import when_blocked
 from aiodev._core.waiting.watcher import watcher
-
-_IDLE_SECONDS = 5.0
 
 
 class _Job(NamedTuple):
@@ -95,7 +94,7 @@ class HostThreads:
         when_blocked(self._leave, self._come_back)
         while True:
             try:
-                job = self._jobs.get(timeout=_IDLE_SECONDS)
+                job = self._jobs.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     if self._idle == 0:  # somebody has counted on us since

@@ -42,6 +42,7 @@ from aiodev._core.timeline.deferred import Deferred, Lost
 from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.vector_clock import NO_CLOCK, Clock, PartialClock, merged, totals
+from aiodev._core.tuning import RELEASE_EVERY, TENDED_BYTES
 from aiodev._core.waiting.watcher import watcher
 
 if TYPE_CHECKING:
@@ -54,12 +55,6 @@ _opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, 
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
-#: Waits between two releases of the streams that finished waits hold. Larger: streams live for longer; smaller: slower waits.
-_RELEASE_EVERY = 16
-#: Bytes of host memory that operations of a stream, done or not, may need before the watcher tends the stream. Larger: finished
-#: streams without waiters hold more; smaller: the watcher wakes up, ten times a second, for streams that need little.
-TENDED_BYTES = 1 << 20
-
 
 #: Another library's stream: its handle, and what keeps it alive.
 External = tuple[int | None, object]
@@ -312,7 +307,7 @@ class Timeline:
         else:
             number = self._enqueue_wait(other, value)
         totals.waits_enqueued += 1
-        if number % _RELEASE_EVERY == 0:
+        if number % RELEASE_EVERY == 0:
             self.release()
         self._kept.append((number, other))
         if type(known) is PartialClock and self.counters[COMPLETED] >= self.frontier[0]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from aiodev._core.arguments import seconds
+from aiodev._core.tuning import TURN_NS
 from aiodev._core.waiting.spinning import may_wait_awake, note_wait, spin
 from aiodev._core.waiting.sync_debug import about_to_block
 from aiodev._core.waiting.waitset import WaitSet
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
     from aiodev._core.waiting.reactor import Point
 
-#: A thread helps for at most so long (ns) before it handles signals. Larger: Ctrl-C is later; smaller: help stops more often.
-_TURN_NS = 20_000_000
 #: Longest sleep in seconds that ``poll`` takes; as good as for ever.
 _LONGEST = 2e6
 
@@ -113,7 +112,7 @@ def _wait_until(deadline: float, timeline: Timeline, value: int) -> None:
     if not timeline.parked:
         timeline.parked_at = time.monotonic_ns()
     while may_wait_awake():
-        duration = min(_TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
+        duration = min(TURN_NS, max(0, deadline - time.monotonic()) * 1e9)
         if not timeline.operations.help(timeline.queue, value, int(duration), -1):
             break
         if timeline.reached(value):

@@ -7,20 +7,32 @@ import contextvars
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.streams.host_calls import host_threads
 from aiodev._core.waiting.reactor import current_reactor
 from aiodev._core.waiting.watcher import watcher
 
 if TYPE_CHECKING:
-    from aiodev._core.streams.completion import Completion
+    from aiodev._core.timeline.timeline import Timeline
     from aiodev._core.waiting.reactor import Reactor
 
 logger = logging.getLogger("aiodev")
 
 #: Held while a completion gets the first of its callbacks.
 adding = threading.RLock()
+
+
+class CalledBack(Protocol):
+    """What a function is called back for: an operation of a timeline, and who has its callbacks."""
+
+    _callbacks: list[DoneCallback]
+
+    @property
+    def timeline(self) -> Timeline: ...
+
+    @property
+    def value(self) -> int: ...
 
 
 class DoneCallback:
@@ -33,7 +45,7 @@ class DoneCallback:
     __slots__ = ("_completion", "_over", "_reactor", "context", "function")
 
     def __init__(
-        self, completion: Completion[Any], function: Callable[[Any], object], context: contextvars.Context
+        self, completion: CalledBack, function: Callable[[Any], object], context: contextvars.Context
     ) -> None:
         self._completion = completion
         self.function = function

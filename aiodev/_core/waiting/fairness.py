@@ -30,11 +30,7 @@ from itertools import repeat, starmap, takewhile
 from time import perf_counter_ns
 from typing import Generic, TypeVar
 
-AWAITS = 128
-#: A timer is to be late by no more than a millisecond and the stretch in which the period ends. The turns of the loop in
-#: between take up to 0.1 ms of that.
-PERIOD_NS = 900_000
-_FIRST_BATCH, _LARGEST_BATCH = 64, 4096
+from aiodev._core.tuning import AWAITS, FIRST_BATCH, LARGEST_BATCH, PERIOD_NS
 
 #: The clock of budgets, in ns. A test may replace it; the new one counts from the next renewal of a budget on.
 clock = perf_counter_ns
@@ -85,7 +81,7 @@ class ReadyQueue(Generic[_Token]):
     def __init__(self) -> None:
         self._line: deque[_Token] = deque()
         self._returned: list[_Token] = []  # of the last batch, in order
-        self._batch = _FIRST_BATCH
+        self._batch = FIRST_BATCH
         self._taken = 0  # how many the last batch had
         self._nobody_yet = True  # of the last batch has gone on
         self._began = self._last = 0  # when the first and the last of it did
@@ -113,7 +109,7 @@ class ReadyQueue(Generic[_Token]):
             line.extendleft(reversed(self._returned))
             self._returned.clear()
         elif self._taken == self._batch and self._last - self._began < PERIOD_NS // 2:
-            self._batch = min(2 * self._batch, _LARGEST_BATCH)
+            self._batch = min(2 * self._batch, LARGEST_BATCH)
         self._nobody_yet = True
         if len(line) <= self._batch:
             taken = list(line)

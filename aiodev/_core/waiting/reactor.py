@@ -25,6 +25,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiodev._core.backend.interface import COMPLETED, FAULTS
+from aiodev._core.tuning import BLIND_TURN_NS, LOOKED_NS, MOST_TURNS, REST, TURN_NS
 from aiodev._core.waiting import fairness
 from aiodev._core.waiting.fairness import ReadyQueue, budget
 from aiodev._core.waiting.loops import running_loop
@@ -41,18 +42,6 @@ if TYPE_CHECKING:
 
 Wait = Generator[Any, Any, None]
 Point = tuple["Timeline", int]
-
-#: Longest help (ns) before the loop has a turn: where the thread sees what the loop has to do, and where it does not.
-#: Larger: callbacks of the loop are later; smaller: the wait parks and is woken more often.
-_TURN_NS = 20_000_000
-_BLIND_TURN_NS = 200_000
-#: Park after this many consecutive loop turns in which other callbacks were ready. Larger: a busy loop's wait keeps helping;
-#: smaller: a few callbacks end the help.
-_MOST_TURNS = 4
-#: After blind help, leave the loop this many times as long to its own work. Larger: less help; smaller: callbacks are later.
-_REST = 4
-#: Help of more than so many ns has polled the loop's descriptor lately, so that the loop needs no turn to look.
-_LOOKED_NS = 100_000
 
 
 class DoneCallback(Protocol):
@@ -230,13 +219,13 @@ class AsyncioReactor(_Line):
         if len(ready) > self.taking_turns or self.ready or stopping:  # `_released` has nothing to do where nobody is in line
             return 0, descriptor
         if not timers:
-            return _TURN_NS, descriptor
-        return max(0, min(_TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
+            return TURN_NS, descriptor
+        return max(0, min(TURN_NS, int((timers[0].when() - loop.time()) * 1e9))), descriptor
 
 
 def _blind_turn(rests: int) -> int:
     """For how many ns a task helps where the loop's other work is not seen: each turn of other tasks would wait for that."""
-    return 0 if time.monotonic_ns() < rests else _BLIND_TURN_NS
+    return 0 if time.monotonic_ns() < rests else BLIND_TURN_NS
 
 
 class _TrioWaiter:
@@ -519,15 +508,15 @@ def help(timeline: Timeline, value: int) -> Generator[Any, Any, bool]:
                 break
             turns -= 1
         else:
-            began, turns = time.monotonic_ns(), _MOST_TURNS
+            began, turns = time.monotonic_ns(), MOST_TURNS
             if not timeline.operations.help(timeline.queue, value, duration, descriptor):
                 break
             ended, blind = time.monotonic_ns(), descriptor < 0
             if blind:
-                reactor.rests = ended + _REST * (ended - began)
+                reactor.rests = ended + REST * (ended - began)
             if timeline.reached(value):
                 note_wait(timeline)
-                if not blind and ended - began > _LOOKED_NS and began - reactor.turned < _TURN_NS:
+                if not blind and ended - began > LOOKED_NS and began - reactor.turned < TURN_NS:
                     budget.renew(fairness.clock())  # a turn would have found nothing to do
                 break
             if blind:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from aiodev._core.config import settings
 from aiodev._core.cores import Spin, core_watch
+from aiodev._core.tuning import MOST_DOUBTS, SOON
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline
 
 _MOST_NS = settings.spin_ns(core_watch.spin)
-_SOON_NS = 2 * _MOST_NS  # a wait that took no longer, with its wake-up, a spin would have met
-_MOST_DOUBTS = 15  # quick waits that it takes at most, before spinning is tried again
+_SOON_NS = SOON * _MOST_NS  # a wait that took no longer, with its wake-up, a spin would have met
 
 
 def may_wait_awake() -> bool:
@@ -39,7 +39,7 @@ def spin(timeline: Timeline, value: int) -> bool:
         if timeline.spin_doubts:
             timeline.spin_doubts //= 2
         return True
-    timeline.spin_doubts = min(_MOST_DOUBTS, 2 * timeline.spin_doubts + 1)
+    timeline.spin_doubts = min(MOST_DOUBTS, 2 * timeline.spin_doubts + 1)
     timeline.spin_ns, timeline.quick_waits = 0, -1  # the rest of this wait is no evidence
     return False
 
@@ -57,7 +57,7 @@ def note_wait(timeline: Timeline) -> None:
 def _follow(spin: Spin) -> None:
     global _MOST_NS, _SOON_NS
     _MOST_NS = settings.spin_ns(spin)
-    _SOON_NS = 2 * _MOST_NS
+    _SOON_NS = SOON * _MOST_NS
 
 
 core_watch.follow(_follow)

@@ -20,13 +20,10 @@ from collections import deque
 from collections.abc import Callable
 
 from aiodev._core.timeline.points import Tended
+from aiodev._core.tuning import TEND_EVERY
 from aiodev._core.waiting.waitset import WaitSet
 
 logger = logging.getLogger("aiodev")
-
-#: Milliseconds between two looks at the timelines that are tended. Larger: memory of finished copies is held for longer;
-#: smaller: more wake-ups of an idle process.
-_TEND_EVERY = 100
 
 
 class _Job:
@@ -106,7 +103,7 @@ class Watcher:
         poll = select.poll()
         poll.register(waits.descriptor.read_end, select.POLLIN)
         while True:
-            poll.poll(_TEND_EVERY if self._tended else None)
+            poll.poll(TEND_EVERY if self._tended else None)
             self._tend()
             done = waits.collect()
             while self._inbox:

@@ -12,7 +12,13 @@ __all__ = ["SOURCES", "cache_key"]
 
 #: What a kernel's code comes from before a backend compiles it: what is read from its body, the interface to backends, the
 #: table of dtypes, and the functions that a snapshot names and does not hold.
-SOURCES = ("_kernel", "_core/backend/interface.py", "_core/dtypes.py", "lang")
+SOURCES = (
+    "_kernel",
+    "_core/backend/interface.py",
+    "_core/backend/kernel_arguments.py",
+    "_core/dtypes.py",
+    "lang",
+)
 
 
 def cache_key(spec: KernelSpec, snapshot: Snapshot) -> str:

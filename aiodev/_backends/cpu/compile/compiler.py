@@ -19,8 +19,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.core.target_extension import target_override
 
-from aiodev._backends.cpu.compile import bfloat16, half, lang
-from aiodev._backends.cpu.compile.entry_source import Argument, entry_source, parse_arguments
+from aiodev._backends.cpu.compile import half, lang, stored
+from aiodev._backends.cpu.compile.entry_source import entry_source
 from aiodev._backends.cpu.compile.function import jit_function
 from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
@@ -29,6 +29,7 @@ from aiodev._backends.cpu.compile.pipeline import EntryCompiler, entry_flags
 from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
 from aiodev._backends.cpu.compile.staging import staged_arguments, staging_module
 from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.errors import CompileError
 from aiodev._core.source_names import absolute
 
@@ -38,7 +39,7 @@ __all__ = ["compile_object", "compile_result", "numba_type"]
 OPTIONS = frozenset({"boundscheck", "fastmath"})
 
 half.install()
-bfloat16.install()
+stored.install()
 lang.install()
 
 
@@ -55,7 +56,7 @@ def compile_object(spec: KernelSpec) -> tuple[KernelObject, bool]:
 
 def _staging(spec: KernelSpec) -> Callable[[str, str], str] | None:
     """The wrapper that stages an entry's results; None where none can be staged."""
-    arguments = parse_arguments(spec.ndim, spec.arguments)
+    arguments = spec.parse_arguments()
     staged = staged_arguments(spec.function, spec.ndim, arguments)
     if not staged:
         return None
@@ -68,7 +69,7 @@ def compile_result(spec: KernelSpec) -> Any:
     if unknown:
         raise CompileError(spec.name, f"no option is called {unknown[0]!r}", location=_first_line(spec))
     check_host_state(spec.name, spec.function)
-    arguments = parse_arguments(spec.ndim, spec.arguments)
+    arguments = spec.parse_arguments()
     options = {"error_model": "aiodev", **dict(spec.options)}
     fastmath = options["fastmath"] = _fastmath(options.get("fastmath", False))
     with _explained(spec), global_compiler_lock, target_override("cpu"):
@@ -95,7 +96,7 @@ def _fastmath(option: bool | tuple[str, ...]) -> bool | set[str]:
     return option if isinstance(option, bool) else set(option)
 
 
-def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> Any:
+def _entry_function(spec: KernelSpec, body: Any, arguments: list[KernelArgument]) -> Any:
     name = "".join(c if c.isalnum() else "_" for c in spec.name) + "_entry"
     source = entry_source(name, spec.ndim, arguments)
     filename = f"<aiodev {spec.name} {spec.key[:16]}>"
@@ -113,9 +114,9 @@ def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> A
     return namespace[name]
 
 
-def numba_type(argument: Argument) -> Any:
+def numba_type(argument: KernelArgument) -> Any:
     """numba's type for an argument."""
-    dtype = bfloat16.number_type(argument.dtype)
+    dtype = stored.number_type(argument.dtype)
     if not argument.is_array:
         return dtype
     return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy
 
-from aiodev._backends.cpu.compile.entry_source import WORD, Argument
 from aiodev._backends.cpu.compile.raised import said
 from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
+from aiodev._core.backend.kernel_arguments import WORD, KernelArgument
 from aiodev._core.dtypes import DTYPES
 from aiodev._core.errors import KernelError
 
@@ -25,7 +25,7 @@ __all__ = ["described", "interpreted_entry"]
 
 
 def interpreted_entry(
-    name: str, function: Callable[..., object], ndim: int, arguments: list[Argument]
+    name: str, function: Callable[..., object], ndim: int, arguments: list[KernelArgument]
 ) -> Callable[[bytes, int, int], None]:
     """A Python function that does what the range entry of the kernel ``name`` does.
 
@@ -87,11 +87,11 @@ def _indices(flat: int, shape: tuple[int, ...]) -> list[int]:
     return [flat, *indices]
 
 
-def _scalar(block: bytes, argument: Argument) -> Any:
+def _scalar(block: bytes, argument: KernelArgument) -> Any:
     return numpy.frombuffer(block, DTYPES[argument.dtype].name, count=1, offset=argument.offset)[0]
 
 
-def _array(block: bytes, argument: Argument) -> Any:
+def _array(block: bytes, argument: KernelArgument) -> Any:
     """The array that the block describes; it lives where the launch keeps it alive."""
     ndim = argument.ndim
     address, *shape = struct.unpack_from(f"<{1 + ndim}q", block, argument.offset)

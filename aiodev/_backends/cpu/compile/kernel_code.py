@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aiodev._backends.cpu.compile import disk_cache as disk, prebuilt
-from aiodev._backends.cpu.compile.entry_source import parse_arguments
 from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.cpu.compile.kernel_object import KernelObject, link
 from aiodev._backends.executor.machine import host_target
@@ -75,7 +74,7 @@ def load_kernel(spec: KernelSpec, directory: str) -> Code:
 def cached_kernel(spec: KernelSpec, directory: str) -> Code | None:
     """The entry's code if nothing has to be compiled for it: it is in this process or in the disk cache, or interpreted."""
     if is_interpreted():
-        return interpreted_entry(spec.name, spec.function, spec.ndim, parse_arguments(spec.ndim, spec.arguments))
+        return interpreted_entry(spec.name, spec.function, spec.ndim, spec.parse_arguments())
     with _lock:
         known = _loaded.get(spec.key) if spec.key else None
     if known is not None:

@@ -19,11 +19,11 @@ from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.bfloat16 import BFLOAT16, SINGLES, is_float
 from aiodev._backends.cpu.compile.math.elementary import install_elementary
 from aiodev._backends.cpu.compile.native_calls import install_native
 from aiodev._backends.cpu.compile.prefetch import install_prefetch
 from aiodev._backends.cpu.compile.sort.sort import install_sorting
+from aiodev._backends.cpu.compile.stored import SINGLES, is_float, is_stored
 from aiodev._backends.cpu.compile.sums import install_summing
 
 __all__ = ["install"]
@@ -41,7 +41,7 @@ def _checked_index(name: str, array: Any, index: Any) -> None:
         raise TypingError(f"{name}: the first argument must be an array, not {array}")
     if not array.mutable:
         raise TypingError(f"{name}: the array is read-only")
-    if not isinstance(array.dtype, types.Integer | types.Float) and (array.dtype != BFLOAT16 or name == "atomic_cas"):
+    if not isinstance(array.dtype, types.Integer | types.Float) and (not is_stored(array.dtype) or name == "atomic_cas"):
         raise TypingError(f"{name}: elements of {array.dtype} cannot be updated atomically")
     indices = tuple(index) if isinstance(index, types.BaseTuple) else (index,)
     if len(indices) != array.ndim or not all(isinstance(i, types.Integer) for i in indices):
@@ -67,7 +67,7 @@ def _updater(name: str, signed: str, unsigned: str, floating: str) -> Any:
     def update(typing_context, array, index, value):
         _checked_index(name, array, index)
         dtype = array.dtype
-        if dtype == BFLOAT16:
+        if is_stored(dtype):
             return dtype(array, index, value), _update_stored(array, index, value, floating)
         operation = floating if isinstance(dtype, types.Float) else signed if dtype.signed else unsigned
 
@@ -83,14 +83,14 @@ def _updater(name: str, signed: str, unsigned: str, floating: str) -> Any:
 
 
 def _update_stored(array: Any, index: Any, value: Any, operation: str) -> Any:
-    """Code that updates an element of ``bfloat16``, which no instruction does: until nobody has changed it meanwhile."""
+    """Code that updates an element that is computed in ``float32``: again and again, until nobody has changed it meanwhile."""
     dtype = array.dtype
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         place = _element(context, builder, array, args[0], index, args[1])
         operand = context.cast(builder, args[2], value, types.float32)
         model = context.data_model_manager[dtype]
-        first = builder.load_atomic(place, _ORDER, 2)
+        first = builder.load_atomic(place, _ORDER, dtype.bitwidth // 8)
         before, again, after = builder.block, builder.append_basic_block("again"), builder.append_basic_block("after")
         builder.branch(again)
         builder.position_at_end(again)

@@ -28,8 +28,8 @@ from llvmlite import ir as llvm
 from numba.core import cgutils, compiler, ir
 from numba.core.registry import cpu_target
 
-from aiodev._backends.cpu.compile.entry_source import Argument
 from aiodev._backends.cpu.properties import cache_bytes
+from aiodev._core.backend.kernel_arguments import KernelArgument
 
 __all__ = ["staged_arguments", "staging_module"]
 
@@ -51,7 +51,7 @@ def streaming_bytes() -> int:
     return cache_bytes(3) or 32 << 20
 
 
-def staged_arguments(function: Any, ndim: int, arguments: Sequence[Argument]) -> tuple[int, ...]:
+def staged_arguments(function: Any, ndim: int, arguments: Sequence[KernelArgument]) -> tuple[int, ...]:
     """Positions of the arrays that ``function`` only ever writes, at its own index, on every way through it."""
     code = compiler.run_frontend(function)
     names = {}  # of the arguments, by position
@@ -121,7 +121,7 @@ def _returns_without(code: Any, blocks: set[int]) -> bool:
     return False
 
 
-def staging_module(name: str, inner: str, ndim: int, arguments: Sequence[Argument], staged: Sequence[int]) -> str:
+def staging_module(name: str, inner: str, ndim: int, arguments: Sequence[KernelArgument], staged: Sequence[int]) -> str:
     """LLVM assembly of the entry ``name``, which calls the entry ``inner`` with the results at ``staged`` in blocks."""
     module = cpu_target.target_context.codegen()._create_empty_module(name)
     entry = llvm.Function(module, _ENTRY, name)
@@ -133,7 +133,7 @@ class _Entry:
     """Builds one entry."""
 
     def __init__(
-        self, entry: Any, inner: Any, ndim: int, arguments: Sequence[Argument], staged: Sequence[int]
+        self, entry: Any, inner: Any, ndim: int, arguments: Sequence[KernelArgument], staged: Sequence[int]
     ) -> None:
         self._inner, self._ndim, self._arguments = inner, ndim, arguments
         self._staged = [arguments[position] for position in staged]
@@ -185,7 +185,7 @@ class _Entry:
                 target = builder.add(base, builder.mul(first, itemsize))
                 _copy_out(builder, target, block, builder.mul(count, itemsize), past_caches)
 
-    def _is_contiguous(self, argument: Argument, shape: list[Any]) -> Any:
+    def _is_contiguous(self, argument: KernelArgument, shape: list[Any]) -> Any:
         """Whether an array has the launch's shape and C order."""
         builder = self._builder
         found, stride = llvm.IntType(1)(1), _constant(argument.itemsize)

@@ -35,8 +35,8 @@ from numba.np.arrayobj import make_array
 from numba.np.numpy_support import as_dtype
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.bfloat16 import BFLOAT16
 from aiodev._backends.cpu.compile.prefetch import ask_for_line
+from aiodev._backends.cpu.compile.stored import is_stored
 from aiodev.lang.summing import WIDE
 
 __all__ = ["install_summing", "make_distance_loop", "make_loop", "make_moments"]
@@ -279,7 +279,7 @@ def _check_center(name: str, what: str, x: Any, center: Any) -> None:
 
 def _dtype_of(x: Any) -> np.dtype[Any]:
     """The dtype that elements are taken as."""
-    return np.dtype(np.float32) if x.dtype == BFLOAT16 else as_dtype(x.dtype)
+    return np.dtype(np.float32) if is_stored(x.dtype) else as_dtype(x.dtype)
 
 
 def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:

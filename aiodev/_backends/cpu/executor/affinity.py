@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 
 from aiodev._backends.cpu.structs import Queue, Worker
+from aiodev._backends.cpu.tuning import LASTED, LONGEST, RECENT, SHORTEST
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import WORD
 from aiodev._backends.executor.intrinsics import (
@@ -31,15 +32,8 @@ from aiodev._backends.executor.intrinsics import (
 
 #: Whether threads can tell their core, and move.
 MOVES = sys.platform == "linux"
-#: Shortest and longest time (ns) between two moves of a worker; it doubles where moves do not last. Larger: a worker shares a
-#: core for longer; smaller: more moves in vain.
-SHORTEST, LONGEST = 1_000_000, 256_000_000
-#: A move has lasted if the next one comes after this many times the time between moves.
-LASTED = 4
 #: Value of ``Worker.stay`` while the worker is being moved.
 MOVING = 1 << 62
-#: How long (ns) a worker counts as being on its last core: after a pause it wakes up there sooner than on a core that sleeps.
-RECENT = 500_000
 #: Bytes of a set of cores.
 SET = 128
 

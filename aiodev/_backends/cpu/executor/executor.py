@@ -32,6 +32,7 @@ from aiodev._backends.cpu.structs import (
     Record,
     Worker,
 )
+from aiodev._backends.cpu.tuning import NICE
 from aiodev._backends.executor import native_code
 from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.fields import WORD, offset_of, sizeof
@@ -39,9 +40,6 @@ from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
 from aiodev._core.backend.interface import COUNTER_WORDS, Fault
 
-#: Niceness of workers. A worker never waits, so beside it an event loop, which mostly does, would wake up late, by as much as
-#: the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an idle machine it changes nothing.
-NICE = 5
 #: Waiting queues of each priority that a device's heaps have room for at first; they grow.
 _FIRST_ROOM = 64
 #: Words of a queue, by number, and what they are when it is used anew: streams are made often, and a view of each costs more.
@@ -80,7 +78,7 @@ class NativeExecutor(HostExecutor):
     #: The hot methods, and ``withdraw``, are the compiled functions themselves, which an instance has.
     launch = wait = stamp = spin = help = arm = forgive = open_gate = withdraw = COMPILED
 
-    def __init__(self, device_count: int, threads_per_device: int, spin_ns: int = 200_000) -> None:
+    def __init__(self, device_count: int, threads_per_device: int, spin_ns: int) -> None:
         code = self._code = native_code.load(native.__name__, native_key())
         self.thread_count = threads_per_device
         self.decode_error = _undecoded

@@ -25,23 +25,12 @@ one. What is noted there may be less than what the members have used since, and 
 from __future__ import annotations
 
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Place, Queue, Worker
+from aiodev._backends.cpu.tuning import LOOK, SLICE, SUSPICIOUS
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import copy_memory, now, thread_time
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import NEVER
-
-#: How far (ns of virtual time) a queue gets ahead of a waiting one before that has its turn. Larger: a waiting queue waits for
-#: longer, and short requests take unequal times; smaller: each switch costs what is in the caches.
-SLICE = 250_000
-#: Estimated time (ns) of operations after which a worker reads the clock and charges the queue. Larger: less exact shares;
-#: smaller: more reads of the clock.
-LOOK = 20_000
-#: Least estimate (ns) of an operation: the clock is read at every 32nd of short ones.
-OPERATION = LOOK // 32
-#: For an interval longer than this (ns), the time that the thread had no core is subtracted. Larger: queues are charged for
-#: what other processes took; smaller: more system calls.
-SUSPICIOUS = 200_000
 
 
 @inner

@@ -9,21 +9,17 @@ other, the cost of the indices so far says nothing about the next one.
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import send_away
-from aiodev._backends.cpu.executor.fairness import SLICE, begin_turn, first, take_out
-from aiodev._backends.cpu.executor.parallel_for import ARRIVAL, BACK, CHUNK_PS, SERIAL_BELOW, join_range, time_left
+from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out
+from aiodev._backends.cpu.executor.parallel_for import join_range, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
 from aiodev._backends.cpu.structs import OP_KERNEL, Device, Helper, KernelRecord, Queue, Record
+from aiodev._backends.cpu.tuning import ARRIVAL, BACK, CHUNK, LONGER, MOVED, PATIENCE, SERIAL_BELOW, SLICE
 from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import now, on_stack, pause
 from aiodev._backends.executor.locking import lock, unlock
 
-#: Least time (ns) to spin for a worker that was sent to another core. Larger: long spins; smaller: the move was for nothing.
-MOVED = 60_000
-#: How long (ns) a helper looks for work: before it has helped, and after, while others run their last chunks. Larger: more
-#: spinning in vain; smaller: waiters park just before there is work.
-PATIENCE, LONGER = 3_000, 50_000
 #: Outcome of an attempt to help: not allowed, or not within the helper's time; nothing to do; something done; all that is
 #: waited for is done.
 REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
@@ -38,7 +34,7 @@ def suits(helper: Helper, record: Record, left: int) -> bool:
     cost = entry.cost
     if entry.uniform == 0 or cost == 0 or cost > helper.longest * 1000:
         return False
-    return max(cost, SERIAL_BELOW) <= left * 1000
+    return max(cost, SERIAL_BELOW * 1000) <= left * 1000
 
 
 @inner
@@ -115,7 +111,7 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     helper.until = began + longest
     helper.descriptor = descriptor
     helper.looked = began
-    helper.longest = longest if descriptor < 0 else min(longest, CHUNK_PS // 1000)
+    helper.longest = longest if descriptor < 0 else min(longest, CHUNK)
     head = queue.device.first[queue.priority]
     queue.helpers.fetch_add(1)
     helping, ending, until = True, MISSED, began + patience

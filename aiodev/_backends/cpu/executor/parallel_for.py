@@ -8,18 +8,7 @@ work on the same arrays, each core finds its part in its own cache, and where me
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
-from aiodev._backends.cpu.executor.fairness import (
-    OPERATION,
-    SLICE,
-    arrive,
-    charge,
-    charge_spent,
-    depart,
-    is_ahead,
-    move,
-    on_core,
-    spend,
-)
+from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, on_core, spend
 from aiodev._backends.cpu.executor.ready_queue import (
     link_range,
     outranked,
@@ -29,30 +18,24 @@ from aiodev._backends.cpu.executor.ready_queue import (
     wake_worker,
 )
 from aiodev._backends.cpu.structs import Device, Entry, Helper, KernelRecord, Outcome, Queue, Worker
+from aiodev._backends.cpu.tuning import (
+    BACK,
+    CHUNK,
+    GRAIN,
+    LOOK_EVERY,
+    OPERATION,
+    PARTS,
+    SERIAL_BELOW,
+    SLICE,
+    YIELD_EVERY,
+)
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack, sched_yield
 from aiodev._backends.executor.locking import lock, unlock
 
-#: A kernel that is expected to take less than this (ps) runs in one call, on one worker. Larger: kernels that two cores would
-#: halve run on one; smaller: opening the range costs more than it saves.
-SERIAL_BELOW = 8_000_000
-#: Longest chunk of a range (ps). Larger: more urgent work waits longer; smaller: more claims.
-CHUNK_PS = 50_000_000
-#: The smallest chunk is this part of the longest. Larger: more claims, each of which takes a cache line from another core;
-#: smaller: workers end a range less evenly.
-PARTS = 16
-#: Chunks begin at multiples of this many indices: whole vectors and cache lines. Larger: less even partitions.
-GRAIN = 64
-#: Inside a range a worker calls ``sched_yield()`` this often (ns). Larger: an event loop on the same core is later; smaller:
-#: more system calls.
-YIELD_EVERY = 50_000
-#: How long (ns) members wait for a helper that has left to come back; and for the worker that was woken for a queue whose range
-#: a helper has opened. Larger: a core is idle for longer if nobody comes; smaller: a worker is woken for nothing.
-BACK, ARRIVAL = 100_000, 150_000
-#: A helper polls its descriptor this often (ns): larger, it is called away later; smaller, more system calls. ``POLLIN`` is the
-#: event in ``struct pollfd``.
-LOOK_EVERY, POLLIN = 50_000, 1
+#: The event in ``struct pollfd``: there is something to read.
+POLLIN = 1
 
 
 @inner
@@ -68,17 +51,17 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
     uses = entry.uses + 1
     entry.uses = uses
     cost = entry.cost
-    if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and helper is None:
+    if cost != 0 and cost <= SERIAL_BELOW * 1000 // size and uses & 63 != 0 and helper is None:
         run_chunk(queue, record, 0, size)
         if cost * size > OPERATION * 1000:
             spend(queue, cost * size // 1000)
         return True
     start = 0
-    if cost == 0 or cost <= SERIAL_BELOW // size:
+    if cost == 0 or cost <= SERIAL_BELOW * 1000 // size:
         start = measure(queue, record, size)
     if start == size or queue.range_status.value != 0:
         return True
-    most = max(1, CHUNK_PS // max(1, entry.cost))
+    most = max(1, CHUNK * 1000 // max(1, entry.cost))
     if size - start <= max(1, most // PARTS):  # too little to share: a helper could only move it, and its data, off this core
         begin = now()
         run_chunk(queue, record, start, size)
@@ -98,7 +81,7 @@ def measure(queue: Queue, record: KernelRecord, size: int) -> int:
     entry = record.entry
     begin = now()
     lo, elapsed = 0, 0
-    while lo < size and elapsed * 1000 < SERIAL_BELOW and queue.range_status.value == 0:
+    while lo < size and elapsed < SERIAL_BELOW and queue.range_status.value == 0:
         hi = min(size, max(1, 4 * lo))
         run_chunk(queue, record, lo, hi)
         elapsed = now() - begin
@@ -204,7 +187,7 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
             left = time_left(helper, before) * 1000 // cost
             if left == 0:
                 break
-            chunk = whole(min(most // PARTS if before == begin else chunk, left, max(1, CHUNK_PS // cost)))
+            chunk = whole(min(most // PARTS if before == begin else chunk, left, max(1, CHUNK * 1000 // cost)))
         lo = end if partition.next.load() >= end else partition.next.fetch_add(chunk)
         hi = min(end, lo + chunk)
         if lo >= hi:
@@ -228,11 +211,11 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
             queue.expected_helpers.store(0)
             wake_for_range(queue.range_device, queue)
         charge(device, queue, on_core(worker, after, after - before))
-        elapsed, before = (after - before) * 1000, after
-        note_cost(entry, elapsed // (hi - lo))
-        if chunk == whole(most) and elapsed < CHUNK_PS // 2:
+        elapsed, before = after - before, after
+        note_cost(entry, elapsed * 1000 // (hi - lo))
+        if chunk == whole(most) and elapsed < CHUNK // 2:
             queue.range_chunk.store(2 * most)
-        elif elapsed > 4 * CHUNK_PS and most > 1:
+        elif elapsed > 4 * CHUNK and most > 1:
             queue.range_chunk.store(most // 2)
         if after - yielded > YIELD_EVERY:
             sched_yield()  # an event loop whose timer is due may be waiting for this core

@@ -5,18 +5,10 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
+from aiodev._backends.cpu.tuning import OFFER, PENALTY, PREEMPTED, SHORTEST_SPIN, SPIN_MARGIN
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.intrinsics import now, pause, sched_yield, sem_post, sem_wait
 from aiodev._backends.executor.locking import lock, unlock
-
-#: A spin loop that saw no clock for this long (ns) was preempted. Larger: lost cores go unnoticed; smaller: interrupts count.
-PREEMPTED = 50_000
-#: Idle periods without spinning after a preemption. Larger: slower wake-ups once the core is free; smaller: more spinning for
-#: it.
-PENALTY = 8
-#: While spinning for work, ``sched_yield()`` this often (ns): the worker with a range's last chunk may need this core. Larger:
-#: it waits for longer; smaller: more system calls.
-OFFER = 8_000
 
 
 @inner
@@ -211,9 +203,9 @@ def adapt_spin(worker: Worker) -> None:
     cap = worker.spin_cap
     spin = worker.spin
     if idle <= cap:
-        worker.spin = max(spin, min(cap, 2 * idle + 5_000))
+        worker.spin = max(spin, min(cap, 2 * idle + SPIN_MARGIN))
     else:
-        worker.spin = spin - spin // 4 if spin > 1_000 else 0
+        worker.spin = spin - spin // 4 if spin > SHORTEST_SPIN else 0
 
 
 @inner

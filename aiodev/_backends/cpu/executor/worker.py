@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.fairness import (
-    LOOK,
-    OPERATION,
-    SLICE,
-    begin_turn,
-    charge_spent,
-    depart,
-    is_ahead,
-    spend,
-    watch_core,
-)
+from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend, watch_core
 from aiodev._backends.cpu.executor.parallel_for import join_range, run_kernel
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.executor.waiting import complete
@@ -33,6 +23,7 @@ from aiodev._backends.cpu.structs import (
     WaitRecord,
     Worker,
 )
+from aiodev._backends.cpu.tuning import LOOK, OPERATION, SLICE
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.faults import covering_fault, open_fault
 from aiodev._backends.executor.fields import sizeof

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from aiodev._backends.cpu.tuning import PORTABLE_CHUNK, PORTABLE_GRAIN
+
 if TYPE_CHECKING:
     from aiodev._backends.cpu.portable.worker import PortableQueue, Worker
 
@@ -49,11 +51,6 @@ PAUSED = Pause.PAUSED
 
 #: A kernel's code: ``function(arguments, lo, hi)`` runs the indices ``lo`` … ``hi - 1``.
 Function = Callable[[bytes, int, int], object]
-
-#: A range of fewer indices runs on one worker. Larger: less sharing; smaller: it costs more than it saves.
-GRAIN = 1 << 14
-#: A chunk that takes longer than this (ns) is followed by shorter ones. Larger: more urgent work waits for longer.
-CHUNK = 100_000
 
 
 class Operation(Protocol):
@@ -171,8 +168,8 @@ class Launch:
             refusal = Nothing().run(queue, worker)
             if refusal is not None:
                 return refusal
-            shares = worker.thread_count if self.size > GRAIN else 1
-            chunk = max(GRAIN, -(-self.size // (4 * shares))) if shares > 1 else self.size
+            shares = worker.thread_count if self.size > PORTABLE_GRAIN else 1
+            chunk = max(PORTABLE_GRAIN, -(-self.size // (4 * shares))) if shares > 1 else self.size
             work = self._work = Range(queue, worker.function(self.entry), self.arguments, self.size, chunk, worker.lock)
             worker.invite(queue, work, min(shares, -(-self.size // max(1, chunk))) - 1)
         work.help()
@@ -219,7 +216,7 @@ class Range:
             finally:
                 self._lock.acquire()
             spent = device.now() - begun
-            self._step = max(1, (hi - lo) // 2) if spent > CHUNK else min(self.chunk, 4 * (hi - lo))
+            self._step = max(1, (hi - lo) // 2) if spent > PORTABLE_CHUNK else min(self.chunk, 4 * (hi - lo))
             device.charge(self.queue, spent)
             if device.gives_way(self.queue):
                 break

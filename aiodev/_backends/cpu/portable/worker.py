@@ -25,15 +25,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from aiodev._backends.cpu.portable.operations import PAUSED, Failure, Function, Operation, Range
+from aiodev._backends.cpu.tuning import PORTABLE_OVERHEAD, SLICE
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fault
 
 __all__ = ["Device", "PortableQueue", "Waker", "Worker"]
 
-#: How far (ns of virtual time) a queue gets ahead of a ready one before that has its turn. Larger: longer waits for a turn;
-#: smaller: more changes of queues.
-SLICE = 250_000
-#: Time (ns) that an operation takes besides its work, which its queue is charged for.
-OVERHEAD = 1_000
 #: Failures kept for each queue; the interface asks for 32.
 FAULTS_KEPT = 64
 #: Withdrawals kept for each queue, for queues that wait for it.
@@ -327,7 +323,7 @@ class Worker:
             if failure is PAUSED:
                 break
             queue.pending.popleft()
-            device.charge(queue, OVERHEAD)
+            device.charge(queue, PORTABLE_OVERHEAD)
             queue.complete(failure)
             if queue.pending and device.gives_way(queue):  # one that wants no more is not active
                 break

@@ -30,15 +30,15 @@ from numba.cuda.core.compiler_lock import global_compiler_lock
 from numba.cuda.core.errors import NumbaError
 from numba.cuda.cudadrv import nvvm
 
-from aiodev._backends.cpu.compile.entry_source import Argument, parse_arguments
 from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
-from aiodev._backends.cuda.compile import bfloat16, lang
+from aiodev._backends.cuda.compile import lang, stored
 from aiodev._backends.cuda.compile.entry_source import entry_source, parameters
 from aiodev._backends.cuda.compile.function import device_function
 from aiodev._backends.cuda.compile.image import Image
 from aiodev._backends.cuda.compile.intrinsics import GRID, advance, array_of, scalar_of
 from aiodev._backends.cuda.compile.target import compiling_for, exceptions
 from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.errors import CompileError
 from aiodev._core.source_names import absolute
 
@@ -73,7 +73,7 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
             f"block={block}: expected a multiple of {_WARP} up to {_MOST_THREADS}",
             location=_first_line(spec),
         )
-    arguments = parse_arguments(spec.ndim, spec.arguments)
+    arguments = spec.parse_arguments()
     words = parameters(spec.ndim, arguments)
     if 8 * (len(words) + 2) > _PARAMETER_BYTES:
         raise CompileError(spec.name, f"its arguments take {8 * len(words)} bytes, of {_PARAMETER_BYTES - 16}")
@@ -82,7 +82,7 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
     if not isinstance(fastmath, bool):
         fastmath = set(fastmath)  # flags by their names
     with _explained(spec), global_compiler_lock, compiling_for(architecture, boundscheck):
-        bfloat16.install()
+        stored.install()
         body = device_function(spec.function, fastmath)
         # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.
         compiled = body.compile_device((*[types.int64] * spec.ndim, *map(_numba_type, arguments)))
@@ -105,7 +105,7 @@ def compile_image(spec: KernelSpec, architecture: tuple[int, int]) -> Image:
     return Image(bytes(cubin), symbol, exceptions() if fallible else {})
 
 
-def _entry_function(spec: KernelSpec, body: Any, arguments: list[Argument]) -> Any:
+def _entry_function(spec: KernelSpec, body: Any, arguments: list[KernelArgument]) -> Any:
     name = _identifier(spec.name) + "_entry"
     source = entry_source(name, spec.ndim, arguments, team=("team", True) in spec.options)
     filename = f"<aiodev cuda {spec.name} {spec.key[:16]}>"
@@ -128,8 +128,8 @@ def _identifier(name: str) -> str:
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
 
 
-def _numba_type(argument: Argument) -> Any:
-    dtype = bfloat16.number_type(argument.dtype)
+def _numba_type(argument: KernelArgument) -> Any:
+    dtype = stored.number_type(argument.dtype)
     if not argument.is_array:
         return dtype
     return types.Array(dtype, argument.ndim, argument.layout, readonly=argument.readonly)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aiodev._backends.cpu.compile.entry_source import WORD, Argument
+from aiodev._core.backend.kernel_arguments import WORD, KernelArgument
 
 __all__ = ["entry_source", "parameters"]
 
@@ -24,7 +24,7 @@ _AXES: Final = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
 _INDICES: Final = ("i", "j", "k")
 
 
-def parameters(ndim: int, arguments: list[Argument]) -> list[bool]:
+def parameters(ndim: int, arguments: list[KernelArgument]) -> list[bool]:
     """For each word of the block of a launch, whether it is the address of an array."""
     pointers = [False] * (ndim + sum(argument.words for argument in arguments))
     for argument in arguments:
@@ -33,7 +33,7 @@ def parameters(ndim: int, arguments: list[Argument]) -> list[bool]:
     return pointers
 
 
-def entry_source(name: str, ndim: int, arguments: list[Argument], team: bool = False) -> str:
+def entry_source(name: str, ndim: int, arguments: list[KernelArgument], team: bool = False) -> str:
     """Source of ``name(w0, w1, …)``; it needs the names that :mod:`aiodev._backends.cuda.compile.compiler` gives it."""
     words = [f"w{i}" for i in range(len(parameters(ndim, arguments)))]
     lines = [f"def {name}({', '.join(words)}):"]

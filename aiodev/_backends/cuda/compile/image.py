@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +13,12 @@ from typing import Any
 
 from aiodev._backends.cpu.compile import disk_cache as disk
 from aiodev._backends.cpu.compile.raised import named_class, raised, said
-from aiodev._backends.executor.preload import quiet_import
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import KernelError
 from aiodev._core.source_names import absolute
 from aiodev._core.sources import NUMBA, compiled_by
 
-__all__ = ["SOURCES", "Image", "cached_image", "load_image", "made_by", "toolkit_of"]
+__all__ = ["SOURCES", "Image", "cached_image", "keep_image", "made_by", "toolkit_of"]
 
 #: What a kernel's code comes from in this backend, which takes much from the CPU's; the kernel's key has the rest.
 SOURCES = ("_backends/cpu", "_backends/cuda", "_backends/executor")
@@ -88,31 +86,12 @@ def toolkit_of(cubin: bytes) -> int:
     return _TOOLKIT_OF_ABI.get(cubin[8], 0) if cubin.startswith(b"\x7fELF") else 0
 
 
-def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Image:
-    """The compiled kernel, from the disk cache, else compiled into it. Blocks.
+def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Image | None:
+    """The compiled kernel, if the disk cache has it. Blocks.
 
     Args:
         driver: major version of the CUDA driver that is to load it.
-
-    Raises:
-        CompileError: numba-cuda refused it.
     """
-    cached = cached_image(spec, directory, architecture, driver)
-    if cached is not None:
-        return cached
-    if "numba.cuda" in sys.modules:
-        from aiodev._backends.cuda.compile import compiler
-    else:
-        with quiet_import():
-            from aiodev._backends.cuda.compile import compiler
-
-    image = compiler.compile_image(spec, architecture)
-    disk.write(_path(spec, directory, architecture, driver), image.to_parts())
-    return image
-
-
-def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> Image | None:
-    """The compiled kernel, if the disk cache has it. Blocks."""
     parts = disk.read(_path(spec, directory, architecture, driver))
     if parts is None:
         return None
@@ -120,6 +99,11 @@ def cached_image(spec: KernelSpec, directory: str, architecture: tuple[int, int]
         return Image.from_parts(parts)
     except Exception:  # of whatever class is not where it was
         return None
+
+
+def keep_image(image: Image, spec: KernelSpec, directory: str, architecture: tuple[int, int], driver: int) -> None:
+    """Have the disk cache keep a compiled kernel. Blocks."""
+    disk.write(_path(spec, directory, architecture, driver), image.to_parts())
 
 
 @functools.cache

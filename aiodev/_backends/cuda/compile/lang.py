@@ -21,7 +21,7 @@ from aiodev import lang
 from aiodev._backends.cpu.compile.math.complex import make_absolutes, make_functions
 from aiodev._backends.cuda.compile import sort, sums, thread_block, ufuncs
 from aiodev._backends.cuda.compile.arrays import make_array
-from aiodev._backends.cuda.compile.bfloat16 import SINGLES, is_float
+from aiodev._backends.cuda.compile.stored import SINGLES, is_float
 from aiodev.lang import elementary
 
 __all__ = ["install"]

@@ -12,7 +12,7 @@ from numba.cuda.np.numpy_support import as_dtype
 
 from aiodev import lang
 from aiodev._backends.cpu.compile.sums import make_distance_loop, make_loop, make_moments
-from aiodev._backends.cuda.compile.bfloat16 import BFLOAT16
+from aiodev._backends.cuda.compile.stored import is_stored
 
 __all__ = ["install"]
 
@@ -36,7 +36,7 @@ def _check_center(name: str, what: str, x: Any, center: Any) -> None:
 
 def _dtype_of(x: Any) -> np.dtype[Any]:
     """The dtype that elements are taken as."""
-    return np.dtype(np.float32) if x.dtype == BFLOAT16 else as_dtype(x.dtype)
+    return np.dtype(np.float32) if is_stored(x.dtype) else as_dtype(x.dtype)
 
 
 def _choose_sum(x: Any, ahead: Any = None, wide: Any = False) -> Any:

@@ -16,7 +16,7 @@ from numba.cuda.extending import intrinsic, overload
 
 from aiodev import lang
 from aiodev._backends.cuda.compile.arrays import implementations, shared_array
-from aiodev._backends.cuda.compile.bfloat16 import BFLOAT16
+from aiodev._backends.cuda.compile.stored import is_stored
 
 __all__ = ["install"]
 
@@ -39,7 +39,7 @@ _rank, _size = _register("tid"), _register("ntid")
 
 
 class _TeamArray(Cuda_array_decl):
-    """``cuda.shared.array`` with one dimension; one of ``bfloat16`` has ``float32``, in which such numbers are computed.
+    """``cuda.shared.array`` with one dimension; one of a dtype that is computed in ``float32`` has that.
 
     An overload would have one array for all calls with the same arguments.
     """
@@ -52,7 +52,7 @@ class _TeamArray(Cuda_array_decl):
         def typer(size, dtype):
             if not isinstance(size, types.IntegerLiteral) or size.literal_value <= 0:
                 raise TypingError(f"team_array: expected a constant size of 1 or more, got {size}")
-            return shared(size, types.DType(types.float32) if getattr(dtype, "dtype", None) == BFLOAT16 else dtype)
+            return shared(size, types.DType(types.float32) if is_stored(getattr(dtype, "dtype", None)) else dtype)
 
         return typer
 

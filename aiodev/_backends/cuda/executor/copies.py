@@ -5,7 +5,8 @@ from __future__ import annotations
 from aiodev._backends.cuda.executor.driver import call, word_here
 from aiodev._backends.cuda.executor.progress import driver_failed, pass_on, write_completion
 from aiodev._backends.cuda.executor.staging import stage
-from aiodev._backends.cuda.structs import BUSY, RING_BYTES, RING_SLOTS, Device, Queue
+from aiodev._backends.cuda.structs import BUSY, Device, Queue
+from aiodev._backends.cuda.tuning import COLUMNS, RING_BYTES, RING_SLOTS
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import Cell
 from aiodev._backends.executor.intrinsics import copy_memory, get
@@ -13,7 +14,6 @@ from aiodev._backends.executor.locking import lock, unlock
 
 _MEMORY_TYPE, _ORDINAL = 2, 9  #: CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _HOST = 1  #: CU_MEMORYTYPE_HOST; the device's are higher
-_COLUMNS = 64 << 10  #: patterns that are written column by column, with gaps, which is slow; beyond, what is there is doubled
 
 
 @inner
@@ -114,7 +114,7 @@ def fill(queue: Queue, device: Device, value: int, dst: int, count: int, pattern
         if low == high and low & 0xFFFFFFFF == (low >> 32) & 0xFFFFFFFF:
             status = call(device.driver.cuMemsetD32Async, dst, low & 0xFFFFFFFF, count * (nbytes // 4), stream)
         else:
-            written = min(count, _COLUMNS)
+            written = min(count, COLUMNS)
             for column in range(nbytes // 4):
                 word = (low if column < 2 else high) >> (32 * (column & 1)) & 0xFFFFFFFF
                 outcome = call(device.driver.cuMemsetD2D32Async, dst + 4 * column, nbytes, word, 1, written, stream)

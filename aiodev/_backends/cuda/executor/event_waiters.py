@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import allow_captures, call
 from aiodev._backends.cuda.executor.progress import is_sticky, wake
-from aiodev._backends.cuda.structs import EVENT_WAITERS, Device, EventWaiter, Queue
+from aiodev._backends.cuda.structs import Device, EventWaiter, Queue
+from aiodev._backends.cuda.tuning import EVENT_WAITERS
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import sem_post, sem_wait
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from aiodev._backends.cuda import executor as native, structs
+from aiodev._backends.cuda import executor as native, structs, tuning
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.driver import Driver, DriverError
 from aiodev._backends.cuda.memory import DeviceMemory
@@ -39,7 +39,6 @@ from aiodev._core.errors import CaptureError, DeviceError, DeviceLostError
 
 __all__ = ["CUDAExecutor"]
 
-STREAM_SLOTS = 32  #: CUstreams of each device and priority, which queues share
 _NON_BLOCKING = 1
 _UNTIMED_EVENT = 2
 _BLOCKING_EVENT = 1 | 2  # CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING
@@ -80,15 +79,15 @@ class _Device:
             driver.call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest), doing=doing)
             # The least is every other library's default, and so ours; there is nothing below it.
             self.priorities = (greatest.value, least.value, least.value)
-            staging = self.memory.allocate_pinned(structs.STAGE_SLOTS * structs.STAGE_BYTES)
-            ring = self.memory.allocate_pinned(structs.RING_SLOTS * structs.RING_BYTES)
+            staging = self.memory.allocate_pinned(tuning.STAGE_SLOTS * tuning.STAGE_BYTES)
+            ring = self.memory.allocate_pinned(tuning.RING_SLOTS * tuning.RING_BYTES)
             follow = driver.number("cuEventCreate", _UNTIMED_EVENT, doing=doing)
-            events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(structs.STAGE_SLOTS)]
+            events = [driver.number("cuEventCreate", _BLOCKING_EVENT, doing=doing) for _ in range(tuning.STAGE_SLOTS)]
         device = self.native
         device.context, device.index = self.context, index
         device.spin, device.wait_by = executor.spin_ns, executor.wait_by
         device.stage_buffers, device.ring, device.follow_event = staging, ring, follow
-        device.ring_users = RingUser(arena.allocate(sizeof(RingUser) * structs.RING_SLOTS))
+        device.ring_users = RingUser(arena.allocate(sizeof(RingUser) * tuning.RING_SLOTS))
         device.announce = executor.code.address(native.announce)
         device.stamp = executor.code.address(native.stamp_now)
         for i, event in enumerate(events):
@@ -122,8 +121,8 @@ class _Device:
                 self._waiters.value -= 1
 
     def _make_event_waiters(self) -> list[int]:
-        first = EventWaiter(arena.allocate(structs.EVENT_WAITERS * sizeof(EventWaiter)))
-        made = [first[index] for index in range(structs.EVENT_WAITERS)]
+        first = EventWaiter(arena.allocate(tuning.EVENT_WAITERS * sizeof(EventWaiter)))
+        made = [first[index] for index in range(tuning.EVENT_WAITERS)]
         doing = f"starting cuda:{self.index}"
         with self.driver.bound(self.context):
             for waiter in made:
@@ -163,9 +162,9 @@ class _Device:
     def stream(self, priority: int, reserved: bool) -> int:
         """A CUstream: one of the slots in turn, or one of its own. Needs the context."""
         slots = self.slots[priority]
-        if not reserved and len(slots) == STREAM_SLOTS:
+        if not reserved and len(slots) == tuning.STREAM_SLOTS:
             self.used[priority] += 1
-            return slots[self.used[priority] % STREAM_SLOTS]
+            return slots[self.used[priority] % tuning.STREAM_SLOTS]
         stream = self.driver.number(
             "cuStreamCreateWithPriority",
             _NON_BLOCKING,
@@ -180,7 +179,7 @@ class _Device:
         """Divide a CUstream's room among the queues that have it, ``queue`` from now on among them."""
         queues = self._sharing[stream]
         queues.append(queue)
-        window = max(1, min(structs.WINDOW, structs.STREAM_WINDOW // len(queues)))
+        window = max(1, min(tuning.WINDOW, tuning.STREAM_WINDOW // len(queues)))
         for each in queues:
             Queue(each).window = window
 

@@ -8,6 +8,7 @@ itself waits for a host function that another library wrote in Python. So a subm
 
 from __future__ import annotations
 
+from aiodev._backends.cuda.tuning import LOCK_TRIES
 from aiodev._backends.executor.compile import External, inner, int64, void
 from aiodev._backends.executor.intrinsics import pause
 from aiodev._backends.executor.locking import lock, try_lock
@@ -15,9 +16,6 @@ from aiodev._backends.executor.structs import Lock
 
 _save = External("PyEval_SaveThread", int64())
 _restore = External("PyEval_RestoreThread", void(int64))
-#: How often a thread that has the GIL tries a lock before it lets go: the lock's holder may be blocked in the driver. Larger:
-#: the GIL is held for longer; smaller: it is let go of, and taken again, more often.
-_TRIES = 200
 
 
 @inner
@@ -37,7 +35,7 @@ def take_again(saved: int) -> None:
 def lock_or_let_go(word: Lock, at_once: bool) -> int:
     """Take a lock, without the GIL if ``at_once`` or the lock is not to be had soon; gives what ``take_again`` needs."""
     if not at_once:
-        for _ in range(_TRIES):
+        for _ in range(LOCK_TRIES):
             if try_lock(word):
                 return 0
             pause()

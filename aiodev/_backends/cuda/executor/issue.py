@@ -27,7 +27,6 @@ from aiodev._backends.cuda.structs import (
     OP_LAUNCH,
     OP_NATIVE,
     OP_WAIT,
-    WINDOW,
     Device,
     Entry,
     ForeignCalls,
@@ -35,6 +34,7 @@ from aiodev._backends.cuda.structs import (
     Parameters,
     Queue,
 )
+from aiodev._backends.cuda.tuning import WINDOW
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import covering_fault, open_fault
 from aiodev._backends.executor.fields import Atomic, Cell, sizeof

@@ -25,6 +25,7 @@ from aiodev._backends.cuda.structs import (
     Device,
     Queue,
 )
+from aiodev._backends.cuda.tuning import LONGEST_PAUSE, PAUSE_PART, SHORTEST_PAUSE, WATCHDOG
 from aiodev._backends.executor.compile import External, boolean, callback, exported, inner, int32, int64, void
 from aiodev._backends.executor.fields import Atomic
 from aiodev._backends.executor.intrinsics import now, pause, sem_post
@@ -36,10 +37,6 @@ sem_clockwait = External("sem_clockwait", int32(int64, int32, int64))
 prctl = External("prctl", int32(int32, int64, int64, int64, int64))
 _MONOTONIC = 1
 _TIMER_SLACK = 29  #: PR_SET_TIMERSLACK
-#: Time (ns) between two checks that the device is not lost. Larger: waiters of a lost device learn later; smaller: more calls.
-WATCHDOG = 20_000_000
-#: Longest pause (ns) between two looks while work is awaited. Larger: later wake-ups; smaller: more of a core.
-LONGEST_PAUSE = 200_000
 
 #: Outcome of ``look``: nothing in flight; work in flight; a waiter of it; something has happened.
 IDLE, FLYING, AWAITED, HAPPENED = 0, 1, 2, 3
@@ -154,7 +151,7 @@ def run_poller(device: Device) -> None:
         elif activity == AWAITED:
             waited = time - began
             if waited >= device.spin:
-                rest(device, min(max(waited // 32, 5_000), LONGEST_PAUSE), SLEEP_SHORT, AWAITED)
+                rest(device, min(max(waited // PAUSE_PART, SHORTEST_PAUSE), LONGEST_PAUSE), SLEEP_SHORT, AWAITED)
             else:
                 for _ in range(16):
                     pause()

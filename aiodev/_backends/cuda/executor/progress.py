@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import call, word_here
-from aiodev._backends.cuda.structs import AWAKE, HELD_DEVICE, WINDOW, Device, Queue
+from aiodev._backends.cuda.structs import AWAKE, HELD_DEVICE, Device, Queue
+from aiodev._backends.cuda.tuning import WINDOW
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import open_fault
 from aiodev._backends.executor.fields import Cell

@@ -16,12 +16,10 @@ from aiodev._backends.cuda.structs import (
     BUSY,
     BUSY_COPYING,
     BUSY_NOT,
-    STAGE_BYTES,
-    STAGE_SLOTS,
-    STAGE_TURN,
     Device,
     Queue,
 )
+from aiodev._backends.cuda.tuning import STAGE_BYTES, STAGE_SLOTS, STAGE_TURN
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.intrinsics import copy_memory, sem_post, sem_wait
 from aiodev._backends.executor.locking import lock, unlock

@@ -18,12 +18,12 @@ from aiodev._backends.cuda.structs import (
     OP_STAMP,
     OP_WAIT,
     SLEEP_DEEP,
-    SURELY_ROOM,
     Device,
     Entry,
     Queue,
     Record,
 )
+from aiodev._backends.cuda.tuning import BATCH, SURELY_ROOM
 from aiodev._backends.executor.compile import boolean, bytes_type, exported, inner, int64, void
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.gates import release_gate
@@ -31,9 +31,6 @@ from aiodev._backends.executor.intrinsics import bytes_address, bytes_length, co
 from aiodev._backends.executor.locking import lock, try_lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, NEVER, Gate
 from aiodev._backends.executor.withdrawals import create_withdrawal, forget_withdrawals, withdraw_behind
-
-#: Records that are issued before the lock is let go for a moment. Larger: submitters wait for longer; smaller: slower issue.
-BATCH = 16
 
 
 @inner

@@ -13,7 +13,6 @@ from numba import types
 from numba.extending import intrinsic, overload, register_jitable
 
 from aiodev import lang
-from aiodev._backends.cpu.compile.bfloat16 import SINGLES, is_float
 from aiodev._backends.cpu.compile.math import (
     exp,
     hyperbolic,
@@ -26,6 +25,7 @@ from aiodev._backends.cpu.compile.math import (
 from aiodev._backends.cpu.compile.math.complex import make_absolutes, make_functions
 from aiodev._backends.cpu.compile.math.power import pow_double, pow_single
 from aiodev._backends.cpu.compile.math.values import Value
+from aiodev._backends.cpu.compile.stored import SINGLES, is_float
 
 __all__ = ["install_elementary"]
 
