@@ -287,7 +287,7 @@ class InWords:
 
     @exported(int64(int64))
     def borrow(guest: int) -> int:
-        here = on_stack(40)
+        here = on_stack(48)
         put(here, get(guest))
         put(here + 32, get(guest + 32))
         put(here + 24, get(guest + 8))

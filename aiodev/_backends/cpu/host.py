@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from aiodev._backends.cpu.compile.entry_source import WORD, parse_arguments
 from aiodev._backends.cpu.compile.excinfo import decode_error
 from aiodev._backends.cpu.compile.raised import said
 from aiodev._backends.cpu.structs import Entry
@@ -16,6 +17,10 @@ from aiodev._core.backend.interface import Backend, Executor, KernelSpec
 from aiodev._core.errors import AiodevError, KernelError
 
 __all__ = ["HostBackend", "HostExecutor"]
+
+
+#: Argument words that there is a bit for.
+_MOST_PACING = 1 << 63
 
 
 class HostExecutor(Executor):
@@ -93,7 +98,8 @@ class HostBackend(Backend):
 
     def _fill(self, entry: int, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> None:
         self._names[entry] = spec.name
-        Entry(entry).uniform = spec.uniform
+        made = Entry(entry)
+        made.uniform, made.pacing = spec.uniform, 0 if spec.paced_by is None else _pacing(spec, spec.paced_by)
         self.executor.set_entry(entry, self.adapt(spec, code))
 
     def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:
@@ -115,6 +121,18 @@ class HostBackend(Backend):
     def reserve_entry(self) -> int:
         """An entry without code, before ``start`` too; to be launched behind a gate that opens after ``load_into``."""
         return arena.allocate(sizeof(Entry))
+
+
+def _pacing(spec: KernelSpec, places: tuple[int, ...]) -> int:
+    """The words of the argument block that some arguments say something by, as bits; 0 if there are too many words.
+
+    Of an array those are its lengths.
+    """
+    arguments, bits = parse_arguments(spec.ndim, spec.arguments), 0
+    for argument in map(arguments.__getitem__, places):
+        first = argument.offset // WORD + argument.is_array
+        bits |= (1 << first + (argument.ndim if argument.is_array else argument.words)) - (1 << first)
+    return bits if bits < _MOST_PACING else 0
 
 
 def _located(error: BaseException, site: int) -> BaseException:

@@ -1,8 +1,8 @@
 """Spinning for what is done within microseconds, and learning where that pays.
 
 After a spin in vain a timeline's waits park, until one is over soon enough that a spin would have met it. Where spins are in
-vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long or the
-cores are taken nobody spins.
+vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long nobody
+spins. Where other processes want the cores as well the executor ends a spin at once: its threads learn that from each other.
 """
 
 from __future__ import annotations

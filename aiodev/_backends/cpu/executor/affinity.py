@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 
+from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.structs import Queue, Worker
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.fields import WORD
@@ -59,7 +60,9 @@ if MOVES:
     @inner
     def in_the_way(queue: Queue, worker: Worker) -> bool:
         """Whether this worker is on the core of the one that has the queue, and is to step aside, as it must then."""
-        return sched_getcpu() == queue.core and may_move(worker)
+        if sched_getcpu() != queue.core or is_crowded(queue.helpers.crowd, now()):
+            return False
+        return may_move(worker)
 
     @inner
     def step_aside(worker: Worker) -> None:
@@ -73,9 +76,10 @@ if MOVES:
         worker = queue.worker
         if worker is None:
             return False
-        core = sched_getcpu()
-        recent = now() - queue.noted < RECENT
-        if core != queue.core or not recent or not may_move(worker):
+        core, time = sched_getcpu(), now()
+        if core != queue.core or time - queue.noted >= RECENT or is_crowded(queue.helpers.crowd, time):
+            return False
+        if not may_move(worker):
             return False
         queue.worker = None
         sent = move(worker.thread, core)

@@ -23,7 +23,8 @@ one. What is noted there may be less than what the members have used since, and 
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.structs import PRIORITIES, Device, Place, Queue, Worker
+from aiodev._backends.cpu.executor.crowding import TAKEN, note_crowd
+from aiodev._backends.cpu.structs import PRIORITIES, Crowd, Device, Guest, Place, Queue, Worker
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import copy_memory, now, thread_time
@@ -170,19 +171,31 @@ def depart(device: Device, priority: int) -> None:
 
 
 @inner
-def watch_core(worker: Worker) -> None:
-    """Begin to look at how long this thread, a worker's, has no core; it had none while it slept."""
-    worker.off = now() - thread_time()
+def without_core() -> int:
+    """For how long (ns) this thread has had no core, counted from some time."""
+    return now() - thread_time()
 
 
 @inner
-def on_core(worker: Worker | None, time: int, duration: int) -> int:
+def watch_core(worker: Worker) -> None:
+    """Begin to look at how long this thread, a worker's, has no core; it had none while it slept."""
+    worker.off = without_core()
+
+
+@inner
+def on_core(crowd: Crowd, worker: Worker | None, guest: Guest | None, time: int, duration: int) -> int:
     """For how much of the ``duration`` ns up to ``time`` this thread had a core: what others took is not the queue's."""
-    if worker is None or duration < SUSPICIOUS:
+    if duration < SUSPICIOUS:
         return duration
-    off = time - thread_time()
-    lost = off - worker.off
-    worker.off = off
+    off, lost = time - thread_time(), 0
+    if worker is not None:
+        lost = off - worker.off
+        worker.off = off
+    elif guest is not None:
+        lost = off - guest.off
+        guest.off = off
+    if lost > TAKEN:
+        note_crowd(crowd, time)
     return max(0, duration - lost)
 
 
@@ -232,7 +245,7 @@ def settle(device: Device, worker: Worker | None, queue: Queue) -> None:
         return
     if begun != 0:
         time = now()
-        spent = on_core(worker, time, time - begun)
+        spent = on_core(device.crowd, worker, None, time, time - begun)
         queue.settled = time if others_wait(device, queue) else 0
     queue.spent = 0
     charge(device, queue, spent)

@@ -3,17 +3,22 @@
 Where there are as many workers as cores, a thread that spins keeps a worker off its core. So it takes that one's place: it is a
 member of the queue's range like any worker, and where the queue waits for a worker, which may have to wake up first, it runs
 the queue itself. It takes nothing that seems to end after its time is over. So that is for kernels whose indices all take about
-as long: what an index was seen to cost says nothing about the next one of others.
+as long, and for those whose loops go as far as arguments say, once an index has been timed with the very same: what an index
+was seen to cost says nothing about the next one of others.
+
+Where the machine is crowded, a thread that finds nothing to help with does not wait awake, and who helps takes what is short,
+and wakes nobody to join in.
 """
 
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import send_away
-from aiodev._backends.cpu.executor.fairness import SLICE, begin_turn, first, take_out
-from aiodev._backends.cpu.executor.parallel_for import ARRIVAL, BACK, PIECE, SERIAL_BELOW, join_range, time_left
-from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, wake_helper
+from aiodev._backends.cpu.executor.crowding import TAKEN, alone_until, is_crowded, note_crowd
+from aiodev._backends.cpu.executor.fairness import SLICE, begin_turn, first, take_out, without_core
+from aiodev._backends.cpu.executor.parallel_for import SERIAL_BELOW, join_range, known_cost, time_left
+from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, send_for_worker, wake_helper
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
-from aiodev._backends.cpu.structs import OP_KERNEL, Device, Guest, KernelRecord, Queue, Record
+from aiodev._backends.cpu.structs import OP_KERNEL, Crowd, Device, Guest, KernelRecord, Queue, Record
 from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import now, on_stack, pause
@@ -23,19 +28,29 @@ from aiodev._backends.executor.locking import lock, unlock
 MOVED = 60_000
 #: How long (ns) a guest looks for something to help with, before it has helped and after: others are at their last pieces.
 PATIENCE, LONGER = 3_000, 50_000
+#: How long (ns) a single index may take of a guest that may be called away: it cannot be, meanwhile.
+INDEX = 200_000
+#: How long (ns) after the time at which a kernel seems to end a guest still waits awake for that.
+OVERDUE = 10_000
+#: On a crowded machine a guest takes kernels that seem to take no longer than this in all (ps). To wake a worker costs the more
+#: the shorter they are; and it wakes up on whichever core is free, while a thread that goes on stays where it is.
+SHORT = 250_000_000
+#: Who is to wait awake for longer than this (ns) does so on a crowded machine, too: it is a wait, and no attempt to save one.
+BRIEF = 1_000_000
 #: What came of an attempt to help: guests may not, or not in the time that they have; there was nothing; something was done; or
 #: all that is waited for.
 REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 
 
 @inner
-def suits(guest: Guest, record: Record, left: int) -> bool:
+def suits(crowd: Crowd, guest: Guest, record: Record, left: int) -> bool:
     """Whether a guest may run an operation in ``left`` ns: a kernel that is likely to be over, or shared, by then, or none."""
     if record.operation != OP_KERNEL:
         return left > 0
-    entry = KernelRecord(record).entry
-    cost = entry.cost
-    if entry.uniform == 0 or cost == 0 or cost > guest.longest * 1000:
+    cost = known_cost(KernelRecord(record))
+    if cost == 0 or cost > guest.longest * 1000:
+        return False
+    if is_crowded(crowd, now()) and cost * KernelRecord(record).size > SHORT:
         return False
     return max(cost, SERIAL_BELOW) <= left * 1000
 
@@ -53,11 +68,11 @@ def help_with_range(guest: Guest, queue: Queue, value: int) -> int:
     helpers, outcome = queue.helpers, MISSED
     lock(helpers.lock)
     if queue.range_linked.value != 0:  # so it is not completed before the lock is free
-        entry = KernelRecord(queue.cursor).entry
-        if entry.uniform == 0 or entry.cost > guest.longest * 1000:
+        cost = known_cost(KernelRecord(queue.cursor))
+        if cost == 0 or cost > guest.longest * 1000:
             outcome = REFUSED
         elif (
-            entry.cost <= (guest.until - now()) * 1000
+            cost <= (guest.until - now()) * 1000
             and has_its_turn(helpers, queue)
             and enter_range(helpers, queue)
         ):
@@ -79,12 +94,12 @@ def begin(guest: Guest, queue: Queue, value: int) -> int:
     lock(device.lock)
     if first(device, priority) == queue and queue.range_linked.value == 0:
         outcome = REFUSED
-        if not outranked(device, queue) and suits(guest, queue.cursor, left):
+        if not outranked(device, queue) and suits(device.crowd, guest, queue.cursor, left):
             take_out(device, queue)
             outcome = HELPED
     unlock(device.lock)
     if outcome == HELPED:
-        queue.awaited.store(now() + ARRIVAL)
+        queue.awaited.store(alone_until(device.crowd, now()))
         go_on(device, guest, queue, value)
     return outcome
 
@@ -95,7 +110,7 @@ def go_on(device: Device, guest: Guest, queue: Queue, value: int) -> None:
     begin_turn(device, queue)
     take_up(queue)
     while queue.completed.value < value and not turn_is_over(device, None, queue):
-        if not suits(guest, next_record(queue), time_left(guest, now())):
+        if not suits(device.crowd, guest, next_record(queue), time_left(guest, now())):
             break
         if not step(device, None, guest, queue):
             return
@@ -114,37 +129,56 @@ def attend(queue: Queue, value: int, patience: int, longest: int, descriptor: in
     guest.until = began + longest
     guest.descriptor = descriptor
     guest.looked = began
-    guest.longest = longest if descriptor < 0 else min(longest, PIECE // 1000)
-    head = queue.device.first[queue.priority]
+    guest.longest = longest if descriptor < 0 else min(longest, INDEX)
+    guest.off = 0
+    head, crowd = queue.device.first[queue.priority], queue.helpers.crowd
+    brief = patience < BRIEF
+    crowded = brief and is_crowded(crowd, began)
     queue.guests.fetch_add(1)
-    helping, ending, until = True, MISSED, began + patience
+    helping, ending, until, latest, seen = True, MISSED, began + patience, began + 2 * patience, began
+    progress = queue.completed.load()
     while ending != REACHED:
         for _ in range(16):
             if queue.completed.load() >= value:
                 ending = REACHED
                 break
             outcome = MISSED
-            if helping and queue.range_linked.load() != 0:
-                outcome = help_with_range(guest, queue, value)
-            elif helping and head.load() == queue:
-                outcome = begin(guest, queue, value)
+            if helping and (queue.range_linked.load() != 0 or head.load() == queue):
+                if guest.off == 0:
+                    guest.off = without_core()
+                shared = queue.range_linked.load() != 0
+                outcome = help_with_range(guest, queue, value) if shared else begin(guest, queue, value)
+                seen = now()
             if outcome == HELPED:
                 guests = queue.guests.load()
                 if queue.expected.load() != guests:
                     queue.expected.store(guests)
-                ending, until = HELPED, now() + max(patience, LONGER)
+                ending, until = HELPED, seen
+                crowded = brief and is_crowded(crowd, seen)
+                if not crowded:
+                    until += max(patience, LONGER)
             elif outcome == REFUSED:
                 helping = False
                 queue.guests.fetch_add(-1)
                 wake_helper(queue.helpers, queue)
+                send_for_worker(queue.device)
             pause()
-        if now() >= min(until, guest.until):
+        time = now()
+        if time - seen > TAKEN:
+            note_crowd(crowd, time)
+            crowded = brief
+        seen = time
+        if queue.completed.load() != progress:  # what is before it is short, and so may it be
+            progress = queue.completed.load()
+            until = max(until, min(latest, time + patience))
+        ends = queue.ends.load() + OVERDUE
+        if crowded or time >= guest.until or time >= (ends if until < ends <= latest else until):
             break
     if helping:
         queue.guests.fetch_add(-1)
         if queue.range_linked.load_fence() != 0:
-            queue.awaited.store(now() + BACK)
-    return ending
+            queue.awaited.store(alone_until(crowd, now()))
+    return REACHED if queue.completed.load() >= value else ending
 
 
 @exported(boolean(int64, int64, int64), nogil=True)

@@ -9,6 +9,7 @@ own node.
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
+from aiodev._backends.cpu.executor.crowding import ALONE, TAKEN, alone_until, is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import (
     OPERATION,
     SLICE,
@@ -29,9 +30,9 @@ from aiodev._backends.cpu.executor.ready_queue import (
     wake_helper,
     wake_worker,
 )
-from aiodev._backends.cpu.structs import Device, Entry, Guest, KernelRecord, Outcome, Queue, Worker
+from aiodev._backends.cpu.structs import PACES, Device, Entry, Guest, KernelRecord, Outcome, Queue, Worker
 from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.fields import sizeof
+from aiodev._backends.executor.fields import Atomic, sizeof
 from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack, sched_yield
 from aiodev._backends.executor.locking import lock, unlock
 
@@ -45,17 +46,19 @@ PARTS = 16
 GRAIN = 64
 #: A worker offers its core to others this often (ns).
 YIELD_EVERY = 50_000
-#: How long (ns) a guest that has left is expected back, and a worker that was woken for a queue whose range a guest has opened.
-BACK, ARRIVAL = 100_000, 150_000
 #: A guest looks this often (ns) whether it is called away, and at this: ``struct pollfd``.
 LOOK_EVERY, POLLIN = 50_000, 1
+#: Of a pace the bits that are a cost (ps), up to a second; the others are a digest.
+PACE_BITS = 40
+PACE, DIGEST = (1 << PACE_BITS) - 1, (1 << (62 - PACE_BITS)) - 1
 
 
 @inner
 def run_kernel(device: Device, worker: Worker | None, guest: Guest | None, queue: Queue, record: KernelRecord) -> bool:
     """Run a kernel, alone or with helpers; False when the range was left to others.
 
-    A guest relies on no cost that was learnt: other arguments may have made the same indices cheaper than they are now.
+    A guest relies on no cost that was learnt of a uniform kernel: other arguments may have made the same indices cheaper than
+    they are now.
     """
     entry = record.entry
     size = record.size
@@ -63,23 +66,29 @@ def run_kernel(device: Device, worker: Worker | None, guest: Guest | None, queue
         return True
     uses = entry.uses + 1
     entry.uses = uses
-    cost = entry.cost
-    if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and guest is None:
+    cost, trusted = entry.cost, guest is None
+    if guest is not None:
+        cost, trusted = known_cost(record), entry.uniform == 0
+    if cost != 0 and cost <= SERIAL_BELOW // size and uses & 63 != 0 and trusted:
         run_piece(queue, record, 0, size)
         if cost * size > OPERATION * 1000:
             spend(queue, cost * size // 1000)
         return True
     start = 0
     if cost == 0 or cost <= SERIAL_BELOW // size:
-        start = measure(queue, record, size)
+        start = measure(queue, worker, guest, record, size)
     if start == size or queue.range_status.value != 0:
         return True
-    most = max(1, PIECE // max(1, entry.cost))
+    cost = entry.cost if guest is None else known_cost(record)
+    most = 1 if cost == 0 else max(1, PIECE // cost)
     if size - start <= max(1, most // PARTS):  # nothing to share: a helper could only take it, and its data, from our core
         begin = now()
+        if guest is None:
+            queue.ends.store(begin + cost * (size - start) // 1000)
         run_piece(queue, record, start, size)
-        elapsed = now() - begin
-        note_cost(entry, elapsed * 1000 // (size - start))
+        ended = now()
+        elapsed = on_core(device.crowd, worker, guest, ended, ended - begin)
+        note_cost(record, elapsed * 1000 // (size - start))
         spend(queue, elapsed)
         return True
     settle(device, worker, queue)
@@ -89,9 +98,8 @@ def run_kernel(device: Device, worker: Worker | None, guest: Guest | None, queue
 
 
 @inner
-def measure(queue: Queue, record: KernelRecord, size: int) -> int:
+def measure(queue: Queue, worker: Worker | None, guest: Guest | None, record: KernelRecord, size: int) -> int:
     """Run growing pieces until enough time was seen to know what an index costs; returns where it stopped."""
-    entry = record.entry
     begin = now()
     lo, elapsed = 0, 0
     while lo < size and elapsed * 1000 < SERIAL_BELOW and queue.range_status.value == 0:
@@ -99,16 +107,67 @@ def measure(queue: Queue, record: KernelRecord, size: int) -> int:
         run_piece(queue, record, lo, hi)
         elapsed = now() - begin
         lo = hi
-    note_cost(entry, elapsed * 1000 // lo)
+    elapsed = on_core(queue.device.crowd, worker, guest, begin + elapsed, elapsed)
+    note_cost(record, elapsed * 1000 // lo)
     spend(queue, elapsed)
     return lo
 
 
 @inner
-def note_cost(entry: Entry, seen: int) -> None:
-    """Take what an index was seen to cost (ps) into the entry's average."""
-    known = entry.cost
-    entry.cost = max(1, seen if known == 0 else (3 * known + seen) // 4)
+def note_cost(record: KernelRecord, seen: int) -> None:
+    """Take what an index of a launch was seen to cost (ps) into the averages of its entry."""
+    entry = record.entry
+    entry.cost = average(entry.cost, seen)
+    if entry.pacing != 0:
+        digest = pace_digest(record)
+        place = pace_place(entry, digest)
+        pace = place.load()
+        known = pace & PACE if pace >> PACE_BITS == digest else 0
+        place.store(digest << PACE_BITS | min(PACE, average(known, seen)))
+
+
+@inner
+def average(known: int, seen: int) -> int:
+    """What is known of a cost, 0 for nothing, with what was seen of it."""
+    return max(1, seen if known == 0 else (3 * known + seen) // 4)
+
+
+@inner
+def known_cost(record: KernelRecord) -> int:
+    """What an index of this very launch costs (ps), as far as a guest may rely on that, who cannot stop it; 0 if it may not."""
+    entry = record.entry
+    if entry.uniform != 0:
+        return entry.cost
+    if entry.pacing == 0:
+        return 0
+    digest = pace_digest(record)
+    pace = pace_place(entry, digest).load()
+    return pace & PACE if pace >> PACE_BITS == digest else 0
+
+
+@inner
+def pace_place(entry: Entry, digest: int) -> Atomic[int]:
+    """Where it is noted what an index costs with such arguments, or may be."""
+    place = entry.paces[digest & (PACES - 1)]
+    for number in range(PACES):
+        pace = entry.paces[number].load()
+        if pace >> PACE_BITS == digest:
+            return entry.paces[number]
+        if pace == 0:
+            place = entry.paces[number]
+    return place
+
+
+@inner
+def pace_digest(record: KernelRecord) -> int:
+    """A digest of the words among a launch's arguments that say how long an index takes."""
+    pacing, argument, digest = record.entry.pacing, record.arguments, 0x51ED270B
+    while pacing != 0:
+        if pacing & 1 != 0:
+            digest = (digest ^ argument.value) * 0x2545F4914F6CDD1D
+            digest ^= digest >> 29
+        argument, pacing = argument[1], pacing >> 1
+    return digest & DIGEST
 
 
 @inner
@@ -143,15 +202,19 @@ def open_range(queue: Queue, worker: Worker | None, start: int, size: int, piece
     unlock(device.lock)
     if worker is None:
         if queue.awaited.load() == 0:
-            queue.awaited.store(now() + BACK)
+            queue.awaited.store(alone_until(device.crowd, now()))
         return
-    if KernelRecord(queue.cursor).entry.uniform != 0:
+    if known_cost(KernelRecord(queue.cursor)) != 0:
         if queue.guests.load_fence() >= workers - 1:
             return
         if queue.expected.load() >= workers - 1:
             if queue.awaited.load() == 0:
-                queue.awaited.store(now() + BACK)
+                queue.awaited.store(alone_until(device.crowd, now()))
             return
+    time = now()
+    if alone_until(device.crowd, time) > time + ALONE:
+        queue.awaited.store(alone_until(device.crowd, time))
+        return
     wake_helper(device, queue)
 
 
@@ -184,8 +247,8 @@ def join_range(device: Device, worker: Worker | None, guest: Guest | None, queue
     Whoever sees that somebody who is awaited has not come wakes a worker. True when our leaving ended the range (invariant 6).
     """
     record = KernelRecord(queue.cursor)
-    entry, size = record.entry, record.size
-    workers = queue.helpers.workers
+    size = record.size
+    workers, crowd = queue.helpers.workers, queue.helpers.crowd
     own = this_core()
     turn = 0  # that many of the shares, ours first, are through
     begin = now()
@@ -196,7 +259,7 @@ def join_range(device: Device, worker: Worker | None, guest: Guest | None, queue
         end, most = share.end, queue.range_chunk.load()
         piece = whole(max(most // PARTS, min(most, (end - share.next.load()) // 8)))
         if guest is not None:
-            cost = entry.cost
+            cost = known_cost(record)
             left = time_left(guest, before) * 1000 // cost
             if left == 0:
                 break
@@ -223,16 +286,19 @@ def join_range(device: Device, worker: Worker | None, guest: Guest | None, queue
             queue.awaited.store(0)
             queue.expected.store(0)
             wake_helper(queue.helpers, queue)
-        charge(device, queue, on_core(worker, after, after - before))
-        elapsed, before = (after - before) * 1000, after
-        note_cost(entry, elapsed // (hi - lo))
+        spent = on_core(crowd, worker, guest, after, after - before)
+        charge(device, queue, spent)
+        elapsed, before = spent * 1000, after
+        note_cost(record, elapsed // (hi - lo))
         if piece == whole(most) and elapsed < PIECE // 2:
             queue.range_chunk.store(2 * most)
         elif elapsed > 4 * PIECE and most > 1:
             queue.range_chunk.store(most // 2)
-        if after - yielded > YIELD_EVERY:
+        if after - yielded > YIELD_EVERY and not is_crowded(crowd, after):
             sched_yield()  # an event loop whose timer is due may be waiting for this core
-            yielded = after
+            before = yielded = now()
+            if yielded - after > TAKEN:
+                note_crowd(crowd, yielded)
         if should_leave(device, queue):
             break
     return leave_range(guest, queue)
@@ -284,11 +350,12 @@ def leave_range(guest: Guest | None, queue: Queue) -> bool:
         else:
             link_range(device, queue)
         if guest is not None and members == 0:
-            sleeper = pop_sleeper(device)  # who opened it woke nobody, and we look for no work as a worker does
+            if device.lookout.value is None:
+                sleeper = pop_sleeper(device)  # who opened it woke nobody, and we look for no work as a worker does
         elif not linked and guest is None:
             sleeper = pop_sleeper(device)
         elif not linked:
-            queue.awaited.store(now() + BACK)
+            queue.awaited.store(alone_until(device.crowd, now()))
     unlock(device.lock)
     wake_worker(sleeper)
     return over

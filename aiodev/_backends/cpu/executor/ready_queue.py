@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
+from aiodev._backends.cpu.executor.crowding import LATE, TAKEN, is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
 from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import now, pause, sched_yield, sem_post, sem_wait
+from aiodev._backends.executor.fields import sizeof
+from aiodev._backends.executor.intrinsics import (
+    Timespec,
+    clock_wait,
+    now,
+    on_stack,
+    pause,
+    sched_yield,
+    sem_post,
+    sem_wait,
+)
 from aiodev._backends.executor.locking import lock, unlock
 
-#: A spin loop that saw no clock for this long (ns) was not running: its core was taken.
-PREEMPTED = 50_000
-#: Idle periods without spinning after that.
-PENALTY = 8
 #: How often (ns) a worker that looks for work offers its core: one that has the last piece of a range may be waiting for that.
 OFFER = 8_000
+#: How often (ns) the lookout looks whether something waits that nobody is at, and how long after that whether it still does.
+LOOKOUT, DOUBT = 4_000_000, 500_000
+
+
+@inner
+def forget_sleeper(device: Device, worker: Worker) -> None:
+    """Take a worker off the list of those that sleep (lock held); it is one of them."""
+    worker.asleep = 0
+    before = device.sleepers
+    if before == worker:
+        device.sleepers = worker.next
+        return
+    while before is not None and before.next != worker:
+        before = before.next
+    if before is not None:
+        before.next = worker.next
 
 
 @inner
@@ -23,7 +46,11 @@ def pop_sleeper(device: Device) -> Worker | None:
     sleeper = device.sleepers
     if sleeper is None or device.spinners.value != 0:
         return None
-    device.sleepers = sleeper.next
+    if device.prime.asleep != 0:
+        sleeper = device.prime
+    forget_sleeper(device, sleeper)
+    if device.lookout.value == sleeper:
+        device.lookout.store(None)
     return sleeper
 
 
@@ -31,6 +58,7 @@ def pop_sleeper(device: Device) -> Worker | None:
 def wake_worker(sleeper: Worker | None) -> None:
     """Wake a worker, if there is one to be woken."""
     if sleeper is not None:
+        sleeper.woken = now()
         sem_post(sleeper.semaphore)
 
 
@@ -42,6 +70,42 @@ def make_ready(queue: Queue) -> None:
     arrive(device, queue)
     line_up(device, queue)
     sleeper = pop_sleeper(device)
+    unlock(device.lock)
+    wake_worker(sleeper)
+
+
+@inner
+def begin_queue(queue: Queue) -> None:
+    """Have a queue that was given an operation wait for a worker, or for who is about to wait for it.
+
+    No worker is woken where that one tends to run what it waits for, as long as one of the workers looks now and then whether
+    it does: it would come for nothing, and take somebody else's core. So an operation that nobody comes for waits for
+    ``LOOKOUT`` and ``DOUBT`` ns at most, about as long as a woken worker may have to wait for a core. Where several queues wait
+    that one has enough to do, and a worker is woken.
+    """
+    device = queue.device
+    if device.lookout.load() is None or queue.expected.load() == 0:
+        make_ready(queue)
+        return
+    lock(device.lock)
+    arrive(device, queue)
+    line_up(device, queue)
+    sleeper: Worker | None = None
+    if device.lookout.value is None or device.pending.value > 1:
+        sleeper = pop_sleeper(device)
+    unlock(device.lock)
+    wake_worker(sleeper)
+
+
+@inner
+def send_for_worker(device: Device) -> None:
+    """Wake the lookout, if there is one and something waits: who was to run it does not."""
+    if device.lookout.load_fence() is None or device.pending.load() == 0:
+        return
+    lock(device.lock)
+    sleeper: Worker | None = None
+    if device.pending.value != 0:
+        sleeper = pop_sleeper(device)
     unlock(device.lock)
     wake_worker(sleeper)
 
@@ -145,11 +209,72 @@ def find_work(device: Device, worker: Worker) -> int:
             looking = look_around(device, worker, None, 0)
             continue
         worker.next = device.sleepers
+        worker.asleep = 1
         device.sleepers = worker
+        lookout = False
+        crowd = device.crowd
+        if crowd.clock_wait != 0 and device.lookout.value is None and is_crowded(crowd, now()):
+            lookout = True
+            device.lookout.store(worker)
         unlock(device.lock)
-        while sem_wait(worker.semaphore) != 0:
-            pass
+        if lookout:
+            keep_lookout(device, worker)
+        else:
+            sleep(device, worker)
         watch_core(worker)
+
+
+@inner
+def sleep(device: Device, worker: Worker) -> None:
+    """Sleep until this worker, one of the sleepers, is woken."""
+    while sem_wait(worker.semaphore) != 0:
+        pass
+    time = now()
+    if time - worker.woken > LATE:
+        note_crowd(device.crowd, time)
+
+
+@inner
+def keep_lookout(device: Device, worker: Worker) -> None:
+    """Sleep until this worker, the lookout, is woken, or sees that something waits that nobody comes for."""
+    timespec, arrivals, doubtful = Timespec(on_stack(sizeof(Timespec))), device.arrivals, False
+    while True:
+        until = now() + (DOUBT if doubtful else LOOKOUT)
+        timespec.seconds = until // 1_000_000_000
+        timespec.nanoseconds = until % 1_000_000_000
+        if clock_wait(device.crowd.clock_wait, worker.semaphore, timespec) == 0:
+            return
+        lock(device.lock)
+        mine, alone = device.lookout.value == worker, is_left_alone(device)
+        crowded = is_crowded(device.crowd, now())
+        taken = mine and alone and (doubtful or not crowded)  # at the first look somebody may just be about to come
+        idle = not doubtful and device.arrivals == arrivals
+        over = not mine or (not alone and (idle or not crowded))
+        doubtful, arrivals = alone, device.arrivals
+        if taken or (mine and over):
+            device.lookout.store(None)
+        if taken:
+            forget_sleeper(device, worker)
+            for priority in range(PRIORITIES):
+                queue = first(device, priority)
+                if queue is not None:
+                    queue.expected.store(0)
+        unlock(device.lock)
+        if taken:
+            return
+        if over:
+            sleep(device, worker)
+            return
+
+
+@inner
+def is_left_alone(device: Device) -> bool:
+    """Whether something waits that nobody is at (lock held)."""
+    for priority in range(PRIORITIES):
+        queue = first(device, priority)
+        if queue is not None and (queue.range_linked.value == 0 or queue.range_members.value == 0):
+            return True
+    return False
 
 
 @inner
@@ -162,18 +287,16 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
     time = now()
     if worker.idle == 0:
         worker.idle = time
-    if worker.penalty > 0:
-        return False
     until = worker.idle + worker.spin
-    if time >= until:
+    if time >= until or is_crowded(device.crowd, time):
         return False
     offers = time + OFFER
     device.spinners.fetch_add(1)
     found = watch(device, queue, owed)
     while not found:
         seen, time = time, now()
-        if time - seen > PREEMPTED:
-            worker.penalty = PENALTY
+        if time - seen > TAKEN:
+            note_crowd(device.crowd, time)
             break
         if time >= until:
             break
@@ -204,7 +327,6 @@ def learn(worker: Worker) -> None:
     if since == 0:
         return
     worker.idle = 0
-    worker.penalty = max(0, worker.penalty - 1)
     idle = now() - since
     cap = worker.spin_cap
     spin = worker.spin
