@@ -174,14 +174,14 @@ def calls_of(module: str, name: str) -> list[int]:
 
 @pytest.mark.parametrize("module", sorted(module for module in MODULES if module.endswith(".tuning")))
 def test_a_constant_that_trades_costs_says_which(module: str) -> None:
-    """Whoever turns it reads, above it, what more and what less of it costs."""
+    """Whoever turns it reads, above it, what a larger and what a smaller value costs."""
     source = MODULES[module].read_text()
     lines = source.splitlines()
     places = [node.lineno for node in ast.parse(source).body if isinstance(node, ast.Assign | ast.AnnAssign)]
     assert places
     for place in places:
         said = " ".join(line.removeprefix("#: ") for line in takewhile(_is_remark, reversed(lines[: place - 1])))
-        assert re.search(r"\b[Mm]ore\b", said) and re.search(r"\b[Ll]ess\b", said), f"{module}:{place}: {lines[place - 1]}"
+        assert re.search(r"\b[Ll]arger\b", said) and re.search(r"\b[Ss]maller\b", said), f"{module}:{place}: {lines[place - 1]}"
 
 
 def _is_remark(line: str) -> bool:

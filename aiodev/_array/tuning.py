@@ -1,4 +1,4 @@
-"""What arrays weigh against each other: one constant for each cost that is traded for another, and in bytes unless it says."""
+"""Tuning of arrays: the constants that trade one cost for another, in bytes unless they say otherwise."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ from typing import Final
 
 # Reading
 
-#: Copies of finished contents up to this are made by the host itself, at once. More: the loop is held for the copy; less: it
-#: is submitted and waited for, which takes longer.
+#: Most bytes that the host copies itself, in the time of a submission. Larger: holds the loop for longer; smaller: more
+#: operations that are submitted and waited for.
 DIRECT: Final = 32 << 10
-#: Gaps are copied along if the copy becomes at most so many times larger. More: bytes that nobody asked for; less: a kernel
-#: that gathers the elements, and its launch.
+#: Gaps are copied along if that makes the copy at most this many times as large. Larger: more bytes are moved; smaller: more
+#: strided copies, by a kernel and its launch.
 WASTE: Final = 4
-#: Or at most this large. More and less: as ``WASTE``.
+#: Gaps are copied along if that makes the copy at most this large. Larger and smaller: as ``WASTE``.
 SMALL: Final = 1 << 20
-#: What is read by way of page-locked memory. More: more of it is kept; less: the backend copies in pieces, through its own.
+#: Most bytes that are read by way of page-locked memory. Larger: locking pages holds up the loop; smaller: more waits for a
+#: thread.
 READ_LOCKED: Final = 64 << 10
-#: Streams that are kept for reading, of each device. More: queues that nobody needs; less: reads at once make streams anew.
+#: Streams that are kept for reading, of each device. Larger: queues that nobody needs; smaller: concurrent reads make streams
+#: anew.
 READERS_KEPT: Final = 4
 
 # Taking and making
 
-#: What is taken from the host by way of page-locked memory. More: locking pages takes long, and holds up the loop the first
-#: time; less: the backend copies ordinary memory in pieces, at the same speed, but later.
+#: Most bytes that are taken from the host by way of page-locked memory. Larger: locking pages holds up the loop for longer
+#: the first time; smaller: the backend's thread copies more, as it does beyond this limit, at the same speed.
 TAKEN_LOCKED: Final = 1 << 20
-#: A range of numbers up to this is computed here and now, a larger one in a thread, in stream order. More: the loop is held
-#: for as long; less: it waits for a thread to start.
+#: Most bytes of a range that the caller computes at once; a larger one is computed in a thread, in stream order. Larger:
+#: holds the loop for longer; smaller: more operations, which wait for a thread to start.
 HERE: Final = 64 << 10
-#: Up to so many pieces with gaps between are copied one by one. More: a submission for each; less: a kernel's launch for few
-#: pieces.
+#: Most pieces with gaps between that are copied one by one; so many cost about as much as a kernel's launch. Larger: slower
+#: than a strided kernel; smaller: kernels are launched, and compiled, for little.
 PIECES: Final = 16

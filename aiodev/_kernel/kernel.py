@@ -308,7 +308,8 @@ def kernel(
             The flags are ``afn``, ``arcp``, ``contract``, ``ninf``, ``nnan``, ``nsz`` and ``reassoc``.
         uniform: every index takes about as long as any other, and waits for nothing. By default that is taken to be so of a
             body without loops that calls none. On the CPU, a thread that waits for such a kernel computes a part of it
-            meanwhile, an event loop's too for as long as the loop has nothing else to do.
+            meanwhile, an event loop's too for as long as the loop has nothing else to do. It does as well where the bounds
+            of all loops are made of scalars and lengths, once a launch with the same has been timed; unless this is False.
         reads: names of arrays that the body only reads, where that is not seen. It is seen of what the body reads by itself,
             by slices, and by plain functions that it calls. What it gives to anything else, or uses in a function that is
             defined inside of it, counts as written: when the kernel fails, or does not run since something before it

@@ -11,7 +11,7 @@ import pytest
 
 from aiodev._backends.cpu.executor import affinity
 from aiodev._backends.cpu.executor.affinity import has_moved, in_the_way, may_move, note_core, send_away, step_aside
-from aiodev._backends.cpu.structs import Queue, Worker
+from aiodev._backends.cpu.structs import Crowd, Device, Queue, Worker
 from aiodev._backends.executor.compile import boolean, exported, int64, void
 from aiodev._backends.executor.emit import emit
 from aiodev._backends.executor.fields import Cell, sizeof
@@ -73,9 +73,14 @@ def allowed() -> Iterator[set[int]]:
     os.sched_setaffinity(0, found)
 
 
+_device, _crowd = (np.zeros(sizeof(kind) // 8, np.int64) for kind in (Device, Crowd))
+Device(_device.ctypes.data).crowd = Crowd(_crowd.ctypes.data)
+
+
 def _structures() -> tuple[np.ndarray, np.ndarray]:
     queue, worker = (np.zeros(sizeof(kind) // 8, np.int64) for kind in (Queue, Worker))
     Queue(queue.ctypes.data).core = -1
+    Queue(queue.ctypes.data).range_device = Device(_device.ctypes.data)
     Worker(worker.ctypes.data).thread = threading.get_native_id()
     return queue, worker
 
@@ -132,6 +137,19 @@ def test_moves_that_do_not_last_become_seldom(code: NativeCode) -> None:
     worker.stay.value = 1  # long ago: that one lasted
     assert may(address)
     assert worker.stayed == affinity.SHORTEST
+
+
+def test_on_a_crowded_machine_nobody_moves(code: NativeCode, seen: np.ndarray) -> None:
+    """The other cores are as taken as this one."""
+    crowd = Crowd(_crowd.ctypes.data)
+    crowd.until.value = 1 << 62
+    try:
+        queue, worker = _structures()
+        assert not code.function(_send_away)(*_addresses(queue, worker, seen))
+        code.function(_step_aside)(*_addresses(queue, worker), True, seen.ctypes.data)
+        assert Worker(worker.ctypes.data).stay.value == 0
+    finally:
+        crowd.until.value = 0
 
 
 def test_with_one_core_a_worker_stays(allowed: set[int], code: NativeCode, seen: np.ndarray) -> None:

@@ -365,8 +365,9 @@ def test_time_without_a_core_is_not_the_queues(lost: int) -> None:
     world, time = World(), 10_000 * US
     world.worker.off = 1_000 * US
     on_core = world.functions(fairness, thread_time=lambda: time - 1_000 * US - lost)["on_core"]
-    assert on_core(world.worker, time, 5_000 * US) == 5_000 * US - lost
-    assert on_core(world.worker, time, 5_000 * US) == 5_000 * US, "counted twice"
+    assert on_core(world.crowd, world.worker, None, time, 5_000 * US) == 5_000 * US - lost
+    assert (world.crowd.until.value > time) is (lost > 0), "all threads are to know"
+    assert on_core(world.crowd, world.worker, None, time, 5_000 * US) == 5_000 * US, "counted twice"
 
 
 def test_more_queues_than_there_was_room_for() -> None:

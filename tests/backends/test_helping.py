@@ -11,7 +11,7 @@ import pytest
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
 from aiodev._backends.cpu.structs import Queue
-from aiodev._backends.cpu.tuning import BACK, CHUNK, LOOK_EVERY
+from aiodev._backends.cpu.tuning import ALONE, INDEX, LOOK_EVERY
 
 
 def busy_for(duration: int) -> None:
@@ -92,7 +92,7 @@ def test_a_worker_comes_where_helpers_are_expected_and_do_not() -> None:
                 both.set()
             if len(entry.pieces) > 1:
                 assert both.wait(20)
-            busy_for(2 * BACK)
+            busy_for(2 * ALONE)
 
         entry.before = before
         last.before = lambda lo, hi: done.set()
@@ -231,7 +231,7 @@ def test_who_may_be_called_away_begins_no_long_index() -> None:
     descriptor = os.eventfd(0, os.EFD_NONBLOCK)
     with started(1) as executor, one_worker_held(executor):
         queue, counters = executor.create_queue(0, 0, False)
-        entry = Entry(executor, 2 * CHUNK * 1000)
+        entry = Entry(executor, 2000 * INDEX)
         value = executor.launch(queue, entry.address, 2, b"", 0)
         assert not executor.help(queue, value, PATIENCE, descriptor) and entry.pieces == []
         assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value

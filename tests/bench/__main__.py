@@ -15,6 +15,7 @@ import core_fairness
 import core_loop
 import core_overload
 import core_submit
+import crowded
 import generators
 import kernel_cold
 import kernel_compile
@@ -34,6 +35,7 @@ from picture import draw_group, draw_readme
 GROUPS = {
     "core": (core_submit, core_device, core_loop, core_overload),
     "fairness": (core_fairness,),
+    "crowded": (crowded,),
     "kernels": (kernel_launch, kernel_small, kernel_compile, kernel_cold),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),

@@ -8,7 +8,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from aiodev._backends.cpu.executor import ready_queue
-from aiodev._backends.cpu.structs import Device, Place, Queue, Worker
+from aiodev._backends.cpu.structs import Crowd, Device, Place, Queue, Worker
 from aiodev._backends.executor.fields import Cell, Struct
 
 STACK = 0x40000
@@ -20,7 +20,7 @@ class World:
     """Words at addresses, all of them 0 at first, and a clock that goes on when it is read.
 
     Attributes:
-        device: a device; so are ``queue`` and ``worker`` what they are called, and ``heap`` room for those that wait.
+        device: a device; ``queue``, ``worker`` and ``crowd`` are what they are called, ``heap`` is room for those that wait.
         offered: when the thread offered its core to others.
     """
 
@@ -29,7 +29,8 @@ class World:
         self.time = 0
         self.offered: list[int] = []
         self.device, self.queue, self.worker = Device(0x10000, self), Queue(0x20000, self), Worker(0x30000, self)
-        self.heap = Place(0x50000, self)
+        self.heap, self.crowd = Place(0x50000, self), Crowd(0x60000, self)
+        self.device.crowd, self.queue.device, self.queue.range_device = self.crowd, self.device, self.device
 
     def open_range(self, left: int) -> None:
         """The queue has one, with a member, and ``left`` shares that nobody has begun; nothing else waits."""

@@ -13,9 +13,14 @@ from aiodev._backends.executor.arena import arena
 from aiodev._backends.executor.fields import sizeof
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Executor, KernelSpec
+from aiodev._core.backend.kernel_arguments import WORD
 from aiodev._core.errors import AiodevError, KernelError
 
 __all__ = ["HostBackend", "HostExecutor"]
+
+
+#: Beyond the bits of the argument words that there is room for.
+_MOST_PACING = 1 << 63
 
 
 class HostExecutor(Executor):
@@ -96,7 +101,8 @@ class HostBackend(Backend):
 
     def _fill(self, entry: int, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> None:
         self._names[entry] = spec.name
-        Entry(entry).uniform = spec.uniform
+        made = Entry(entry)
+        made.uniform, made.pacing = spec.uniform, 0 if spec.paced_by is None else _pacing(spec, spec.paced_by)
         self.executor.set_entry(entry, self.adapt(spec, code))
 
     def adapt(self, spec: KernelSpec, code: int | Callable[[bytes, int, int], None]) -> Any:
@@ -118,6 +124,15 @@ class HostBackend(Backend):
     def reserve_entry(self) -> int:
         """An entry without code, before ``start`` too; to be launched behind a gate that opens after ``load_into``."""
         return arena.allocate(sizeof(Entry))
+
+
+def _pacing(spec: KernelSpec, places: tuple[int, ...]) -> int:
+    """Bits of those words of the argument block that hold some arguments' numbers, or arrays' lengths; 0 for too many words."""
+    arguments, bits = spec.parse_arguments(), 0
+    for argument in map(arguments.__getitem__, places):
+        first = argument.offset // WORD + argument.is_array
+        bits |= (1 << first + (argument.ndim if argument.is_array else argument.words)) - (1 << first)
+    return bits if bits < _MOST_PACING else 0
 
 
 def _located(error: BaseException, site: int) -> BaseException:

@@ -9,6 +9,7 @@ from aiodev._backends.executor.fields import Atomic, Cell, Struct, embedded, wor
 from aiodev._backends.executor.structs import Lock, Semaphore
 
 PRIORITIES: Final = 3  #: 0 high, 1 normal, 2 low
+PACES: Final = 4  #: how many paces a kernel's entry has room for
 CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
 RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
 OP_CHUNK, OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP = range(5)
@@ -20,7 +21,11 @@ class Entry(Struct):
     code: Atomic[int]  #: address of ``int32 f(result*, excinfo**, arguments, lo, hi)``
     cost: int  #: picoseconds an index, or 0 while unknown
     uses: int  #: launches so far
-    uniform: int  #: 1 if all indices take about as long, and wait for nothing
+    uniform: int  #: 1 if all indices take about as long, whatever the arguments, and wait for nothing
+    #: Bits of the argument words, by number, that alone say how long an index takes, which waits for nothing; or 0.
+    pacing: int
+    #: Paces: measured cost of an index with given words of those, as a digest of them (high bits) and picoseconds (low bits).
+    paces: Atomic[int] = words(PACES)
 
 
 class Record(Struct):
@@ -93,13 +98,22 @@ class Worker(Struct, alignment=64):
     next: Worker | None  #: next sleeper
     spin: int  #: how long to look for work before sleeping, ns; learned
     spin_cap: int  #: the most that is learned
-    penalty: int  #: idle periods left in which not to spin, since the core was taken
+    woken: int  #: when it was woken (ns)
     idle: int = word(line=0, slot=6)  #: when it ran out of work and began to look for some, or 0
     stay: Atomic[int]  #: until when it is not to move to another core, ns
     semaphore: Semaphore = embedded(Semaphore)
     stayed: int  #: for how long it was not to, the last time
     thread: int  #: the system's number of its thread
     off: int  #: for how long (ns) it has had no core in all, counted from some time, when that was last looked at
+    asleep: int  #: 1 while it is among the sleepers
+
+
+class Crowd(Struct, alignment=64):
+    """Whether the machine is crowded, as the threads of an executor tell each other (see ``executor/crowding.py``)."""
+
+    until: Atomic[int]  #: the machine counts as crowded until then, ns
+    span: int  #: for how long it was, the last time (ns)
+    clock_wait: int  #: address of the C library's ``sem_clockwait``; 0 if it has none, and so no worker is the lookout
 
 
 class Device(Struct, alignment=64):
@@ -111,6 +125,8 @@ class Device(Struct, alignment=64):
     sleepers: Worker | None  #: first sleeping worker
     workers: int  #: how many there are
     left: Atomic[int]  #: workers that have returned after stop
+    crowd: Crowd  #: that of the executor, which all its devices share
+    lookout: Atomic[Worker | None]  #: the sleeper that looks now and then whether a queue waits that nobody serves
 
     pending: Atomic[int] = word(line=True)  #: queues that wait; spinners watch it
     pending_by_priority: Atomic[int] = words(PRIORITIES)
@@ -118,6 +134,7 @@ class Device(Struct, alignment=64):
     first: Atomic[Queue | None] = words(PRIORITIES, line=True)  #: that queue
     heap: Cell[Place] = words(PRIORITIES)  #: where the places of those that wait are, the first of which is number 1
     arrivals: int  #: how often a queue has begun to wait
+    prime: Worker  #: the worker that is woken before others
     #: The virtual time of a queue that has had its share, neither more nor less.
     clock: Atomic[int] = words(PRIORITIES, line=True)
     came: Atomic[int] = words(PRIORITIES)  #: how often a queue has become active, that is, waits or is served
@@ -165,6 +182,8 @@ class Queue(structs.Queue):
     range_excinfo: int  #: what numba says of that failure
     range_linked: Atomic[int]  #: 1 while others may join, and the queue is among those that wait
 
+    ends: Atomic[int] = word(line=True)  #: when the kernel that runs, which is not shared, seems to end (ns)
+
 
 class Helper(Struct):
     """A thread that waits, and helps meanwhile (work-helping)."""
@@ -174,6 +193,7 @@ class Helper(Struct):
     looked: int  #: when it last polled that, ns
     polled: Cell[int]  #: ``struct pollfd``
     longest: int  #: longest index that it may run, ns: within an index it cannot be called away
+    off: int  #: for how long (ns) it has had no core in all, as ``Worker.off``
 
 
 class Outcome(Struct):

@@ -1,8 +1,8 @@
-"""What the CPU's executors and memory weigh against each other: one constant for each cost that is traded for another.
+"""Tuning of the CPU's executors and memory: the constants that trade one cost for another.
 
-Times are in ns, of which a kernel's indices cost some thousandths each (``Entry.cost`` is in ps). Each constant says what more
-and what less of it costs. How long a worker looks for work before it sleeps is a setting, ``AIODEV_WORKER_SPIN_US``; what it
-learns about that is below.
+Times are in ns, of which a kernel's indices cost some thousandths each (``Entry.cost`` is in ps). Each constant says what a
+larger and a smaller value costs. How long a worker looks for work before it sleeps is a setting,
+``AIODEV_WORKER_SPIN_US``; how it learns that is below.
 """
 
 from __future__ import annotations
@@ -11,111 +11,145 @@ from typing import Final
 
 # Looking for work
 
-#: Of the longest time that work took to come, a worker looks for twice as long, and for so much (ns) on top. More: it still
-#: looks when nothing comes; less: it sleeps just before work that comes a little later than usual, and a wake-up takes tens
-#: of µs.
+#: A worker spins for twice the longest time that work took to come, and for this (ns) on top. Larger: it still spins when
+#: nothing comes; smaller: it sleeps just before work that comes a little later than usual, and a wake-up takes tens of µs.
 SPIN_MARGIN: Final = 5_000
-#: A worker that would look for no longer than this (ns) sleeps at once. More: it gives up sooner after work that comes
-#: rarely; less: it takes more rounds of looking in vain, a quarter less each, until it gives up.
+#: A worker that would spin for no longer than this (ns) sleeps at once. Larger: it gives up sooner after work that comes
+#: rarely; smaller: it takes more spins in vain, a quarter shorter each, until it gives up.
 SHORTEST_SPIN: Final = 1_000
-#: A spin loop that saw no clock for this long (ns) was not running: its core was taken. More: a taken core is noticed late,
-#: and whoever has it waits for a thread that does nothing; less: an interrupt is taken for that.
-PREEMPTED: Final = 50_000
-#: Idle periods without spinning after that. More: work waits for wake-ups though the core is free again; less: the worker
-#: keeps taking a core that others need.
-PENALTY: Final = 8
-#: While spinning for work, ``sched_yield`` this often (ns): the worker with a range's last chunk may need this core. More:
-#: that one waits as long; less: work that comes meanwhile waits for a call of the system.
+#: While spinning for work, ``sched_yield()`` this often (ns): the worker with a range's last chunk may need this core.
+#: Larger: that worker waits for longer; smaller: more system calls.
 OFFER: Final = 8_000
 
 # Fair shares
 
-#: How far (ns) a queue gets ahead of another one that waits before that has its turn. More: a short request waits longer
-#: behind others; less: switching, which costs what is in the caches, comes more often, and requests take several turns.
+#: How far (ns of virtual time) a queue gets ahead of a waiting one before that has its turn. Larger: a waiting queue waits
+#: for longer, and short requests take unequal times; smaller: more switches, each of which costs what is in the caches.
 SLICE: Final = 250_000
-#: What operations are thought to have taken (ns) when it is time to look at the clock, and to count it. More: shares are less
-#: fair, by so much for each worker; less: short operations, of some tens of ns, pay for the look.
+#: Estimated time (ns) of operations after which a worker reads the clock and charges the queue. Larger: less exact shares;
+#: smaller: more reads of the clock, between operations of some tens of ns.
 LOOK: Final = 20_000
-#: What an operation is thought to take at least (ns): of short ones it is time to look at every 32nd. More and less: as
-#: ``LOOK``.
+#: Least estimate (ns) of an operation: the clock is read at every 32nd of short ones. Larger and smaller: as ``LOOK``.
 OPERATION: Final = LOOK // 32
-#: An interval that is longer than this (ns) is looked at more closely: the thread may have had no core meanwhile. More: a
-#: queue pays for what other processes took; less: a call of the system, of a third of a µs, for more of the intervals.
+#: For an interval longer than this (ns), the time that the thread had no core is subtracted. Larger: queues are charged for
+#: what other processes took; smaller: more system calls, of a third of a µs.
 SUSPICIOUS: Final = 200_000
 
 # Sharing a kernel
 
-#: A kernel that is expected to take less than this (ns) runs in one call, on one worker. More: kernels that a second worker
-#: would have made faster have one; less: waking that one, and moving what it writes between caches, costs more than it saves.
+#: A kernel that is expected to take less than this (ns) runs in one call, on one worker. Larger: kernels that two cores would
+#: halve run on one; smaller: opening the range costs more than it saves.
 SERIAL_BELOW: Final = 8_000
-#: No chunk of a range takes much longer than this (ns). More: more urgent work, and the end of the range, wait for it; less:
-#: more claims, each of which takes a cache line from another core.
+#: Longest chunk of a range (ns). Larger: more urgent work, and the end of the range, wait for longer; smaller: more claims,
+#: each of which takes a cache line from another core.
 CHUNK: Final = 50_000
-#: No chunk is smaller than this part of that. More: the members of a range end at the same time; less: fewer claims.
+#: The smallest chunk is this part of the longest. Larger: more claims; smaller: workers end a range less evenly.
 PARTS: Final = 16
-#: Chunks begin at multiples of this many indices. More: shares of short ranges differ by more; less: a chunk begins within a
-#: vector or a cache line, which two cores then write to.
+#: Chunks begin at multiples of this many indices. Larger: less even partitions; smaller: a chunk begins within a vector or a
+#: cache line, which two cores then write to.
 GRAIN: Final = 64
-#: A worker in a range offers its core to others this often (ns). More: an event loop whose timer is due waits for its core;
-#: less: a call of the system for shorter chunks.
+#: Inside a range a worker calls ``sched_yield()`` this often (ns). Larger: an event loop on the same core is later; smaller:
+#: more system calls.
 YIELD_EVERY: Final = 50_000
+#: How long (ns) the members of a range wait for help that is due before they wake a worker: from a helper that has left, or
+#: from the worker that was woken for the queue. Larger: a core is idle for longer if nobody comes; smaller: a worker is woken
+#: for nothing, and takes the helper's core.
+ALONE: Final = 100_000
 
 # Helping
 
-#: How long (ns) a helper that has left is expected back. More: what it has left waits for it that long if it does not come;
-#: less: a worker is woken that then takes the helper's core.
-BACK: Final = 100_000
-#: The same of a worker that was woken for a queue whose range a helper has opened; a wake-up takes most of that. More and
-#: less: as ``BACK``.
-ARRIVAL: Final = 150_000
-#: A helper looks this often (ns) whether its loop has something to do. More: the loop is as late; less: a call of the system
-#: for shorter chunks.
+#: A helper polls its descriptor this often (ns). Larger: it is called away later; smaller: more system calls.
 LOOK_EVERY: Final = 50_000
-#: How long (ns) a helper looks for something to help with before it has helped. More: a wait that nobody can help with parks
-#: as much later; less: it misses what is about to begin.
+#: How long (ns) a helper looks for work before it has helped. Larger: more spinning in vain; smaller: waiters park just
+#: before there is work.
 PATIENCE: Final = 3_000
-#: And after it has helped (ns): others are at their last chunks. More: a core is kept from them; less: it parks just before
-#: the end.
+#: How long (ns) it looks for work once it has helped, while others run their last chunks. Larger: a core is kept from them;
+#: smaller: it parks just before the end.
 LONGER: Final = 50_000
+#: Longest index (ns) that a helper begins which its loop may call away: within an index it cannot be. Larger: the loop is
+#: later; smaller: more kernels are left to workers, which have to wake up.
+INDEX: Final = 200_000
+#: How long (ns) after a kernel seems to have ended a waiter still spins for its end. Larger: more spinning in vain; smaller:
+#: waiters park just before the end.
+OVERDUE: Final = 10_000
 
 # Cores
 
-#: How long (ns) to wait at least for a worker that has been sent to another core. More: the waiter spins for one that is not
-#: served there; less: it parks while the worker is on its way.
+#: Least time (ns) to spin for a worker that was sent to another core. Larger: long spins; smaller: the move was for nothing.
 MOVED: Final = 60_000
-#: Moves of a worker are at least this long apart (ns). More: it shares a core with who waits for it for longer; less: moves,
-#: of some µs each, where the others are taken and it comes back.
+#: Shortest time (ns) between two moves of a worker; it doubles where moves do not last. Larger: a worker shares a core with
+#: its waiter for longer; smaller: more moves in vain, of some µs each.
 SHORTEST: Final = 1_000_000
-#: And at most this long (ns), where they come again and again. More: it takes as long until it is tried again; less: moves in
-#: vain.
+#: Longest time (ns) between two moves of a worker. Larger: it takes longer until a move is tried again; smaller: more moves
+#: in vain.
 LONGEST: Final = 256_000_000
-#: A move that lasted: this many times as long as moves were apart. More: it is seldom taken for a success; less: moves in
-#: vain.
+#: A move has lasted if the next one comes after this many times the time between moves. Larger: fewer count as lasting;
+#: smaller: more moves in vain.
 LASTED: Final = 4
-#: How long it counts that a worker was on this core (ns): after a pause it wakes up there sooner than on a core that sleeps.
-#: More: a worker that has gone elsewhere is sent away; less: one that is still here is left in the way.
+#: How long (ns) a worker counts as being on its last core: after a pause it wakes up there sooner than on a core that sleeps.
+#: Larger: a worker that has gone elsewhere is sent away; smaller: one that is still here is left in the way.
 RECENT: Final = 500_000
-#: Niceness of workers. A worker never waits, so beside it an event loop, which mostly does, would wake up late, by as much as
-#: the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an idle machine it changes nothing.
-#: More: other processes have the cores; less: event loops are later.
+#: Niceness of all workers of a device but the prime one. A worker never waits, so beside it an event loop, which mostly does,
+#: would wake up late, by as much as the scheduler's slice (3.7 ms at the 99th percentile on two cores; 2 ms with this). On an
+#: idle machine it changes nothing. Beside other processes a nice worker has a third of their share: a kernel of 1 ms took
+#: twice as long as in a thread. So the worker that is woken first is not nice. Larger: other processes have the cores;
+#: smaller: event loops are later.
 NICE: Final = 5
+
+# Crowded machines
+
+#: A thread that saw no clock for this long (ns), though it did nothing else, was preempted. Our own threads that meet on a
+#: core let go of it sooner, between two chunks of a kernel; processes that compute take whole slices. Larger: a crowd goes
+#: unnoticed, and spins cost slices; smaller: interrupts, and our own threads, count as a crowd.
+TAKEN: Final = 1_000_000
+#: A worker that runs this long (ns) after it was woken has waited for a core. Cores that sleep take up to 0.2 ms to wake.
+#: Larger and smaller: as ``TAKEN``.
+LATE: Final = 1_000_000
+#: How long (ns) the machine counts as crowded the first time; that doubles where it is so again. Larger: work waits for
+#: wake-ups for longer after a single preemption; smaller: more attempts, of a slice or two each, where others stay.
+SHORTEST_CROWD: Final = 20_000_000
+#: The longest time (ns) for which it does. Larger: a machine that is free again is used later; smaller: attempts take more
+#: than a hundredth of the time where others stay.
+LONGEST_CROWD: Final = 1_280_000_000
+#: After this long (ns) without a preemption the next one counts as the first. Larger: unrelated ones add up to long times;
+#: smaller: others that come and go are tried anew each time.
+FORGOTTEN: Final = 2_000_000_000
+#: For this long (ns) after a crowded time threads spin, which shows whether they keep their cores, before they share kernels
+#: again. Larger: kernels run on one core for longer; smaller: members of a range wait for one that has no core.
+DOUBTED: Final = 20_000_000
+#: As ``ALONE``, on a crowded machine (ns): several slices of others, for one of whom a member with a chunk and no core may
+#: have to wait. Larger: long kernels run on one core for longer; smaller: a range waits for such a member.
+ALONE_IN_A_CROWD: Final = 10_000_000
+#: Longest kernel (ns, all its indices) that a helper takes on a crowded machine. Larger: long kernels stay with a thread that
+#: may lose its core, where a worker would wake up on a free one; smaller: more wake-ups, which cost the more the shorter
+#: kernels are.
+SHORT: Final = 250_000
+#: Waiters that are to spin for longer than this (ns) do so on a crowded machine, too: that is a wait, and no attempt to save
+#: one. Larger: they give up at once; smaller: attempts to save a wake-up cost slices.
+BRIEF: Final = 1_000_000
+#: How often (ns) the lookout looks whether a queue waits that nobody serves. Larger: such a queue waits for longer; smaller:
+#: more wake-ups.
+LOOKOUT: Final = 4_000_000
+#: How long (ns) after that it looks whether the queue still waits. Larger: the queue waits for longer; smaller: the lookout
+#: takes what its submitter is about to run.
+DOUBT: Final = 500_000
 
 # The portable executor, whose steps cost a microsecond
 
-#: Indices below which a range is not shared. More: cores idle; less: sharing costs more than it saves.
+#: A range of fewer indices runs on one worker. Larger: less sharing; smaller: it costs more than it saves.
 PORTABLE_GRAIN: Final = 1 << 14
-#: A chunk that takes longer than this (ns) is followed by shorter ones. More: more urgent work waits as long; less: more
-#: steps.
+#: A chunk that takes longer than this (ns) is followed by shorter ones. Larger: more urgent work waits for longer; smaller:
+#: more steps.
 PORTABLE_CHUNK: Final = 100_000
-#: What an operation takes besides its work (ns). More: queues of short operations count as having had more than they had;
-#: less: as having had less.
+#: Time (ns) that an operation takes besides its work, which its queue is charged for. Larger: queues of short operations
+#: count as having had more than they had; smaller: as having had less.
 PORTABLE_OVERHEAD: Final = 1_000
 
 # Memory
 
-#: Allocations from this many bytes on are aligned to, and made of, huge pages. More: more translations of addresses where
-#: memory is read at random; less: the address space that aligning wastes, and whole huge pages that are touched in part.
+#: Mappings of fewer bytes are not aligned to huge pages. Larger: more translations of addresses where memory is read at
+#: random; smaller: mappings gain less than the alignment wastes in address space, and whole huge pages are touched in part.
 HUGE_FROM: Final = 4 << 20
-#: What an allocation must reach before the machine is asked whether it has that many bytes. More: more memory may be promised
-#: than there is; less: asking, which takes tens of µs, comes more often.
+#: Allocations from this many bytes on are checked against the machine's free memory. Larger: more memory that is not there is
+#: promised; smaller: more checks of tens of µs.
 CHECK_FROM: Final = 16 << 20

@@ -1,83 +1,82 @@
-"""What the CUDA backend weighs against each other: one constant for each cost that is traded for another.
+"""Tuning of the CUDA backend: the constants that trade one cost for another.
 
-Each says its unit, and what more and what less of it costs. How long a device's watching thread polls without a pause is a
-setting, ``AIODEV_CUDA_SPIN_US``; the pauses after that are below. Nothing here is the CPU's: a worker that spins there takes a
-core from kernels, and a thread that spins here takes one from the program.
+Each says its unit, and what a larger and a smaller value costs. How long a device's poller looks without a pause is a setting,
+``AIODEV_CUDA_SPIN_US``; the pauses after that are below. None is shared with the CPU's backend: a worker that spins there takes
+a core from kernels, and a thread that spins here takes one from the program.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Watching
+# Polling
 
-#: Pauses between two looks are this part of what was waited for already. More: the thread is busier; less: a wait is told of
-#: its end later, by so much of what it took.
+#: A pause between two looks is the time that was waited already, divided by this. Larger: the thread is busier; smaller:
+#: waiters hear of a completion later, by so much of what it took.
 PAUSE_PART: Final = 32
-#: The shortest pause (ns). More: as much later; less: the thread looks all the time, since a pause takes tens of µs anyhow.
+#: Shortest pause (ns). Larger: later wake-ups; smaller: the thread looks all the time, since a pause takes tens of µs anyhow.
 SHORTEST_PAUSE: Final = 5_000
-#: The longest pause while something is awaited (ns). More: long operations are noticed as much later; less: the thread wakes
-#: up more often while it waits for them.
+#: Longest pause (ns) between two looks while work is awaited. Larger: later wake-ups; smaller: more of a core.
 LONGEST_PAUSE: Final = 200_000
-#: Between two looks at whether the device lives (ns). More: its loss is noticed as much later; less: calls of the driver,
-#: which hold up others that wait for its lock.
+#: Time (ns) between two checks that the device is not lost. Larger: waiters of a lost device learn later; smaller: more calls
+#: of the driver, which hold up others that wait for its lock.
 WATCHDOG: Final = 20_000_000
 
 # Submission
 
-#: Operations of a queue in the driver's hands, at most. More: memory of each queue; less: a device that runs short operations
-#: waits for the host.
+#: Most operations of a queue that are in the driver's hands. Larger: more memory for each queue; smaller: a device that runs
+#: short operations waits for the host.
 WINDOW: Final = 128
-#: Those with which a submission surely finds room; beyond, it lets go of the GIL. More: a submission may block with the GIL;
-#: less: submissions take the GIL anew, for which another thread may let them wait.
+#: Operations of a queue in the driver's hands with which a submission surely finds room; beyond, it lets go of the GIL.
+#: Larger: a submission may block with the GIL; smaller: submissions take the GIL anew, and may wait for another thread.
 SURELY_ROOM: Final = 32
-#: Those of all queues of a CUstream. More: the driver, whose own limit is somewhat higher, blocks in a call; less: queues
-#: that share a stream wait for the host.
+#: Most operations in the driver's hands of all queues of a CUstream. Larger: the driver, whose own limit is somewhat higher,
+#: blocks in a call; smaller: queues that share a stream wait for the host.
 STREAM_WINDOW: Final = 256
-#: CUstreams of each device and priority, which queues share. More: the device's 32 channels are shared, too, and streams wait
-#: for each other there; less: queues do, in one stream.
+#: CUstreams of each device and priority, which queues share. Larger: the device's 32 channels are shared, too, and streams
+#: wait for each other there; smaller: queues do, in one stream.
 STREAM_SLOTS: Final = 32
-#: Records that are handed on before the lock is let go for a moment. More: submitters of that queue wait; less: the lock
-#: moves between cores more often.
+#: Records that are issued before the lock is let go for a moment. Larger: submitters wait for longer; smaller: slower issue.
 BATCH: Final = 16
-#: How often a thread that has the GIL tries a lock before it lets go: whoever has the lock may be blocked in the driver.
-#: More: other threads of Python wait; less: the GIL, which may take 5 ms to come back, is let go of for a lock that is held
-#: for 100 ns.
+#: How often a thread that has the GIL tries a lock before it lets go: the lock's holder may be blocked in the driver. Larger:
+#: the GIL is held for longer; smaller: the GIL, which may take 5 ms to come back, is let go of for a lock that is held for
+#: 100 ns.
 LOCK_TRIES: Final = 200
-#: Threads of a device that wait in the driver (``AIODEV_CUDA_WAIT=event``). More: threads, with an event each; less: what is
-#: beyond is polled.
+#: Threads of a device that wait in the driver (``AIODEV_CUDA_WAIT=event``). Larger: more threads, with an event each;
+#: smaller: more is polled.
 EVENT_WAITERS: Final = 8
 
 # Copies
 
-#: Small copies from ordinary memory that are under way at once. More: page-locked memory, ``RING_BYTES`` for each; less:
-#: copies in a row wait for the device.
+#: Small copies from ordinary memory that are under way at once. Larger: more page-locked memory, ``RING_BYTES`` for each;
+#: smaller: copies in a row wait for the device.
 RING_SLOTS: Final = 32
-#: Bytes of each, at most. More: page-locked memory, and time in the submission's call; less: more copies go through the
-#: staging thread, which costs a wake-up.
+#: Most bytes of such a copy. Larger: more page-locked memory, and time in the submission's call; smaller: more copies go
+#: through the staging thread, which costs a wake-up.
 RING_BYTES: Final = 64 << 10
-#: Parts of a staged copy that are under way at once. More: page-locked memory, ``STAGE_BYTES`` for each; less than two: the
-#: host and the device take turns.
+#: Pieces of a staged copy that are under way at once. Larger: more page-locked memory, ``STAGE_BYTES`` for each; smaller,
+#: with one: the host and the device take turns.
 STAGE_SLOTS: Final = 2
-#: Bytes of each. More: page-locked memory, and the first part begins later; less: a wake-up for fewer bytes.
+#: Bytes of such a piece. Larger: more page-locked memory, and the first piece begins later; smaller: a wake-up for fewer
+#: bytes.
 STAGE_BYTES: Final = 4 << 20
-#: After so many bytes of a copy it is the next queue's turn. More: others' copies wait as long; less: more switches.
+#: After this many bytes of a copy it is the next queue's turn. Larger: other queues' copies wait for longer; smaller: more
+#: switches.
 STAGE_TURN: Final = 256 << 20
-#: Patterns that are written column by column, with gaps, which is slow; beyond, what is there is doubled. More: slow writes;
-#: less: copies of little, a launch each.
+#: Most repetitions of a pattern that are written column by column, with gaps, which is slow; beyond, what is there is
+#: doubled. Larger: slow writes; smaller: copies of little, a launch each.
 COLUMNS: Final = 64 << 10
 
 # Kernels
 
-#: Threads of a block, at most, unless a kernel says. More gain nothing where every element is read once; less hide too little
-#: latency.
+#: Most threads of a block, unless a kernel says. Larger: gains nothing where every element is read once; smaller: hides too
+#: little latency.
 BLOCK_THREADS: Final = 256
-#: Rounds of blocks that a grid has at most; what is beyond strides. More: blocks that begin cost more than what they do;
-#: less: the multiprocessors end at different times.
+#: Most rounds of blocks that a grid has; indices beyond are strided over. Larger: more blocks to start; smaller: uneven ends.
 ROUNDS: Final = 8
 
 # Memory
 
-#: Granules that a device's memory is divided into, at least. More: more calls of the driver to map as much; less: more memory
-#: that is mapped and not used.
+#: Least granules that a device's memory is divided into. Larger: more mappings of the driver's; smaller: more memory is
+#: wasted.
 LEAST_GRANULES: Final = 4096

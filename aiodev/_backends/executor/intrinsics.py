@@ -17,6 +17,7 @@ from typing import Any
 from llvmlite import ir
 
 from aiodev._backends.executor.compile import External, int32, int64, intrinsic, void
+from aiodev._backends.executor.fields import Struct
 
 _WORD = ir.IntType(64)
 _WORD_POINTER = _WORD.as_pointer()
@@ -164,6 +165,24 @@ def bytes_address(builder: ir.IRBuilder, value: ir.Value) -> Any:
 def bytes_length(builder: ir.IRBuilder, value: ir.Value) -> Any:
     """Number of bytes of a ``bytes``."""
     return builder.load(_pointer(builder, builder.add(value, ir.Constant(_WORD, 16))))
+
+
+class Timespec(Struct):
+    """The C library's ``struct timespec``."""
+
+    seconds: int
+    nanoseconds: int
+
+
+@intrinsic
+def clock_wait(builder: ir.IRBuilder, function: ir.Value, semaphore: ir.Value, until: ir.Value) -> Any:
+    """Wait for a semaphore until a time by ``now``, a :class:`Timespec`; 0 when it was posted before that.
+
+    ``function`` is the address of ``sem_clockwait``: code that is kept, or made ahead, may run with a C library that lacks it.
+    """
+    half = ir.IntType(32)
+    code = builder.inttoptr(function, ir.FunctionType(half, [_WORD, half, _WORD]).as_pointer())
+    return builder.sext(builder.call(code, [semaphore, ir.Constant(half, 1), until]), _WORD)
 
 
 # Symbols of the C library that native code calls.

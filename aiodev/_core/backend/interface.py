@@ -124,6 +124,9 @@ class KernelSpec(NamedTuple):
     options: tuple[tuple[str, Any], ...] = ()
     key: str = ""  #: content hash of source, constants, globals, closure, types and options; a backend adds its versions
     uniform: bool = False  #: all indices take about as long and none waits: a thread that waits for the kernel may run some
+    #: The places of the arguments whose values, or lengths, alone say how long an index takes, where none waits: a thread that
+    #: waits may run some that are as long as others were; None where that is not known.
+    paced_by: tuple[int, ...] | None = None
 
     def parse_arguments(self) -> list[KernelArgument]:
         """What each argument is, and its place in the argument block of :meth:`Executor.launch`.
@@ -273,7 +276,10 @@ class Executor(ABC):
 
     @abstractmethod
     def spin(self, queue: int, value: int, duration: int) -> bool:
-        """Wait for ``value`` without the GIL for at most ``duration`` ns; whether it was reached."""
+        """Wait for ``value`` without the GIL for at most ``duration`` ns; whether it was reached.
+
+        Less than a millisecond is an attempt to save a wake-up, and may end early where other processes want the cores.
+        """
 
     def help(self, queue: int, value: int, duration: int, descriptor: int) -> bool:
         """Do a part of what ``value`` waits for in this thread, without the GIL, for about ``duration`` ns at most.

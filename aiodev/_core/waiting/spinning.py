@@ -3,8 +3,8 @@
 The most that anybody spins follows the cores that are usable (:mod:`aiodev._core.cores`).
 
 After a spin in vain a timeline's waits park, until one is over soon enough that a spin would have met it. Where spins are in
-vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long or the
-cores are taken nobody spins.
+vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long nobody
+spins. Where other processes want the cores as well the executor ends a spin at once: its threads learn that from each other.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import numpy
 import aiodev.lang
 from aiodev.lang import atomics, elementary, hints, numeric
 
-__all__ = ["is_loop_free"]
+__all__ = ["is_loop_free", "mentions_known"]
 
 #: Instructions that repeat something, cut out a part that may be of any length, or do what is looked at elsewhere.
 _OTHER = frozenset(
@@ -45,8 +45,12 @@ _DEPTH = 10
 def is_loop_free(function: Any, depth: int = _DEPTH) -> bool:
     """Whether ``function``, and all that it calls, runs without a loop."""
     code: CodeType = function.__code__
-    if depth == 0 or not _OTHER.isdisjoint(code.co_code[::2]):
-        return False
+    return depth > 0 and _OTHER.isdisjoint(code.co_code[::2]) and mentions_known(function, depth)
+
+
+def mentions_known(function: Any, depth: int = _DEPTH, also: tuple[Any, ...] = ()) -> bool:
+    """Whether what ``function`` mentions, but for its own loops and for what is in ``also``, takes as long for each index."""
+    code: CodeType = function.__code__
     try:
         cells = {name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)}
     except ValueError:  # one is empty
@@ -55,7 +59,7 @@ def is_loop_free(function: Any, depth: int = _DEPTH) -> bool:
         return False
     for name in (*cells, *code.co_names):
         value = cells.get(name, function.__globals__.get(name, vars(builtins).get(name, _ABSENT)))
-        if name not in _ATTRIBUTES if value is _ABSENT else not _is_known(value, depth):
+        if name not in _ATTRIBUTES if value is _ABSENT else value not in also and not _is_known(value, depth):
             return False
     return True
 

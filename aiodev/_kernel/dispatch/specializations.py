@@ -11,6 +11,7 @@ from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.backend.registry import registry
 from aiodev._core.config import settings
 from aiodev._kernel.analysis.bounds import Access, accesses, farthest
+from aiodev._kernel.analysis.pacing import paced_by
 from aiodev._kernel.analysis.source import BodyUse, analyse
 from aiodev._kernel.analysis.uniformity import is_loop_free
 from aiodev._kernel.compile.service import PendingKernel, service
@@ -87,6 +88,7 @@ class Specializations:
         self._options, self._launch_options, self._uniform = options, launch_options, uniform
         self._reads = reads
         self._uses: dict[str | None, BodyUse] = {}
+        self._paces: dict[str | None, tuple[bool, tuple[int, ...] | None]] = {}
         self._accesses: dict[str | None, tuple[Access, ...]] = {}
         self.forget()
 
@@ -142,11 +144,24 @@ class Specializations:
         options = {*self._options, *self._launch_options.get(device.type, ())}
         if settings.debug:
             options.add(("boundscheck", True))
-        uniform = is_loop_free(body) if self._uniform is None else self._uniform
-        spec = KernelSpec(self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)), uniform=uniform)
+        uniform, pace = self._pace_of(which, body)
+        spec = KernelSpec(
+            self.name, body, self.ndim, signature.descriptors, tuple(sorted(options)), uniform=uniform, paced_by=pace
+        )
         places = {place: len(args[place].shape) for place, kind in enumerate(signature.pattern) if kind in ARRAYS}
         bounds = farthest(self._accesses_of(which, body), places)
         return Specialization(keys, device, signature, self._loading(spec, device), bounds)
+
+    def _pace_of(self, which: str | None, body: Callable[..., None]) -> tuple[bool, tuple[int, ...] | None]:
+        """Whether all indices take as long, and the places of the arguments that say how long, if not."""
+        if self._uniform is not None:
+            return self._uniform, None
+        pace = self._paces.get(which)
+        if pace is None:
+            names = frozenset() if is_loop_free(body) else paced_by(body, self.ndim)
+            places = None if names is None else tuple(n for n, name in enumerate(self.names) if name in names)
+            pace = self._paces[which] = (True, None) if places == () else (False, places)
+        return pace
 
     def _accesses_of(self, which: str | None, body: Callable[..., None]) -> tuple[Access, ...]:
         known = self._accesses.get(which)

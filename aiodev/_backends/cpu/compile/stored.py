@@ -1,4 +1,4 @@
-"""Floats that numba does not know: ``float32`` in registers, and fewer bits in memory.
+"""Stored floats: dtypes that numba does not know, ``float32`` in registers and fewer bits in memory.
 
 **Problem.** No compiler here knows ``bfloat16``: it is not one of numba's types nor of llvmlite's.
 
@@ -147,7 +147,7 @@ def make_model(primitive: Any) -> Any:
 
 
 def add_rules(rules: Any, types: Any, stored: Mapping[str, Any]) -> None:
-    """What converts to what, and how readily: as with ``float16``."""
+    """Add the conversion rules of stored floats, as numba has them for ``float16``."""
     for kind in stored.values():
         rules.promote_unsafe(kind, types.float32)
         rules.safe_unsafe(types.int8, kind)
@@ -158,7 +158,7 @@ def add_rules(rules: Any, types: Any, stored: Mapping[str, Any]) -> None:
 
 
 def add_code(registry: Any, types: Any, stored: Mapping[str, Any]) -> None:
-    """What numba asks for of a number. Conversions go by way of ``float32``, as those of ``ml_dtypes`` and PyTorch do."""
+    """Add the code that numba asks for of a number. Conversions go by way of ``float32``, as in ``ml_dtypes`` and PyTorch."""
     kind = type(next(iter(stored.values())))
 
     def to(context: Any, builder: Any, given: Any, wanted: Any, value: Any) -> Any:
@@ -198,7 +198,7 @@ def add_code(registry: Any, types: Any, stored: Mapping[str, Any]) -> None:
 def add_typing(
     context: Any, infer: Any, template: type, functions: Iterable[Any], types: Any, stored: Mapping[str, Any]
 ) -> None:
-    """The typing of functions that take them as ``float32``, and of variables; of other types nothing changes."""
+    """Add the typing of functions that take them as ``float32``, and of variables; of other types nothing changes."""
     kinds = frozenset(stored.values())
 
     def generic(self: Any, args: Any, kws: Any) -> Any:
@@ -234,13 +234,12 @@ def make_int(stored: Mapping[str, Any]) -> Any:
 
 
 def make_roundings(intrinsic: Any, types: Any, stored: Mapping[str, Any], error: type[Exception]) -> dict[Any, Any]:
-    """What functions as :func:`aiodev.lang.bfloat16` are compiled to: by the function, its overload."""
+    """Overloads of the functions that round, such as :func:`aiodev.lang.bfloat16`, by the function."""
     kinds = frozenset(stored.values())
     return {getattr(lang, name): _make_rounding(name, intrinsic, types, kinds, error) for name in stored}
 
 
 def _make_rounding(name: str, intrinsic: Any, types: Any, kinds: frozenset[Any], error: type[Exception]) -> Any:
-
     @intrinsic
     def rounding(typing_context: Any, x: Any) -> Any:
         if not isinstance(x, types.Float | types.Integer | types.Boolean) and x not in kinds:
@@ -257,7 +256,7 @@ def _make_rounding(name: str, intrinsic: Any, types: Any, kinds: frozenset[Any],
 #: The types on the CPU.
 _STORED = make_types(types)
 _KINDS = frozenset(_STORED.values())
-#: What is computed in ``float32``.
+#: Types that are computed in ``float32``.
 SINGLES = _KINDS | {types.float16, types.float32}
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 
+from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.structs import Queue, Worker
 from aiodev._backends.cpu.tuning import LASTED, LONGEST, RECENT, SHORTEST
 from aiodev._backends.executor.compile import inner
@@ -54,7 +55,9 @@ if MOVES:
     @inner
     def in_the_way(queue: Queue, worker: Worker) -> bool:
         """Whether this worker is on the core of the one that has the queue, and is to step aside, as it must then."""
-        return sched_getcpu() == queue.core and may_move(worker)
+        if sched_getcpu() != queue.core or is_crowded(queue.range_device.crowd, now()):
+            return False
+        return may_move(worker)
 
     @inner
     def step_aside(worker: Worker) -> None:
@@ -68,9 +71,10 @@ if MOVES:
         worker = queue.worker
         if worker is None:
             return False
-        core = sched_getcpu()
-        recent = now() - queue.noted < RECENT
-        if core != queue.core or not recent or not may_move(worker):
+        core, time = sched_getcpu(), now()
+        if core != queue.core or time - queue.noted >= RECENT or is_crowded(queue.range_device.crowd, time):
+            return False
+        if not may_move(worker):
             return False
         queue.worker = None
         sent = move(worker.thread, core)

@@ -24,6 +24,7 @@ from aiodev._backends.cpu.structs import (
     PRIORITIES,
     RECORD_ALIGNMENT,
     Chunk,
+    Crowd,
     Device,
     Entry,
     Partition,
@@ -58,8 +59,9 @@ def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
     """A worker's thread."""
     thread = threading.get_native_id()
     Worker(worker).thread = thread
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+    if Device(device).prime != Worker(worker):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
     work(device, worker)
 
 
@@ -111,6 +113,8 @@ class NativeExecutor(HostExecutor):
         self.set_entry(self._copy_entry, code.address(native.copy_entry))
         self.set_entry(self._fill_entry, code.address(native.fill_entry))
         self._rooms: dict[int, _Room] = defaultdict(_Room)
+        self._crowd = Crowd(arena.allocate(sizeof(Crowd)))
+        self._crowd.clock_wait = _address_of("sem_clockwait")
         self._devices: list[int] = []
         self._all_devices: list[int] = []
         self._workers: list[Worker] = []
@@ -123,6 +127,7 @@ class NativeExecutor(HostExecutor):
     def _start_device(self, name: str, threads: int) -> int:
         device = Device(arena.allocate(sizeof(Device)))
         device.workers = threads
+        device.crowd = self._crowd
         for priority in range(PRIORITIES):
             device.least[priority].value = NEVER
         self._all_devices.append(device.address)
@@ -131,6 +136,8 @@ class NativeExecutor(HostExecutor):
             worker = Worker(arena.allocate(sizeof(Worker)))
             self._workers.append(worker)
             worker.spin = worker.spin_cap = self._spin_ns
+            if i == 0:
+                device.prime = worker
             _libc.sem_init(ctypes.c_void_p(worker.semaphore.address), 0, 0)
             addresses = device.address, worker.address
             threading.Thread(target=work, args=addresses, name=f"aiodev-{name}-{i}", daemon=True).start()
@@ -281,6 +288,12 @@ class NativeExecutor(HostExecutor):
 
 def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:
     return RuntimeError(f"entry {entry:#x} failed, and nobody is here to decode its exception at {excinfo:#x}")
+
+
+def _address_of(name: str) -> int:
+    """The address of a function of the C library; 0 if it lacks that."""
+    function = getattr(_libc, name, None)
+    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

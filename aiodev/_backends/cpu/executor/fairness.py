@@ -24,8 +24,9 @@ one. What is noted there may be less than what the members have used since, and 
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.structs import PRIORITIES, Device, Place, Queue, Worker
-from aiodev._backends.cpu.tuning import LOOK, SLICE, SUSPICIOUS
+from aiodev._backends.cpu.executor.crowding import note_crowd
+from aiodev._backends.cpu.structs import PRIORITIES, Crowd, Device, Helper, Place, Queue, Worker
+from aiodev._backends.cpu.tuning import LOOK, SLICE, SUSPICIOUS, TAKEN
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import copy_memory, now, thread_time
@@ -162,19 +163,31 @@ def depart(device: Device, priority: int) -> None:
 
 
 @inner
-def watch_core(worker: Worker) -> None:
-    """Begin to count how long this worker's thread has no core; what it slept does not count."""
-    worker.off = now() - thread_time()
+def without_core() -> int:
+    """For how long (ns) this thread has had no core, counted from some time."""
+    return now() - thread_time()
 
 
 @inner
-def on_core(worker: Worker | None, time: int, duration: int) -> int:
+def watch_core(worker: Worker) -> None:
+    """Begin to count how long this worker's thread has no core; what it slept does not count."""
+    worker.off = without_core()
+
+
+@inner
+def on_core(crowd: Crowd, worker: Worker | None, helper: Helper | None, time: int, duration: int) -> int:
     """For how much of the ``duration`` ns up to ``time`` this thread had a core: what others took is not the queue's."""
-    if worker is None or duration < SUSPICIOUS:
+    if duration < SUSPICIOUS:
         return duration
-    off = time - thread_time()
-    lost = off - worker.off
-    worker.off = off
+    off, lost = time - thread_time(), 0
+    if worker is not None:
+        lost = off - worker.off
+        worker.off = off
+    elif helper is not None:
+        lost = off - helper.off
+        helper.off = off
+    if lost > TAKEN:
+        note_crowd(crowd, time)
     return max(0, duration - lost)
 
 
@@ -224,7 +237,7 @@ def charge_spent(device: Device, worker: Worker | None, queue: Queue) -> None:
         return
     if begun != 0:
         time = now()
-        spent = on_core(worker, time, time - begun)
+        spent = on_core(device.crowd, worker, None, time, time - begun)
         queue.charged_at = time if others_wait(device, queue) else 0
     queue.spent = 0
     charge(device, queue, spent)

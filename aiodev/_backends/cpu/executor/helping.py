@@ -2,19 +2,35 @@
 
 Where there are as many workers as cores, a thread that spins keeps a worker off its core. So the waiter takes that worker's
 place. It joins the queue's range like any worker; and where the queue waits for a worker, which may have to wake up first, it
-runs the queue itself. It takes nothing that seems to end after its time is over. So it helps with uniform kernels only: in any
-other, the cost of the indices so far says nothing about the next one.
+runs the queue itself. It takes nothing that seems to end after its time is over. So it helps with uniform kernels, and with
+paced ones, whose loops go as far as arguments say, once an index has been timed with the very same arguments: in any other, the
+cost of the indices so far says nothing about the next one.
+
+On a crowded machine a waiter that finds nothing to help with does not spin, and a helper takes short kernels only, and wakes
+nobody to join in.
 """
 
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import send_away
-from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out
-from aiodev._backends.cpu.executor.parallel_for import join_range, time_left
-from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, wake_for_range
+from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
+from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out, without_core
+from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, time_left
+from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, send_for_worker, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
-from aiodev._backends.cpu.structs import OP_KERNEL, Device, Helper, KernelRecord, Queue, Record
-from aiodev._backends.cpu.tuning import ARRIVAL, BACK, CHUNK, LONGER, MOVED, PATIENCE, SERIAL_BELOW, SLICE
+from aiodev._backends.cpu.structs import OP_KERNEL, Crowd, Device, Helper, KernelRecord, Queue, Record
+from aiodev._backends.cpu.tuning import (
+    BRIEF,
+    INDEX,
+    LONGER,
+    MOVED,
+    OVERDUE,
+    PATIENCE,
+    SERIAL_BELOW,
+    SHORT,
+    SLICE,
+    TAKEN,
+)
 from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import now, on_stack, pause
@@ -26,13 +42,14 @@ REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 
 
 @inner
-def suits(helper: Helper, record: Record, left: int) -> bool:
+def suits(crowd: Crowd, helper: Helper, record: Record, left: int) -> bool:
     """Whether a helper with ``left`` ns may run an operation: a kernel only if it is likely to be over, or shared, by then."""
     if record.operation != OP_KERNEL:
         return left > 0
-    entry = KernelRecord(record).entry
-    cost = entry.cost
-    if entry.uniform == 0 or cost == 0 or cost > helper.longest * 1000:
+    cost = known_cost(KernelRecord(record))
+    if cost == 0 or cost > helper.longest * 1000:
+        return False
+    if is_crowded(crowd, now()) and cost * KernelRecord(record).size > SHORT * 1000:
         return False
     return max(cost, SERIAL_BELOW * 1000) <= left * 1000
 
@@ -50,11 +67,11 @@ def help_with_range(helper: Helper, queue: Queue, value: int) -> int:
     range_device, outcome = queue.range_device, MISSED
     lock(range_device.lock)
     if queue.range_linked.value != 0:  # so it is not completed before the lock is free
-        entry = KernelRecord(queue.cursor).entry
-        if entry.uniform == 0 or entry.cost > helper.longest * 1000:
+        cost = known_cost(KernelRecord(queue.cursor))
+        if cost == 0 or cost > helper.longest * 1000:
             outcome = REFUSED
         elif (
-            entry.cost <= (helper.until - now()) * 1000
+            cost <= (helper.until - now()) * 1000
             and has_its_turn(range_device, queue)
             and enter_range(range_device, queue)
         ):
@@ -76,12 +93,12 @@ def begin(helper: Helper, queue: Queue, value: int) -> int:
     lock(device.lock)
     if first(device, priority) == queue and queue.range_linked.value == 0:
         outcome = REFUSED
-        if not outranked(device, queue) and suits(helper, queue.cursor, left):
+        if not outranked(device, queue) and suits(device.crowd, helper, queue.cursor, left):
             take_out(device, queue)
             outcome = HELPED
     unlock(device.lock)
     if outcome == HELPED:
-        queue.help_due.store(now() + ARRIVAL)
+        queue.help_due.store(alone_until(device.crowd, now()))
         go_on(device, helper, queue, value)
     return outcome
 
@@ -92,7 +109,7 @@ def go_on(device: Device, helper: Helper, queue: Queue, value: int) -> None:
     begin_turn(device, queue)
     take_up(queue)
     while queue.completed.value < value and not turn_is_over(device, None, queue):
-        if not suits(helper, next_record(queue), time_left(helper, now())):
+        if not suits(device.crowd, helper, next_record(queue), time_left(helper, now())):
             break
         if not step(device, None, helper, queue):
             return
@@ -111,37 +128,56 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     helper.until = began + longest
     helper.descriptor = descriptor
     helper.looked = began
-    helper.longest = longest if descriptor < 0 else min(longest, CHUNK)
-    head = queue.device.first[queue.priority]
+    helper.longest = longest if descriptor < 0 else min(longest, INDEX)
+    helper.off = 0
+    head, crowd = queue.device.first[queue.priority], queue.range_device.crowd
+    brief = patience < BRIEF
+    crowded = brief and is_crowded(crowd, began)
     queue.helpers.fetch_add(1)
-    helping, ending, until = True, MISSED, began + patience
+    helping, ending, until, latest, seen = True, MISSED, began + patience, began + 2 * patience, began
+    progress = queue.completed.load()
     while ending != REACHED:
         for _ in range(16):
             if queue.completed.load() >= value:
                 ending = REACHED
                 break
             outcome = MISSED
-            if helping and queue.range_linked.load() != 0:
-                outcome = help_with_range(helper, queue, value)
-            elif helping and head.load() == queue:
-                outcome = begin(helper, queue, value)
+            if helping and (queue.range_linked.load() != 0 or head.load() == queue):
+                if helper.off == 0:
+                    helper.off = without_core()
+                shared = queue.range_linked.load() != 0
+                outcome = help_with_range(helper, queue, value) if shared else begin(helper, queue, value)
+                seen = now()
             if outcome == HELPED:
                 helpers = queue.helpers.load()
                 if queue.expected_helpers.load() != helpers:
                     queue.expected_helpers.store(helpers)
-                ending, until = HELPED, now() + max(patience, LONGER)
+                ending, until = HELPED, seen
+                crowded = brief and is_crowded(crowd, seen)
+                if not crowded:
+                    until += max(patience, LONGER)
             elif outcome == REFUSED:
                 helping = False
                 queue.helpers.fetch_add(-1)
                 wake_for_range(queue.range_device, queue)
+                send_for_worker(queue.device)
             pause()
-        if now() >= min(until, helper.until):
+        time = now()
+        if time - seen > TAKEN:
+            note_crowd(crowd, time)
+            crowded = brief
+        seen = time
+        if queue.completed.load() != progress:  # what is before it is short, and so may it be
+            progress = queue.completed.load()
+            until = max(until, min(latest, time + patience))
+        ends = queue.ends.load() + OVERDUE
+        if crowded or time >= helper.until or time >= (ends if until < ends <= latest else until):
             break
     if helping:
         queue.helpers.fetch_add(-1)
         if queue.range_linked.load_fence() != 0:
-            queue.help_due.store(now() + BACK)
-    return ending
+            queue.help_due.store(alone_until(crowd, now()))
+    return REACHED if queue.completed.load() >= value else ending
 
 
 @exported(boolean(int64, int64, int64), nogil=True)

@@ -8,6 +8,7 @@ work on the same arrays, each core finds its part in its own cache, and where me
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
+from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, on_core, spend
 from aiodev._backends.cpu.executor.ready_queue import (
     link_range,
@@ -17,9 +18,9 @@ from aiodev._backends.cpu.executor.ready_queue import (
     wake_for_range,
     wake_worker,
 )
-from aiodev._backends.cpu.structs import Device, Entry, Helper, KernelRecord, Outcome, Queue, Worker
+from aiodev._backends.cpu.structs import PACES, Device, Entry, Helper, KernelRecord, Outcome, Queue, Worker
 from aiodev._backends.cpu.tuning import (
-    BACK,
+    ALONE,
     CHUNK,
     GRAIN,
     LOOK_EVERY,
@@ -27,22 +28,27 @@ from aiodev._backends.cpu.tuning import (
     PARTS,
     SERIAL_BELOW,
     SLICE,
+    TAKEN,
     YIELD_EVERY,
 )
 from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.fields import sizeof
+from aiodev._backends.executor.fields import Atomic, sizeof
 from aiodev._backends.executor.intrinsics import c_poll, call_entry, now, on_stack, sched_yield
 from aiodev._backends.executor.locking import lock, unlock
 
 #: The event in ``struct pollfd``: there is something to read.
 POLLIN = 1
+#: Bits of a pace that are a cost (ps), up to a second; the others are a digest.
+PACE_BITS = 40
+PACE, DIGEST = (1 << PACE_BITS) - 1, (1 << (62 - PACE_BITS)) - 1
 
 
 @inner
 def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue, record: KernelRecord) -> bool:
     """Run a kernel, alone or as a range; False when the range was left to others.
 
-    A helper relies on no earlier cost: other arguments may have made the same indices cheaper than they are now.
+    A helper relies on no earlier cost of a uniform kernel: other arguments may have made the same indices cheaper than they are
+    now.
     """
     entry = record.entry
     size = record.size
@@ -50,23 +56,29 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
         return True
     uses = entry.uses + 1
     entry.uses = uses
-    cost = entry.cost
-    if cost != 0 and cost <= SERIAL_BELOW * 1000 // size and uses & 63 != 0 and helper is None:
+    cost, trusted = entry.cost, helper is None
+    if helper is not None:
+        cost, trusted = known_cost(record), entry.uniform == 0
+    if cost != 0 and cost <= SERIAL_BELOW * 1000 // size and uses & 63 != 0 and trusted:
         run_chunk(queue, record, 0, size)
         if cost * size > OPERATION * 1000:
             spend(queue, cost * size // 1000)
         return True
     start = 0
     if cost == 0 or cost <= SERIAL_BELOW * 1000 // size:
-        start = measure(queue, record, size)
+        start = measure(queue, worker, helper, record, size)
     if start == size or queue.range_status.value != 0:
         return True
-    most = max(1, CHUNK * 1000 // max(1, entry.cost))
+    cost = entry.cost if helper is None else known_cost(record)
+    most = 1 if cost == 0 else max(1, CHUNK * 1000 // cost)
     if size - start <= max(1, most // PARTS):  # too little to share: a helper could only move it, and its data, off this core
         begin = now()
+        if helper is None:
+            queue.ends.store(begin + cost * (size - start) // 1000)
         run_chunk(queue, record, start, size)
-        elapsed = now() - begin
-        note_cost(entry, elapsed * 1000 // (size - start))
+        ended = now()
+        elapsed = on_core(device.crowd, worker, helper, ended, ended - begin)
+        note_cost(record, elapsed * 1000 // (size - start))
         spend(queue, elapsed)
         return True
     charge_spent(device, worker, queue)
@@ -76,9 +88,8 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
 
 
 @inner
-def measure(queue: Queue, record: KernelRecord, size: int) -> int:
+def measure(queue: Queue, worker: Worker | None, helper: Helper | None, record: KernelRecord, size: int) -> int:
     """Run growing chunks until they took long enough to know the cost of an index; returns where it stopped."""
-    entry = record.entry
     begin = now()
     lo, elapsed = 0, 0
     while lo < size and elapsed < SERIAL_BELOW and queue.range_status.value == 0:
@@ -86,16 +97,67 @@ def measure(queue: Queue, record: KernelRecord, size: int) -> int:
         run_chunk(queue, record, lo, hi)
         elapsed = now() - begin
         lo = hi
-    note_cost(entry, elapsed * 1000 // lo)
+    elapsed = on_core(queue.device.crowd, worker, helper, begin + elapsed, elapsed)
+    note_cost(record, elapsed * 1000 // lo)
     spend(queue, elapsed)
     return lo
 
 
 @inner
-def note_cost(entry: Entry, seen: int) -> None:
-    """Take a measured cost of an index (ps) into the entry's moving average."""
-    known = entry.cost
-    entry.cost = max(1, seen if known == 0 else (3 * known + seen) // 4)
+def note_cost(record: KernelRecord, seen: int) -> None:
+    """Take a launch's measured cost of an index (ps) into the moving averages of its entry."""
+    entry = record.entry
+    entry.cost = average(entry.cost, seen)
+    if entry.pacing != 0:
+        digest = pace_digest(record)
+        place = pace_place(entry, digest)
+        pace = place.load()
+        known = pace & PACE if pace >> PACE_BITS == digest else 0
+        place.store(digest << PACE_BITS | min(PACE, average(known, seen)))
+
+
+@inner
+def average(known: int, seen: int) -> int:
+    """The moving average of a cost, 0 while there is none, with one more measurement."""
+    return max(1, seen if known == 0 else (3 * known + seen) // 4)
+
+
+@inner
+def known_cost(record: KernelRecord) -> int:
+    """The cost of an index of this launch (ps), if a helper, who cannot stop it, may rely on that; else 0."""
+    entry = record.entry
+    if entry.uniform != 0:
+        return entry.cost
+    if entry.pacing == 0:
+        return 0
+    digest = pace_digest(record)
+    pace = pace_place(entry, digest).load()
+    return pace & PACE if pace >> PACE_BITS == digest else 0
+
+
+@inner
+def pace_place(entry: Entry, digest: int) -> Atomic[int]:
+    """The word that has, or will have, the cost of an index with arguments of this digest."""
+    place = entry.paces[digest & (PACES - 1)]
+    for number in range(PACES):
+        pace = entry.paces[number].load()
+        if pace >> PACE_BITS == digest:
+            return entry.paces[number]
+        if pace == 0:
+            place = entry.paces[number]
+    return place
+
+
+@inner
+def pace_digest(record: KernelRecord) -> int:
+    """A digest of those words of a launch's arguments that say how long an index takes."""
+    pacing, argument, digest = record.entry.pacing, record.arguments, 0x51ED270B
+    while pacing != 0:
+        if pacing & 1 != 0:
+            digest = (digest ^ argument.value) * 0x2545F4914F6CDD1D
+            digest ^= digest >> 29
+        argument, pacing = argument[1], pacing >> 1
+    return digest & DIGEST
 
 
 @inner
@@ -130,15 +192,19 @@ def open_range(queue: Queue, worker: Worker | None, start: int, size: int, chunk
     unlock(device.lock)
     if worker is None:
         if queue.help_due.load() == 0:
-            queue.help_due.store(now() + BACK)
+            queue.help_due.store(alone_until(device.crowd, now()))
         return
-    if KernelRecord(queue.cursor).entry.uniform != 0:
+    if known_cost(KernelRecord(queue.cursor)) != 0:
         if queue.helpers.load_fence() >= workers - 1:
             return
         if queue.expected_helpers.load() >= workers - 1:
             if queue.help_due.load() == 0:
-                queue.help_due.store(now() + BACK)
+                queue.help_due.store(alone_until(device.crowd, now()))
             return
+    time = now()
+    if alone_until(device.crowd, time) > time + ALONE:
+        queue.help_due.store(alone_until(device.crowd, time))
+        return
     wake_for_range(device, queue)
 
 
@@ -171,8 +237,8 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
     A member that finds help overdue wakes a worker. True when leaving ended the range (invariant 6).
     """
     record = KernelRecord(queue.cursor)
-    entry, size = record.entry, record.size
-    workers = queue.range_device.workers
+    size = record.size
+    workers, crowd = queue.range_device.workers, queue.range_device.crowd
     own = this_core()
     turn = 0  # partitions that have no chunks left, counted from our own
     begin = now()
@@ -183,7 +249,7 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
         end, most = partition.end, queue.range_chunk.load()
         chunk = whole(max(most // PARTS, min(most, (end - partition.next.load()) // 8)))
         if helper is not None:
-            cost = entry.cost
+            cost = known_cost(record)
             left = time_left(helper, before) * 1000 // cost
             if left == 0:
                 break
@@ -210,16 +276,19 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
             queue.help_due.store(0)
             queue.expected_helpers.store(0)
             wake_for_range(queue.range_device, queue)
-        charge(device, queue, on_core(worker, after, after - before))
-        elapsed, before = after - before, after
-        note_cost(entry, elapsed * 1000 // (hi - lo))
+        spent = on_core(crowd, worker, helper, after, after - before)
+        charge(device, queue, spent)
+        elapsed, before = spent, after
+        note_cost(record, elapsed * 1000 // (hi - lo))
         if chunk == whole(most) and elapsed < CHUNK // 2:
             queue.range_chunk.store(2 * most)
         elif elapsed > 4 * CHUNK and most > 1:
             queue.range_chunk.store(most // 2)
-        if after - yielded > YIELD_EVERY:
+        if after - yielded > YIELD_EVERY and not is_crowded(crowd, after):
             sched_yield()  # an event loop whose timer is due may be waiting for this core
-            yielded = after
+            before = yielded = now()
+            if yielded - after > TAKEN:
+                note_crowd(crowd, yielded)
         if should_leave(device, queue):
             break
     return leave_range(helper, queue)
@@ -271,11 +340,12 @@ def leave_range(helper: Helper | None, queue: Queue) -> bool:
         else:
             link_range(device, queue)
         if helper is not None and members == 0:
-            sleeper = pop_sleeper(device)  # who opened it woke nobody, and we look for no work as a worker does
+            if device.lookout.value is None:
+                sleeper = pop_sleeper(device)  # who opened it woke nobody, and we look for no work as a worker does
         elif not linked and helper is None:
             sleeper = pop_sleeper(device)
         elif not linked:
-            queue.help_due.store(now() + BACK)
+            queue.help_due.store(alone_until(device.crowd, now()))
     unlock(device.lock)
     wake_worker(sleeper)
     return over

@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
+from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
 from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
-from aiodev._backends.cpu.tuning import OFFER, PENALTY, PREEMPTED, SHORTEST_SPIN, SPIN_MARGIN
+from aiodev._backends.cpu.tuning import DOUBT, LATE, LOOKOUT, OFFER, SHORTEST_SPIN, SPIN_MARGIN, TAKEN
 from aiodev._backends.executor.compile import inner
-from aiodev._backends.executor.intrinsics import now, pause, sched_yield, sem_post, sem_wait
+from aiodev._backends.executor.fields import sizeof
+from aiodev._backends.executor.intrinsics import (
+    Timespec,
+    clock_wait,
+    now,
+    on_stack,
+    pause,
+    sched_yield,
+    sem_post,
+    sem_wait,
+)
 from aiodev._backends.executor.locking import lock, unlock
+
+
+@inner
+def forget_sleeper(device: Device, worker: Worker) -> None:
+    """Take a worker off the list of those that sleep (lock held); it is one of them."""
+    worker.asleep = 0
+    before = device.sleepers
+    if before == worker:
+        device.sleepers = worker.next
+        return
+    while before is not None and before.next != worker:
+        before = before.next
+    if before is not None:
+        before.next = worker.next
 
 
 @inner
@@ -17,7 +42,11 @@ def pop_sleeper(device: Device) -> Worker | None:
     sleeper = device.sleepers
     if sleeper is None or device.spinners.value != 0:
         return None
-    device.sleepers = sleeper.next
+    if device.prime.asleep != 0:
+        sleeper = device.prime
+    forget_sleeper(device, sleeper)
+    if device.lookout.value == sleeper:
+        device.lookout.store(None)
     return sleeper
 
 
@@ -25,6 +54,7 @@ def pop_sleeper(device: Device) -> Worker | None:
 def wake_worker(sleeper: Worker | None) -> None:
     """Wake a worker; None wakes none."""
     if sleeper is not None:
+        sleeper.woken = now()
         sem_post(sleeper.semaphore)
 
 
@@ -36,6 +66,41 @@ def make_ready(queue: Queue) -> None:
     arrive(device, queue)
     line_up(device, queue)
     sleeper = pop_sleeper(device)
+    unlock(device.lock)
+    wake_worker(sleeper)
+
+
+@inner
+def begin_queue(queue: Queue) -> None:
+    """Make a queue ready that was given an operation, for a worker or for a submitter that tends to run what it waits for.
+
+    In that case no worker is woken as long as one of them is the lookout: a worker would come for nothing, and take somebody
+    else's core. An operation that the submitter does not run waits for ``LOOKOUT`` and ``DOUBT`` ns at most, about as long as a
+    woken worker may have to wait for a core. Where several queues wait, the submitter has enough to do, and a worker is woken.
+    """
+    device = queue.device
+    if device.lookout.load() is None or queue.expected_helpers.load() == 0:
+        make_ready(queue)
+        return
+    lock(device.lock)
+    arrive(device, queue)
+    line_up(device, queue)
+    sleeper: Worker | None = None
+    if device.lookout.value is None or device.pending.value > 1:
+        sleeper = pop_sleeper(device)
+    unlock(device.lock)
+    wake_worker(sleeper)
+
+
+@inner
+def send_for_worker(device: Device) -> None:
+    """Wake a worker, if there is a lookout and a queue waits: the submitter that was to run it does not."""
+    if device.lookout.load_fence() is None or device.pending.load() == 0:
+        return
+    lock(device.lock)
+    sleeper: Worker | None = None
+    if device.pending.value != 0:
+        sleeper = pop_sleeper(device)
     unlock(device.lock)
     wake_worker(sleeper)
 
@@ -139,11 +204,72 @@ def find_work(device: Device, worker: Worker) -> int:
             looking = look_around(device, worker, None, 0)
             continue
         worker.next = device.sleepers
+        worker.asleep = 1
         device.sleepers = worker
+        lookout = False
+        crowd = device.crowd
+        if crowd.clock_wait != 0 and device.lookout.value is None and is_crowded(crowd, now()):
+            lookout = True
+            device.lookout.store(worker)
         unlock(device.lock)
-        while sem_wait(worker.semaphore) != 0:
-            pass
+        if lookout:
+            keep_lookout(device, worker)
+        else:
+            sleep(device, worker)
         watch_core(worker)
+
+
+@inner
+def sleep(device: Device, worker: Worker) -> None:
+    """Sleep until this worker, one of the sleepers, is woken."""
+    while sem_wait(worker.semaphore) != 0:
+        pass
+    time = now()
+    if time - worker.woken > LATE:
+        note_crowd(device.crowd, time)
+
+
+@inner
+def keep_lookout(device: Device, worker: Worker) -> None:
+    """Sleep until this worker, the lookout, is woken, or sees that a queue waits that nobody serves."""
+    timespec, arrivals, doubtful = Timespec(on_stack(sizeof(Timespec))), device.arrivals, False
+    while True:
+        until = now() + (DOUBT if doubtful else LOOKOUT)
+        timespec.seconds = until // 1_000_000_000
+        timespec.nanoseconds = until % 1_000_000_000
+        if clock_wait(device.crowd.clock_wait, worker.semaphore, timespec) == 0:
+            return
+        lock(device.lock)
+        mine, alone = device.lookout.value == worker, is_left_alone(device)
+        crowded = is_crowded(device.crowd, now())
+        taken = mine and alone and (doubtful or not crowded)  # at the first look somebody may just be about to come
+        idle = not doubtful and device.arrivals == arrivals
+        over = not mine or (not alone and (idle or not crowded))
+        doubtful, arrivals = alone, device.arrivals
+        if taken or (mine and over):
+            device.lookout.store(None)
+        if taken:
+            forget_sleeper(device, worker)
+            for priority in range(PRIORITIES):
+                queue = first(device, priority)
+                if queue is not None:
+                    queue.expected_helpers.store(0)
+        unlock(device.lock)
+        if taken:
+            return
+        if over:
+            sleep(device, worker)
+            return
+
+
+@inner
+def is_left_alone(device: Device) -> bool:
+    """Whether a queue waits that nobody serves (lock held)."""
+    for priority in range(PRIORITIES):
+        queue = first(device, priority)
+        if queue is not None and (queue.range_linked.value == 0 or queue.range_members.value == 0):
+            return True
+    return False
 
 
 @inner
@@ -156,18 +282,16 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
     time = now()
     if worker.idle == 0:
         worker.idle = time
-    if worker.penalty > 0:
-        return False
     until = worker.idle + worker.spin
-    if time >= until:
+    if time >= until or is_crowded(device.crowd, time):
         return False
     offers = time + OFFER
     device.spinners.fetch_add(1)
     seen_work = has_work(device, queue, owed)
     while not seen_work:
         seen, time = time, now()
-        if time - seen > PREEMPTED:
-            worker.penalty = PENALTY
+        if time - seen > TAKEN:
+            note_crowd(device.crowd, time)
             break
         if time >= until:
             break
@@ -198,7 +322,6 @@ def adapt_spin(worker: Worker) -> None:
     if since == 0:
         return
     worker.idle = 0
-    worker.penalty = max(0, worker.penalty - 1)
     idle = now() - since
     cap = worker.spin_cap
     spin = worker.spin

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiodev._backends.cpu.executor.ready_queue import make_ready
+from aiodev._backends.cpu.executor.ready_queue import begin_queue, make_ready
 from aiodev._backends.cpu.structs import (
     CHUNK_BYTES,
     OP_CHUNK,
@@ -72,7 +72,7 @@ def publish(queue: Queue) -> int:
     idle = queue.pending.fetch_add(1) == 0
     unlock(queue.submit_lock)
     if idle:
-        make_ready(queue)
+        begin_queue(queue)
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core
-from aiodev._backends.cpu.executor.ready_queue import make_ready
+from aiodev._backends.cpu.executor.ready_queue import make_ready, send_for_worker
 from aiodev._backends.cpu.structs import Queue, Worker
 from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.structs import NEVER, Waker
@@ -48,4 +48,7 @@ def complete(queue: Queue, value: int, worker: Worker | None) -> Waker | None:
 @exported(boolean(int64, int64, int64))
 def arm(queue: Queue, value: int, waker: Waker) -> bool:
     """Have ``waker`` fire when ``queue`` reaches ``value``; False when it has already."""
-    return arm_node(queue, find_node(queue, waker.address + 1), value)
+    armed = arm_node(queue, find_node(queue, waker.address + 1), value)
+    if armed:
+        send_for_worker(queue.device)
+    return armed

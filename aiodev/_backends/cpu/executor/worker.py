@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend, watch_core
 from aiodev._backends.cpu.executor.parallel_for import join_range, run_kernel
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
@@ -76,7 +77,12 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
     left = queue.pending.fetch_add(-owed) - owed
     if left == 0:
         depart(home, priority)
-        ring(bell)
+        if bell is not None and worker is not None and is_crowded(device.crowd, now()):
+            device.spinners.fetch_add(1)  # who is woken may take our core, but what it submits is ours
+            ring(bell)
+            device.spinners.fetch_add(-1)
+        else:
+            ring(bell)
         return False
     ring(bell)
     queue.known = left
@@ -243,6 +249,7 @@ def stop(device: Device) -> None:
     device.stop.value = 1
     sleeper = device.sleepers
     device.sleepers = None
+    device.lookout.store(None)
     unlock(device.lock)
     while sleeper is not None:
         following = sleeper.next

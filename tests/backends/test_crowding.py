@@ -1,0 +1,348 @@
+"""What threads of an executor learn from being kept from their cores, over a memory and a clock of the test's own."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+
+import pytest
+from interpreted import TICK, World
+from pieces import MS, PATIENCE, Entry, one_worker_held, started
+
+from aiodev._backends.cpu.executor import crowding, helping, parallel_for, ready_queue, waiting, worker as worker_module
+from aiodev._backends.cpu.structs import Device, Entry as Code, KernelRecord, Queue, Worker
+from aiodev._backends.cpu.tuning import (
+    ALONE,
+    ALONE_IN_A_CROWD,
+    BRIEF,
+    DOUBTED,
+    FORGOTTEN,
+    LATE,
+    LONGEST_CROWD,
+    OVERDUE,
+    SHORTEST_CROWD,
+    TAKEN,
+)
+from aiodev._backends.executor.structs import Waker
+
+LONG = 1 << 62
+
+
+def busy_for(duration: int) -> None:
+    """Let so many ns go by."""
+    end = time.monotonic_ns() + duration
+    while time.monotonic_ns() < end:
+        pass
+
+
+def crowded(world: World) -> None:
+    """From now on, for as long as the test goes on."""
+    world.crowd.until.value = LONG
+
+
+def test_a_machine_that_stays_crowded_is_tried_ever_more_seldom() -> None:
+    """Each time that it turns out to be crowded still, for twice as long as before; not at all for more than so long."""
+    world, at = World(), 10 * LONGEST_CROWD
+    for k in range(10):
+        world.run(crowding, "note_crowd", world.crowd, at)
+        span = min(SHORTEST_CROWD << k, LONGEST_CROWD)
+        assert world.crowd.until.value == at + span
+        assert world.run(crowding, "is_crowded", world.crowd, at + span - 1)
+        assert not world.run(crowding, "is_crowded", world.crowd, at + span)
+        at += span
+
+
+def test_what_is_known_already_counts_once() -> None:
+    """Many threads are kept from their cores at once."""
+    world, at = World(), 10 * LONGEST_CROWD
+    for _ in range(5):
+        world.run(crowding, "note_crowd", world.crowd, at)
+    assert (world.crowd.until.value, world.crowd.span) == (at + SHORTEST_CROWD, SHORTEST_CROWD)
+
+
+def test_what_was_long_ago_is_forgotten() -> None:
+    world, at = World(), 10 * LONGEST_CROWD
+    world.crowd.until.value, world.crowd.span = at, LONGEST_CROWD
+    world.run(crowding, "note_crowd", world.crowd, at + FORGOTTEN)
+    assert world.crowd.span == SHORTEST_CROWD
+
+
+def test_a_worker_that_lost_its_core_while_it_looked_looks_no_more() -> None:
+    """Nor does any other; once the time is over they do again."""
+    world = World()
+    world.worker.spin = 200_000
+
+    def has_work(device: Device, queue: Queue | None, owed: int) -> bool:
+        world.time += TAKEN
+        return False
+
+    assert not world.run(ready_queue, "look_around", world.device, world.worker, None, 0, has_work=has_work)
+    until = world.crowd.until.value
+    assert world.time <= until <= world.time + SHORTEST_CROWD
+    looks: list[Worker] = []
+    replaced = {"has_work": lambda device, queue, owed: bool(looks.append(world.worker))}
+    world.worker.idle = 0
+    assert not world.run(ready_queue, "look_around", world.device, world.worker, None, 0, **replaced) and looks == []
+    world.time, world.worker.idle = until, 0
+    assert not world.run(ready_queue, "look_around", world.device, world.worker, None, 0, **replaced) and looks != []
+    assert world.device.spinners.value == 0
+
+
+@pytest.mark.parametrize("late", [0, LATE])
+def test_a_worker_that_was_woken_and_came_late_had_no_core(late: int) -> None:
+    world = World()
+    world.worker.woken = world.now()
+
+    def sem_wait(semaphore: object) -> int:
+        world.time += late
+        return 0
+
+    world.run(ready_queue, "sleep", world.device, world.worker, sem_wait=sem_wait)
+    assert (world.crowd.until.value > 0) is (late > 0)
+
+
+def test_who_waits_awake_and_lost_its_core_tells_the_others() -> None:
+    """It has used up its share of that, and so may they have."""
+    world = World()
+
+    def pause() -> None:
+        world.time += TAKEN
+
+    replaced = {"send_away": lambda queue: False, "pause": pause}
+    assert not world.run(helping, "spin", world.queue, 1, 10 * TAKEN, **replaced)
+    assert world.crowd.until.value > 0
+
+
+SPIN = 50_000
+
+
+@pytest.mark.parametrize(("ends", "until"), [(0, SPIN), (SPIN * 3 // 2, SPIN * 3 // 2 + OVERDUE), (10 * SPIN, SPIN)])
+def test_a_spin_ends_with_what_it_waits_for(ends: int, until: int) -> None:
+    """If that is to be soon: it is not given up shortly before."""
+    world = World()
+    world.queue.ends.value = ends
+    assert not world.run(helping, "spin", world.queue, 1, SPIN, send_away=lambda queue: False)
+    assert until <= world.time <= until + 10 * TICK
+
+
+def test_a_spin_goes_on_while_one_operation_after_the_other_is_done() -> None:
+    """For twice the time."""
+    world = World()
+    replaced = {"send_away": lambda queue: False, "pause": lambda: world.queue.completed.fetch_add(1)}
+    assert not world.run(helping, "spin", world.queue, 1 << 40, SPIN, **replaced)
+    assert 2 * SPIN <= world.time <= 2 * SPIN + 10 * TICK
+
+
+@pytest.mark.parametrize(("duration", "waits"), [(SPIN, False), (10 * BRIEF, True)])
+def test_where_it_is_crowded_nobody_spins(duration: int, waits: bool) -> None:
+    """To save a wake-up, that is; who is to wait awake for long does."""
+    world = World()
+    crowded(world)
+    assert not world.run(helping, "spin", world.queue, 1, duration, send_away=lambda queue: False)
+    assert (world.time >= duration) is waits and world.queue.helpers.value == 0
+    assert waits or world.time < 20 * TICK
+
+
+@pytest.mark.parametrize(
+    ("lookout", "expected", "others", "woken"),
+    [(True, 1, 0, False), (False, 1, 0, True), (True, 0, 0, True), (True, 1, 1, True)],
+)
+def test_no_worker_is_woken_for_what_its_submitter_runs(lookout: bool, expected: int, others: int, woken: bool) -> None:
+    """If that has done so lately, and has nothing else to run, and one of the workers looks whether it does."""
+    world = World()
+    world.device.heap.value, world.queue.priority = world.heap, 0
+    world.device.sleepers = world.worker
+    if lookout:
+        world.device.lookout.value = world.worker
+    world.queue.expected_helpers.value = expected
+    world.device.prime, world.worker.asleep = world.worker, 1
+    for number in range(others):
+        other = Queue(0x300000 + 0x10000 * number, world)
+        other.device = other.range_device = world.device
+        world.run(ready_queue, "line_up", world.device, other)
+    posted: list[object] = []
+    world.run(ready_queue, "begin_queue", world.queue, sem_post=posted.append)
+    assert world.device.pending.value == 1 + others and bool(posted) is woken
+    assert world.device.lock.held.value == 0
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_that_wakes_a_loop_is_there_for_what_that_submits(busy: bool) -> None:
+    """On a crowded machine no other one is woken for that: the loop may have the core of this one just then."""
+    world, spinners = World(), list[int]()
+    if busy:
+        crowded(world)
+    queue, record, bell = world.queue, KernelRecord(0x200000, world), Waker(0x70000, world)
+    queue.known, queue.pending.value, record.nbytes = 1, 1, 64
+    replaced = {
+        "complete": lambda queue, value, worker: bell,
+        "ring": lambda waker: spinners.append(world.device.spinners.value),
+    }
+    assert not world.run(worker_module, "finish", world.device, world.worker, queue, record, 1, **replaced)
+    assert spinners == [int(busy)] and world.device.spinners.value == 0
+
+
+def test_who_parks_has_a_worker_come_for_what_nobody_runs() -> None:
+    """Whatever kept it from running that itself."""
+    world = World()
+    world.device.sleepers, world.device.prime, world.worker.asleep = world.worker, world.worker, 1
+    world.device.lookout.value, world.device.pending.value = world.worker, 1
+    posted: list[object] = []
+    replaced = {"sem_post": posted.append, "arm_node": lambda queue, node, value: True}
+    assert world.run(waiting, "arm", world.queue, 1, Waker(0x70000, world), find_node=lambda *_: None, **replaced)
+    assert len(posted) == 1 and world.device.sleepers is None and world.device.lookout.value is None
+
+
+class Lookout:
+    """A worker that keeps a lookout; what happens while it sleeps is told by ``turns``, one after the other."""
+
+    def __init__(self, *turns: str) -> None:
+        self.world, self.turns, self.slept = World(), list(turns), False
+        device, worker = self.world.device, self.world.worker
+        device.heap.value, device.sleepers, device.prime = self.world.heap, worker, worker
+        worker.asleep, device.lookout.value = 1, worker
+        crowded(self.world)
+        self.world.queue.expected_helpers.value = 1
+        self.world.run(ready_queue, "keep_lookout", device, worker, clock_wait=self._wait, sleep=self._sleep)
+
+    def _wait(self, function: int, semaphore: object, until: object) -> int:
+        device, queue, turn = self.world.device, self.world.queue, self.turns.pop(0)
+        if turn == "came":
+            self.world.run(ready_queue, "begin_queue", queue)
+        elif turn == "taken":
+            self.world.run(ready_queue, "take_out", device, queue)
+        elif turn == "came and went":
+            device.arrivals += 1
+        elif turn == "the others went":
+            self.world.crowd.until.value = 0
+        return 0 if turn == "posted" else -1
+
+    def _sleep(self, device: Device, worker: Worker) -> None:
+        self.slept = True
+
+
+def test_the_lookout_takes_what_nobody_comes_for() -> None:
+    """When it still waits at a second look; and nobody is expected to come for the next one."""
+    lookout = Lookout("came", "nothing")
+    assert lookout.turns == [] and not lookout.slept
+    assert lookout.world.device.lookout.value is None and lookout.world.device.sleepers is None
+    assert lookout.world.queue.expected_helpers.value == 0
+
+
+def test_the_lookout_leaves_alone_what_somebody_comes_for() -> None:
+    lookout = Lookout("came", "taken", "came", "taken", "nothing")
+    assert lookout.turns == [] and lookout.slept
+    assert lookout.world.queue.expected_helpers.value == 1
+
+
+def test_the_lookout_sleeps_when_nothing_comes_any_more() -> None:
+    """It is among the sleepers still, and who submits next wakes one."""
+    lookout = Lookout("came and went", "came and went", "nothing")
+    assert lookout.slept and lookout.world.device.lookout.value is None
+    assert lookout.world.device.sleepers == lookout.world.worker
+
+
+def test_with_the_crowd_the_lookout_ends() -> None:
+    """However much comes: who submits from now on wakes a worker, which spins, and so finds out whether it may."""
+    lookout = Lookout("came and went", "came and went", "the others went")
+    assert lookout.turns == [] and lookout.slept and lookout.world.device.lookout.value is None
+    lookout = Lookout("the others went")
+    assert lookout.slept
+    lookout = Lookout("came", "the others went")
+    assert not lookout.slept and lookout.world.device.lookout.value is None
+
+
+def test_a_lookout_that_was_woken_looks_for_work() -> None:
+    lookout = Lookout("came and went", "posted")
+    assert not lookout.slept and lookout.turns == []
+
+
+@pytest.mark.parametrize("prime", [0, 1, 2])
+def test_the_prime_worker_is_woken_first(prime: int) -> None:
+    """Wherever it is among those that sleep; without it they come last in, first out."""
+    world = World()
+    workers = [Worker(0x100000 + 0x1000 * k, world) for k in range(3)]
+    for worker in reversed(workers):
+        worker.asleep, worker.next = 1, world.device.sleepers
+        world.device.sleepers = worker
+    world.device.prime = workers[prime]
+    popped = [world.run(ready_queue, "pop_sleeper", world.device) for _ in range(3)]
+    assert popped == [workers[prime], *(worker for worker in workers if worker != workers[prime])]
+    assert world.run(ready_queue, "pop_sleeper", world.device) is None
+
+
+def test_a_range_is_run_by_one_thread_for_longer() -> None:
+    """Until the machine has not been crowded for a while: the others might have a chunk and no core."""
+    world = World()
+    world.crowd.until.value = 1000
+    for at, alone in ((0, ALONE_IN_A_CROWD), (999 + DOUBTED, ALONE_IN_A_CROWD), (1000 + DOUBTED, ALONE)):
+        assert world.run(crowding, "alone_until", world.crowd, at) == at + alone
+
+
+def _launched(world: World, *words: int) -> KernelRecord:
+    """A launch with such argument words, whose second and third say how long an index takes."""
+    record, entry = KernelRecord(0x200000, world), Code(0x210000, world)
+    record.entry, entry.pacing = entry, 0b110
+    for k, word in enumerate(words):
+        record.arguments[k].value = word
+    return record
+
+
+def test_what_an_index_costs_is_known_by_the_words_that_say_it() -> None:
+    """Whatever the others are; and of several launches in turn each is known."""
+    world = World()
+    parallel = world.functions(parallel_for)
+    for words, cost in (((1, 10, 20), 500), ((1, 10, 21), 70_000)):
+        assert parallel["known_cost"](_launched(world, *words)) == 0
+        parallel["note_cost"](_launched(world, *words), cost)
+    assert parallel["known_cost"](_launched(world, 2, 10, 20)) == 500
+    assert parallel["known_cost"](_launched(world, 3, 10, 21)) == 70_000
+    assert parallel["known_cost"](_launched(world, 1, 11, 20)) == 0
+
+
+def test_a_helper_runs_a_loop_that_it_has_seen() -> None:
+    """With the same words; with others it leaves the kernel to the workers until one has run it."""
+    with started(1) as executor:
+        queue, counters = executor.create_queue(0, 0, False)
+        entry = Entry(executor, 0, uniform=False)
+        entry._code.pacing = 0b10
+        known, unknown = (struct.pack("qq", 7, count) for count in (100, 101))
+        assert executor.spin(queue, executor.launch(queue, entry.address, 4, known, 0), PATIENCE)
+        with one_worker_held(executor):
+            entry.pieces.clear()
+            value = executor.launch(queue, entry.address, 4, struct.pack("qq", 8, 100), 0)
+            assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value
+            assert entry.threads() == {threading.get_ident()} and entry.covered(4)
+            value = executor.launch(queue, entry.address, 4, unknown, 0)
+            assert not executor.help(queue, value, PATIENCE, -1) and counters[0] < value
+        assert executor.spin(queue, value, PATIENCE)
+
+
+@pytest.mark.parametrize(("cost", "helps"), [(MS // 100, True), (MS, False)])
+def test_a_helper_in_a_crowd_takes_what_is_short(cost: int, helps: bool) -> None:
+    """Of what takes long a worker, which the system puts on the core that is free, has more."""
+    with started(1) as executor, one_worker_held(executor):
+        executor._crowd.until.value = LONG
+        queue, counters = executor.create_queue(0, 0, False)
+        entry = Entry(executor, cost)
+        value = executor.launch(queue, entry.address, 1, b"", 0)
+        assert executor.help(queue, value, PATIENCE, -1) is helps
+        assert (counters[0] == value) is helps
+
+
+def test_a_helper_is_not_kept_by_what_an_index_costs_with_other_arguments() -> None:
+    """Where they are cheap with most arguments, and these have been seen to make each take long."""
+    with started(1) as executor:
+        queue, counters = executor.create_queue(0, 0, False)
+        entry = Entry(executor, 0, uniform=False)
+        entry._code.pacing = 1
+        entry.before = lambda lo, hi: busy_for(60_000 * (hi - lo))
+        assert executor.spin(queue, executor.launch(queue, entry.address, 1, struct.pack("q", 1), 0), PATIENCE)
+        entry.before = lambda lo, hi: None
+        entry.say_cost(10)
+        with one_worker_held(executor):
+            entry.pieces.clear()
+            value = executor.launch(queue, entry.address, 2, struct.pack("q", 1), 0)
+            assert executor.help(queue, value, PATIENCE, -1) and counters[0] == value
+            assert len(entry.pieces) == 2 and entry.covered(2)

@@ -1,0 +1,250 @@
+"""Crowded: awaits beside processes that keep the cores busy, next to the same machine code in a thread.
+
+Each figure is one shape of work beside so many busy processes. What counts is the mean time of an await, the reciprocal of
+the rate, and the 99th percentile. Both ways take turns of a third of a second, so that what else happens on the machine hits
+both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+from core_submit import nothing
+from harness import Bar, Figure, Run
+
+import aiodev
+from aiodev._demo import kernels as demo
+
+__all__ = ["FIGURES"]
+
+BESIDE = (0, 1, 2, 4, 8)
+STREAMS, CHAIN, INDICES, SIDE = 10, 50, 1024, 96
+PEER = "run_in_executor"
+
+
+@aiodev.kernel
+def steps(i, count, out):
+    """Takes its time over every index."""
+    value = 0.0
+    for _ in range(count):
+        value = value * 0.5 + 1.0
+    out[i] = value
+
+
+compiled_step = numba.njit(nogil=True)(steps.py_func)
+compiled_rows, compiled_columns, compiled_gradient, compiled_shade = (
+    numba.njit(each.py_func) for each in (demo.blur_rows, demo.blur_columns, demo.gradient, demo.hillshade)
+)
+
+
+@numba.njit(nogil=True)
+def compiled_steps(size: int, count: int, out: np.ndarray) -> None:
+    """The kernel ``steps`` over so many indices."""
+    for i in range(size):
+        compiled_step(i, count, out)
+
+
+@numba.njit(nogil=True)
+def compiled_nothing() -> None:
+    """The empty kernel."""
+
+
+@numba.njit(nogil=True)
+def compiled_demo(image, weights, across, height, gx, gy, slope, shade) -> None:
+    """The demo's four kernels, one after the other."""
+    for i in range(across.shape[0]):
+        for j in range(across.shape[1]):
+            compiled_rows(i, j, image, weights, across)
+    for i in range(height.shape[0]):
+        for j in range(height.shape[1]):
+            compiled_columns(i, j, across, weights, height)
+    for i in range(shade.shape[0]):
+        for j in range(shade.shape[1]):
+            compiled_gradient(i, j, height, 0.5, 0.5, gx, gy, slope)
+    for i in range(shade.shape[0]):
+        for j in range(shade.shape[1]):
+            compiled_shade(i, j, gx, gy, 0.5, 0.5, 0.7, shade)
+
+
+@dataclass
+class Ways:
+    """One shape of work, awaited in both ways."""
+
+    ours: Callable[[], Awaitable[object]]
+    theirs: Callable[[], Awaitable[object]]
+
+
+class Work:
+    """The shapes of work, with what they work on."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.stream = aiodev.Stream("cpu")
+        self.streams = [aiodev.Stream("cpu") for _ in range(STREAMS)]
+        self.outs = [aiodev.zeros(INDICES, dtype="f8", device="cpu") for _ in self.streams]
+        self.hosts = [np.zeros(INDICES) for _ in self.streams]
+        self._in_thread = partial(asyncio.get_running_loop().run_in_executor, pool)
+        compiled_steps(1, 1, self.hosts[0])
+
+    def empty(self) -> Ways:
+        """A kernel that does nothing."""
+
+        async def ours() -> None:
+            await nothing[1, self.stream]()
+
+        return Ways(ours, lambda: self._in_thread(compiled_nothing))
+
+    def chained(self) -> Ways:
+        """50 small kernels of some µs, one after the other, of which the last is awaited; in a thread they are one call."""
+        count, out, host = self._count(2, 1), self.outs[0], self.hosts[0]
+
+        async def ours() -> None:
+            for _ in range(CHAIN):
+                done = steps[1, self.stream](count, out)
+            await done
+
+        def in_a_row() -> None:
+            for _ in range(CHAIN):
+                compiled_steps(1, count, host)
+
+        return Ways(ours, lambda: self._in_thread(in_a_row))
+
+    def stepping(self, duration: int, size: int) -> Ways:
+        """A kernel of so many µs, over so many indices."""
+        count, out, host = self._count(duration, size), self.outs[0], self.hosts[0]
+
+        async def ours() -> None:
+            await steps[size, self.stream](count, out)
+
+        return Ways(ours, lambda: self._in_thread(compiled_steps, size, count, host))
+
+    def streaming(self) -> Ways:
+        """A kernel of 60 µs on each of ten streams, all of which are awaited together."""
+        count = self._count(60, 1)
+
+        async def ours() -> None:
+            await asyncio.gather(
+                *[steps[1, stream](count, out) for stream, out in zip(self.streams, self.outs, strict=True)]
+            )
+
+        async def theirs() -> None:
+            await asyncio.gather(*[self._in_thread(compiled_steps, 1, count, host) for host in self.hosts])
+
+        return Ways(ours, theirs)
+
+    def demo(self) -> Ways:
+        """A step of the demo on a small tile: four kernels, of which the last is awaited."""
+        radius = 4
+        weights = np.full(2 * radius + 1, 1 / (2 * radius + 1), np.float32)
+        inner, outer = SIDE - 2, SIDE + 2 * radius
+        shapes = [(outer, outer), (outer, SIDE), (SIDE, SIDE), *[(inner, inner)] * 4]
+        hosts = [np.ones(shape, np.float32) for shape in shapes]
+        arrays = [aiodev.asarray(host, device="cpu") for host in hosts]
+        image, across, height, gx, gy, slope, shade = arrays
+        given = aiodev.asarray(weights, device="cpu")
+
+        async def ours() -> None:
+            demo.blur_rows[(outer, SIDE), self.stream](image, given, across)
+            demo.blur_columns[(SIDE, SIDE), self.stream](across, given, height)
+            demo.gradient[(inner, inner), self.stream](height, 0.5, 0.5, gx, gy, slope)
+            await demo.hillshade[(inner, inner), self.stream](gx, gy, 0.5, 0.5, 0.7, shade)
+
+        return Ways(ours, lambda: self._in_thread(compiled_demo, hosts[0], weights, *hosts[1:]))
+
+    def _count(self, duration: int, size: int) -> int:
+        """How many steps each of so many indices takes, that all of them take so many µs."""
+        tried, times = max(1, 200_000 // size), []
+        for _ in range(5):
+            began = time.perf_counter()
+            compiled_steps(size, tried, self.hosts[0])
+            times.append((time.perf_counter() - began) * 1e6)
+        return max(1, round(duration * tried / min(times)))
+
+
+SHAPES: dict[str, tuple[str, Callable[[Work], Ways]]] = {
+    "empty": ("an empty kernel", Work.empty),
+    "index": ("60 µs of one index", lambda work: work.stepping(60, 1)),
+    "shared": ("60 µs shared", lambda work: work.stepping(60, INDICES)),
+    "long": ("1 ms shared", lambda work: work.stepping(1000, INDICES)),
+    "chain": ("a chain of 50 kernels of 2 µs", Work.chained),
+    "streams": ("60 µs on each of ten streams at once", Work.streaming),
+    "demo": ("a step of the demo", Work.demo),
+}
+
+
+@contextlib.contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Have so many processes compute, until the end of the block."""
+    code = "print(flush=True)\nwhile True: pass"
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+@dataclass
+class Turn:
+    """What a way's turn gave: the µs of each await."""
+
+    seconds: float
+    times: list[float] = field(default_factory=list)
+
+    async def mean(self, way: Callable[[], Awaitable[object]]) -> float:
+        """Await for so many seconds; the mean time."""
+        self.times = []
+        ended = began = time.perf_counter()
+        while ended < began + self.seconds:
+            before = time.perf_counter()
+            await way()
+            ended = time.perf_counter()
+            self.times.append((ended - before) * 1e6)
+        return (ended - began) * 1e6 / len(self.times)
+
+    def p99(self) -> float:
+        """Of the last turn."""
+        return float(np.percentile(self.times, 99))
+
+
+async def measure(shape: str, beside: int, run: Run) -> Figure:
+    """Awaits of one shape of work beside so many busy processes."""
+    what, make = SHAPES[shape]
+    await aiodev.init("cpu")
+    ours, theirs = (Turn(0.01 if run.smoke else 0.3) for _ in range(2))
+    with ThreadPoolExecutor(None if shape == "streams" else 1) as pool:
+        ways = make(Work(pool))
+        for turn, way in ((ours, ways.ours), (theirs, ways.theirs)):  # all code is loaded
+            await turn.mean(way)
+        with busy_processes(beside):
+            values = await run.medians(
+                {
+                    "aiodev": lambda: ours.mean(ways.ours),
+                    PEER: lambda: theirs.mean(ways.theirs),
+                    "aiodev, p99": ours.p99,
+                    f"{PEER}, p99": theirs.p99,
+                }
+            )
+    bars = [Bar(PEER, at_most=1), Bar(f"{PEER}, p99", at_most=1, case="aiodev, p99")]
+    return Figure(f"{what}, beside {beside} busy processes", "µs", values, bars)
+
+
+def _figure(shape: str, beside: int) -> Callable[[Run], Any]:
+    return lambda run: measure(shape, beside, run)
+
+
+FIGURES = {f"{shape}-beside-{beside}": _figure(shape, beside) for shape in SHAPES for beside in BESIDE}
