@@ -26,7 +26,7 @@ from numba.cuda import codegen
 from numba.cuda.cudadrv import nvvm
 
 from aiodev._backends.cuda.compile import compiler, image, sort, target  # they import numba-cuda
-from aiodev._backends.cuda.compile.loading import load_image
+from aiodev._backends.cuda.compile.image_loader import load_image
 
 SM_90 = (9, 0)
 real = nvvm.compile_ir

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aiodev._backends.cuda import structs
 from aiodev._backends.cuda.code_cache import native_key
 from aiodev._backends.cuda.compile.image import cached_image, made_by, toolkit_of
-from aiodev._backends.cuda.compile.loading import load_image
+from aiodev._backends.cuda.compile.image_loader import load_image
 from aiodev._backends.cuda.driver import LIBRARY, Driver, DriverError
 from aiodev._backends.cuda.properties import count_devices, find_devices, read_devices
 from aiodev._backends.cuda.tuning import BLOCK_THREADS, ROUNDS
@@ -25,8 +25,8 @@ from aiodev._backends.executor.preload import quiet_import
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.config import Settings, settings
-from aiodev._core.cores import Spin, core_watch
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
+from aiodev._core.usable_cores import Spin, core_watch
 
 if TYPE_CHECKING:
     from aiodev._backends.cuda.executor.executor import CUDAExecutor
