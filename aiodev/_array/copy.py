@@ -32,7 +32,7 @@ from aiodev._array.dtypes import DType, word_dtype
 from aiodev._array.form import Form
 from aiodev._array.layout import Layout
 from aiodev._array.protocols import host_view
-from aiodev._array.tuning import PIECES
+from aiodev._array.tuning import MOST_KNOWN, PIECES
 from aiodev._core.arguments import UNCONVERTED, named, refusal
 from aiodev._core.backend.device import Device
 from aiodev._core.bounded_table import enter
@@ -61,7 +61,6 @@ known_copy: Hook[[tuple[Form, Form]], Callable[[Array, Array, Stream], Any] | No
 #: Bytes of what was copied as one piece, by the device and the forms of both; and forms of what was copied by several.
 _whole: dict[tuple[Device, Form, Form], int] = {}
 _by_pieces: dict[tuple[Form, Form], None] = {}
-_MOST_KNOWN = 1024
 
 
 def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
@@ -95,7 +94,7 @@ def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
         if not 0 < abs(to - fro) < dst.nbytes:
             value = stream._copy(to, fro, dst.nbytes)
             if isinstance(dst, Array) and isinstance(source, Array):
-                enter(_whole, (stream.device, dst._form, source._form), dst.nbytes, _MOST_KNOWN)
+                enter(_whole, (stream.device, dst._form, source._form), dst.nbytes, MOST_KNOWN)
             _note_use(stream.timeline, value, dst, source)
             return Completion(stream.timeline, value)
     if _overlap(dst, source):
@@ -146,7 +145,7 @@ def _recurs(dst: Side, src: Side) -> bool:
     key = src._form, dst._form
     if key in _by_pieces:
         return True
-    enter(_by_pieces, key, None, _MOST_KNOWN)
+    enter(_by_pieces, key, None, MOST_KNOWN)
     return False
 
 

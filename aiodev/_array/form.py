@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiodev._array.dtypes import DType, row_of
 from aiodev._array.layout import Shape, packed_strides
+from aiodev._array.tuning import MOST_FORMS, MOST_VIEWS
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -44,8 +45,7 @@ class Key(tuple[Any, ...]):
 
 _keys: dict[tuple[Any, ...], Key] = {}
 _forms: dict[tuple[Any, ...], Form] = {}
-#: Forms in the table, and views that they remember together, at most.
-_MOST_FORMS, _MOST_VIEWS = 4096, 1 << 14
+#: Views that all forms remember together.
 _remembered = 0
 #: What a form remembers before there is anything: never written to.
 _NOTHING: dict[Any, Any] = {}
@@ -173,7 +173,7 @@ class Form:
 
     def _has_room(self) -> bool:
         global _remembered
-        if _remembered >= _MOST_VIEWS:
+        if _remembered >= MOST_VIEWS:
             _forget()
         _remembered += 1
         return self.is_known
@@ -194,7 +194,7 @@ def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, w
     made.key = _keys.get((device, dtype, len(shape), strides is None, writable)) or _make_key(made)
     made.views = made.shapes = made.orders = made.likes = _NOTHING
     made.is_known = True
-    if len(_forms) >= _MOST_FORMS:
+    if len(_forms) >= MOST_FORMS:
         _forget()
     return _forms.setdefault(what, made)
 

@@ -32,3 +32,14 @@ HERE: Final = 64 << 10
 #: Most pieces with gaps between that are copied one by one; so many cost about as much as a kernel's launch. Larger: slower
 #: than a strided kernel; smaller: kernels are launched, and compiled, for little.
 PIECES: Final = 16
+
+# What is remembered
+
+#: Forms in the table; when it is full, all are forgotten. Larger: more memory for programs of many shapes; smaller: forms are
+#: made again, and kernels of their arrays looked up anew.
+MOST_FORMS: Final = 4096
+#: Views that forms remember together. Larger and smaller: as ``MOST_FORMS``.
+MOST_VIEWS: Final = 1 << 14
+#: Copies whose layouts are remembered: as one piece, and as several. Larger: more memory; smaller: the layouts are compared
+#: again.
+MOST_KNOWN: Final = 1024

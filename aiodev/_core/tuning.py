@@ -62,6 +62,18 @@ TEND_EVERY: Final = 100
 #: Waits between two releases of the streams that finished waits hold. Larger: streams live for longer; smaller: slower waits.
 RELEASE_EVERY: Final = 16
 
+# Usable cores
+
+#: Seconds between two looks at the process's CPU quota; an orchestrator takes longer to decide, a look costs some 0.2 ms.
+#: Larger: threads spin for too long, or too little, for as long; smaller: more looks.
+WATCH_SECONDS: Final = 1.0
+#: Seconds for which threads spin shortly after the group was throttled for the first time. Larger: waits park for longer
+#: after one throttling; smaller: more spins that use the quota up.
+FIRST_REST: Final = 2.0
+#: The most such seconds where that comes again and again; each time it is twice as long. Larger: a quota that suffices again
+#: is used later; smaller: more spins that use the quota up.
+LONGEST_REST: Final = 128.0
+
 # Threads
 
 #: Seconds after which an idle thread for called functions ends. Larger: threads that nobody needs; smaller: every burst of

@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 from aiodev._core.at_fork import in_child
 from aiodev._core.control_groups import groups_of, read_file
+from aiodev._core.tuning import FIRST_REST, LONGEST_REST, WATCH_SECONDS
 
 __all__ = ["CoreWatch", "Quota", "Spin", "UsableCores", "allowed_cores", "core_watch", "usable_cores"]
 
@@ -41,10 +42,6 @@ logger = logging.getLogger("aiodev")
 _ROOT = Path("/")
 #: Microseconds of a period where the file does not say.
 _PERIOD = 100_000
-#: Seconds between two looks. An orchestrator takes longer to decide; a look costs some 0.2 ms.
-_EVERY = 1.0
-#: Seconds for which threads spin shortly after the group was throttled, the first time and at most.
-_FIRST_REST, _LONGEST_REST = 2.0, 128.0
 
 
 class Spin(Enum):
@@ -156,7 +153,7 @@ class CoreWatch:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._followers: list[Callable[[Spin], object]] = []
-        self._rest, self._rests_until = _FIRST_REST, float("-inf")
+        self._rest, self._rests_until = FIRST_REST, float("-inf")
         self._cores: UsableCores | None = None
         self.spin = Spin.FULL  #: for how long threads may wait awake
 
@@ -194,7 +191,7 @@ class CoreWatch:
         if before is not None and found.throttled > before.throttled:
             tried = now - self._rests_until  # seconds since the last rest
             if tried >= 0:
-                self._rest = min(_LONGEST_REST, 2 * self._rest) if tried < self._rest else _FIRST_REST
+                self._rest = min(LONGEST_REST, 2 * self._rest) if tried < self._rest else FIRST_REST
             self._rests_until = now + self._rest
         if found.allowed == 1:
             return Spin.NONE
@@ -215,7 +212,7 @@ class CoreWatch:
 
     def _run(self) -> None:
         while True:
-            time.sleep(_EVERY)
+            time.sleep(WATCH_SECONDS)
             try:
                 self.look()
             except Exception:  # it is no reason to stop looking

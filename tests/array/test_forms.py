@@ -90,8 +90,8 @@ def test_indexing_again_gives_the_same(indices: list[Any]) -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forms and their views; an array that is older than what was forgotten is indexed right, and remembers anew."""
-    monkeypatch.setattr(form_module, "_MOST_FORMS", 40)
-    monkeypatch.setattr(form_module, "_MOST_VIEWS", 20)
+    monkeypatch.setattr(form_module, "MOST_FORMS", 40)
+    monkeypatch.setattr(form_module, "MOST_VIEWS", 20)
     form_module._forget()
     host = np.arange(200).reshape(2, 100)
     x, form = on_device(host), on_device(host)._form

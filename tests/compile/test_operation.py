@@ -649,7 +649,7 @@ async def test_an_error_names_the_place_that_called(library: bool, monkeypatch: 
 
 def test_forms_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their table is emptied when it is full; old arrays keep theirs, and both compute."""
-    monkeypatch.setattr(form_module, "_MOST_FORMS", 3)
+    monkeypatch.setattr(form_module, "MOST_FORMS", 3)
     monkeypatch.setattr(form_module, "_forms", {})
     accumulate, old, out = accumulating(), on_device([1, 2]), on_device([0, 0])
     for size in range(3, 12):
