@@ -13,7 +13,7 @@ import aiodev
 from aiodev._backends.cpu.structs import Entry
 from aiodev._kernel.analysis.pacing import paced_by
 
-ROUNDS, TABLE = 16, (1, 2, 3)
+ROUNDS, TABLE, ARRAY = 16, (1, 2, 3), np.arange(16.0)
 
 
 def constant(i, x, out):
@@ -45,6 +45,11 @@ def derived(i, n, x, out):
 def through_math(i, n, out):
     for k in range(int(math.sqrt(n))):
         out[i] += k
+
+
+def through_an_array(i, n, x, out):
+    for k in range(n):
+        out[i] += x[i] * ARRAY[k]
 
 
 def branches(i, n, x, out):
@@ -79,6 +84,7 @@ def updated(i, n, out):
         (lengths, "rows weights"),
         (derived, "n"),
         (through_math, "n"),
+        (through_an_array, "n"),
         (branches, "n"),
         (early, "n x"),
         (updated, "n"),

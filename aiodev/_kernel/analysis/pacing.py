@@ -170,7 +170,7 @@ class _Body:
             return self._all(node.elts)
         if isinstance(node, ast.Call) and not node.keywords:
             called = self._value_of(node.func)
-            of_numbers = called in _CALLS or getattr(called, "__module__", None) == math.__name__
+            of_numbers = any(called is each for each in _CALLS) or getattr(called, "__module__", None) == math.__name__
             return self._all(node.args) if of_numbers else None
         return None
 

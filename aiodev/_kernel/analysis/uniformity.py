@@ -59,7 +59,9 @@ def mentions_known(function: Any, depth: int = _DEPTH, also: tuple[Any, ...] = (
         return False
     for name in (*cells, *code.co_names):
         value = cells.get(name, function.__globals__.get(name, vars(builtins).get(name, _ABSENT)))
-        if name not in _ATTRIBUTES if value is _ABSENT else value not in also and not _is_known(value, depth):
+        if any(value is each for each in also):  # not ``in``: arrays compare by element
+            continue
+        if name not in _ATTRIBUTES if value is _ABSENT else not _is_known(value, depth):
             return False
     return True
 
