@@ -20,9 +20,9 @@ def load_image(spec: KernelSpec, directory: str, architecture: tuple[int, int], 
     Raises:
         CompileError: numba-cuda refused it.
     """
-    found = cached_image(spec, directory, architecture, driver)
-    if found is not None:
-        return found
+    cached = cached_image(spec, directory, architecture, driver)
+    if cached is not None:
+        return cached
     if "numba.cuda" in sys.modules:
         from aiodev._backends.cuda.compile import compiler
     else:
