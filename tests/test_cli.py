@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiodev._core.cache_directory import cache
-from aiodev._core.cores import allowed_cores
+from aiodev._core.usable_cores import allowed_cores
 
 ROOT = Path(__file__).parents[1]
 

@@ -34,7 +34,7 @@ from aiodev._array.layout import Layout
 from aiodev._array.protocols import host_view
 from aiodev._core.arguments import UNCONVERTED, named, refusal
 from aiodev._core.backend.device import Device
-from aiodev._core.bounded import enter
+from aiodev._core.bounded_table import enter
 from aiodev._core.config import settings
 from aiodev._core.hooks import Hook
 from aiodev._core.streams.completion import Completion, point, several

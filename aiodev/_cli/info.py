@@ -13,7 +13,7 @@ import aiodev
 from aiodev._core.backend.registry import registry
 from aiodev._core.cache_directory import cache
 from aiodev._core.config import settings
-from aiodev._core.cores import core_watch
+from aiodev._core.usable_cores import core_watch
 
 __all__ = ["describe"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aiodev._core.cores import Spin
+from aiodev._core.usable_cores import Spin
 
 __all__ = ["Settings", "settings"]
 

@@ -45,7 +45,7 @@ from aiodev._array.form import Form
 from aiodev._core import callsites
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
-from aiodev._core.bounded import enter
+from aiodev._core.bounded_table import enter
 from aiodev._core.errors import LaunchError
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number

@@ -28,7 +28,7 @@ from aiodev.kernels.linalg.factorizations import (
 )
 from aiodev.kernels.linalg.inverses import SlogdetResult, det, inv, matrix_power, matrix_rank, pinv, slogdet, solve
 from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
-from aiodev.kernels.linalg.vectors import cross, diagonal, outer, trace
+from aiodev.kernels.linalg.vector_products import cross, diagonal, outer, trace
 from aiodev.kernels.thread_block import has_teams
 
 __all__ = [

@@ -15,8 +15,8 @@ from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import GRANULARITY, HUGE_FROM, HUGE_PAGE, HostMemory
 from aiodev._backends.cpu.properties import available_memory, cores_of, total_memory
 from aiodev._core.config import Settings
-from aiodev._core.cores import CoreWatch, Quota, UsableCores, allowed_cores
 from aiodev._core.errors import BackendUnavailableError
+from aiodev._core.usable_cores import CoreWatch, Quota, UsableCores, allowed_cores
 
 
 def _cpu(**environment: str) -> CPUBackend:

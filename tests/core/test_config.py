@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiodev._core.config import Settings
-from aiodev._core.cores import Spin
+from aiodev._core.usable_cores import Spin
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

@@ -9,7 +9,7 @@ import pytest
 from turns import Clock
 
 from aiodev._core.config import Settings
-from aiodev._core.cores import Spin
+from aiodev._core.usable_cores import Spin
 from aiodev._core.waiting import spinning
 
 MOST = 50_000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aiodev._core.cores import usable_cores
+from aiodev._core.usable_cores import usable_cores
 
 pytest.importorskip("numba_cuda", reason="numba-cuda is not installed: pip install 'aiodev[cuda]'")
 

@@ -15,7 +15,7 @@ from aiodev._backends.cuda import CUDABackend, backend as cuda_backend, properti
 from aiodev._backends.cuda.driver import LIBRARY
 from aiodev._backends.cuda.properties import visible_count
 from aiodev._core.config import Settings
-from aiodev._core.cores import CoreWatch, Quota, UsableCores
+from aiodev._core.usable_cores import CoreWatch, Quota, UsableCores
 
 
 class NVMLError(Exception):

@@ -17,8 +17,8 @@ from aiodev._backends.cpu.properties import cpu_properties, total_memory, worker
 from aiodev._backends.executor.preload import load_llvm
 from aiodev._core.backend.interface import Capabilities, DeviceProperties
 from aiodev._core.config import Settings, settings
-from aiodev._core.cores import Spin, core_watch
 from aiodev._core.errors import BackendUnavailableError
+from aiodev._core.usable_cores import Spin, core_watch
 
 __all__ = ["CPUBackend"]
 

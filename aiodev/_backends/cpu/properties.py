@@ -10,7 +10,7 @@ from typing import Any
 
 from aiodev._core.backend.interface import DeviceProperties
 from aiodev._core.control_groups import groups_of, read_file
-from aiodev._core.cores import UsableCores, allowed_cores, core_watch
+from aiodev._core.usable_cores import UsableCores, allowed_cores, core_watch
 
 __all__ = ["available_memory", "cache_bytes", "cpu_properties", "cores_of", "total_memory", "worker_count"]
 

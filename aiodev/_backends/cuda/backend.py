@@ -23,8 +23,8 @@ from aiodev._backends.executor.preload import quiet_import
 from aiodev._core import callsites
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.config import Settings, settings
-from aiodev._core.cores import Spin, core_watch
 from aiodev._core.errors import BackendUnavailableError, CompileError, KernelError
+from aiodev._core.usable_cores import Spin, core_watch
 
 if TYPE_CHECKING:
     from aiodev._backends.cuda.executor.executor import CUDAExecutor

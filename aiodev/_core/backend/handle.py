@@ -23,8 +23,8 @@ from concurrent.futures import Future
 
 from aiodev._core import arguments, callsites
 from aiodev._core.backend.interface import Backend
-from aiodev._core.cores import core_watch
 from aiodev._core.errors import BackendUnavailableError, BadForkError
+from aiodev._core.usable_cores import core_watch
 from aiodev._core.waiting.sync_debug import about_to_block
 
 __all__ = ["BackendHandle", "Factory", "starting"]

@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING
 
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Executor
 from aiodev._core.config import settings
-from aiodev._core.cores import core_watch
 from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.finalizing import until_exit
 from aiodev._core.timeline import faults
@@ -42,6 +41,7 @@ from aiodev._core.timeline.deferred import Deferred, Lost
 from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.vector_clock import NO_CLOCK, Clock, PartialClock, merged, totals
+from aiodev._core.usable_cores import core_watch
 from aiodev._core.waiting.watcher import watcher
 
 if TYPE_CHECKING:

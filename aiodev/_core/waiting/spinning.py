@@ -1,6 +1,6 @@
 """Spinning for what is done within microseconds, and learning where that pays.
 
-The most that anybody spins follows the cores that are usable (:mod:`aiodev._core.cores`).
+The most that anybody spins follows the cores that are usable (:mod:`aiodev._core.usable_cores`).
 
 After a spin in vain a timeline's waits park, until one is over soon enough that a spin would have met it. Where spins are in
 vain again and again, it takes more and more such waits, of which a long one takes back half. So where kernels are long or the
@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aiodev._core.config import settings
-from aiodev._core.cores import Spin, core_watch
+from aiodev._core.usable_cores import Spin, core_watch
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline

@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from aiodev._core.child_process import command
 from aiodev._core.compilations import reported
-from aiodev._core.cores import core_watch
 from aiodev._core.errors import CompileError
+from aiodev._core.usable_cores import core_watch
 from aiodev._kernel.compile.worker import Job, placeholder
 from aiodev._kernel.dispatch.wire import receive, send
 

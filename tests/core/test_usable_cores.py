@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aiodev._core import cores as module
+from aiodev._core import usable_cores as module
 from aiodev._core.control_groups import groups_of
-from aiodev._core.cores import CoreWatch, Quota, Spin, UsableCores, allowed_cores, usable_cores
+from aiodev._core.usable_cores import CoreWatch, Quota, Spin, UsableCores, allowed_cores, usable_cores
 
 
 class System:
@@ -232,7 +232,7 @@ import os, sys
 with open(sys.argv[1], "w") as group:
     group.write(str(os.getpid()))
 import aiodev
-from aiodev._core.cores import core_watch
+from aiodev._core.usable_cores import core_watch
 aiodev.init_blocking("cpu")
 executor = aiodev.get_backend("cpu").executor
 workers = executor.thread_count if executor.kind == "native" else 1  # the portable one has at least two
