@@ -14,8 +14,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = (
     "aiodev",
+    "aiodev.array_api",
     "aiodev.dtypes",
     "aiodev.kernels",
+    "aiodev.kernels.fft",
     "aiodev.kernels.linalg",
     "aiodev.kernels.random",
     "aiodev.lang",

@@ -25,7 +25,6 @@ import atexit
 import contextlib
 import logging
 import os
-import secrets
 import stat
 import threading
 from pathlib import Path
@@ -243,7 +242,7 @@ def _probe(directory: str) -> None:
     Raises:
         OSError: the directory cannot be written to, or has no room. It names no file: this one is nobody's concern.
     """
-    name = os.path.join(directory, f".probe-{os.getpid()}-{secrets.token_hex(8)}")
+    name = os.path.join(directory, f".probe-{os.getpid()}-{os.urandom(8).hex()}")
     try:
         with open(name, "xb") as file:
             file.write(bytes(_PROBE))

@@ -14,6 +14,7 @@ import asyncio, contextlib, faulthandler, logging, queue, random, sys, threading
 import aiodev
 from aiodev._core.timeline import timeline as timelines
 from aiodev._core.waiting.reactor import current_reactor
+from aiodev._core.waiting.watcher import watcher
 
 goal, seed = int(sys.argv[1]), int(sys.argv[2])
 STALL = 20  # seconds without progress after which every stack is dumped, and the process ends
@@ -172,6 +173,10 @@ del line
 last = [stream.timeline for stream in streams]
 while timelines._dropped:
     pass  # the watcher ends them; the watchdog is on
+for _ in range(2):  # it also waits for calls that were withdrawn: a turn of its own comes after each of these
+    turned = threading.Event()
+    watcher.call(turned.set)
+    assert turned.wait(STALL)
 for line in last:
     assert line.parked == 0 and line.reached(line.submitted), line
 faulthandler.cancel_dump_traceback_later()
