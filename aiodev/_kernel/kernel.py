@@ -18,7 +18,7 @@ from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._kernel.analysis.bounds import check_bounds
 from aiodev._kernel.bound import BoundLaunch
-from aiodev._kernel.compile.service import service
+from aiodev._kernel.compile.service import PendingKernel, service
 from aiodev._kernel.dispatch.launch import generate_call
 from aiodev._kernel.dispatch.parameters import complete, parameters_of
 from aiodev._kernel.dispatch.pending import KernelWait
@@ -188,10 +188,31 @@ class Kernel:
             CompileError: it does not compile; ``log`` is the compiler's message.
             LaunchError: the arguments do not fit.
         """
-        where = next((key[0] for key in map(key_of, args) if key is not None), None)
-        if device is not None or where is None:
-            where = registry.resolve(device)[1]
-        await KernelWait(self._specializations.of(complete(self.name, self._parameters, args), where).loading)
+        await KernelWait(self._loading_of(args, device))
+
+    def prepare(self, *args: Any, device: Any = None) -> bool:
+        """Whether the code for the types of ``args`` is there; if not, it is loaded or compiled in the background.
+
+        It does not wait, and may be called from any thread. The device is that of the arrays, or else ``device`` (default: the
+        current one). Code that does not compile is never there; :meth:`compile` and launches say why.
+
+        Raises:
+            LaunchError: the arguments do not fit.
+
+        Example:
+            >>> import aiodev
+            >>> @aiodev.kernel
+            ... def halve(i, x):
+            ...     x[i] /= 2
+            >>> async def main():
+            ...     x = aiodev.ones(3)
+            ...     halve.prepare(x)
+            ...     await halve.compile(x)
+            ...     print(halve.prepare(x))
+            >>> import asyncio; asyncio.run(main())
+            True
+        """
+        return self._loading_of(args, device).ready
 
     def bind(self, config: Any, /, *args: Any, **named: Any) -> BoundLaunch:
         """A launch with everything fixed, to be made again and again: calling it submits, for less than a plain launch.
@@ -229,6 +250,13 @@ class Kernel:
             return submit(specialization, stream, size, block, args, site)
 
         return BoundLaunch(self, specialization, stream, shape, args, block, launch_slowly)
+
+    def _loading_of(self, args: tuple[Any, ...], device: Any) -> PendingKernel:
+        """The code for the types of the arguments, on their device, or on ``device``."""
+        where = next((key[0] for key in map(key_of, args) if key is not None), None)
+        if device is not None or where is None:
+            where = registry.resolve(device)[1]
+        return self._specializations.of(complete(self.name, self._parameters, args), where).loading
 
     # Launching
 

@@ -8,7 +8,6 @@ What is compared are integers, such as reductions to the largest element combine
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +15,10 @@ import numpy as np
 import aiodev
 from aiodev import lang
 from aiodev.kernels.naming import named_kernel
+from aiodev.kernels.per_length import PerLength
 from aiodev.kernels.reductions import cuda as teams
 from aiodev.kernels.reductions.accumulators import larger, store
-from aiodev.kernels.reductions.bodies import AHEAD, BLOCK, COLUMNS, PIECE, WORD, Plain, Short, rows_beside, slab_depth
+from aiodev.kernels.reductions.bodies import AHEAD, BLOCK, COLUMNS, PIECE, WORD, Plain, rows_beside, slab_depth
 
 __all__ = ["ArgExtreme", "make_arg_extreme"]
 
@@ -34,8 +34,8 @@ class ArgExtreme(NamedTuple):
     )  #: (i, slabs, strips, x, length, inner, parts, places): slabs of rows, side by side, to parts
     strips: aiodev.Kernel  #: (i, strips, parts, places, slabs, inner, out): parts of columns to places
     whole_columns: aiodev.Kernel  #: (i, x, length, inner, out): columns to places, one each; not by teams
-    short_rows: Short  #: does what ``rows`` does, for one length
-    short_columns: Short  #: takes what ``whole_columns`` does, for one length: all columns of one outer index each
+    short_rows: PerLength  #: takes what ``rows`` does
+    short_columns: PerLength  #: takes what ``whole_columns`` does: all columns of one outer index each
 
 
 def make_arg_extreme(name: str, load: Plain, key: Any) -> ArgExtreme:
@@ -163,24 +163,23 @@ def make_arg_extreme(name: str, load: Plain, key: Any) -> ArgExtreme:
             best = larger(best, value)
         return place
 
-    @functools.cache
     def short_rows(each):
         def rows(i, x, length, out):
-            store(out, i, search_few(x, np.uint64(i * each), np.uint64(1), each))
+            count = each or length
+            store(out, i, search_few(x, np.uint64(i * count), np.uint64(1), count))
 
         return named_kernel(name, rows, uniform=True)
 
-    @functools.cache
     def short_columns(each):
         def columns(i, x, length, inner, out):
-            results = out[i * inner : (i + 1) * inner]
+            count, results = each or length, out[i * inner : (i + 1) * inner]
             for j in range(results.size):
-                results[j] = search_few(x, np.uint64(i * each * inner + j), np.uint64(inner), each)
+                results[j] = search_few(x, np.uint64(i * count * inner + j), np.uint64(inner), count)
 
         return named_kernel(name, columns, uniform=True)
 
     bodies = rows, blocks, parts, columns, strips, whole_columns
     named = (named_kernel(name, body, uniform=True) for body in bodies)
-    kernels = ArgExtreme._make((*named, short_rows, short_columns))
+    kernels = ArgExtreme._make((*named, PerLength(short_rows), PerLength(short_columns)))
     teams.add_arg_extreme_teams(kernels, load, key)
     return kernels

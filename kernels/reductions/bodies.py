@@ -10,9 +10,10 @@ one after the other. It does not depend on how many threads there are.
 On CUDA the same kernels have bodies for teams (:mod:`aiodev.kernels.reductions.cuda`), whose order is another, and follows from
 the shape as well.
 
-Rows of few elements are reduced by a kernel for each length: the compiler then knows it, leaves no loop within a row, and takes
-many rows in vectors; so are columns that are few and short. Of few columns that are long several rows lie side by side, a power
-of two, as if they were one row of more columns, which is folded by halves at the end.
+Rows of few elements, and columns that are few and short, are reduced in order, and where one length comes again and again by a
+kernel for it (:mod:`aiodev.kernels.per_length`): the compiler then leaves no loop within a row, and takes many rows in vectors.
+Of few columns that are long several rows lie side by side, a power of two, as if they were one row of more columns, which is
+folded by halves at the end.
 
 Sums of floats are :func:`aiodev.lang.sum`'s. Only blocks of what is not near are read without asking: in the order that it
 chooses for long slices. Where the last cache does not hold an array, its rows are converted element by element: the core waits
@@ -27,7 +28,6 @@ to an eighth, a third in columns; where cores read as fast as memory gives, up t
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ import numpy as np
 import aiodev
 from aiodev import lang
 from aiodev.kernels.naming import named_kernel
+from aiodev.kernels.per_length import PerLength
 from aiodev.kernels.reductions import cuda as teams
 from aiodev.kernels.reductions.accumulators import store
 
@@ -49,7 +50,6 @@ __all__ = [
     "WORD",
     "Kernels",
     "Plain",
-    "Short",
     "make_kernels",
     "rows_beside",
     "slab_depth",
@@ -74,8 +74,6 @@ WORD = 4
 
 _SUMS = frozenset({"reassoc", "contract"})
 Plain = Callable[..., Any]
-#: Makes the kernel for a length.
-Short = Callable[[int], aiodev.Kernel]
 
 
 class Kernels(NamedTuple):
@@ -90,8 +88,8 @@ class Kernels(NamedTuple):
     strips: aiodev.Kernel  #: (i, strips, parts, slabs, inner, number, out): parts of columns to results
     #: (i, x, length, inner, identity, number, out): columns to results, one each
     whole_columns: aiodev.Kernel
-    short_rows: Short  #: does what ``rows`` does, for one length
-    short_columns: Short  #: takes what ``whole_columns`` does, for one length: all columns of one outer index each
+    short_rows: PerLength  #: takes what ``rows`` does, in order
+    short_columns: PerLength  #: takes what ``whole_columns`` does, in order: all columns of one outer index each
 
 
 def rows_beside(length: int, inner: int) -> int:
@@ -233,30 +231,28 @@ def make_kernels(
             total = combine(total, load(x[(outer * length + k) * inner + column]))
         store(out, i, finish(total, number))
 
-    @functools.cache
     def short_rows(each):
         def rows(i, x, length, identity, number, out):
-            total = identity
-            for k in range(each):
-                total = combine(total, load(x[i * each + k]))
+            count, total = each or length, identity
+            for k in range(count):
+                total = combine(total, load(x[i * count + k]))
             store(out, i, finish(total, number))
 
         return named_kernel(name, rows, uniform=True)  # not to be reordered: those beside vectors would be in another way
 
-    @functools.cache
     def short_columns(each):
         def columns(i, x, length, inner, identity, number, out):
-            results = out[i * inner : (i + 1) * inner]
+            count, results = each or length, out[i * inner : (i + 1) * inner]
             for j in range(results.size):
                 total = identity
-                for k in range(each):
-                    total = combine(total, load(x[np.uint64((i * each + k) * inner + j)]))
+                for k in range(count):
+                    total = combine(total, load(x[np.uint64((i * count + k) * inner + j)]))
                 results[j] = finish(total, number)
 
         return named_kernel(name, columns, uniform=True)
 
     bodies = rows, blocks, parts, columns, strips, whole_columns
     named = (named_kernel(name, body, fastmath=_SUMS, uniform=True) for body in bodies)
-    kernels = Kernels._make((*named, short_rows, short_columns))
+    kernels = Kernels._make((*named, PerLength(short_rows), PerLength(short_columns)))
     teams.add_kernel_teams(kernels, load, combine, finish, identity)
     return kernels

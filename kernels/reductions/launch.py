@@ -16,6 +16,7 @@ import numpy as np
 
 import aiodev
 from aiodev.kernels.arguments import as_float, checked_axis, delivered, flags, packed_out, whole
+from aiodev.kernels.per_length import launch
 from aiodev.kernels.reductions.bodies import BLOCK, COLUMNS, rows_beside, slab_depth
 from aiodev.kernels.reductions.plan import Plan, arg_extreme_plan, variance_plan
 from aiodev.kernels.thread_block import has_teams, pieces_of, slabs_of, strips_of, teams_for
@@ -29,7 +30,7 @@ _MANY_ROWS = 256
 _FEW_BLOCKS = 8
 #: Elements whose columns are reduced by one index each: in vectors they would be faster, by less than a second launch takes.
 _FEW = 1 << 12
-#: Elements of a row, or of a column among so few, up to which their number is a kernel's own, where all are more than ``_FEW``.
+#: Elements of a row, or of a column among so few, that are reduced in order, where all are more than ``_FEW``.
 _SHORT, _NARROW = 15, 32
 _PLACE = np.dtype(np.int64)
 
@@ -47,7 +48,7 @@ class _Way(NamedTuple):
 class _Shares(NamedTuple):
     """How much an index of each launch takes."""
 
-    short: bool  #: whether rows, or few columns at once, are reduced by a kernel for their length
+    short: bool  #: whether rows, or few columns at once, are reduced in order, by a kernel that may be for their length
     blocks: int  #: that a row is cut into; 1 where rows are reduced whole
     rows: int  #: indices of a launch over whole rows
     parts: int  #: indices of a launch over rows of parts
@@ -130,11 +131,11 @@ def _launch(call: aiodev.Call, plan: Plan, x: aiodev.Array, way: _Way, out: aiod
     shares = _shares(way, has_teams(x.device))
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner == 1 and blocks == 1:
-        rows = kernels.short_rows(length) if shares.short else kernels.rows
-        call.launch(rows, shares.rows, x, length, identity, number, out)
+        rows = kernels.short_rows if shares.short else kernels.rows
+        launch(call, rows, length, shares.rows, x, length, identity, number, out)
     elif inner > 1 and shares.columns:
-        columns = kernels.short_columns(length) if shares.short else kernels.whole_columns
-        call.launch(columns, shares.columns, x, length, inner, identity, number, out)
+        columns = kernels.short_columns if shares.short else kernels.whole_columns
+        launch(call, columns, length, shares.columns, x, length, inner, identity, number, out)
     elif inner > 1:
         parts = call.scratch(shares.room, identity.dtype)
         call.launch(kernels.columns, outer * slabs * strips, slabs, strips, x, length, inner, identity, parts)
@@ -195,11 +196,11 @@ def reduce_arg_extreme(call: aiodev.Call, x: aiodev.Array, axis: int | None, kee
     shares = _shares(way, teams)
     blocks, slabs, strips = shares.blocks, shares.slabs, shares.strips
     if inner > 1 and shares.columns and not teams:
-        columns = kernels.short_columns(length) if shares.short else kernels.whole_columns
-        call.launch(columns, shares.columns, flat, length, inner, out)
+        columns = kernels.short_columns if shares.short else kernels.whole_columns
+        launch(call, columns, length, shares.columns, flat, length, inner, out)
     elif inner == 1 and blocks == 1:
-        rows = kernels.short_rows(length) if shares.short else kernels.rows
-        call.launch(rows, shares.rows, flat, length, out)
+        rows = kernels.short_rows if shares.short else kernels.rows
+        launch(call, rows, length, shares.rows, flat, length, out)
     else:
         count = shares.room if inner > 1 else outer * blocks
         parts, places = (call.scratch(count, dtype) for dtype in (plan.key, _PLACE))

@@ -76,6 +76,58 @@ def test_a_killed_worker_is_replaced(workers: WorkerPool, tmp_path: Path) -> Non
     assert workers.processes and worker not in workers.processes
 
 
+@needs_compiler
+@pytest.mark.parametrize("hurried", [False, True])
+def test_what_somebody_waits_for_is_compiled_first(workers: WorkerPool, tmp_path: Path, hurried: bool) -> None:
+    """Also what was to be compiled ahead, once somebody waits for it; it is compiled once."""
+    order: queue.SimpleQueue[str] = queue.SimpleQueue()
+    begun, release = threading.Event(), threading.Event()
+
+    def hold(error: BaseException | None) -> None:
+        begun.set()
+        release.wait(60)
+
+    def note(name: str) -> Any:
+        return lambda error: order.put(name if error is None else repr(error))
+
+    workers.submit(job(fill, tmp_path, "aa" * 32), hold)
+    assert begun.wait(60)
+    ahead = [workers.submit(job(fill, tmp_path, key * 32), note(key), ahead=True) for key in ("bb", "cc")]
+    workers.submit(job(fill, tmp_path, "dd" * 32), note("dd"))
+    if hurried:
+        workers.hurry(ahead[1])
+    workers.submit(job(fill, tmp_path, "ee" * 32), note("ee"))
+    release.set()
+    found = [order.get(timeout=60) for _ in range(4)]
+    assert found == (["dd", "cc", "ee", "bb"] if hurried else ["dd", "ee", "bb", "cc"])
+    workers.submit(job(fill, tmp_path, "ff" * 32), note("ff"), ahead=True)
+    assert order.get(timeout=60) == "ff"  # and nothing before it
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_a_kernel_is_compiled_ahead_until_it_is_launched(monkeypatch: pytest.MonkeyPatch, launched: bool) -> None:
+    """By ``prepare()``, which says when the code is there; it raises at once if the arguments do not fit."""
+    hurried: list[str] = []
+    monkeypatch.setattr(service_module.service, "hurry", lambda loading: hurried.append(loading.spec.name))
+
+    @aiodev.kernel
+    def touch(i: int, x: Any) -> None:
+        x[i] = 1
+
+    x = aiodev.zeros(3, device="cpu")
+    touch.prepare(x)
+    assert not hurried
+    stream = aiodev.Stream("cpu")
+    if launched:
+        touch[3, stream](x)
+        assert hurried in ([], ["touch"])  # by then it may have been there
+    while not touch.prepare(x):
+        time.sleep(0.001)
+    stream.synchronize_blocking()
+    with pytest.raises(aiodev.LaunchError):
+        touch.prepare("three")
+
+
 def fails_once(workers: WorkerPool, directory: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     """What was patched fails a job, which says so and leaves no worker; without it the next one succeeds."""
     outcomes: Outcomes = queue.SimpleQueue()

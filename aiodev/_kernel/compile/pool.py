@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import queue
 import select
@@ -21,7 +22,7 @@ from aiodev._kernel.dispatch.wire import receive, send
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["WorkerPool"]
+__all__ = ["QueuedJob", "WorkerPool"]
 
 #: The program that a worker process runs.
 CODE = "from aiodev._kernel.compile.worker import main; main()"
@@ -33,6 +34,17 @@ IDLE = 20.0
 PATIENCE = 300.0
 
 Done = Callable[[BaseException | None], None]
+
+
+class QueuedJob:
+    """A job that waits for a worker, or has one."""
+
+    __slots__ = ("done", "job", "taken")
+
+    def __init__(self, job: Job, done: Done) -> None:
+        self.job = job
+        self.done = done
+        self.taken = False
 
 
 def _readable(pipe: IO[bytes], patience: float) -> bool:
@@ -57,15 +69,17 @@ class WorkerPool:
     def __init__(self, size: int | None = None, environment: Mapping[str, str] | None = None) -> None:
         self._environment = environment
         self.size = size or max(1, min(8, core_watch.cores.count - 1))
-        self._jobs: queue.SimpleQueue[tuple[Job, Done]] = queue.SimpleQueue()
+        #: Those that somebody waits for come first, the others after them, each in order.
+        self._jobs: queue.PriorityQueue[tuple[bool, int, QueuedJob]] = queue.PriorityQueue()
+        self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._threads = 0
         self._pending = 0
         self.processes: set[subprocess.Popen[bytes]] = set()
         atexit.register(self.stop)
 
-    def submit(self, job: Job, done: Done) -> None:
-        """Compile a job; a thread of the pool calls ``done(error or None)``."""
+    def submit(self, job: Job, done: Done, *, ahead: bool = False) -> QueuedJob:
+        """Compile a job, after others if it is ``ahead`` of need; a thread of the pool calls ``done(error or None)``."""
         with self._lock:
             self._pending += 1
             grow = self._threads < self.size and self._pending > self._threads
@@ -79,7 +93,14 @@ class WorkerPool:
                     if self._threads == 0:  # nobody would take the job
                         self._pending -= 1
                         raise
-        self._jobs.put((job, done))
+        queued = QueuedJob(job, done)
+        self._jobs.put((ahead, next(self._numbers), queued))
+        return queued
+
+    def hurry(self, queued: QueuedJob) -> None:
+        """Compile a job that was to be compiled ahead as one that somebody waits for."""
+        if not queued.taken:
+            self._jobs.put((False, next(self._numbers), queued))  # its later place is skipped
 
     def stop(self) -> None:
         """End every worker process at once."""
@@ -96,7 +117,7 @@ class WorkerPool:
         worker: subprocess.Popen[bytes] | None = None
         while True:
             try:
-                job, done = self._jobs.get(timeout=IDLE)
+                _, _, queued = self._jobs.get(timeout=IDLE)
             except queue.Empty:
                 with self._lock:
                     if self._pending >= self._threads:  # a job has just been counted on this thread
@@ -104,6 +125,11 @@ class WorkerPool:
                     self._threads -= 1
                 self._end(worker)
                 return
+            with self._lock:
+                if queued.taken:
+                    continue
+                queued.taken = True
+            job, done = queued.job, queued.done
             with reported(job[1].name) if job[1].key else contextlib.nullcontext():  # without a key nobody waits for it
                 worker, error = self._compile(worker, job)
             with self._lock:

@@ -27,7 +27,7 @@ from aiodev._core.config import settings
 from aiodev._core.errors import AiodevError, BackendNotFoundError, CompileError
 from aiodev._core.streams import trace
 from aiodev._kernel.compile.keys import cache_key
-from aiodev._kernel.compile.pool import WorkerPool
+from aiodev._kernel.compile.pool import QueuedJob, WorkerPool
 from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable, capture
 from aiodev._kernel.compile.worker import Job
 
@@ -61,9 +61,10 @@ class PendingKernel:
         entry: the backend's entry; its launches are held until the outcome is known to be good.
         ready: the code is there.
         error: why it will never be.
+        awaited: somebody waits for the outcome.
     """
 
-    __slots__ = ("_callbacks", "_lock", "backend", "entry", "error", "ready", "snapshot", "spec")
+    __slots__ = ("_callbacks", "_lock", "awaited", "backend", "entry", "error", "ready", "snapshot", "spec")
 
     def __init__(self, backend: BackendHandle, spec: KernelSpec, snapshot: Snapshot) -> None:
         self.backend = backend
@@ -71,6 +72,7 @@ class PendingKernel:
         self.snapshot = snapshot
         self.ready = False
         self.error: BaseException | None = None
+        self.awaited = False
         self._lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may launch
         self._callbacks: list[Callable[[BaseException | None], object]] = []
         self.entry: int = backend.backend.reserve_entry()
@@ -79,10 +81,15 @@ class PendingKernel:
     def when_done(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call ``callback(error or None)`` when the outcome is known."""
         with self._lock:
-            if not self.ready and self.error is None:
+            pending = not self.ready and self.error is None
+            if pending:
                 self._callbacks.append(callback)
-                return
-        callback(self.error)
+            first = pending and not self.awaited
+            self.awaited = True
+        if first:
+            service.hurry(self)
+        if not pending:
+            callback(self.error)
 
     def finish(self, error: BaseException | None) -> None:
         """Set the outcome, and call the callbacks."""
@@ -108,7 +115,8 @@ class Service:
         self.improvers = WorkerPool(1)  # of their own, so that nobody waits for a kernel that could wait
         self.recorded: list[Job] | None = None
         self._improved: set[str] = set()  # keys; the loading thread's
-        self._compiling: dict[tuple[str, str], list[PendingKernel]] = {}  # by backend and key; the loading thread's
+        #: By backend and key: who waits, and what the pool has. The loading thread's.
+        self._compiling: dict[tuple[str, str], tuple[list[PendingKernel], QueuedJob]] = {}
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads and the workers are the parent's."""
@@ -130,8 +138,18 @@ class Service:
                 logger.debug("no compile worker is started ahead: %s", error)
 
     def load(self, loading: PendingKernel) -> None:
-        """Begin to load or compile a kernel."""
+        """Begin to load or compile a kernel; as long as nobody waits for it, those that somebody waits for come first."""
         loading.backend.start_soon(lambda error: self._started(loading, error))
+
+    def hurry(self, loading: PendingKernel) -> None:
+        """Compile a kernel as one that somebody waits for, from now on."""
+        if loading.spec.key:  # else it is not in the pool yet
+            self._request(loading, lambda: self._hurry(loading))
+
+    def _hurry(self, loading: PendingKernel) -> None:
+        compiling = self._compiling.get((loading.backend.name, loading.spec.key))
+        if compiling is not None:
+            self.workers.hurry(compiling[1])
 
     def _started(self, loading: PendingKernel, error: BaseException | None) -> None:
         if error is not None:
@@ -191,12 +209,20 @@ class Service:
         if not (directory and cache.writable):  # through which a worker would hand it over
             self._compile(loading)
             return
-        waiting = self._compiling.setdefault((backend.name, key), [])
-        waiting.append(loading)
-        if len(waiting) > 1:  # another kernel of the same content is being compiled
+        compiling = self._compiling.get((backend.name, key))
+        if compiling is not None:  # another kernel of the same content
+            waiting, queued = compiling
+            waiting.append(loading)
+            if loading.awaited:
+                self.workers.hurry(queued)
             return
         totals.kernels_compiled += 1
-        self.workers.submit(job, lambda error: self._request(loading, lambda: self._all_compiled(loading, error)))
+
+        def done(error: BaseException | None) -> None:
+            self._request(loading, lambda: self._all_compiled(loading, error))
+
+        queued = self.workers.submit(job, done, ahead=not loading.awaited)
+        self._compiling[backend.name, key] = [loading], queued
 
     def _improve(self, job: Job) -> None:
         """Have a worker make better code than was loaded, for later processes."""
@@ -211,7 +237,8 @@ class Service:
 
     def _all_compiled(self, first: PendingKernel, error: BaseException | None) -> None:
         """Pass on a worker's outcome to all that wait for it, each in a step of its own, so that one cannot spoil another."""
-        for loading in self._compiling.pop((first.backend.name, first.spec.key)):
+        waiting, _ = self._compiling.pop((first.backend.name, first.spec.key))
+        for loading in waiting:
             self._request(loading, functools.partial(self._compiled, loading, error))
 
     def _compiled(self, loading: PendingKernel, error: BaseException | None) -> None:
