@@ -29,13 +29,14 @@ import library_shapes
 import library_sizes
 import library_sorting
 import memory
+import services
 from harness import Figure, Run, print_table, write_json, write_rst
 from picture import draw_group, draw_readme
 
 GROUPS = {
     "core": (core_submit, core_device, core_loop, core_overload),
     "fairness": (core_fairness,),
-    "crowded": (crowded,),
+    "crowded": (crowded, services),
     "kernels": (kernel_launch, kernel_small, kernel_compile, kernel_cold),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
