@@ -210,7 +210,8 @@ class Segments:
         wanted = totals.reserved + nbytes
         surplus = 0
         if self.growable:
-            surplus = wanted - int((1 + SLACK) * max(totals.peak_allocated, totals.allocated + nbytes))
+            most = max(totals.peak_allocated, totals.allocated + nbytes)
+            surplus = wanted - most - most // SLACK  # in integers: what is asked for may be more than any float
         part = settings.memory_gc_threshold
         if part > 0:
             surplus = max(surplus, wanted - int(part * self.info()[1]))

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-exhaustive = pytest.mark.skipif(
-    "AIODEV_TESTS_EXHAUSTIVE" not in os.environ, reason="takes minutes; AIODEV_TESTS_EXHAUSTIVE=1 has it run"
-)
 PROGRAM = Path(__file__).parent / "calls.py"
 SOAK = Path(__file__).parents[1] / "soak.py"
 
@@ -32,25 +29,24 @@ def test_refusals_name_the_function_or_the_argument(tmp_path: Path, seed: int) -
     fuzz(tmp_path, seed, 3000)
 
 
-@exhaustive
-@pytest.mark.parametrize("seed", range(100, 116))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(100, 104))
 def test_refusals_at_length(tmp_path: Path, seed: int) -> None:
     """The same, of many seeds."""
     fuzz(tmp_path, seed, 25_000)
 
 
-@exhaustive
-@pytest.mark.parametrize("seed", range(200, 204))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", [200])
 def test_refusals_with_kernels_that_run(tmp_path: Path, seed: int) -> None:
     """The same, with kernels of the library compiled and run, for what calls that are taken do afterwards."""
-    fuzz(tmp_path, seed, 4000, "--compile")
+    fuzz(tmp_path, seed, 500, "--compile")
 
 
-@exhaustive
-@pytest.mark.parametrize("seed", [1, 2])
-def test_soak(seed: int) -> None:
-    """Two minutes of everything at once: what comes out follows a sequential model, and nothing is left."""
-    command = [sys.executable, str(SOAK), "--seconds=120", f"--seed={seed}"]
+@pytest.mark.exhaustive
+def test_soak() -> None:
+    """A minute of everything at once: what comes out follows a sequential model, and nothing is left."""
+    command = [sys.executable, str(SOAK), "--seconds=60", "--seed=1"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr[-4000:]}"

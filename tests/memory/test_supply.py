@@ -110,7 +110,7 @@ def test_without_addresses_there_are_no_ranges_but_an_error_that_tells() -> None
     assert asked[:2] == [256 * MIB, 128 * MIB] and min(asked) >= 100 * MIB
 
 
-@pytest.mark.parametrize("nbytes", [257 * MIB, 1 << 64, 1 << 83])
+@pytest.mark.parametrize("nbytes", [257 * MIB, 1 << 64, 1 << 83, 1 << 2000])
 def test_no_addresses_are_asked_for_what_the_device_can_never_hold(nbytes: int) -> None:
     """A backend might take such a size for a smaller one."""
     pool, memory = allocator(total=256 * MIB, granularity=2 * MIB)
