@@ -173,6 +173,13 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
     return array
 
 
+def _bound_of(name: str, bound: Any) -> Any:
+    """A bound that is no Python number: NumPy's keep their dtype, others become floats."""
+    found = bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound
+    real = arguments.number("arange", name, found)
+    return found if isinstance(found, np.generic) else real
+
+
 def arange(
     start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: DeviceLike | None = None
 ) -> Array:
@@ -189,9 +196,10 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    for name, bound in (("start", start), ("stop", stop), ("step", step)):
-        if not isinstance(bound, int | float):
-            arguments.number("arange", name, bound[()] if isinstance(bound, np.ndarray) and not bound.ndim else bound)
+    start, stop, step = (
+        bound if isinstance(bound, int | float) else _bound_of(name, bound)
+        for name, bound in (("start", start), ("stop", stop), ("step", step))
+    )
     if not step:
         raise ValueError(f"arange: step={step!r}: expected a number other than 0")
     resolved = parse_dtype(np.result_type(start, stop, step) if dtype is None else dtype)

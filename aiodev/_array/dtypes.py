@@ -223,6 +223,11 @@ def kind_of_operand(operand: Any) -> Any:
     """What types follow from: a dtype, that of an array or of one of NumPy's numbers, or the class of a Python number.
 
     A truth value is no weak number: NumPy has one type for those. A number of one's own class is one of Python's.
+
+    Example:
+        >>> from aiodev import dtypes
+        >>> dtypes.kind_of_operand(2.5), dtypes.kind_of_operand(True)
+        (<class 'float'>, dtype('bool'))
     """
     if isinstance(operand, np.dtype | type | str):
         return operand

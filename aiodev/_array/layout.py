@@ -241,7 +241,7 @@ class NoView(Exception):  # it is caught at once
 
 def _is_array(item: Any) -> bool:
     """Whether an item of an index is an array, or becomes one."""
-    return isinstance(item, list | tuple) or (hasattr(item, "__array__") and not isinstance(item, np.generic))
+    return isinstance(item, list | tuple) or (hasattr(type(item), "__array__") and not isinstance(item, np.generic))
 
 
 def _position(item: Any, axis: int, length: int) -> int:

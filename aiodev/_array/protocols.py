@@ -104,9 +104,11 @@ class Protocols:
         """This memory as a NumPy array, not copied unless ``dtype`` or ``copy`` asks for it; blocks.
 
         Raises:
-            TypeError: the host cannot reach the device's memory.
+            TypeError: the host cannot reach the device's memory, or ``copy`` is neither None nor a truth value.
             ValueError: ``copy=False``, and ``dtype`` is another one.
         """
+        if copy is not None and not isinstance(copy, bool | np.bool_):
+            raise refusal("Array.__array__", "copy", "True, False or None", copy)
         self._need_host_access(TypeError)
         wait_for_uses(self._buffer)
         view = host_view(self, self.writable)

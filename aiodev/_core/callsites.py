@@ -108,7 +108,7 @@ def describe_site(site: int) -> str | None:
         >>> aiodev.describe_site(0) is None
         True
     """
-    arguments.integer("describe_site", "site", site)
+    site = arguments.integer("describe_site", "site", site)
     if site == 0:
         return None
     try:

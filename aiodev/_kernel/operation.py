@@ -217,7 +217,10 @@ class Operation:
         return made  # type: ignore[no-any-return]
 
     def _call_slowly(self, key: Hashable, *given: Any) -> Any:
-        """Run the body, or what serves arrays of any length."""
+        """Run the body, or what serves arrays of any length; or leave it to what stands for an array."""
+        for place in self._operands:
+            if hasattr(given[place], "__aiodev_operation__"):
+                return given[place].__aiodev_operation__(self, given)
         flat = self._flat_key(key, given) if self._elementwise else None
         launch = self._of_any_length.get(flat)
         if launch is not None:

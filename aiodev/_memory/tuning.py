@@ -40,8 +40,8 @@ WORTHWHILE: Final = 1 / 8
 #: In segments: the same limit in bytes. It is low, since a segment stays as it is, and memory in it must not be taken anew.
 #: Larger and smaller: as ``WORTHWHILE``.
 WORTHWHILE_IN_SEGMENTS: Final = SMALL_SEGMENT // 8
-#: Part of the most that was ever in use, one in so many, by which reserved memory may exceed it before the allocator moves cached
-#: memory between addresses. Larger: more is unmapped and mapped again; smaller: more memory is reserved, which others lack.
+#: Part of the most that was ever in use, one in so many, by which reserved memory may exceed it before the allocator moves
+#: cached memory between addresses. Larger: more is unmapped and mapped again; smaller: more is reserved, which others lack.
 SLACK: Final = 16
 
 # Bookkeeping

@@ -113,6 +113,8 @@ def astype(
         >>> aiodev.kernels.astype(x, "int64").numpy_blocking(), aiodev.kernels.astype(x, bool).numpy_blocking()
         (array([0, 2]), array([False,  True]))
     """
+    if hasattr(x, "__aiodev_operation__"):  # it stands for an array
+        return x.astype(dtype)
     array_of("astype", x)
     wanted = dtype_of("astype", np.float64 if dtype is None else dtype)
     assert wanted is not None

@@ -1,4 +1,7 @@
-"""Fusion: users' elementwise functions, several operations in one pass over memory."""
+"""Fusion: users' elementwise functions, several operations in one pass over memory.
+
+What is written with arrays in mind is traced (:mod:`aiodev.kernels.elementwise.tracing`); what needs numbers is compiled.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, arrays_of, dtype_of
+from aiodev.kernels.elementwise.tracing import Trace, trace
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
 __all__ = ["Fused", "binary_transform", "fused", "unary_transform"]
@@ -20,7 +24,7 @@ _RESERVED = frozenset({"function", "lang", "math", "np", "out", "rest"})
 
 
 class Fused:
-    """A function of numbers that is applied to the elements of arrays of shapes that broadcast; made by :func:`fused`.
+    """A function that is applied to the elements of arrays of shapes that broadcast; made by :func:`fused`.
 
     Attributes:
         name: the function's name.
@@ -44,10 +48,8 @@ class Fused:
         self.__doc__ = function.__doc__
         self.__module__ = getattr(function, "__module__", None) or __name__
         self._dtype = dtype_of("fused", dtype)
-        expression = f"function({', '.join(f'{{{name}}}' for name in names)})"
         self._operands = names
-        submit = Elementwise(self.name, expression, names, self._types, function, module=self.__module__, by_name=False)
-        self._submit = submit.function
+        self._submit = _Traceable(self.name, function, names, self._dtype, self.__module__).function
 
     def __call__(self, *operands: Operand, out: aiodev.Array | None = None) -> aiodev.Array:
         """Submit it to the current stream of the arrays' device; returns ``out``, or a new array.
@@ -67,7 +69,31 @@ class Fused:
     def __repr__(self) -> str:
         return f"<aiodev.kernels.Fused {self.name}({', '.join(self._operands)})>"
 
-    def _types(self, *kinds: Any) -> Sequence[DType]:
+
+class _Traceable(Elementwise):
+    """A user's function: traced, where it computes by operators and elementwise functions; else compiled as it is."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], operands: tuple[str, ...], dtype: DType | None, module: str
+    ) -> None:
+        expression = f"function({', '.join(f'{{{name}}}' for name in operands)})"
+        super().__init__(name, expression, operands, self._resolve, function, module=module, by_name=False)
+        self._function, self._dtype = function, dtype
+        self._traces: dict[tuple[Any, ...], Trace | None] = {}
+
+    def computes(self, kinds: Sequence[Any], inputs: Sequence[DType]) -> tuple[str, Callable[..., Any] | None]:
+        trace = self._traces.get(tuple(kinds))
+        return super().computes(kinds, inputs) if trace is None else (trace.expression, None)
+
+    def _resolve(self, *kinds: Any) -> Sequence[DType]:
+        try:
+            found = self._traces[kinds] = trace(self._function, self.operands, kinds)
+        except Exception:  # whatever is wrong with it, or with us, the compiler will say
+            self._traces[kinds] = None
+            return self._try_ones(kinds)
+        return *found.inputs, found.result if self._dtype is None else self._dtype
+
+    def _try_ones(self, kinds: Sequence[Any]) -> Sequence[DType]:
         """What NumPy's promotion gives: the function is tried with ones of these types."""
         arrays = [kind for kind in kinds if not isinstance(kind, type)]
         inputs = [dtypes.result_type(*arrays, kind) if isinstance(kind, type) else kind for kind in kinds]
@@ -77,7 +103,7 @@ class Fused:
         ones = [kind(1) if isinstance(kind, type) else kind.type(1) for kind in shown]
         try:
             with np.errstate(all="ignore"):
-                result = self.py_func(*ones)
+                result = self._function(*ones)
         except Exception as error:  # the user's function may raise anything
             raise TypeError(
                 f"{self.name}: cannot tell the result's dtype, since the function fails for ones: "
@@ -114,23 +140,29 @@ def fused(*, dtype: Any = None) -> Callable[[Callable[..., Any]], Fused]: ...
 
 
 def fused(function: Callable[..., Any] | None = None, /, *, dtype: Any = None) -> Any:
-    """Make an elementwise function of a plain function of numbers: one pass over memory, whatever it computes.
+    """Make one kernel of a function that computes elements: one pass over memory, whatever it computes.
 
-    Operands are arrays and Python or NumPy numbers; shapes broadcast, and types are promoted as NumPy promotes them, which is
-    found out by a call of the function with ones. The function is compiled as a kernel's body is, and may use what that may.
+    A function of arrays, with operators and the elementwise functions of :mod:`aiodev.kernels` or NumPy, gives what it would
+    give by itself: shapes broadcast, and every step has the dtype that it has of arrays. Only what is stored in 16 bits is not
+    rounded in between. It is called once for each combination of types, with something that stands for arrays.
+
+    A function that decides by a value (``if x > 0``), or computes by something else (:mod:`math`, :mod:`aiodev.lang`), is taken
+    as a function of numbers, and compiled as a kernel's body is, with the compiler's types in between. The result's dtype is
+    that of a call with ones.
 
     Args:
-        function: of one or more numbers, to a number; its name and parameters appear in messages.
-        dtype: the result's, in place of the one that NumPy's promotion gives.
+        function: of one or more arrays or numbers; its name and parameters appear in messages.
+        dtype: the result's, in place of the one that it has.
 
     Example:
         >>> import aiodev, aiodev.kernels
+        >>> from aiodev.kernels import exp
         >>> @aiodev.kernels.fused
-        ... def saxpy(a, x, y):
-        ...     return a * x + y
+        ... def swish(x, scale):
+        ...     return x / (1 + exp(-scale * x))
         >>> x = aiodev.arange(3, dtype="float32", device="cpu")
-        >>> saxpy(2.0, x, x).numpy_blocking()
-        array([0., 3., 6.], dtype=float32)
+        >>> swish(x, 2.0).numpy_blocking().round(3)
+        array([0.   , 0.881, 1.964], dtype=float32)
     """
     if function is None:
         return lambda function: Fused(function, dtype)

@@ -78,10 +78,10 @@ def make_kernel(
 ) -> aiodev.Kernel:
     """The kernel for a form of loop over ``ndim`` dimensions.
 
-    ``expression`` has the operands' names in braces; it may use ``lang``, ``np``, ``math``, the names of
-    :mod:`aiodev.kernels.elementwise.scalars` and, as ``function``, what is given. ``casts`` say what becomes of each
-    operand's element (``{}``) before. The kernel takes the operands, ``out``, and where ``ndim`` is more than 3 the lengths
-    of all dimensions but the first and the last two, by which its first index is taken apart.
+    ``expression`` has the operands' names in braces; before it there may be statements, one a line. It may use ``lang``,
+    ``np``, ``math``, the names of :mod:`aiodev.kernels.elementwise.scalars` and, as ``function``, what is given. ``casts`` say
+    what becomes of each operand's element (``{}``) before. The kernel takes the operands, ``out``, and where there are more than
+    three dimensions the lengths of all but the first and the last two, by which its first index is taken apart.
     """
     elements = [
         operand if form is None else f"{operand}[{', '.join(f'i{d}' for d in form) or '0'}]"
@@ -97,7 +97,8 @@ def make_kernel(
         lines.append("    i0 = rest")
         indices = ["rest", *indices[-2:]]
     computed = [cast.format(element) for cast, element in zip(casts, elements, strict=False)]
-    value = expression.format(**dict(zip(operands, computed, strict=True)))
+    *steps, value = expression.format(**dict(zip(operands, computed, strict=True))).split("\n")
+    lines += [f"    {step}" for step in steps]
     head = f"def body({', '.join((*indices, *operands, 'out', *lengths))}):"
     source = "\n".join([head, *lines, f"    {elements[-1]} = {value}"]) + "\n"
     # Errors and the analysis of the body look for the source there, so each has a name of its own.

@@ -155,7 +155,7 @@ def _of_types(rule: Resolve, reference: Callable[..., Any], x: Any) -> Any:
 
 def _comparable(value: Any, other: Any) -> Any:
     """The number; for an integer beyond the integers that it is compared with an infinity, which compares with them alike."""
-    if type(value) is int and isinstance(other, aiodev.Array) and other.dtype.kind in "iu":
+    if type(value) is int and getattr(other, "dtype", None) is not None and other.dtype.kind in "iu":
         limits = np.iinfo(other.dtype)
         if not limits.min <= value <= limits.max:
             return math.copysign(math.inf, value)

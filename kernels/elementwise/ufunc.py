@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,10 +19,13 @@ from aiodev import dtypes
 from aiodev.kernels.arguments import broadcast, has_no_gaps
 from aiodev.kernels.elementwise.iteration import Form, make_kernel, plan_loop
 
-__all__ = ["DType", "Elementwise", "Operand"]
+__all__ = ["DECLARED", "DType", "Elementwise", "Operand"]
 
 #: Names of dtypes of which a kernel is given numbers as they are.
 _PACKED = frozenset(row.name for row in dtypes.DTYPES.values() if row.packing)
+
+#: By operation, what it was declared by.
+DECLARED: weakref.WeakKeyDictionary[aiodev.Operation, Elementwise] = weakref.WeakKeyDictionary()
 
 Operand = aiodev.Array | complex
 DType = np.dtype[Any]
@@ -47,6 +51,7 @@ class Elementwise:
 
     Attributes:
         function: the operation: of the operands, and ``out``.
+        name, operands, types, near: as given.
     """
 
     def __init__(
@@ -65,7 +70,8 @@ class Elementwise:
         self.name = name
         self.expressions = {"": expression} if isinstance(expression, str) else expression
         self.operands = operands
-        self._given, self._types, self._near = given, types, near
+        self.types, self.near = types, near
+        self._given = given
         self._kernels: dict[tuple[Any, ...], aiodev.Kernel] = {}
         self._lines: dict[tuple[Any, ...], aiodev.Kernel] = {}
 
@@ -79,6 +85,16 @@ class Elementwise:
             reads=operands, numbers=operands, writes="out", dtypes=types, name=name, elementwise=True
         )
         self.function: Callable[..., aiodev.Array] = make(body)
+        DECLARED[self.function.operation] = self
+
+    def expression_of(self, inputs: Sequence[DType]) -> str:
+        """The expression for operands that are computed in these dtypes."""
+        kinds = "".join([dtypes.kind(dtype) for dtype in inputs])
+        return self.expressions[next(kind for kind in (kinds, kinds[0], "") if kind in self.expressions)]
+
+    def computes(self, kinds: Sequence[Any], inputs: Sequence[DType]) -> tuple[str, Callable[..., Any] | None]:
+        """The expression for operands of these kinds, which become ``inputs``; and what ``function`` is in it."""
+        return self.expression_of(inputs), self._given
 
     def _submit(self, call: aiodev.Call, values: Sequence[Any]) -> aiodev.Array:
         shapes = [value.shape for value in values if isinstance(value, aiodev.Array)]
@@ -107,20 +123,20 @@ class Elementwise:
 
     def _seen(self, call: aiodev.Call, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[DType]]:
         """The operands, and the types that they are computed in."""
-        if self._near is not None:
+        if self.near is not None:
             for place, value in enumerate(values):
                 if isinstance(value, aiodev.Number):
-                    near = self._near(value.value, values[1 - place])
+                    near = self.near(value.value, values[1 - place])
                     if near is not value.value:
                         call.once()  # other numbers of this class are computed with as they are
                         values = [*values[:place], np.float64(near), *values[place + 1 :]]
-                        return values, self._types(*(value.dtype for value in values))
+                        return values, self.types(*(value.dtype for value in values))
         return values, call.dtypes
 
     def _line(self, values: Sequence[Any], inputs: Sequence[DType], out: aiodev.Array) -> aiodev.Kernel:
         """The kernel for arrays of one dimension and the same length, of which there may be as many as there are lengths."""
         forms = *[(0,) if isinstance(value, aiodev.Array) else None for value in values], (0,)
-        key = forms, *inputs, *[value.dtype if isinstance(value, aiodev.Array) else None for value in (*values, out)]
+        key = forms, *inputs, *[_kind_of(value) for value in values], out.dtype
         kernel = self._lines.get(key)
         if kernel is None:
             kernel = self._lines[key] = self._kernel(1, forms, values, inputs)
@@ -144,13 +160,12 @@ class Elementwise:
     def _kernel(
         self, ndim: int, forms: tuple[Form, ...], values: Sequence[Any], inputs: Sequence[DType]
     ) -> aiodev.Kernel:
-        kinds = "".join([dtypes.kind(dtype) for dtype in inputs])
-        kind = next(kind for kind in (kinds, kinds[0], "") if kind in self.expressions)
+        expression, function = self.computes([_kind_of(value) for value in values], inputs)
         casts = tuple(_cast(value, dtype) for value, dtype in zip(values, inputs, strict=True))
-        key = ndim, forms, kind, casts
+        key = ndim, forms, expression, casts
         kernel = self._kernels.get(key)
         if kernel is None:
-            made = make_kernel(self.name, self.expressions[kind], self.operands, forms, casts, ndim, self._given)
+            made = make_kernel(self.name, expression, self.operands, forms, casts, ndim, function)
             kernel = self._kernels.setdefault(key, made)
         return kernel
 
@@ -163,6 +178,11 @@ def _signature(operands: Sequence[str], by_name: bool) -> inspect.Signature:
     parameters = [inspect.Parameter(name, first, annotation=kind) for name in operands]
     out = inspect.Parameter("out", last, default=None, annotation=aiodev.Array | None)
     return inspect.Signature([inspect.Parameter("call", first), *parameters, out], return_annotation=aiodev.Array)
+
+
+def _kind_of(value: Any) -> Any:
+    """The dtype of an array or of one of NumPy's numbers, or the class of a Python number."""
+    return dtypes.kind_of_operand(value.value if isinstance(value, aiodev.Number) else value)
 
 
 def _cast(value: Any, dtype: DType) -> str:

@@ -64,24 +64,20 @@ def put(x: aiodev.Array, index: Any, value: Any) -> None:
     """Write to the elements that an index chooses."""
     if not x.writable:
         raise ValueError(f"an array of the shape {x.shape} is read-only, and cannot be assigned to")
-    items = index if isinstance(index, tuple) else (index,)
-    if not any(_is_array(item) for item in items):
-        _fill(x[index], value)
+    items = tuple([_as_array(item) for item in (index if isinstance(index, tuple) else (index,))])
+    if not any(isinstance(item, aiodev.Array | np.ndarray) for item in items):
+        _fill(x[items], value)
         return
-    mask = _as_array(items[0])
+    mask = items[0]
     if len(items) == 1 and mask.dtype == bool and mask.shape == x.shape[: mask.ndim] and _is_one(value):
         condition = mask if isinstance(mask, aiodev.Array) else aiodev.asarray(mask, device=x.device)
         condition = condition.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
         where(condition, _converted(value, x), x, out=x)
         return
     # Whatever the index is, it chooses places as it chooses elements.
-    places = aiodev.arange(x.size, dtype="int64", device=x.device).reshape(x.shape)[index]
+    places = aiodev.arange(x.size, dtype="int64", device=x.device).reshape(x.shape)[items]
     if places.size:
         put_at(x, places.reshape(-1), _broadcast_value(_converted(value, x), places.shape).reshape(-1))
-
-
-def _is_array(item: Any) -> bool:
-    return isinstance(item, aiodev.Array | np.ndarray | list | tuple)
 
 
 def _is_one(value: Any) -> bool:
@@ -100,13 +96,18 @@ def _fill(view: aiodev.Array, value: Any) -> None:
 def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
     """The value as an array of the dtype and on the device of ``x``."""
     if isinstance(value, aiodev.Array):
+        if value.dtype.kind == "c" and x.dtype.kind not in "bc":
+            raise TypeError(f"an array of {value.dtype} cannot be assigned to elements of {x.dtype}, which have one part")
         return value.to(x.device) if value.dtype == x.dtype else astype(value, x.dtype, device=x.device)
     if isinstance(value, np.ndarray | np.generic):
         return aiodev.asarray(value.astype(x.dtype, casting="unsafe"), device=x.device)
     try:
         host = np.array(value, x.dtype)
     except (OverflowError, TypeError, ValueError) as error:
-        raise type(error)(f"{value!r} cannot be assigned to elements of {x.dtype}: {error}") from None
+        wrong = f"{value!r} cannot be assigned to elements of {x.dtype}"
+        if isinstance(error, OverflowError):
+            raise OverflowError(f"{wrong}: {error}") from None
+        raise type(error)(f"{wrong}: expected an array, a number, or sequences of numbers that make an array") from None
     return aiodev.asarray(host, device=x.device)
 
 
@@ -155,9 +156,13 @@ def _take_apart(x: aiodev.Array, index: Any) -> _Chosen:
 
 
 def _as_array(item: Any) -> Any:
-    """An item of an index; a sequence becomes an array on the host."""
-    if isinstance(item, list | tuple):
-        array = np.asarray(item)
+    """An item of an index; a sequence, and another library's array, becomes an array on the host."""
+    is_foreign = hasattr(type(item), "__array__") and not isinstance(item, aiodev.Array | np.ndarray | np.generic)
+    if is_foreign or isinstance(item, list | tuple):
+        try:
+            array = np.asarray(item)
+        except ValueError:
+            raise IndexError(f"{type(item).__name__}: expected an index that makes an array of integers or booleans") from None
         item = array.astype(np.int64) if array.size == 0 else array
     if isinstance(item, aiodev.Array | np.ndarray) and item.dtype.kind not in "biu":
         raise IndexError(f"arrays that are indices are of integers or booleans, not of {item.dtype}")

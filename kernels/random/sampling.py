@@ -16,7 +16,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
-from aiodev.kernels.arguments import dtype_of, whole_numbers
+from aiodev.kernels.arguments import dtype_of, whole_numbers, written
 from aiodev.kernels.random.philox import block
 
 __all__ = ["Fill", "Sourced", "Target", "blocks_of", "draw_words", "is_packed", "prepare"]
@@ -96,6 +96,7 @@ def _check_out(name: str, out: Any, shape: Shape | None, dtype: Any, device: aio
         raise TypeError(f"{name}: out: expected {wanted}, got {out.dtype}; leave out the one or the other")
     if device is not None and (asked := aiodev.current_stream(device).device) != out.device:
         raise ValueError(f"{name}: out: expected an array on {asked}, got one on {out.device}")
+    written(name, out=out)
     return out
 
 

@@ -165,6 +165,30 @@ def test_indices_that_do_not_fit(x: aiodev.Array, index: Any, message: str) -> N
         x[index] = 1
 
 
+class Foreign:
+    """Another library's array, which NumPy can read."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self.values, dtype)
+
+
+def test_other_libraries_arrays_are_indices(x: aiodev.Array) -> None:
+    """As lists are; what only says that it is one is refused, and a class is no array."""
+    host = x.numpy_blocking()
+    assert np.array_equal(x[Foreign([2, 0])].numpy_blocking(), host[[2, 0]])
+    assert np.array_equal(x[Foreign([True, False, True])].numpy_blocking(), host[[0, 2]])
+    x[Foreign([1])] = 7
+    assert np.array_equal(x[1].numpy_blocking(), [7, 7, 7, 7])
+    liar = Foreign(0)
+    liar.__class__ = type("Liar", (), {"__array__": lambda self, *args, **named: "liar"})  # type: ignore[assignment]
+    for wrong in (Foreign(["a"]), Foreign, liar):
+        with pytest.raises(IndexError):
+            _ = x[wrong]
+
+
 def test_indices_on_the_device_that_are_out_of_bounds(x: aiodev.Array) -> None:
     """The operation fails, and the stream goes on; of several dimensions together, too."""
     wrong = aiodev.asarray([0, 4], device="cpu")

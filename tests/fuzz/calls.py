@@ -219,7 +219,7 @@ def fault_of(target: Target, own: Any, error: BaseException) -> str | None:
         return f"{type(error).__name__} is no refusal"
     if not isinstance(error, allowed):
         return f"{type(error).__name__} is not documented"
-    text = str(error)
+    text = str(error).partition(", since the function fails for ones: ")[0]  # a user's function
     at_call = len(traceback.extract_tb(error.__traceback__)) <= 2
     if not re.search(r"argument \w+: ", text) and LEAKS.search(text.partition(" got ")[0].partition("=")[0]) and not at_call:
         return "Python's own words"
