@@ -36,6 +36,7 @@ from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUB
 from aiodev._core.config import settings
 from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.finalizing import until_exit
+from aiodev._core.streams import trace
 from aiodev._core.timeline import faults
 from aiodev._core.timeline.deferred import Deferred, Lost
 from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
@@ -146,6 +147,8 @@ class Timeline:
         if self.lost is not None:
             raise fresh(self.lost)
         executor = self.handle.backend.executor
+        if trace.active is not None and self.handle.backend.capabilities.tracing:
+            trace.active.adopt(executor)  # before what was deferred is handed on
         with _opening:
             if self.queue == 0:
                 handle = self._external[0]
@@ -342,6 +345,7 @@ class Timeline:
             return operations.wait(self.queue, other.queue, value)
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
+        trace.label(self, gate.value, "wait", str(other.device), (other, value))
 
         def open_gate() -> None:
             try:

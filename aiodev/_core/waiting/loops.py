@@ -30,3 +30,18 @@ def loop_runs_here() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def running_task() -> str | None:
+    """The name of the task that runs in this thread, or None: of asyncio or uvloop, or of trio."""
+    loop = running_loop()
+    if loop is not None:
+        task = sys.modules["asyncio"].current_task(loop)
+        return None if task is None else str(task.get_name())
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return None
+    try:
+        return str(trio.lowlevel.current_task().name)
+    except RuntimeError:
+        return None
