@@ -22,7 +22,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from aiodev._core import callsites
-from aiodev._core.arguments import function, number, refusal
+from aiodev._core.arguments import function, message, number
 from aiodev._core.waiting.loops import running_loop
 from aiodev.profiler.lag import LoopLag
 
@@ -119,7 +119,7 @@ def detect_blocking(threshold: float = 0.1, report: Callable[[BlockingCall], obj
     """
     threshold = number("detect_blocking", "threshold", threshold)
     if not 0 < threshold < math.inf:
-        raise refusal("detect_blocking", "threshold", "a positive number of seconds", threshold)
+        raise ValueError(message("detect_blocking", "threshold", "a positive number of seconds", threshold))
     if report is not None:
         function("detect_blocking", "report", report)
     return BlockingDetector(threshold, report or _log)
@@ -176,7 +176,10 @@ class BlockingDetector:
         if blocked is not None:
             blocked.duration = (now - began) / 1e9
             self.calls.append(blocked)
-            self._report(blocked)
+            try:
+                self._report(blocked)
+            except Exception:  # the timer goes on
+                logger.exception("detect_blocking: %r, to which blocking calls are reported, failed", self._report)
 
     def _look(self) -> None:
         while not self._stopped:

@@ -10,13 +10,11 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiodev.profiler.operations import Operation
+from aiodev.profiler.recorded import Recorded
 from aiodev.profiler.summary import name_of
-
-if TYPE_CHECKING:
-    from aiodev.profiler.profile import Profile
 
 __all__ = ["trace_events", "write_chrome_trace"]
 
@@ -25,7 +23,7 @@ SUBMISSION = 0.1
 NO_TASK = "no task"
 
 
-def write_chrome_trace(profile: Profile, path: Path) -> Path:
+def write_chrome_trace(profile: Recorded, path: Path) -> Path:
     """Write a profile to a file."""
     with path.open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
@@ -37,7 +35,7 @@ def write_chrome_trace(profile: Profile, path: Path) -> Path:
     return path
 
 
-def trace_events(profile: Profile) -> Iterator[dict[str, Any]]:
+def trace_events(profile: Recorded) -> Iterator[dict[str, Any]]:
     """The events of a profile. Times are µs from when its block was entered."""
     operations, origin = profile.operations, profile.began_ns
     devices = {device: 2 + place for place, device in enumerate(dict.fromkeys(each.device for each in operations))}

@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from aiodev._core.arguments import number, refusal
-from aiodev._core.waiting.loops import running_loop
+from aiodev._core.arguments import message, number
+from aiodev._core.waiting.loops import loop_runs_here, running_loop
 
-__all__ = ["Beat", "LoopLag", "loop_lag"]
+__all__ = ["Beat", "LoopLag", "loop_lag", "recent_lags"]
 
 #: Beats that are kept: the last quarter of an hour, at one in a millisecond. Larger: more memory, 100 bytes each.
 MOST = 1 << 20
+
+
+#: Those that measure now.
+measuring: weakref.WeakSet[LoopLag] = weakref.WeakSet()
 
 
 class Beat(NamedTuple):
@@ -62,7 +67,7 @@ def loop_lag(period: float = 0.001) -> LoopLag:
     """
     period = number("loop_lag", "period", period)
     if not 0 < period < math.inf:
-        raise refusal("loop_lag", "period", "a positive number of seconds", period)
+        raise ValueError(message("loop_lag", "period", "a positive number of seconds", period))
     return LoopLag(period)
 
 
@@ -91,20 +96,22 @@ class LoopLag:
 
     def start(self) -> None:
         """Begin to measure in the loop of this thread."""
+        if not loop_runs_here():
+            raise RuntimeError("no event loop of asyncio, uvloop or trio is running in this thread")
         self._due = time.perf_counter_ns() + self._period_ns
+        measuring.add(self)
         loop = running_loop()
         if loop is not None:
             self._cancel = _Timer(loop, self.period, self.beat).cancel
             return
-        trio = sys.modules.get("trio")
-        if trio is None:
-            raise RuntimeError("loop_lag: no event loop is running in this thread")
+        trio = sys.modules["trio"]
         scope = trio.CancelScope()
         trio.lowlevel.spawn_system_task(_beat_on_trio, trio, scope, self.period, self.beat, name="aiodev.profiler.loop_lag")
         self._cancel = scope.cancel
 
     def stop(self) -> None:
         """Measure no longer. A beat that is overdue counts: the loop is held until now."""
+        measuring.discard(self)
         cancel, self._cancel = self._cancel, None
         if cancel is not None:
             cancel()
@@ -128,12 +135,12 @@ class LoopLag:
     @property
     def max(self) -> float:
         """The longest lag; 0 before the first beat."""
-        return max((beat.lag_ns for beat in self.beats), default=0) / 1e9
+        return max((beat.lag_ns for beat in list(self.beats)), default=0) / 1e9
 
     @property
     def mean(self) -> float:
         """The mean lag; 0 before the first beat."""
-        return sum(beat.lag_ns for beat in self.beats) / max(1, len(self.beats)) / 1e9
+        return sum(beat.lag_ns for beat in list(self.beats)) / max(1, len(self.beats)) / 1e9
 
     def percentile(self, q: float) -> float:
         """The ``q``-th percentile of the lag, from 0 to 100; 0 before the first beat.
@@ -142,13 +149,25 @@ class LoopLag:
             ValueError: ``q`` is beyond that.
         """
         if not 0 <= number("percentile", "q", q) <= 100:
-            raise refusal("percentile", "q", "a number from 0 to 100", q)
-        ordered = sorted(beat.lag_ns for beat in self.beats)
+            raise ValueError(message("percentile", "q", "a number from 0 to 100", q))
+        ordered = sorted(beat.lag_ns for beat in list(self.beats))
         return ordered[min(len(ordered) - 1, int(q / 100 * len(ordered)))] / 1e9 if ordered else 0.0
 
     def __repr__(self) -> str:
         median, rare, most = (f"{1e3 * lag:.3g} ms" for lag in (self.percentile(50), self.percentile(99), self.max))
         return f"<aiodev.profiler.LoopLag median {median}, 99 % {rare}, max {most} in {len(self)} beats>"
+
+
+def recent_lags(seconds: float = 10.0) -> list[int]:
+    """The lags (ns) that were measured lately, of all loops, ascending."""
+    since = time.perf_counter_ns() - int(1e9 * seconds)
+    found: list[int] = []
+    for lag in list(measuring):
+        for beat in reversed(list(lag.beats)):
+            if beat.time_ns < since:
+                break
+            found.append(beat.lag_ns)
+    return sorted(found)
 
 
 class _Timer:

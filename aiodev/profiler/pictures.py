@@ -7,13 +7,11 @@ import io
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from aiodev.profiler.operations import Operation, by_stream
+from aiodev.profiler.recorded import Recorded
 from aiodev.profiler.summary import name_of
-
-if TYPE_CHECKING:
-    from aiodev.profiler.profile import Profile
 
 __all__ = ["Picture", "draw_timeline", "to_png", "to_svg"]
 
@@ -66,14 +64,14 @@ class Picture(NamedTuple):
     shapes: list[Rectangle | Line | Text]
 
 
-def draw_timeline(profile: Profile) -> Picture:
+def draw_timeline(profile: Recorded) -> Picture:
     """Lay a profile out."""
     operations = [each for each in profile.operations if each.start_ns is not None]
     rows = by_stream(operations)
     ends = [each.end_ns or profile.ended_ns for each in operations]
     events = profile.memory_events
-    begin = min([each.submitted_ns for each in operations] + [events[0].time_ns] * bool(events), default=profile.began_ns)
-    axis = _Axis(begin, max(ends, default=profile.ended_ns))
+    begins = [each.submitted_ns for each in operations] + [each.time_ns for each in events[:1]]
+    axis = _Axis(min(begins, default=profile.began_ns), max(ends, default=profile.ended_ns))
     colours = _colours(operations)
     shapes: list[Rectangle | Line | Text] = []
     kinds = [("waits", _WAIT)] if not all(map(_is_work, operations)) else []

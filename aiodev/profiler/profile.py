@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aiodev._core.arguments import instance, integer, refusal
+from aiodev._core.arguments import instance, integer
 from aiodev._core.streams import stream as _stream, trace
 from aiodev._core.streams.completion import Reached
 from aiodev._core.waiting.watcher import watcher
@@ -29,13 +29,13 @@ LAG_PERIOD = 0.001
 
 
 def profile(*, most: int = 1_000_000, nvtx: bool = False) -> Profile:
-    """Record what every stream does of what is submitted in the block, how much memory is in use, and the loop's lag.
+    """Record what streams do with what is submitted in the block, the memory in use, and the loop's lag.
 
     The whole process is recorded: all tasks, threads, streams and devices. Blocks may be nested, and tasks may profile side by
     side: each sees what is submitted while its own block runs. Leaving waits for nothing; what is in flight then is in the
     profile, first as ``pending``, and with its times as soon as it is done.
 
-    Workers note the times themselves, without the GIL. An operation takes about half a microsecond longer to submit. An executor
+    Workers note the times themselves, without the GIL. An operation takes half a microsecond longer to submit. An executor
     that cannot note times (CUDA's) stamps them before and after each, which takes longer. Nothing is recorded of waits there.
 
     A profile belongs to its process: in a forked child it has ended. One that is dropped without leaving its block, as with a
@@ -63,9 +63,7 @@ def profile(*, most: int = 1_000_000, nvtx: bool = False) -> Profile:
         >>> asyncio.run(main())
         ['copy']
     """
-    most = integer("profile", "most", most)
-    if most < 1:
-        raise refusal("profile", "most", "a positive number of operations", most)
+    most = integer("profile", "most", most, least=1)
     return Profile(most, NvtxRanges() if instance("profile", "nvtx", nvtx, bool, "True or False") else None)
 
 
@@ -162,10 +160,7 @@ class Profile:
             >>> asyncio.run(main())
             ['operation', 'count', 'total', 'mean', 'longest', 'delay', 'bytes', 'not', 'done']
         """
-        rows = integer("table", "rows", rows)
-        if rows < 0:
-            raise refusal("table", "rows", "a number of rows, or 0 for all", rows)
-        return table_of(self, rows)
+        return table_of(self, integer("table", "rows", rows, least=0))
 
     def export_chrome_trace(self, path: str | Path) -> Path:
         """Write the profile in the Trace Event Format, which ``ui.perfetto.dev`` and ``chrome://tracing`` open.
@@ -201,7 +196,7 @@ class Profile:
         elif suffix == ".png":
             path.write_bytes(to_png(draw_timeline(self)))
         else:
-            raise refusal("timeline", "path", "a path that ends with .svg or .png", str(path))
+            raise ValueError(f"timeline: {path}: expected a path that ends with .svg or .png")
         return path
 
     def _repr_svg_(self) -> str:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from aiodev.profiler.operations import Operation, by_stream
-
-if TYPE_CHECKING:
-    from aiodev.profiler.profile import Profile
+from aiodev.profiler.recorded import Recorded
 
 __all__ = ["busy_ns", "name_of", "table_of"]
 
 _HEAD = ("operation", "count", "total", "mean", "longest", "delay", "bytes", "not done")
 
 
-def table_of(profile: Profile, rows: int) -> str:
+def table_of(profile: Recorded, rows: int) -> str:
     """Rows by name, with totals; of streams, how busy they were; and the loop's lag."""
     operations = profile.operations
     groups: dict[tuple[str, str], list[Operation]] = {}
@@ -44,7 +41,7 @@ def table_of(profile: Profile, rows: int) -> str:
     return "\n".join(lines)
 
 
-def name_of(profile: Profile, operation: Operation) -> str:
+def name_of(profile: Recorded, operation: Operation) -> str:
     """What pictures and tables call the stream of an operation."""
     known = profile.names.get(operation.stream_id)
     return f"{operation.device} stream {operation.stream_id}" if known is None else known

@@ -145,6 +145,7 @@ class Window:
         self.recorder = recorder
         self.began = time.perf_counter_ns()
         self.ended: int | None = None
+        self.ranges: Ranges | None = None
         self._first = {log: log.claimed for source in recorder.sources for log in source.logs}
         self._last: dict[TraceLog, int] = {}
         self._first_note, self._last_note = len(recorder.notes), 0
@@ -334,6 +335,11 @@ class Recorder:
         self.windows.add(window)
         return window
 
+    def choose_ranges(self) -> bool:
+        """Mark submissions if an open window wants that; whether that has changed."""
+        before, self.ranges = self.ranges, next((each.ranges for each in self.windows if each.ranges is not None), None)
+        return (before is None) is not (self.ranges is None)
+
     def disconnect(self) -> None:
         """Have no executor note anything any more; their logs live until what is in flight is done (invariant 2)."""
         for source in self.sources:
@@ -379,8 +385,8 @@ def begin(room: int, rebind: Callable[[], None], ranges: Ranges | None = None) -
             forget_retired()
             recorder = active = Recorder(room)
         window = recorder.open(room)
-        if len(recorder.windows) == 1 or (ranges is not None and recorder.ranges is None):
-            recorder.ranges = recorder.ranges or ranges
+        window.ranges = ranges
+        if recorder.choose_ranges() or len(recorder.windows) == 1:
             rebind()
         return window
 
@@ -396,6 +402,8 @@ def end(window: Window, rebind: Callable[[], None]) -> None:
             active = None
             rebind()
             recorder.disconnect()
+        elif recorder.choose_ranges():
+            rebind()
 
 
 def label(timeline: Any, value: int, kind: str, name: str, after: tuple[Any, int] | None = None) -> None:

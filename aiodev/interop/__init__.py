@@ -1,0 +1,1 @@
+"""What connects aiodev with other libraries: a module for each, which needs that library."""
