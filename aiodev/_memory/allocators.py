@@ -12,7 +12,7 @@ from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.config import settings
 from aiodev._core.scopes import Scoped
 from aiodev._memory.allocator import CachingAllocator
-from aiodev._memory.watching import WatchedAllocator, observing
+from aiodev._memory.events import WatchedAllocator, observing
 
 if TYPE_CHECKING:
     from aiodev._core.backend.interface import Backend

@@ -38,7 +38,7 @@ from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._memory.block import CACHED, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
-from aiodev._memory.watching import note_allocation
+from aiodev._memory.events import note_allocation
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device

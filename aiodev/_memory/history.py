@@ -12,7 +12,7 @@ from aiodev._core.backend.registry import DeviceLike
 from aiodev._memory.allocator import CachingAllocator
 from aiodev._memory.allocators import allocator_for, pools
 from aiodev._memory.buffer import Buffer
-from aiodev._memory.watching import WatchedAllocator, note_with
+from aiodev._memory.events import WatchedAllocator, note_with
 
 if TYPE_CHECKING:
     from aiodev._core.timeline.timeline import Timeline

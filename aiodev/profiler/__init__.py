@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiodev._core.compilations import Compilation, on_compilation
-from aiodev._memory.watching import MemoryEvent
+from aiodev._memory.events import MemoryEvent
 from aiodev.profiler.blocking import BlockingCall, BlockingDetector, detect_blocking
 from aiodev.profiler.lag import Beat, LoopLag, loop_lag
 from aiodev.profiler.metrics import Metric, Sample, counters, metrics

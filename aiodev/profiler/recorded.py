@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from aiodev._memory.watching import MemoryEvent
+from aiodev._memory.events import MemoryEvent
 from aiodev.profiler.lag import LoopLag
 from aiodev.profiler.operations import Operation
 

@@ -118,11 +118,8 @@ async def test_empty_profile_is_a_trace(tmp_path) -> None:
     check(json.loads(prof.export_chrome_trace(tmp_path / "trace.json").read_text()))
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [{"ph": "X", "name": "x", "cat": "c", "ts": 1.0, "pid": 1, "tid": 1}, {"ph": "B", "name": "x", "ts": 1.0, "pid": 1, "tid": 1}],
-)
+@pytest.mark.parametrize("broken", [{"ph": "X", "cat": "c"}, {"ph": "B"}])
 def test_check_finds_what_is_wrong(broken) -> None:
     """The check that these tests rely on refuses an event without a duration, and a phase that is not written."""
     with pytest.raises(AssertionError):
-        check({"displayTimeUnit": "ns", "traceEvents": [broken]})
+        check({"displayTimeUnit": "ns", "traceEvents": [{"name": "x", "ts": 1.0, "pid": 1, "tid": 1, **broken}]})

@@ -52,11 +52,11 @@ async def test_lag_is_not_measured_afterwards() -> None:
 
 def test_stall_counts_once(monkeypatch) -> None:
     """A beat that is late delays the next one: a stall of many periods is one late beat."""
-    now = 0
-    monkeypatch.setattr(lag_module, "time", SimpleNamespace(perf_counter_ns=lambda: now))
+    times = iter((1_000_000, 102_000_000, 103_000_000, 104_500_000))
+    monkeypatch.setattr(lag_module, "time", SimpleNamespace(perf_counter_ns=lambda: next(times)))
     lag = profiler.loop_lag(0.001)
     lag._due = 1_000_000
-    for now in (1_000_000, 102_000_000, 103_000_000, 104_500_000):
+    for _ in range(4):
         lag.beat()
     assert [beat.lag_ns for beat in lag.beats] == [0, 100_000_000, 0, 500_000]
 
@@ -81,11 +81,11 @@ async def test_blocking_call_is_named() -> None:
     """The line of the program that held the loop is named, with its stack from the task on, and for how long."""
     async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
         await anyio.sleep(0.01)
-        time.sleep(0.15)
+        time.sleep(0.15)  # noqa: ASYNC251
         await anyio.sleep(0.01)
     blocked = max(detector.calls, key=lambda blocked: blocked.duration)
     assert blocked.call.startswith("test_blocking_call_is_named (")
-    assert blocked.call.endswith("time.sleep(0.15)")
+    assert "time.sleep(0.15)" in blocked.call
     assert blocked.duration >= 0.14
     assert [frame.name for frame in blocked.stack][-1] == "test_blocking_call_is_named"
     assert all(frame.name not in ("run_forever", "_run_once", "unrolled_run") for frame in blocked.stack)
@@ -102,7 +102,7 @@ async def test_python_code_that_computes_is_named() -> None:
 
 
 async def test_library_that_blocks_is_named_by_its_caller() -> None:
-    """Where an installed package, the standard library or aiodev holds the loop, the line of the program that called it is named."""
+    """Where an installed package, the standard library or aiodev holds the loop, the program's line that called it is named."""
     import threading
 
     async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
@@ -118,7 +118,7 @@ async def test_blocking_is_logged(caplog) -> None:
     with caplog.at_level(logging.WARNING, logger="aiodev"):
         async with profiler.detect_blocking(0.02):
             await anyio.sleep(0.01)
-            time.sleep(0.15)
+            time.sleep(0.15)  # noqa: ASYNC251
     assert "time.sleep(0.15)" in caplog.text
 
 
@@ -127,7 +127,7 @@ async def test_report_that_fails(caplog) -> None:
     async with profiler.detect_blocking(0.02, lambda blocked: 1 / 0) as detector:
         for _ in range(2):
             await anyio.sleep(0.01)
-            time.sleep(0.1)
+            time.sleep(0.1)  # noqa: ASYNC251
             await anyio.sleep(0.01)
     assert len(detector.calls) >= 2
     assert "ZeroDivisionError" in caplog.text

@@ -43,7 +43,7 @@ def work(prof: profiler.Profile) -> list[profiler.Operation]:
 
 
 async def test_kernels_and_copies_in_their_place(device) -> None:
-    """Kernels by name, copies and fills, each with stream, device, shape, bytes, task and line, within the time of the block."""
+    """Kernels by name, copies and fills, each with stream, device, shape, bytes, task and line, within the block's time."""
     stream, before = aiodev.Stream(device), time.perf_counter_ns()
     with stream:
         x, out = aiodev.empty(64, dtype=np.float32), aiodev.empty(64, dtype=np.float32)
@@ -263,10 +263,9 @@ async def test_full_stream_leaves_nothing_half_recorded(device) -> None:
     """A submission that is refused is not in the profile."""
     stream, array = aiodev.Stream(device, maxsize=4), aiodev.empty(8, device=device)
     async with profiler.profile() as prof:
-        with Latch(stream):
-            with pytest.raises(aiodev.StreamFullError):
-                for _ in range(9):
-                    stream.copy(array, np.ones(8))
+        with Latch(stream), pytest.raises(aiodev.StreamFullError):
+            for _ in range(9):
+                stream.copy(array, np.ones(8))
         await stream.synchronize()
     assert len(work(prof)) == 3
     assert {each.outcome for each in work(prof)} == {"done"}

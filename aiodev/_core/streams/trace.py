@@ -130,12 +130,8 @@ class Source:
             self.executor.trace(log)
 
     def stream_of(self, queue: int, submitted: int) -> int:
-        """The stream that had a queue at a time; 0 for none that is known.
-
-        A queue that was made when its backend started had been given what was submitted before its stream knew of it.
-        """
-        bindings = self.bindings.get(queue, [(0, 0)])
-        return next((stream_id for since, stream_id in reversed(bindings) if since <= submitted), bindings[0][1])
+        """The stream that had a queue at a time; 0 for none that is known."""
+        return next((stream_id for since, stream_id in reversed(self.bindings.get(queue, ())) if since <= submitted), 0)
 
 
 class Window:
@@ -233,8 +229,15 @@ class Recorder:
             source.connect(source.logs[-1])
             return source
 
+    def bind(self, timeline: Any, executor: Executor) -> None:
+        """Note that a timeline has its queue now, if its stream is known."""
+        stream_id = self._ids.get(timeline)
+        if stream_id is not None and timeline.handle.backend.capabilities.tracing:
+            known = self.adopt(executor).bindings.setdefault(timeline.queue, [])
+            known.append((time.perf_counter_ns(), stream_id))
+
     def attach(self, stream: Traced) -> None:
-        """Note what is submitted to ``stream`` from now on."""
+        """Note what is submitted to ``stream`` from now on. Called again when its backend has started."""
         timeline: TracedTimeline = stream.timeline
         if timeline.lost is not None:
             return
@@ -243,8 +246,7 @@ class Recorder:
         capabilities = timeline.handle.backend.capabilities
         if capabilities.tracing:
             if not timeline.deferred:
-                known = self.adopt(timeline.operations).bindings.setdefault(timeline.queue, [])
-                known.append((time.perf_counter_ns(), stream.stream_id))
+                self.bind(timeline, timeline.operations)
         elif capabilities.timing:
             self._stamp(stream)
         if self.ranges is not None and capabilities.cuda_interfaces:

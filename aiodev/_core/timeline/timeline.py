@@ -151,8 +151,6 @@ class Timeline:
         if self.lost is not None:
             raise fresh(self.lost)
         executor = self.handle.backend.executor
-        if trace.active is not None and self.handle.backend.capabilities.tracing:
-            trace.active.adopt(executor)  # before what was deferred is handed on
         with _opening:
             if self.queue == 0:
                 handle = self._external[0]
@@ -161,6 +159,8 @@ class Timeline:
                 else:
                     queue, self._native_counters = executor.adopt_stream(self.device.index, handle)
                 self.queue = queue
+                if trace.active is not None:
+                    trace.active.bind(self, executor)  # before what was deferred is handed on
         return executor, self.queue
 
     def bind(self) -> None:

@@ -39,7 +39,7 @@ def prof() -> profiler.Profile:
 def test_table_has_a_row_for_each_kind(prof) -> None:
     """Work first, longest in all before others; then waits; then streams and the loop's lag."""
     lines = prof.table().splitlines()
-    assert lines[0].split() == "operation count total mean longest delay bytes not done".split()
+    assert lines[0].split() == ["operation", "count", "total", "mean", "longest", "delay", "bytes", "not", "done"]
     assert lines[1].split()[:2] == ["copy", "6"]
     assert "3 MiB" in lines[1]
     assert sorted(line.split(":")[0] for line in lines[2:4]) == ["call", "wait"]

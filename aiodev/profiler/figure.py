@@ -1,4 +1,4 @@
-"""The picture of a profile: its layout, as a list of shapes, and how these are written as SVG and as PNG."""
+"""The figure of a profile: its layout, as a list of shapes, and how these are written as SVG and as PNG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiodev.profiler.operations import Operation, by_stream
 from aiodev.profiler.recorded import Recorded
 from aiodev.profiler.summary import name_of
 
-__all__ = ["Picture", "draw_timeline", "to_png", "to_svg"]
+__all__ = ["Figure", "draw_timeline", "to_png", "to_svg"]
 
 #: Sizes in pixels: of the picture, of what is left of the time axis, of a stream's row and of a lane for a measured value.
 WIDTH, LEFT, RIGHT, TOP, ROW, LANE, GAP, FONT = 1000, 190, 16, 30, 26, 60, 10, 12
@@ -56,7 +56,7 @@ class Text(NamedTuple):
     anchor: str = "start"
 
 
-class Picture(NamedTuple):
+class Figure(NamedTuple):
     """Shapes, and the size of what they are drawn on."""
 
     width: float
@@ -64,7 +64,7 @@ class Picture(NamedTuple):
     shapes: list[Rectangle | Line | Text]
 
 
-def draw_timeline(profile: Recorded) -> Picture:
+def draw_timeline(profile: Recorded) -> Figure:
     """Lay a profile out."""
     operations = [each for each in profile.operations if each.start_ns is not None]
     rows = by_stream(operations)
@@ -94,7 +94,7 @@ def draw_timeline(profile: Recorded) -> Picture:
     grid = list(_grid(axis, begins, top))
     arrows = _arrows(operations, tops, axis)
     shapes[:0] = grid
-    return Picture(WIDTH, top + 24, [Rectangle(0, 0, WIDTH, top + 24, _PAPER), *shapes, *arrows])
+    return Figure(WIDTH, top + 24, [Rectangle(0, 0, WIDTH, top + 24, _PAPER), *shapes, *arrows])
 
 
 _FAILED = ("failed", "skipped", "withdrawn")
@@ -262,7 +262,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 26 else f"{text[:25]}…"
 
 
-def to_svg(picture: Picture) -> str:
+def to_svg(picture: Figure) -> str:
     """A picture as SVG."""
     from html import escape  # costly to import, and hardly ever needed
 
@@ -284,7 +284,7 @@ def to_svg(picture: Picture) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def to_png(picture: Picture) -> bytes:
+def to_png(picture: Figure) -> bytes:
     """A picture as PNG.
 
     Raises:
