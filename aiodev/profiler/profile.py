@@ -13,13 +13,13 @@ from aiodev._core.arguments import instance, integer
 from aiodev._core.streams import stream as _stream, trace
 from aiodev._core.streams.completion import Reached
 from aiodev._core.waiting.watcher import watcher
-from aiodev._memory.history import watch_allocations
 from aiodev._memory.events import MemoryEvent
+from aiodev._memory.history import watch_allocations
 from aiodev.profiler.chrome import write_chrome_trace
+from aiodev.profiler.figure import draw_timeline, to_png, to_svg
 from aiodev.profiler.lag import LoopLag
 from aiodev.profiler.nvtx import NvtxRanges
 from aiodev.profiler.operations import Operation, read_operations
-from aiodev.profiler.figure import draw_timeline, to_png, to_svg
 from aiodev.profiler.summary import table_of
 
 __all__ = ["Profile", "profile"]
