@@ -42,6 +42,7 @@ from aiodev._core.backend.handle import starting as _starting
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
 from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.backend.registry import DeviceLike
+from aiodev._core.backend.trace_log import TraceLog
 from aiodev._core.callsites import describe_site, register_library
 from aiodev._core.config import settings as _settings
 from aiodev._core.errors import *  # noqa: F403  # all errors are public
@@ -105,6 +106,7 @@ __all__ = [
     "Operation",
     "Stream",
     "StreamGroup",
+    "TraceLog",
     "arange",
     "as_completed",
     "asarray",

@@ -100,9 +100,8 @@ def read_operations(window: Window) -> list[Operation]:
         (names if note.kind not in ("kernel", "copy", "fill") else notes)[note.stream_id, note.value] = note
     operations: list[Operation] = []
     for source, slots in window.slots():
-        words = slots.tolist()
-        for place in range(0, len(words), SLOT_WORDS):
-            slot = words[place : place + SLOT_WORDS]
+        for place in range(0, len(slots), SLOT_WORDS):
+            slot = slots[place : place + SLOT_WORDS].tolist()
             if not slot[WHAT]:
                 continue  # somebody is about to fill it in
             stream_id = source.stream_of(slot[QUEUE], slot[SUBMITTED])

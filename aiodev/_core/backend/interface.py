@@ -236,10 +236,10 @@ class Executor(ABC):
         """
 
     def trace(self, log: TraceLog | None) -> None:
-        """Note what is submitted from now on, to any queue, in a log; None: no longer (:mod:`aiodev._core.backend.trace_log`).
+        """Note what is submitted from now on, to any queue, in a log; None: no longer. Where ``capabilities.tracing`` says so.
 
-        Who submits claims a slot; who runs the operation notes its times there, without the GIL. What has a slot goes on being
-        noted there, whatever is traced since: the log lives until then.
+        Who submits claims a place; who runs the operation notes its times there. What has a place goes on being noted there,
+        whatever is traced since: the log lives until then.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot trace operations")
 

@@ -37,12 +37,31 @@ _CLAIMED, _ROOM = 0, 1
 
 
 class TraceLog:
-    """A log with room for a number of operations. Memory is taken as it is written to.
+    """What an executor notes of its operations while somebody profiles: see :meth:`Executor.trace`.
+
+    An executor in Python calls ``claim``, ``begin`` and ``end``. Native code writes the words that
+    ``aiodev/_core/backend/trace_log.py`` describes. Memory is taken as it is written to.
+
+    Args:
+        room: how many operations there is room for.
 
     Attributes:
-        address: where it is.
+        address: of its first word.
         room: how many operations it has room for.
+
+    Example:
+        >>> log = aiodev.TraceLog(100)
+        >>> place = log.claim(1, 1, log.KERNEL, submitted=1_000)  # the first operation of queue 1
+        >>> log.begin(place, 2_000)
+        >>> log.end(place, 3_000, log.DONE)
+        >>> log.claimed
+        1
     """
+
+    #: What an operation is: a kernel, copy or fill; a wait for another queue; a gate; the storing of the time.
+    KERNEL, WAIT, GATE, STAMP = OPERATIONS
+    #: How it came out: done; failed; not run, since one ahead of it had failed; not run, since it was withdrawn.
+    DONE, FAILED, SKIPPED, WITHDRAWN = FATES
 
     def __init__(self, room: int) -> None:
         nbytes = _WORD * SLOT_WORDS * (1 + room)
@@ -64,7 +83,19 @@ class TraceLog:
         return self._words[first:last]
 
     def claim(self, queue: int, value: int, operation: int, first: int = 0, second: int = 0, submitted: int = 0) -> int:
-        """Note an operation of an executor in Python, under its lock; gives the slot's first word, or 0 if there is none."""
+        """Note an operation that is submitted, before its queue can come to it; calls are serialised by the executor.
+
+        Args:
+            queue: the queue.
+            value: the operation's number there.
+            operation: what it is: ``KERNEL``, ``WAIT``, ``GATE`` or ``STAMP``.
+            first: a kernel's entry, or the queue that is waited for; 0 for others.
+            second: a kernel's indices, or the value that is waited for.
+            submitted: when, in ns of ``time.perf_counter_ns``.
+
+        Returns:
+            the operation's place in the log; 0 where there is no room.
+        """
         number = self._words[_CLAIMED]
         self._words[_CLAIMED] = number + 1
         if number >= self.room:
@@ -79,12 +110,12 @@ class TraceLog:
         self._words[place + VALUE], self._words[place + SECOND] = value, second
 
     def begin(self, place: int, time: int) -> None:
-        """Note when the operation of a slot was come to; a wait that held its queue is come to again."""
+        """Note when a queue came to the operation at a place; coming to it again, as to a wait, counts for nothing."""
         if self._words[place + BEGUN] == 0:
             self._words[place + BEGUN] = time
 
     def end(self, place: int, time: int, fate: int) -> None:
-        """Note when it was done, and how it came out."""
+        """Note when the operation at a place was done, and how it came out, before its queue's counter says so."""
         self._words[place + WHAT] |= fate << FATE_SHIFT
         self._words[place + ENDED] = time
 
