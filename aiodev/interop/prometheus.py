@@ -23,8 +23,8 @@ class Collector(_Collector):
         """The metrics as they are now."""
         families = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
         for metric in profiler.metrics():
-            names = list(metric.samples[0].labels) if metric.samples else []
+            names = [name for name, _ in metric.samples[0].labels] if metric.samples else []
             family = families[metric.kind](metric.name, metric.description, labels=names)
             for sample in metric.samples:
-                family.add_metric([sample.labels[name] for name in names], sample.value)
+                family.add_metric([value for _, value in sample.labels], sample.value)
             yield family

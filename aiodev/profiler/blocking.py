@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from aiodev._core import callsites
 from aiodev._core.arguments import function, message, number
@@ -55,7 +55,7 @@ class BlockingCall:
         blocked by Task-1
     """
 
-    __slots__ = ("_frames", "began_ns", "duration", "task")
+    __slots__ = ("__weakref__", "_frames", "began_ns", "duration", "task")
 
     def __init__(self, frames: list[_Frame], task: str | None, began_ns: int) -> None:
         self.duration = 0.0
@@ -79,6 +79,10 @@ class BlockingCall:
         """The frames of the task or callback that held the loop, outermost first."""
         rows = [(frame.code.co_filename, frame.line, frame.code.co_qualname, frame.source()) for frame in self._frames]
         return traceback.StackSummary.from_list(rows)
+
+    def __reduce__(self) -> NoReturn:
+        """It has code of this process."""
+        raise TypeError("blocking calls are not pickled or copied: each has code of its process; str() tells what it has")
 
     def __repr__(self) -> str:
         return f"<aiodev.profiler.BlockingCall {1e3 * self.duration:.0f} ms in {self.call}>"
@@ -166,6 +170,13 @@ class BlockingDetector:
             self._looking.notify()
         self._timer.stop()
         self._beat()
+
+    def __reduce__(self) -> NoReturn:
+        """It looks at a loop."""
+        raise TypeError("detectors are not pickled or copied: each looks at its loop; make another")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.profiler.BlockingDetector, {len(self.calls)} calls of more than {1e3 * self.threshold:g} ms>"
 
     def _beat(self) -> None:
         """The loop runs."""

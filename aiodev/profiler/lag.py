@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from aiodev._core.arguments import message, number
 from aiodev._core.waiting.loops import loop_runs_here, running_loop
@@ -152,6 +152,10 @@ class LoopLag:
             raise ValueError(message("percentile", "q", "a number from 0 to 100", q))
         ordered = sorted(beat.lag_ns for beat in list(self.beats))
         return ordered[min(len(ordered) - 1, int(q / 100 * len(ordered)))] / 1e9 if ordered else 0.0
+
+    def __reduce__(self) -> NoReturn:
+        """It is of a loop."""
+        raise TypeError("the lag of a loop is not pickled or copied: that loop is measured; copy its beats")
 
     def __repr__(self) -> str:
         median, rare, most = (f"{1e3 * lag:.3g} ms" for lag in (self.percentile(50), self.percentile(99), self.max))

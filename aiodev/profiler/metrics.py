@@ -15,7 +15,8 @@ from aiodev.profiler.lag import recent_lags
 
 __all__ = ["Metric", "Sample", "counters", "metrics"]
 
-_NO_LABELS: Mapping[str, str] = {}
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
 
 
 class Sample(NamedTuple):
@@ -23,11 +24,11 @@ class Sample(NamedTuple):
 
     Example:
         >>> from aiodev.profiler import Sample
-        >>> Sample({"device": "cpu:0"}, 3).value
-        3
+        >>> dict(Sample((("device", "cpu:0"),), 3).labels)
+        {'device': 'cpu:0'}
     """
 
-    labels: Mapping[str, str]
+    labels: tuple[tuple[str, str], ...]  #: names and values
     value: float
 
 
@@ -36,7 +37,7 @@ class Metric(NamedTuple):
 
     Example:
         >>> from aiodev.profiler import Metric, Sample
-        >>> Metric("aiodev_streams", "gauge", "Streams that are alive.", "", [Sample({"device": "cpu:0"}, 3)]).kind
+        >>> Metric("aiodev_streams", "gauge", "Streams that are alive.", "", (Sample((("device", "cpu:0"),), 3),)).kind
         'gauge'
     """
 
@@ -44,7 +45,7 @@ class Metric(NamedTuple):
     kind: Literal["counter", "gauge"]  #: a counter never falls while the process lives
     description: str
     unit: str  #: ``bytes``, ``seconds``, or empty for numbers of things
-    samples: list[Sample]
+    samples: tuple[Sample, ...]
 
 
 def counters() -> dict[str, int]:
@@ -76,15 +77,15 @@ def metrics() -> list[Metric]:
         >>> from aiodev import profiler
         >>> stream = aiodev.Stream("cpu")
         >>> {metric.name: metric for metric in profiler.metrics()}["aiodev_streams"].samples[0].labels
-        {'device': 'cpu:0'}
+        (('device', 'cpu:0'),)
     """
     memory = {device: pool.totals for device, pool in list(pools.items())}
     found = [*_of_operations(operation_totals()), *_of_memory(memory)]
     for name, value in counters().items():
-        found.append(Metric(f"aiodev_{name}", "counter", _COUNTERS[name], "", [Sample(_NO_LABELS, value)]))
+        found.append(Metric(f"aiodev_{name}", "counter", _COUNTERS[name], "", (Sample((), value),)))
     lags, quantiles = recent_lags(), (0.5, 0.99, 1.0)
     places = [min(len(lags) - 1, int(q * len(lags))) for q in quantiles]
-    samples = [Sample({"quantile": str(q)}, lags[at] / 1e9) for q, at in zip(quantiles, places, strict=True) if lags]
+    samples = tuple(Sample((("quantile", str(q)),), lags[at] / 1e9) for q, at in zip(quantiles, places, strict=True) if lags)
     description = "How late a timer of the event loop was, in the last ten seconds."
     found.append(Metric("aiodev_loop_lag_seconds", "gauge", description, "seconds", samples))
     return found
@@ -100,29 +101,36 @@ _COUNTERS = {
 
 
 def _of_operations(found: Mapping[Device, tuple[int, int, int, int]]) -> list[Metric]:
-    rows = [({"device": str(device)}, values) for device, values in sorted(found.items(), key=lambda item: str(item[0]))]
     faults = "Failures, and withdrawals that came to their turn."
+    rows = {device: (streams, given, done, given - done, failed) for device, (streams, given, done, failed) in found.items()}
     return [
-        Metric("aiodev_streams", "gauge", "Streams that are alive.", "", [Sample(d, v[0]) for d, v in rows]),
-        Metric("aiodev_operations_submitted", "counter", "Operations submitted.", "", [Sample(d, v[1]) for d, v in rows]),
-        Metric("aiodev_operations_completed", "counter", "Operations completed.", "", [Sample(d, v[2]) for d, v in rows]),
-        Metric("aiodev_operations_pending", "gauge", "Operations not done.", "", [Sample(d, v[1] - v[2]) for d, v in rows]),
-        Metric("aiodev_faults", "counter", faults, "", [Sample(d, v[3]) for d, v in rows]),
+        Metric(name, kind, description, "", _by_device({device: row[place] for device, row in rows.items()}))
+        for place, (name, kind, description) in enumerate(
+            (
+                ("aiodev_streams", GAUGE, "Streams that are alive."),
+                ("aiodev_operations_submitted", COUNTER, "Operations submitted."),
+                ("aiodev_operations_completed", COUNTER, "Operations completed."),
+                ("aiodev_operations_pending", GAUGE, "Operations not done."),
+                ("aiodev_faults", COUNTER, faults),
+            )
+        )
     ]
 
 
 def _of_memory(found: Mapping[Device, Totals]) -> list[Metric]:
-    rows = [({"device": str(device)}, each) for device, each in sorted(found.items(), key=lambda item: str(item[0]))]
-    gauge: Final = "gauge"
-    counter: Final = "counter"
     return [
-        Metric(name, kind, description, unit, [Sample(device, getattr(each, attribute)) for device, each in rows])
-        for name, kind, description, unit, attribute in (
-            ("aiodev_memory_allocated_bytes", gauge, "Memory in use.", "bytes", "allocated"),
-            ("aiodev_memory_reserved_bytes", gauge, "Memory that the allocator holds.", "bytes", "reserved"),
-            ("aiodev_memory_peak_allocated_bytes", gauge, "The most memory that was in use.", "bytes", "peak_allocated"),
-            ("aiodev_allocations", counter, "Allocations.", "", "allocations"),
-            ("aiodev_out_of_memory", counter, "Requests that found no memory.", "", "out_of_memory"),
-            ("aiodev_waits_for_memory", counter, "Streams held until memory was free.", "", "waits"),
+        Metric(name, kind, description, unit, _by_device({device: getattr(each, own) for device, each in found.items()}))
+        for name, kind, description, unit, own in (
+            ("aiodev_memory_allocated_bytes", GAUGE, "Memory in use.", "bytes", "allocated"),
+            ("aiodev_memory_reserved_bytes", GAUGE, "Memory that the allocator holds.", "bytes", "reserved"),
+            ("aiodev_memory_peak_allocated_bytes", GAUGE, "The most memory that was in use.", "bytes", "peak_allocated"),
+            ("aiodev_allocations", COUNTER, "Allocations.", "", "allocations"),
+            ("aiodev_out_of_memory", COUNTER, "Requests that found no memory.", "", "out_of_memory"),
+            ("aiodev_waits_for_memory", COUNTER, "Streams held until memory was free.", "", "waits"),
         )
     ]
+
+
+def _by_device(found: Mapping[Device, float]) -> tuple[Sample, ...]:
+    values = {str(device): value for device, value in found.items()}
+    return tuple(Sample((("device", device),), values[device]) for device in sorted(values))

@@ -7,7 +7,7 @@ import weakref
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from aiodev._core.arguments import instance, integer
 from aiodev._core.streams import stream as _stream, trace
@@ -206,6 +206,10 @@ class Profile:
         from html import escape  # costly to import, and hardly ever needed
 
         return f"{self._repr_svg_()}<pre>{escape(self.table())}</pre>"
+
+    def __reduce__(self) -> NoReturn:
+        """It is of this process."""
+        raise TypeError("profiles are not pickled or copied: one belongs to its process; copy its operations")
 
     def __repr__(self) -> str:
         if self._window is None:

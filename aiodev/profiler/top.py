@@ -25,7 +25,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from aiodev._core.at_fork import in_child
 from aiodev._core.streams import stream as _stream
@@ -95,6 +95,10 @@ class TopServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """It has a socket of this process."""
+        raise TypeError("servers are not pickled or copied: each belongs to its process")
 
     def __repr__(self) -> str:
         state = "closed" if self._socket.fileno() < 0 else f"at {self.path}"

@@ -14,7 +14,8 @@ from aiodev import profiler
 def values(device: str) -> dict[str, float]:
     """The metrics of a device, by name."""
     name = str(aiodev.Device(device))
-    return {m.name: sample.value for m in profiler.metrics() for sample in m.samples if sample.labels.get("device") == name}
+    labels = (("device", name),)
+    return {metric.name: sample.value for metric in profiler.metrics() for sample in metric.samples if sample.labels == labels}
 
 
 async def test_operations_are_counted(device) -> None:
@@ -60,7 +61,7 @@ async def test_lag_while_it_is_measured() -> None:
 
     def lags() -> dict[str, float]:
         (metric,) = (metric for metric in profiler.metrics() if metric.name == "aiodev_loop_lag_seconds")
-        return {sample.labels["quantile"]: sample.value for sample in metric.samples}
+        return {dict(sample.labels)["quantile"]: sample.value for sample in metric.samples}
 
     assert lags() == {}
     async with profiler.loop_lag():

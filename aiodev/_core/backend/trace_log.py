@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from typing import Final
+from typing import Final, NoReturn
 
 __all__ = [
     "FATES", "FATE_DONE", "FATE_FAILED", "FATE_SHIFT", "FATE_SKIPPED", "FATE_WITHDRAWN", "NODE_SHIFT", "OPERATIONS",
@@ -71,6 +71,13 @@ class TraceLog:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         self.room = room
         self._words[_ROOM] = room
+
+    def __reduce__(self) -> NoReturn:
+        """Native code writes to it."""
+        raise TypeError("logs are not pickled or copied: native code writes to where one is")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.TraceLog with room for {self.room} operations>"
 
     @property
     def claimed(self) -> int:
