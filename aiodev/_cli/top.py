@@ -64,7 +64,7 @@ def show(now: dict[str, Any], before: dict[str, Any] | None, rows: int) -> str:
     values, earlier = _by_device(now), _by_device(before or now)
     seconds = now["time"] - (before or now)["time"]
     lines = [f"process {now['pid']}: {now['program']}"]
-    lags = next((samples for name, _, samples in now["metrics"] if name == "aiodev_loop_lag_seconds"), [])
+    lags: list[Any] = next((samples for name, _, samples in now["metrics"] if name == "aiodev_loop_lag_seconds"), [])
     if lags:
         median, rare, most = (f"{1e3 * value:.2f} ms" for _, value in lags)
         lines.append(f"loop lag: median {median}, 99 % {rare}, longest {most}")

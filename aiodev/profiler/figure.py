@@ -77,7 +77,7 @@ def draw_timeline(profile: Recorded) -> Figure:
     kinds = [("waits", _WAIT)] if not all(map(_is_work, operations)) else []
     kinds += [("failed", _BAD)] if any(each.outcome in _FAILED for each in operations) else []
     top = _legend([*list(colours.items())[: len(_COLOURS)], *kinds], shapes)
-    begins = top
+    above = top
     tops: dict[int, float] = {}
     for stream_id, group in rows.items():
         tops[stream_id] = top
@@ -91,7 +91,7 @@ def draw_timeline(profile: Recorded) -> Figure:
     )
     for title, points, unit, steps in lanes:
         top = _lane(title, points, unit, steps, top, axis, shapes)
-    grid = list(_grid(axis, begins, top))
+    grid = list(_grid(axis, above, top))
     arrows = _arrows(operations, tops, axis)
     shapes[:0] = grid
     return Figure(WIDTH, top + 24, [Rectangle(0, 0, WIDTH, top + 24, _PAPER), *shapes, *arrows])

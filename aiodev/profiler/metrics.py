@@ -15,8 +15,9 @@ from aiodev.profiler.lag import recent_lags
 
 __all__ = ["Metric", "Sample", "counters", "metrics"]
 
-GAUGE: Final = "gauge"
-COUNTER: Final = "counter"
+Kind = Literal["counter", "gauge"]
+GAUGE: Final[Kind] = "gauge"
+COUNTER: Final[Kind] = "counter"
 
 
 class Sample(NamedTuple):
@@ -42,7 +43,7 @@ class Metric(NamedTuple):
     """
 
     name: str  #: as Prometheus has it, but without ``_total``
-    kind: Literal["counter", "gauge"]  #: a counter never falls while the process lives
+    kind: Kind  #: ``counter`` or ``gauge``; a counter never falls while the process lives
     description: str
     unit: str  #: ``bytes``, ``seconds``, or empty for numbers of things
     samples: tuple[Sample, ...]

@@ -95,9 +95,8 @@ def read_operations(window: Window) -> list[Operation]:
     streams = dict(recorder.streams)
     notes: dict[tuple[int, int], Note] = {}
     names: dict[tuple[int, int], Note] = {}
-    for each in window.notes():
-        note = Note(*each)
-        (names if note.kind not in ("kernel", "copy", "fill") else notes)[note.stream_id, note.value] = note
+    for known in map(Note._make, window.notes()):
+        (notes if known.kind in ("kernel", "copy", "fill") else names)[known.stream_id, known.value] = known
     operations: list[Operation] = []
     for source, slots in window.slots():
         for place in range(0, len(slots), SLOT_WORDS):

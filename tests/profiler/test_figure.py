@@ -11,6 +11,7 @@ import pytest
 
 import aiodev
 from aiodev import profiler
+from aiodev.testing import Latch
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -23,9 +24,10 @@ def prof() -> profiler.Profile:
         first, second = aiodev.Stream("cpu"), aiodev.Stream("cpu")
         async with profiler.profile() as prof:
             x, y = aiodev.empty(1 << 16, device="cpu"), aiodev.empty(1 << 16, device="cpu")
-            for _ in range(5):
-                first.copy(x, np.ones(1 << 16))
-            second.wait_stream(first)
+            with Latch(first):
+                for _ in range(5):
+                    first.copy(x, np.ones(1 << 16))
+                second.wait_stream(first)
             await asyncio.sleep(0.005)
             second.copy(y, x)
             second.call(lambda: None)
@@ -42,14 +44,14 @@ def test_table_has_a_row_for_each_kind(prof) -> None:
     assert lines[0].split() == ["operation", "count", "total", "mean", "longest", "delay", "bytes", "not", "done"]
     assert lines[1].split()[:2] == ["copy", "6"]
     assert "3 MiB" in lines[1]
-    assert sorted(line.split(":")[0] for line in lines[2:4]) == ["call", "wait"]
-    assert lines[5].startswith("<copies & more>: 5 operations, busy ")
+    assert sorted(line.split()[0].strip(":") for line in lines[2:5]) == ["call", "gate", "wait"]
+    assert lines[6].startswith("<copies & more>: 6 operations, busy ")
     assert lines[-1].startswith("loop lag: median ")
 
 
 def test_table_has_as_many_rows_as_asked_for(prof) -> None:
     """``rows`` bounds the table, which says how many more there are."""
-    assert "… and 2 more" in prof.table(rows=1)
+    assert "… and 3 more" in prof.table(rows=1)
     assert "more" not in prof.table(rows=0).splitlines()[-4]
     with pytest.raises(ValueError, match="rows"):
         prof.table(rows=-1)
@@ -110,7 +112,7 @@ def test_notebooks_show_picture_and_table(prof) -> None:
     """In a notebook a profile is its picture and its table, as text that cannot be taken for markup."""
     shown = prof._repr_html_()
     assert shown.startswith("<svg ")
-    assert "&lt;copies &amp; more&gt;: 5 operations" in shown
+    assert "&lt;copies &amp; more&gt;: 6 operations" in shown
 
 
 def test_empty_profile_has_a_picture() -> None:
