@@ -11,6 +11,7 @@ import pickle
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -124,7 +125,8 @@ def a_blocking_call() -> profiler.BlockingCall:
             time.sleep(0.1)  # noqa: ASYNC251
         return detector.calls[0]
 
-    return asyncio.run(main())
+    with ThreadPoolExecutor(1) as thread:  # a loop may be running in this one
+        return thread.submit(asyncio.run, main()).result()
 
 
 def a_closed_server() -> profiler.TopServer:

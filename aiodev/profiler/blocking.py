@@ -47,12 +47,12 @@ class BlockingCall:
     Example:
         >>> from aiodev import profiler
         >>> async def main():
-        ...     async with profiler.detect_blocking(0.02, lambda blocked: print("blocked by", blocked.task)) as detector:
+        ...     async with profiler.detect_blocking(0.02, lambda blocked: print("blocked in", blocked.stack[-1].name)):
         ...         await asyncio.sleep(0)
         ...         time.sleep(0.2)
         >>> import time
         >>> asyncio.run(main())
-        blocked by Task-1
+        blocked in main
     """
 
     __slots__ = ("__weakref__", "_frames", "began_ns", "duration", "task")
@@ -139,6 +139,15 @@ class BlockingDetector:
     Attributes:
         threshold: seconds that are too long.
         calls: what held the loop so far, at most the last thousand.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> async def main():
+        ...     async with profiler.detect_blocking(5.0) as detector:
+        ...         await asyncio.sleep(0.01)
+        ...     return detector
+        >>> asyncio.run(main())
+        <aiodev.profiler.BlockingDetector, 0 calls of more than 5000 ms>
     """
 
     def __init__(self, threshold: float, report: Callable[[BlockingCall], object]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiodev.profiler.operations import Operation
 from aiodev.profiler.recorded import Recorded
-from aiodev.profiler.summary import name_of
+from aiodev.profiler.summary import name_of, title_of
 
 __all__ = ["trace_events", "write_chrome_trace"]
 
@@ -54,7 +54,7 @@ def trace_events(profile: Recorded) -> Iterator[dict[str, Any]]:
         place = {"pid": devices[operation.device], "tid": rows[operation.stream_id]}
         task = {"pid": host, "tid": tasks[operation.task or NO_TASK]}
         submitted = _micros(operation.submitted_ns - origin)
-        name = operation.name if operation.runs else f"{operation.kind}: {operation.name}"
+        name = title_of(profile, operation)
         if operation.runs:
             yield {"ph": "X", "cat": "submission", "name": name, "ts": submitted, "dur": SUBMISSION, **task}
         if operation.start_ns is None:

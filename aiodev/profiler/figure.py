@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from aiodev.profiler.operations import Operation, by_stream
 from aiodev.profiler.recorded import Recorded
-from aiodev.profiler.summary import name_of
+from aiodev.profiler.summary import name_of, title_of
 
 __all__ = ["Figure", "draw_timeline", "to_png", "to_svg"]
 
@@ -82,7 +82,7 @@ def draw_timeline(profile: Recorded) -> Figure:
     for stream_id, group in rows.items():
         tops[stream_id] = top
         shapes.append(Text(LEFT - 8, top + ROW / 2 + 4, _short(name_of(profile, group[0])), _INK, "end"))
-        shapes += _bars(group, top, axis, colours, profile.ended_ns)
+        shapes += _bars(profile, group, top, axis, colours)
         top += ROW
     top += GAP
     lanes = (
@@ -149,16 +149,18 @@ def _legend(entries: list[tuple[str, str]], shapes: list[Rectangle | Line | Text
     return y + TOP
 
 
-def _bars(group: list[Operation], top: float, axis: _Axis, colours: dict[str, str], now: int) -> Iterator[Rectangle]:
+def _bars(
+    profile: Recorded, group: list[Operation], top: float, axis: _Axis, colours: dict[str, str]
+) -> Iterator[Rectangle]:
     """The operations of a stream; waits are thinner."""
     run: list[Operation] = []
     for operation in group:
         if run and not _is_like(run[-1], operation, axis):
-            yield _bar(run, top, axis, colours, now)
+            yield _bar(profile, run, top, axis, colours)
             run = []
         run.append(operation)
     if run:
-        yield _bar(run, top, axis, colours, now)
+        yield _bar(profile, run, top, axis, colours)
 
 
 def _is_like(before: Operation, operation: Operation, axis: _Axis) -> bool:
@@ -171,20 +173,20 @@ def _is_like(before: Operation, operation: Operation, axis: _Axis) -> bool:
     return gap < TELL_APART and axis.x(before.end_ns) - axis.x(before.start_ns) < 4 * TELL_APART
 
 
-def _bar(run: list[Operation], top: float, axis: _Axis, colours: dict[str, str], now: int) -> Rectangle:
+def _bar(profile: Recorded, run: list[Operation], top: float, axis: _Axis, colours: dict[str, str]) -> Rectangle:
     first, last = run[0], run[-1]
     assert first.start_ns is not None
-    left, right = axis.x(first.start_ns), axis.x(last.end_ns or now)
+    left, right = axis.x(first.start_ns), axis.x(last.end_ns or profile.ended_ns)
     colour = colours.get(first.name, _WAIT) if _is_work(first) else _WAIT
     if first.outcome in _FAILED:
         colour = _BAD
     height = ROW - 6 if _is_work(first) else ROW - 16
-    return Rectangle(left, top + (ROW - height) / 2, max(right - left, 0.75), height, colour, _title(run))
+    return Rectangle(left, top + (ROW - height) / 2, max(right - left, 0.75), height, colour, _title(profile, run))
 
 
-def _title(run: list[Operation]) -> str:
+def _title(profile: Recorded, run: list[Operation]) -> str:
     first = run[0]
-    what = first.name if first.runs else f"{first.kind}: {first.name}"
+    what = title_of(profile, first)
     total = sum(operation.duration_ns or 0 for operation in run) / 1e3
     parts = [what if len(run) == 1 else f"{len(run)} × {what}", f"{total:,.1f} µs"]
     if len(run) == 1:

@@ -77,6 +77,15 @@ class LoopLag:
     Attributes:
         period: seconds between two beats.
         beats: the beats so far, at most the last million.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> async def main():
+        ...     async with profiler.loop_lag(0.001) as lag:
+        ...         await asyncio.sleep(0.01)
+        ...     return lag.percentile(50) <= lag.percentile(99) <= lag.max
+        >>> asyncio.run(main())
+        True
     """
 
     def __init__(self, period: float) -> None:

@@ -73,6 +73,15 @@ class Profile:
     Attributes:
         names: what pictures and traces call streams, by their ids: ``prof.names[stream.stream_id] = "copies in"``.
         lag: the loop's :class:`LoopLag` while the block ran.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> async def main():
+        ...     async with profiler.profile() as prof:
+        ...         await aiodev.Stream("cpu").call(sum, [1, 2])
+        ...     return [(operation.kind, operation.name, operation.outcome) for operation in prof.operations]
+        >>> asyncio.run(main())
+        [('call', 'sum', 'done')]
     """
 
     def __init__(self, most: int, ranges: NvtxRanges | None) -> None:

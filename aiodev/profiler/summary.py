@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from aiodev.profiler.operations import Operation, by_stream
 from aiodev.profiler.recorded import Recorded
 
-__all__ = ["busy_ns", "name_of", "table_of"]
+__all__ = ["busy_ns", "name_of", "table_of", "title_of"]
 
 _HEAD = ("operation", "count", "total", "mean", "longest", "delay", "bytes", "not done")
 
@@ -16,12 +16,12 @@ _HEAD = ("operation", "count", "total", "mean", "longest", "delay", "bytes", "no
 def table_of(profile: Recorded, rows: int) -> str:
     """Rows by name, with totals; of streams, how busy they were; and the loop's lag."""
     operations = profile.operations
-    groups: dict[tuple[str, str], list[Operation]] = {}
+    groups: dict[str, list[Operation]] = {}
     for operation in operations:
-        groups.setdefault((operation.kind, operation.name), []).append(operation)
+        groups.setdefault(title_of(profile, operation), []).append(operation)
     ordered = sorted(groups.items(), key=lambda item: (not item[1][0].runs, -_total(item[1])))
     shown = ordered[: rows or None]
-    cells = [_HEAD, *(_row(kind, name, group) for (kind, name), group in shown)]
+    cells = [_HEAD, *(_row(title, group) for title, group in shown)]
     lines = _aligned(cells)
     if len(shown) < len(ordered):
         lines.append(f"… and {len(ordered) - len(shown)} more")
@@ -47,6 +47,14 @@ def name_of(profile: Recorded, operation: Operation) -> str:
     return f"{operation.device} stream {operation.stream_id}" if known is None else known
 
 
+def title_of(profile: Recorded, operation: Operation) -> str:
+    """What they call the operation: work by its name, all else with what it is."""
+    name = operation.name
+    if operation.after is not None:
+        name = profile.names.get(operation.after[0], name)
+    return name if operation.runs or name == operation.kind else f"{operation.kind}: {name}"
+
+
 def busy_ns(operations: Iterable[Operation]) -> int:
     """How long a stream was at work, whose operations do not overlap."""
     return sum(operation.duration_ns or 0 for operation in operations)
@@ -56,13 +64,13 @@ def _total(group: Iterable[Operation]) -> int:
     return sum(operation.duration_ns or 0 for operation in group)
 
 
-def _row(kind: str, name: str, group: Sequence[Operation]) -> tuple[str, ...]:
+def _row(title: str, group: Sequence[Operation]) -> tuple[str, ...]:
     durations = [operation.duration_ns for operation in group if operation.duration_ns is not None]
     delays = [operation.delay_ns for operation in group if operation.delay_ns is not None]
     nbytes = sum(operation.nbytes or 0 for operation in group)
     undone = sum(operation.outcome != "done" for operation in group)
     return (
-        name if kind in ("kernel", name) else f"{kind}: {name}",
+        title,
         f"{len(group):,}",
         _time(sum(durations)),
         _time(sum(durations) / max(1, len(durations))),

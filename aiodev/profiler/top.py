@@ -49,6 +49,13 @@ class TopServer:
 
     Attributes:
         path: of the socket.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> server = profiler.serve_top()
+        >>> server.close()
+        >>> server
+        <aiodev.profiler.TopServer closed>
     """
 
     def __init__(self) -> None:
