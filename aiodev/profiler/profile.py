@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from aiodev._core.arguments import instance, integer
+from aiodev._core.arguments import instance, integer, refusal
 from aiodev._core.streams import stream as _stream, trace
 from aiodev._core.streams.completion import Reached
 from aiodev._core.waiting.watcher import watcher
@@ -106,24 +107,29 @@ class Profile:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        window = self._entered()
+        """Record no more.
+
+        Raises:
+            RuntimeError: it was not entered.
+        """
+        window = self._window
+        if window is None:
+            raise RuntimeError("profile: it was not entered")
         self._finalizer.detach()
         self.lag.stop()
         trace.end(window, _rebind)
         for stamps, value in window.stamps():  # they follow within µs what is done
             await Reached(stamps, value)
 
-    def _entered(self) -> trace.Window:
-        if self._window is None:
-            raise RuntimeError("profile: nothing was recorded yet; enter it with `async with`")
-        return self._window
-
     @property
     def operations(self) -> list[Operation]:
         """The operations that were submitted, in that order. Those that are ``pending`` are looked at again each time."""
+        window = self._window
+        if window is None:
+            return []
         if self._operations is None:
-            operations = read_operations(self._entered())
-            if self._entered().ended is None or any(each.outcome == "pending" for each in operations):
+            operations = read_operations(window)
+            if window.ended is None or any(each.outcome == "pending" for each in operations):
                 return operations
             self._operations = operations
         return list(self._operations)
@@ -131,23 +137,24 @@ class Profile:
     @property
     def memory_events(self) -> list[MemoryEvent]:
         """The buffers that were allocated, and the end of those; in the order of time."""
-        return [MemoryEvent(*event) for event in self._entered().memory()]
+        return [] if self._window is None else [MemoryEvent(*event) for event in self._window.memory()]
 
     @property
     def dropped(self) -> int:
         """How many operations there was no room for."""
-        return self._entered().dropped()
+        return 0 if self._window is None else self._window.dropped()
 
     @property
     def began_ns(self) -> int:
-        """When the block was entered, by ``time.perf_counter_ns``."""
-        return self._entered().began
+        """When the block was entered, by ``time.perf_counter_ns``; 0 before that."""
+        return 0 if self._window is None else self._window.began
 
     @property
     def ended_ns(self) -> int:
-        """When the block was left; now, while it runs."""
-        ended = self._entered().ended
-        return time.perf_counter_ns() if ended is None else ended
+        """When the block was left; now, while it runs; 0 before it was entered."""
+        if self._window is None:
+            return 0
+        return time.perf_counter_ns() if self._window.ended is None else self._window.ended
 
     def table(self, *, rows: int = 20) -> str:
         """What took the devices' time: a row for each kernel, and for each other kind of operation, longest in all first.
@@ -181,7 +188,7 @@ class Profile:
         Returns:
             the path.
         """
-        return write_chrome_trace(self, Path(path))
+        return write_chrome_trace(self, _path("export_chrome_trace", path))
 
     def timeline(self, path: str | Path) -> Path:
         """Draw the profile: a row for each stream with its operations, arrows for waits, the memory in use and the loop's lag.
@@ -198,7 +205,7 @@ class Profile:
             ValueError: it ends with anything else.
             ModuleNotFoundError: a PNG is wanted, and Pillow is not installed.
         """
-        path = Path(path)
+        path = _path("timeline", path)
         suffix = path.suffix.lower()
         if suffix == ".svg":
             path.write_text(self._repr_svg_(), encoding="utf-8")
@@ -225,6 +232,12 @@ class Profile:
             return "<aiodev.profiler.Profile: not entered>"
         seconds, state = (self.ended_ns - self.began_ns) / 1e9, "so far" if self._window.ended is None else "in all"
         return f"<aiodev.profiler.Profile: {len(self.operations)} operations, {seconds:.3g} s {state}>"
+
+
+def _path(function: str, path: object) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise refusal(function, "path", "a path", path)
+    return Path(path)
 
 
 def _rebind() -> None:

@@ -64,6 +64,8 @@ LEFT_OUT = {
     "aiodev.profiler.BlockingDetector.__init__": "is what aiodev.profiler.detect_blocking makes",
     "aiodev.profiler.LoopLag.__init__": "is what aiodev.profiler.loop_lag makes",
     "aiodev.profiler.Profile.__init__": "is what aiodev.profiler.profile makes",
+    "aiodev.profiler.Profile.export_chrome_trace": "writes a file, wherever it is told to",
+    "aiodev.profiler.Profile.timeline": "writes a file, wherever it is told to",
     "aiodev.lang.call_native": "calls any address that it is given",
     "aiodev.testing.Rule": "is what rules are made of",
     "aiodev.testing.SimulatedBackend": "is a backend",

@@ -108,6 +108,15 @@ def test_other_formats_are_refused(prof, tmp_path) -> None:
         prof.timeline(tmp_path / "timeline.pdf")
 
 
+@pytest.mark.parametrize("path", [3, None, b"timeline.svg"])
+def test_paths_that_are_none(prof, path) -> None:
+    """What is no path is refused by name."""
+    with pytest.raises(TypeError, match="path"):
+        prof.timeline(path)
+    with pytest.raises(TypeError, match="path"):
+        prof.export_chrome_trace(path)
+
+
 def test_notebooks_show_picture_and_table(prof) -> None:
     """In a notebook a profile is its picture and its table, as text that cannot be taken for markup."""
     shown = prof._repr_html_()
