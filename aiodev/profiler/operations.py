@@ -90,13 +90,13 @@ class Operation(NamedTuple):
 
 
 def read_operations(window: Window) -> list[Operation]:
-    """The operations of a window, by stream and number, in the order of submission. Waits for nothing."""
+    """The operations of a window, in the order of submission. Waits for nothing.
+
+    What a stream has noted and no executor has is not given to a device yet, which starts; or there was no room for it.
+    """
     recorder = window.recorder
     streams = dict(recorder.streams)
-    notes: dict[tuple[int, int], Note] = {}
-    names: dict[tuple[int, int], Note] = {}
-    for known in map(Note._make, window.notes()):
-        (notes if known.kind in ("kernel", "copy", "fill") else names)[known.stream_id, known.value] = known
+    notes = {(note.stream_id, note.value): note for note in map(Note._make, window.notes())}
     operations: list[Operation] = []
     for source, slots in window.slots():
         for place in range(0, len(slots), SLOT_WORDS):
@@ -107,9 +107,13 @@ def read_operations(window: Window) -> list[Operation]:
             if stream_id not in streams:
                 continue
             key = stream_id, slot[VALUE]
-            note = notes.pop(key, None) or names.get(key)
-            operations.append(_of_slot(slot, source, stream_id, streams[stream_id], note))
-    operations += [_of_note(note, streams[note.stream_id]) for note in notes.values() if _is_ahead(note, streams)]
+            operations.append(_of_slot(slot, source, stream_id, streams[stream_id], notes.pop(key, None)))
+    all_noted = not window.dropped()
+    operations += [
+        _of_note(note, streams[note.stream_id])
+        for note in notes.values()
+        if note.submitted <= (window.ended or note.submitted) and (all_noted or _is_deferred(streams.get(note.stream_id)))
+    ]
     return _in_order(operations)
 
 
@@ -129,19 +133,18 @@ def _in_order(operations: list[Operation]) -> list[Operation]:
     return ordered
 
 
-def _is_ahead(note: Note, streams: dict[int, KnownStream]) -> bool:
-    """Whether what was submitted has not been given to a device yet, which starts; else there was no room for it."""
-    known = streams.get(note.stream_id)
+def _is_deferred(known: KnownStream | None) -> bool:
+    """Whether a stream's device has not started, so that it was given nothing yet."""
     timeline = None if known is None else known.timeline()
     return timeline is not None and timeline.deferred
 
 
 def _of_note(note: Note, known: KnownStream) -> Operation:
-    name, shape, nbytes = _about(note)
+    name, shape, nbytes, after = _about(note)
     site = callsites.describe_site(note.site)
     return Operation(
         name, note.kind, note.stream_id, known.device, note.value, "pending", note.submitted,
-        shape=shape, nbytes=nbytes, task=note.task, site=site,
+        shape=shape, nbytes=nbytes, task=note.task, site=site, after=after,
     )  # fmt: skip
 
 
@@ -157,10 +160,7 @@ def _of_slot(slot: list[int], source: Source, stream_id: int, known: KnownStream
     if note is not None:
         kind, task, site = note.kind, note.task, callsites.describe_site(note.site)
         submitted = min(submitted, note.submitted) if note.submitted else submitted
-        if operation == GATE:
-            name, after = str(note.what), note.payload
-        else:
-            name, shape, nbytes = _about(note)
+        name, shape, nbytes, after = _about(note)
     elif operation == KERNEL:
         name = trace.kernel_name(slot[FIRST])
     elif operation == WAIT:
@@ -179,14 +179,16 @@ def _is_over(known: KnownStream, closing: int) -> bool:
     return timeline is None or (closing > 0 and timeline.reached(closing))
 
 
-def _about(note: Note) -> tuple[str, tuple[int, ...] | None, int | None]:
-    """The name, shape and bytes of work that a stream has noted."""
+def _about(note: Note) -> tuple[str, tuple[int, ...] | None, int | None, tuple[int, int] | None]:
+    """The name, shape and bytes of what a stream has noted, and what it waits for."""
+    if note.kind in ("copy", "fill"):
+        return note.kind, None, note.payload, None
     if note.kind != "kernel":
-        return note.kind, None, note.payload
+        return str(note.what), None, None, note.payload
     kernel = trace.entries.get(note.what)
     if kernel is None:
-        return "kernel", None, None
-    return kernel.name, *_size_of(kernel, note.payload)
+        return "kernel", None, None, None
+    return kernel.name, *_size_of(kernel, note.payload), None
 
 
 def _size_of(kernel: TracedKernel, block: bytes) -> tuple[tuple[int, ...], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import threading
 import time
 from collections import Counter, defaultdict
 
@@ -16,7 +17,7 @@ from forking import run
 import aiodev
 from aiodev import profiler
 from aiodev._core.streams import trace
-from aiodev.testing import Latch
+from aiodev.testing import Latch, SimulatedBackend
 
 
 @aiodev.kernel
@@ -447,3 +448,42 @@ async def test_counters_count_records() -> None:
     event = stream.record_event()
     stream.record_event(event)
     assert profiler.counters()["events_recorded"] - before == 2
+
+
+async def test_note_that_comes_late(device) -> None:
+    """What a thread has submitted before the block was left is whole, though the thread notes its task and bytes afterwards."""
+    stream, array = aiodev.Stream(device), aiodev.empty(8, device=device)
+    async with profiler.profile(), profiler.profile() as prof:
+        recorder = trace.active
+        assert recorder is not None
+        stream.copy(array, np.ones(8))
+        late = recorder.notes.pop()
+    recorder.notes.append(late)
+    await stream.synchronize()
+    assert [(each.name, each.nbytes) for each in work(prof)] == [("copy", 64)]
+
+
+class SlowStart(SimulatedBackend):
+    """A simulated device that starts when the test lets it."""
+
+    may_start = threading.Event()
+
+    def start(self) -> None:
+        assert self.may_start.wait(30)
+        super().start()
+
+
+async def test_submitted_while_the_device_starts(register) -> None:
+    """What waits for its device to start is pending, and is there once, with its times, when the device has had it."""
+    name = register(SlowStart)
+    stream, other = aiodev.Stream(name), aiodev.Stream(name)
+    async with profiler.profile() as prof:
+        stream.call(int)
+        other.wait_stream(stream)
+        done = other.call(float)
+        assert [(each.name, each.outcome) for each in prof.operations] == [("int", "pending"), ("float", "pending")]
+        SlowStart.may_start.set()
+        await done
+    assert sorted(each.kind for each in prof.operations) == ["call", "call", "wait"]
+    assert all(each.submitted_ns <= each.start_ns <= each.end_ns for each in prof.operations)
+    assert {each.outcome for each in prof.operations} == {"done"}

@@ -144,7 +144,7 @@ class Window:
         self.ranges: Ranges | None = None
         self._first = {log: log.claimed for source in recorder.sources for log in source.logs}
         self._last: dict[TraceLog, int] = {}
-        self._first_note, self._last_note = len(recorder.notes), 0
+        self._first_note = len(recorder.notes)
         self._first_event, self._last_event = len(recorder.memory), 0
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Window:
         if self.ended is None:
             self.ended = time.perf_counter_ns()
             self._last = {log: log.claimed for source in self.recorder.sources for log in source.logs}
-            self._last_note, self._last_event = len(self.recorder.notes), len(self.recorder.memory)
+            self._last_event = len(self.recorder.memory)
 
     def slots(self) -> Iterator[tuple[Source, memoryview[int]]]:
         """The words of slots of each log (copied by whoever reads them: workers write), in the order of submission."""
@@ -176,9 +176,8 @@ class Window:
         return found
 
     def notes(self) -> list[Note]:
-        """What streams have noted. One who was about to submit when it began has noted earlier what was submitted then."""
-        notes = self.recorder.notes
-        return notes[self._first_note : len(notes) if self.ended is None else self._last_note]
+        """What streams have noted since it began. A thread may note what it has submitted a while after others have gone on."""
+        return self.recorder.notes[self._first_note :]
 
     def memory(self) -> list[Any]:
         """What allocators have noted."""
