@@ -57,11 +57,11 @@ class BlockingCall:
 
     __slots__ = ("__weakref__", "_frames", "began_ns", "duration", "task")
 
-    def __init__(self, frames: list[_Frame], task: str | None, began_ns: int) -> None:
+    def __init__(self, frames: list[Any], task: str | None, began_ns: int) -> None:
         self.duration = 0.0
         self.task = task
         self.began_ns = began_ns
-        self._frames = frames
+        self._frames: list[_Frame] = frames
 
     @property
     def call(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from aiodev._core.backend.device import Device
 from aiodev._core.timeline.timeline import operation_totals
@@ -15,9 +15,8 @@ from aiodev.profiler.lag import recent_lags
 
 __all__ = ["Metric", "Sample", "counters", "metrics"]
 
-Kind = Literal["counter", "gauge"]
-GAUGE: Final[Kind] = "gauge"
-COUNTER: Final[Kind] = "counter"
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
 
 
 class Sample(NamedTuple):
@@ -43,7 +42,7 @@ class Metric(NamedTuple):
     """
 
     name: str  #: as Prometheus has it, but without ``_total``
-    kind: Kind  #: ``counter`` or ``gauge``; a counter never falls while the process lives
+    kind: str  #: ``counter`` or ``gauge``; a counter never falls while the process lives
     description: str
     unit: str  #: ``bytes``, ``seconds``, or empty for numbers of things
     samples: tuple[Sample, ...]

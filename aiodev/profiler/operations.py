@@ -70,8 +70,8 @@ class Operation(NamedTuple):
     nbytes: int | None = None  #: what is copied or filled; of a kernel, its arrays as a whole, each counted once
     task: str | None = None  #: the name of the task that submitted it
     site: str | None = None  #: file and line that submitted it
-    after: tuple[int, int] | None = None  #: of a wait: the stream and the operation there
-    node: int | None = None  #: of a graph's replay: the number of the graph's node
+    after: tuple[int, int] | None = None  #: the stream that a wait is for, and the operation there
+    node: int | None = None  #: number of the node of a graph, where a replay has submitted it
 
     @property
     def duration_ns(self) -> int | None:
@@ -85,7 +85,7 @@ class Operation(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether it is work of the device: a kernel, a copy or a fill. Else it is a wait of some kind."""
+        """Whether it is work of the device, that is a kernel, a copy or a fill; else it is a wait of some kind."""
         return self.kind in ("kernel", "copy", "fill")
 
 

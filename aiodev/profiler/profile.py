@@ -85,7 +85,7 @@ class Profile:
         [('call', 'sum', 'done')]
     """
 
-    def __init__(self, most: int, ranges: NvtxRanges | None) -> None:
+    def __init__(self, most: int, ranges: trace.Ranges | None) -> None:
         self.names: dict[int, str] = {}
         self.lag = LoopLag(LAG_PERIOD)
         self._most = most

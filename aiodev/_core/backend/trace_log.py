@@ -81,7 +81,7 @@ class TraceLog:
 
     @property
     def claimed(self) -> int:
-        """How many operations were to be noted so far: more than there was room for, perhaps."""
+        """How many operations were to be noted so far, which may be more than there was room for."""
         return self._words[_CLAIMED]
 
     def slots(self, first: int, last: int) -> memoryview[int]:
