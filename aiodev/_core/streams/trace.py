@@ -18,11 +18,13 @@ The public face is :func:`aiodev.profiler.profile`.
 
 from __future__ import annotations
 
+import bisect
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from aiodev._core import callsites
@@ -30,7 +32,7 @@ from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.backend.interface import Executor
 from aiodev._core.backend.trace_log import BEGUN, ENDED, KERNEL, QUEUE, SECOND, SLOT_WORDS, VALUE, TraceLog
-from aiodev._core.waiting.loops import running_task
+from aiodev._core.waiting.loops import task_namer
 
 __all__ = ["Note", "Recorder", "TracedKernel", "Window", "active", "begin", "end", "entries", "kernel_name", "label"]
 
@@ -131,7 +133,9 @@ class Source:
 
     def stream_of(self, queue: int, submitted: int) -> int:
         """The stream that had a queue at a time; 0 for none that is known."""
-        return next((stream_id for since, stream_id in reversed(self.bindings.get(queue, ())) if since <= submitted), 0)
+        bindings = self.bindings.get(queue, [])
+        place = bisect.bisect(bindings, submitted, key=itemgetter(0))
+        return bindings[place - 1][1] if place else 0
 
 
 class Window:
@@ -214,6 +218,7 @@ class Recorder:
         self.windows: weakref.WeakSet[Window] = weakref.WeakSet()
         self.ranges: Ranges | None = None
         self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._task = task_namer()
         self._lock = threading.RLock()
         self._stamped: Source | None = None
 
@@ -238,7 +243,7 @@ class Recorder:
     def attach(self, stream: Traced) -> None:
         """Note what is submitted to ``stream`` from now on. Called again when its backend has started."""
         timeline: TracedTimeline = stream.timeline
-        if timeline.lost is not None:
+        if timeline.lost is not None or len(self.streams) >= self.room:
             return
         self.streams[stream.stream_id] = KnownStream(stream.device, weakref.ref(timeline))
         self._ids[timeline] = stream.stream_id
@@ -257,12 +262,13 @@ class Recorder:
         stream_id, notes = stream.stream_id, self.notes
         note: Callable[[Any], None] = notes.append
         launch, copy, fill, clock = stream._launch, stream._copy, stream._fill, time.perf_counter_ns
+        task = self._task
 
         def launch_noted(entry: int, size: int, block: bytes, site: int) -> int:
             submitted = clock()
             value = launch(entry, size, block, site)
             if len(notes) < self.room:
-                note((stream_id, value, submitted, "kernel", entry, block, site, running_task()))
+                note((stream_id, value, submitted, "kernel", entry, block, site, task()))
             return value
 
         def copy_noted(dst: int, src: int, nbytes: int) -> int:
@@ -270,7 +276,7 @@ class Recorder:
             value = copy(dst, src, nbytes)
             if len(notes) < self.room:
                 site = callsites.outside(sys._getframe(1))
-                note((stream_id, value, submitted, "copy", 0, nbytes, site, running_task()))
+                note((stream_id, value, submitted, "copy", 0, nbytes, site, task()))
             return value
 
         def fill_noted(dst: int, count: int, pattern: bytes) -> int:
@@ -278,7 +284,7 @@ class Recorder:
             value = fill(dst, count, pattern)
             if len(notes) < self.room:
                 site = callsites.outside(sys._getframe(1))
-                note((stream_id, value, submitted, "fill", 0, count * len(pattern), site, running_task()))
+                note((stream_id, value, submitted, "fill", 0, count * len(pattern), site, task()))
             return value
 
         stream._launch, stream._copy, stream._fill = launch_noted, copy_noted, fill_noted
@@ -319,7 +325,7 @@ class Recorder:
         if stream_id is not None and len(self.notes) < self.room:
             follows = None if after is None else (self._ids.get(after[0], 0), after[1])
             site = callsites.outside(sys._getframe(1))
-            self.notes.append(Note(stream_id, value, time.perf_counter_ns(), kind, name, follows, site, running_task()))
+            self.notes.append(Note(stream_id, value, time.perf_counter_ns(), kind, name, follows, site, self._task()))
 
     def note_memory(self, event: Any) -> None:
         """Note what an allocator has to say."""
