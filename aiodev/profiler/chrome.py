@@ -25,11 +25,12 @@ NO_TASK = "no task"
 
 def write_chrome_trace(profile: Recorded, path: Path) -> Path:
     """Write a profile to a file."""
+    encode = json.JSONEncoder(separators=(",", ":")).encode
     with path.open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
         separator = ""
         for event in trace_events(profile):
-            file.write(separator + json.dumps(event, separators=(",", ":")))
+            file.write(separator + encode(event))
             separator = ",\n"
         file.write("\n]}\n")
     return path

@@ -37,6 +37,7 @@ __all__ = ["Operation", "by_stream", "read_operations"]
 
 _KINDS = {KERNEL: "kernel", WAIT: "wait", GATE: "gate", STAMP: "stamp"}
 _FATES = dict(zip(FATES, ("done", "failed", "skipped", "withdrawn"), strict=True))
+_describe = functools.lru_cache(4096)(callsites.describe_site)
 _FATE_MASK = (1 << NODE_SHIFT - FATE_SHIFT) - 1
 
 
@@ -141,7 +142,7 @@ def _is_deferred(known: KnownStream | None) -> bool:
 
 def _of_note(note: Note, known: KnownStream) -> Operation:
     name, shape, nbytes, after = _about(note)
-    site = callsites.describe_site(note.site)
+    site = _describe(note.site)
     return Operation(
         name, note.kind, note.stream_id, known.device, note.value, "pending", note.submitted,
         shape=shape, nbytes=nbytes, task=note.task, site=site, after=after,
@@ -158,7 +159,7 @@ def _of_slot(slot: list[int], source: Source, stream_id: int, known: KnownStream
     kind, name, shape, nbytes, after = _KINDS[operation], _KINDS[operation], None, None, None
     task = site = None
     if note is not None:
-        kind, task, site = note.kind, note.task, callsites.describe_site(note.site)
+        kind, task, site = note.kind, note.task, _describe(note.site)
         submitted = min(submitted, note.submitted) if note.submitted else submitted
         name, shape, nbytes, after = _about(note)
     elif operation == KERNEL:

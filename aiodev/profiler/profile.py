@@ -123,7 +123,10 @@ class Profile:
 
     @property
     def operations(self) -> list[Operation]:
-        """The operations that were submitted, in that order. Those that are ``pending`` are looked at again each time."""
+        """The operations that were submitted, in that order. Those that are ``pending`` are looked at again each time.
+
+        What was recorded is put together here, which takes some 10 µs for each operation, and blocks: of many, off the loop.
+        """
         window = self._window
         if window is None:
             return []

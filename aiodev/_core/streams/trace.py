@@ -45,6 +45,9 @@ class TracedKernel(NamedTuple):
     arguments: tuple[str, ...]  #: as in a :class:`~aiodev.KernelSpec`
 
 
+#: Streams that a recorder knows, at most; of others nothing is noted. Larger: a recorder holds more, 300 bytes each.
+MOST_STREAMS = 1_000_000
+
 #: Kernels by their entries, filled in by the kernel layer.
 entries: dict[int, TracedKernel] = {}
 
@@ -243,7 +246,7 @@ class Recorder:
     def attach(self, stream: Traced) -> None:
         """Note what is submitted to ``stream`` from now on. Called again when its backend has started."""
         timeline: TracedTimeline = stream.timeline
-        if timeline.lost is not None or len(self.streams) >= self.room:
+        if timeline.lost is not None or len(self.streams) >= MOST_STREAMS:
             return
         self.streams[stream.stream_id] = KnownStream(stream.device, weakref.ref(timeline))
         self._ids[timeline] = stream.stream_id

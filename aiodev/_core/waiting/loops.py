@@ -45,7 +45,7 @@ def task_namer() -> Callable[[], str | None]:
     def name() -> str | None:
         known = loops.get(get_ident())
         task = None if known is None else known[0](known[1])
-        return look() if task is None else task.get_name()  # type: ignore[no-any-return]
+        return look() if task is None else task.get_name()
 
     def look() -> str | None:
         loop = running_loop()
