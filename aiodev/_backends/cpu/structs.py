@@ -33,7 +33,7 @@ class Entry(Struct):
 class Record(Struct):
     """An operation that was submitted. What follows depends on which."""
 
-    operation: int  #: one of ``OP_…``, and the address of its slot in a log, if it has one
+    mark: int  #: one of ``OP_…``, and in the bits above ``OPERATION_MASK`` the address of its slot in a log, if it has one
     nbytes: int  #: of the record, up to the next one
 
 

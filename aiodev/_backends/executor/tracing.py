@@ -30,25 +30,25 @@ def claim_slot(queue: Queue, log: TraceLog, operation: int) -> int:
 
 
 @inner
-def describe_trace(marked: int, first: int, second: int) -> None:
+def describe_trace(mark: int, first: int, second: int) -> None:
     """Note what the operation is about, if it has a slot."""
-    if marked > OPERATION_MASK:
-        slot = TraceSlot(marked & ~OPERATION_MASK)
+    if mark > OPERATION_MASK:
+        slot = TraceSlot(mark & ~OPERATION_MASK)
         slot.first = first
         slot.second = second
 
 
 @inner
-def begin_trace(marked: int) -> None:
+def begin_trace(mark: int) -> None:
     """Note that the queue has come to an operation that has a slot; a wait that held it is come to again."""
-    slot = TraceSlot(marked & ~OPERATION_MASK)
+    slot = TraceSlot(mark & ~OPERATION_MASK)
     if slot.begun == 0:
         slot.begun = now()
 
 
 @inner
-def end_trace(queue: Queue, value: int, marked: int) -> None:
+def end_trace(queue: Queue, value: int, mark: int) -> None:
     """Note that an operation that has a slot is done, and how it came out."""
-    slot = TraceSlot(marked & ~OPERATION_MASK)
+    slot = TraceSlot(mark & ~OPERATION_MASK)
     slot.what |= fate_of(queue, value) << FATE_SHIFT
     slot.ended.store(now())

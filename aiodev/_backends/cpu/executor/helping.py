@@ -45,7 +45,7 @@ REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 @inner
 def suits(crowd: Crowd, helper: Helper, record: Record, left: int) -> bool:
     """Whether a helper with ``left`` ns may run an operation: a kernel only if it is likely to be over, or shared, by then."""
-    if record.operation & OPERATION_MASK != OP_KERNEL:
+    if record.mark & OPERATION_MASK != OP_KERNEL:
         return left > 0
     cost = known_cost(KernelRecord(record))
     if cost == 0 or cost > helper.longest * 1000:

@@ -54,14 +54,14 @@ def append(queue: Queue, operation: int, nbytes: int) -> Record:
             fresh = Chunk(address)
             fresh.nbytes = room
         end = LinkRecord(chunk.address + offset)
-        end.operation = OP_CHUNK
+        end.mark = OP_CHUNK
         end.chunk = fresh
         chunk, offset = fresh, sizeof(Chunk)
         queue.chunk = chunk
     queue.offset = offset + nbytes
     record = Record(chunk.address + offset)
     log = queue.log
-    record.operation = operation if log is None else claim_slot(queue, log, operation)
+    record.mark = operation if log is None else claim_slot(queue, log, operation)
     record.nbytes = nbytes
     return record
 
@@ -86,7 +86,7 @@ def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -
     record.entry = entry
     record.size = size
     record.site = site
-    describe_trace(record.operation, entry.address, size)
+    describe_trace(record.mark, entry.address, size)
     copy_memory(record.arguments, bytes_address(arguments), nbytes)
     return publish(queue)
 
@@ -99,7 +99,7 @@ def wait(queue: Queue, other: Queue, value: int) -> int:
     record.other = other
     record.value = value
     record.node = node
-    describe_trace(record.operation, other.address, value)
+    describe_trace(record.mark, other.address, value)
     return publish(queue)
 
 
