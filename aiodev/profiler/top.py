@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import json
 import logging
 import os
 import socket
-import stat
 import struct
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -61,18 +62,20 @@ class TopServer:
     def __init__(self) -> None:
         if not hasattr(socket, "SO_PEERCRED"):
             raise NotImplementedError(f"serve_top: {sys.platform} does not tell a socket who is at its other end")
-        self.path = directory(make=True) / f"{os.getpid()}.sock"
         self._process = os.getpid()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()  # of a process that had this number before, and was killed
-            self._socket.bind(str(self.path))
-            self.path.chmod(0o600)
-            self._socket.listen(8)
-        except BaseException:
-            self._socket.close()
-            raise
+        name = f"{self._process}.sock"
+        with _directory(make=True) as (folder, descriptor):
+            self.path = folder / name
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=descriptor)  # of a process that had this number before, and was killed
+                self._socket.bind(_within(descriptor, name))
+                os.chmod(name, 0o600, dir_fd=descriptor)
+                self._socket.listen(8)
+            except BaseException:
+                self._socket.close()
+                raise
         threading.Thread(target=self._serve, args=(self._socket,), name="aiodev-top", daemon=True).start()
 
     def _serve(self, server: socket.socket) -> None:
@@ -158,11 +161,12 @@ def snapshot() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def directory(make: bool = False) -> Path:
-    """Where sockets are: a directory of this user's alone.
+@contextlib.contextmanager
+def _directory(make: bool = False) -> Iterator[tuple[Path, int]]:
+    """Where sockets are, a directory of this user's alone, and a descriptor of it: what was looked at is what is used.
 
     Raises:
-        PermissionError: it is another's too.
+        PermissionError: it is another's too, or a link.
         FileNotFoundError: there is none, and none is to be made.
     """
     given = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -175,10 +179,25 @@ def directory(make: bool = False) -> Path:
     if make:
         with contextlib.suppress(FileExistsError):
             path.mkdir(0o700)
-    status = path.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise PermissionError(f"{path} must be a directory that only this user can use; remove it, or set XDG_RUNTIME_DIR")
-    return path
+    refusal = PermissionError(f"{path} must be a directory that only this user can use; remove it, or set XDG_RUNTIME_DIR")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EACCES):
+            raise refusal from None
+        raise
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise refusal
+        yield path, descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _within(descriptor: int, name: str) -> str:
+    """The path of a file of an open directory, short enough for a socket wherever that is."""
+    return f"/proc/self/fd/{descriptor}/{name}"
 
 
 def find_processes() -> list[int]:
@@ -188,10 +207,11 @@ def find_processes() -> list[int]:
         PermissionError: others can write where their sockets are.
     """
     try:
-        names = [path.stem for path in directory().glob("*.sock")]
+        with _directory() as (_, descriptor):
+            names = [name.partition(".") for name in os.listdir(descriptor)]
     except FileNotFoundError:
         return []
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(number) for number, _, kind in names if number.isdigit() and kind == "sock")
 
 
 def read_snapshot(process: int) -> dict[str, Any]:
@@ -205,12 +225,12 @@ def read_snapshot(process: int) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(5 * PATIENCE)
         try:
-            path = directory() / f"{process}.sock"
-            client.connect(str(path))
+            with _directory() as (path, descriptor):
+                client.connect(_within(descriptor, f"{process}.sock"))
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise ProcessLookupError(f"process {process} does not serve: {error.strerror}") from None
         if not _is_ours(client):
-            raise PermissionError(f"{path}: another user listens there")
+            raise PermissionError(f"{path / str(process)}: another user listens there")
         while len(received) < MOST_BYTES and (part := client.recv(1 << 16)):
             received += part
     try:

@@ -37,6 +37,13 @@ def server(folder: Path) -> Iterator[profiler.TopServer]:
         yield server
 
 
+def connect(client: socket.socket, server: profiler.TopServer) -> None:
+    """Connect by a path that is short enough."""
+    descriptor = os.open(server.path.parent, os.O_RDONLY)
+    client.connect(f"/proc/self/fd/{descriptor}/{server.path.name}")
+    os.close(descriptor)
+
+
 def test_socket_is_this_users_alone(server, folder) -> None:
     """The socket has mode 0600, in a directory with mode 0700."""
     assert server.path == folder / f"{os.getpid()}.sock"
@@ -79,7 +86,7 @@ def test_another_user_is_not_told(server, monkeypatch) -> None:
     monkeypatch.setattr(top, "_is_ours", lambda connection: False)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(30)
-        client.connect(str(server.path))
+        connect(client, server)
         assert client.recv(1) == b""
     with pytest.raises(PermissionError, match="another user"):
         top.read_snapshot(os.getpid())
@@ -116,15 +123,16 @@ def test_client_that_does_not_read(server, monkeypatch) -> None:
     """A client that hangs does not keep others from being told."""
     monkeypatch.setattr(top, "PATIENCE", 0.05)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
-        idle.connect(str(server.path))
+        connect(idle, server)
         assert top.read_snapshot(os.getpid())["pid"] == os.getpid()
 
 
-def test_file_of_a_process_that_was_killed(folder) -> None:
+def test_file_of_a_process_that_was_killed(folder, monkeypatch) -> None:
     """A socket that nobody listens at is passed by, and taken over by a process of that number."""
     folder.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
-        left.bind(str(folder / f"{os.getpid()}.sock"))
+        monkeypatch.chdir(folder)
+        left.bind(f"{os.getpid()}.sock")
     with pytest.raises(ProcessLookupError):
         top.read_snapshot(os.getpid())
     with profiler.serve_top():
@@ -207,3 +215,14 @@ def test_systems_without_credentials_are_refused(monkeypatch, folder) -> None:
     monkeypatch.delattr(socket, "SO_PEERCRED")
     with pytest.raises(NotImplementedError, match="who is at its other end"):
         profiler.serve_top()
+
+
+def test_directory_with_a_long_name(tmp_path, monkeypatch) -> None:
+    """A path that is longer than a socket's may be does no harm."""
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    with profiler.serve_top() as server:
+        assert server.path.parent.parent == long
+        assert top.read_snapshot(os.getpid())["pid"] == os.getpid()
+    assert list((long / "aiodev").iterdir()) == []
