@@ -38,10 +38,13 @@ from aiodev._core.backend.device_info import (
     register_backend,
     set_device,
 )
+from aiodev._core.backend.handle import starting as _starting
 from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
 from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.backend.registry import DeviceLike
+from aiodev._core.backend.trace_log import TraceLog
 from aiodev._core.callsites import describe_site, register_library
+from aiodev._core.config import settings as _settings
 from aiodev._core.errors import *  # noqa: F403  # all errors are public
 from aiodev._core.errors import __all__ as _errors
 from aiodev._core.streams.completion import Completion, as_completed
@@ -103,6 +106,7 @@ __all__ = [
     "Operation",
     "Stream",
     "StreamGroup",
+    "TraceLog",
     "arange",
     "as_completed",
     "asarray",
@@ -162,6 +166,10 @@ for _name in __all__:
         _value.__module__ = "aiodev"
 del _name, _value
 _fork.install()
+if _settings.top:
+    from aiodev.profiler.top import serve_on_start as _serve_on_start  # of no use to others, and it loads sockets
+
+    _starting.append(_serve_on_start)
 
 
 def __dir__() -> list[str]:

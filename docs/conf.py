@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import aiodev
+from aiodev import profiler
 from aiodev._core.config import Settings
 from aiodev.kernels.elementwise.rows import TABLE
 from aiodev.testing import Latch
@@ -53,6 +55,7 @@ sphinx_gallery_conf = {
     "reset_modules": ("matplotlib",),
 }
 
+autodoc_mock_imports = ["opentelemetry", "prometheus_client"]  # of interop, whatever is installed
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
@@ -128,7 +131,41 @@ def draw_snapshot(app: Sphinx) -> None:
     del layers, biases
 
 
+@aiodev.kernel
+def relax(i, steps, x):
+    for _ in range(steps):
+        x[i] = x[i] * 0.5 + 1.0
+
+
+async def client(size: int, names: dict[int, str], number: int) -> None:
+    """What howto/profile has three of."""
+    copies, kernels = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    names |= {copies.stream_id: f"client {number}: copies", kernels.stream_id: f"client {number}: kernels"}
+    with copies:
+        x = aiodev.empty(size)
+    for _ in range(3):
+        copies.wait_stream(kernels)
+        copies.copy(x, np.ones(size))
+        kernels.wait_stream(copies)
+        relax[size, kernels](50, x)
+        await kernels.synchronize()
+
+
+def draw_timeline(app: Sphinx) -> None:
+    """Draw the picture of howto/profile from such a program."""
+
+    async def main() -> profiler.Profile:
+        await relax.compile(1, aiodev.empty(1, device="cpu"))
+        async with profiler.profile() as prof, asyncio.TaskGroup() as tasks:
+            for number in range(3):
+                tasks.create_task(client(200_000, prof.names, number), name=f"client {number}")
+        return prof
+
+    asyncio.run(main()).timeline(Path(app.srcdir) / "_generated" / "timeline.svg")
+
+
 def setup(app: Sphinx) -> None:
     draw_snapshot(app)
+    draw_timeline(app)
     app.add_directive("aiodev-settings", SettingsTable)
     app.add_directive("elementwise", ElementwiseGroup)

@@ -66,22 +66,23 @@ async def main():
         for chart, (name, result) in zip(charts, results.items(), strict=True):
             streams = [aiodev.Stream()] * 3 if name == "one stream" else [aiodev.Stream() for _ in range(3)]
             began = time.perf_counter()
-            with profiler.record() as activities:
+            async with profiler.profile() as profile:
                 await run(frames, result, *streams)
             print(f"{name:13}  {(time.perf_counter() - began) * 1e3:6.1f} ms for {FRAMES} frames")
-            draw(chart, name, activities, {stream.stream_id: row for row, stream in enumerate(streams)})
+            operations = [operation for operation in profile.operations if operation.runs]
+            draw(chart, name, operations, {stream.stream_id: row for row, stream in enumerate(streams)})
         charts[-1].set_xlabel("ms")
         plt.show()
     assert np.array_equal(*results.values())
 
 
-def draw(chart, name, activities, rows):
+def draw(chart, name, operations, rows):
     """One bar for each operation, where and when the device ran it."""
-    began = activities[0].start_ns
-    for activity in activities:
-        span = ((activity.start_ns - began) / 1e6, activity.duration_ns / 1e6)
-        colour, edge = ("tab:blue", "tab:blue") if activity.name == "copy" else ("tab:orange", "white")
-        chart.broken_barh([span], (rows[activity.stream_id] - 0.4, 0.8), color=colour, edgecolor=edge)
+    began = min(operation.start_ns for operation in operations)
+    for operation in operations:
+        span = ((operation.start_ns - began) / 1e6, operation.duration_ns / 1e6)
+        colour, edge = ("tab:blue", "tab:blue") if operation.name == "copy" else ("tab:orange", "white")
+        chart.broken_barh([span], (rows[operation.stream_id] - 0.4, 0.8), color=colour, edgecolor=edge)
     chart.set(title=name, yticks=range(3), yticklabels=["copies in", "kernels", "copies out"], ylim=(2.6, -0.6))
     if name == "one stream":
         chart.set(yticks=[2], yticklabels=["everything"], ylim=(2.6, 1.4))

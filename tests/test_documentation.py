@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import operator
 import re
@@ -29,6 +30,9 @@ MODULES = (
     "aiodev.profiler",
     "aiodev.testing",
 )
+
+#: What modules of ``aiodev.interop`` need.
+FOREIGN = {"aiodev.interop.opentelemetry": "opentelemetry", "aiodev.interop.prometheus": "prometheus_client"}
 
 DIRECTIVE = re.compile(r"^\.\. (?:py:)?(currentmodule|automodule|auto\w+|function|data|class|elementwise)::\s*(.+?)\s*$")
 
@@ -120,6 +124,8 @@ def resolves(name: str) -> bool:
     module, rest = name, ""
     while module:
         with contextlib.suppress(ImportError, AttributeError):
+            if module in FOREIGN and importlib.util.find_spec(FOREIGN[module]) is None:
+                return True  # what it needs is not installed
             operator.attrgetter(rest)(importlib.import_module(module)) if rest else importlib.import_module(module)
             return True
         module, _, last = module.rpartition(".")

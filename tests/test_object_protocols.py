@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 import importlib
 import inspect
 import pickle
+import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -80,11 +83,21 @@ TABLE: dict[type, Promise] = {
     aiodev.Operation: Promise(lambda: kernels.add.operation),
     aiodev.Stream: Promise(lambda: aiodev.Stream("cpu")),
     aiodev.StreamGroup: Promise(lambda: aiodev.StreamGroup("cpu")),
+    aiodev.TraceLog: Promise(lambda: aiodev.TraceLog(1)),
     aiodev.device: Promise(lambda: aiodev.device("cpu"), repr="aiodev.device(", weak=False, copied=OWN, pickled=OWN),
     aiodev.fork_rng: Promise(aiodev.fork_rng, repr="aiodev.fork_rng(", weak=False, copied=OWN, pickled=OWN),
     memory.Lease: Promise(lambda: memory.lease(100, "cpu"), copied=OWN, pickled=OWN),
     memory.MemoryPool: Promise(lambda: memory.MemoryPool("cpu")),
-    profiler.Activity: a_value(lambda: profiler.Activity("copy", 1, aiodev.Device("cpu"), 1, 2), "Activity"),
+    profiler.Beat: a_value(lambda: profiler.Beat(1, 2), "Beat"),
+    profiler.BlockingCall: Promise(lambda: a_blocking_call()),
+    profiler.BlockingDetector: Promise(profiler.detect_blocking),
+    profiler.LoopLag: Promise(profiler.loop_lag),
+    profiler.MemoryEvent: a_value(lambda: profiler.MemoryEvent(1, aiodev.Device("cpu"), 2, 3, 4), "MemoryEvent"),
+    profiler.Metric: a_value(lambda: profiler.metrics()[0], "Metric"),
+    profiler.Operation: a_value(lambda: profiler.Operation("x", "copy", 1, aiodev.Device("cpu"), 1, "done", 2), "Operation"),
+    profiler.Profile: Promise(profiler.profile),
+    profiler.Sample: a_value(lambda: profiler.Sample((("device", "cpu:0"),), 1), "Sample"),
+    profiler.TopServer: Promise(lambda: a_closed_server()),
     dtypes.ElementType: a_value(lambda: dtypes.DTYPES["f4"], "ElementType"),
     dtypes.FloatInfo: a_value(lambda: dtypes.finfo("f4"), "FloatInfo"),
     dtypes.IntegerInfo: a_value(lambda: dtypes.iinfo("i4"), "IntegerInfo"),
@@ -103,6 +116,22 @@ TABLE: dict[type, Promise] = {
 }
 #: They hold the functions that they run; a test's, as a rule.
 LEFT_OUT = {testing.Conformance, testing.Rule}
+
+
+def a_blocking_call() -> profiler.BlockingCall:
+    async def main() -> profiler.BlockingCall:
+        async with profiler.detect_blocking(0.01, lambda blocked: None) as detector:
+            await asyncio.sleep(0)
+            time.sleep(0.1)  # noqa: ASYNC251
+        return detector.calls[0]
+
+    with ThreadPoolExecutor(1) as thread:  # a loop may be running in this one
+        return thread.submit(asyncio.run, main()).result()
+
+
+def a_closed_server() -> profiler.TopServer:
+    with profiler.serve_top() as server:
+        return server
 
 
 def an_executor() -> aiodev.Executor:

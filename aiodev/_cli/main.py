@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from aiodev._cli.info import describe
+from aiodev._cli.top import add_arguments as add_top_arguments, top
 from aiodev._cli.warm_up import add_arguments, warm_up
 
 __all__ = ["main"]
@@ -22,6 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "demo":
         return _demo(options.output, options.device, options.quick)
+    if options.command == "top":
+        return top(options)
     if options.command == "warm-up":
         return asyncio.run(warm_up(options))
     print(describe())
@@ -33,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("info", help="show backends, devices, versions, executor, threads and settings")
     add_arguments(commands.add_parser("warm-up", help="compile kernels before a program needs them"))
+    add_top_arguments(commands.add_parser("top", help="show devices and streams of running processes, live"))
     demo = commands.add_parser("demo", help="shade a real elevation model and a photograph, tile by tile over streams")
     demo.add_argument("--output", type=Path, default=Path("demo-output"), metavar="DIRECTORY", help="for the pictures")
     demo.add_argument("--device", default="cpu", help="where to compute (default: cpu)")

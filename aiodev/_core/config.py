@@ -181,6 +181,13 @@ class Settings:
         _fraction,
         "Which part of a device's memory may be reserved before cached memory is given back to make room; 0 for all of it.",
     )
+    top: bool = _setting(
+        "AIODEV_TOP",
+        lambda: False,
+        _switch,
+        "1: let ``python -m aiodev top`` of the same user look at the process, from when its first device starts; see "
+        "``aiodev.profiler.serve_top``.",
+    )
     debug: bool = _setting(
         "AIODEV_DEBUG",
         lambda: False,

@@ -45,7 +45,7 @@ def describe(timeline: Timeline, value: int) -> str | None:
 
 def _name_of_kernel(args: tuple[Any, ...]) -> tuple[str, int]:
     entry, _, _, site = args
-    return f"kernel {trace.entry_names.get(entry, '?')}", site
+    return f"kernel {trace.kernel_name(entry)}", site
 
 
 def _noted(

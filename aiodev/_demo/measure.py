@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import aiodev
 from aiodev import profiler
-from aiodev._demo.heartbeat import Heartbeat, Lag
+from aiodev._demo.heartbeat import Lag
 from aiodev._demo.pipeline import Pipeline, Wait
 from aiodev._demo.scene import Scene
 from aiodev._demo.waits import awaiting
 
-__all__ = ["Result", "TracedRun", "idle", "measure", "trace"]
+__all__ = ["Result", "idle", "measure", "trace"]
 
 #: How many tiles of each scene the traced run sends through.
 TRACED_TILES = 12
@@ -36,23 +36,14 @@ class Result:
         return self.pixels / statistics.median(self.seconds) / 1e6 if self.pixels else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TracedRun:
-    """A short run of which every operation was stamped."""
-
-    activities: list[profiler.Activity]
-    streams: dict[int, str]  #: what each stream is for, by its id
-    heartbeat: Heartbeat
-
-
 async def idle(seconds: float) -> Result:
     """The heartbeat of a loop that has nothing else to do."""
     result = Result("nothing (idle loop)")
     began = time.perf_counter()
-    async with Heartbeat() as heartbeat:
+    async with profiler.loop_lag() as lag:
         await asyncio.sleep(seconds)
     result.seconds.append(time.perf_counter() - began)
-    result.lag.extend(heartbeat.late_ms)
+    result.lag.extend(lag)
     return result
 
 
@@ -67,31 +58,29 @@ async def measure(
     """Send all scenes through at once, each by its own task and streams; add the time and the lag to ``result``."""
     pipelines = [Pipeline(scene, device) for scene in scenes]
     await aiodev.synchronize(device)
-    async with Heartbeat() as heartbeat:
+    async with profiler.loop_lag() as lag:
         began = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:
             for pipeline in pipelines:
                 tasks.create_task(pipeline.run(wait, advance, limit))
         result.seconds.append(time.perf_counter() - began)
     result.pixels = sum(min(limit or len(scene), len(scene)) * scene.size**2 for scene in scenes)
-    result.lag.extend(heartbeat.late_ms)
+    result.lag.extend(lag)
     for pipeline in pipelines:
         await pipeline.aclose()
 
 
-async def trace(scenes: list[Scene], device: aiodev.Device) -> TracedRun:
-    """Send a few tiles of each scene through while every operation is stamped by the device."""
+async def trace(scenes: list[Scene], device: aiodev.Device) -> profiler.Profile:
+    """Send a few tiles of each scene through while every operation is noted by the device."""
     pipelines = [Pipeline(scene, device) for scene in scenes]
     await aiodev.synchronize(device)
-    async with Heartbeat() as heartbeat:
-        with profiler.record() as activities:
-            async with asyncio.TaskGroup() as tasks:
-                for pipeline in pipelines:
-                    tasks.create_task(pipeline.run(awaiting, int, TRACED_TILES))
-            await aiodev.synchronize(device)
-    streams = {
-        stream: f"{pipeline.scene.name}: {use}" for pipeline in pipelines for stream, use in pipeline.streams.items()
-    }
+    async with profiler.profile() as profile:
+        async with asyncio.TaskGroup() as tasks:
+            for pipeline in pipelines:
+                tasks.create_task(pipeline.run(awaiting, int, TRACED_TILES))
+        await aiodev.synchronize(device)
     for pipeline in pipelines:
+        for stream, use in pipeline.streams.items():
+            profile.names[stream] = f"{pipeline.scene.name}: {use}"
         await pipeline.aclose()
-    return TracedRun(activities, streams, heartbeat)
+    return profile

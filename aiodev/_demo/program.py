@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 import aiodev
 from aiodev._demo.measure import Result, idle, measure, trace
-from aiodev._demo.pictures import draw_scene, draw_timeline
+from aiodev._demo.pictures import draw_scene
 from aiodev._demo.reference import TOLERANCE, Check, Expected
 from aiodev._demo.scene import Scene, load_scenes
 from aiodev._demo.waits import WAYS, awaiting
@@ -70,7 +70,7 @@ async def demo(directory: Path, amount: Amount, device: aiodev.DeviceLike = "cpu
     _print_table(results)
     _print_checks(checks)
     written = [path for scene in scenes for path in await to_thread.run_sync(draw_scene, scene, directory)]
-    written.append(await to_thread.run_sync(draw_timeline, traced, directory / "timeline.png"))
+    written.append(await to_thread.run_sync(traced.timeline, directory / "timeline.png"))
     print("\npictures:", *(f"  {path}" for path in written), sep="\n")
     return 0 if all(check.passed for check in checks) else 1
 

@@ -12,6 +12,7 @@ from aiodev._core.backend.registry import BackendHandle, DeviceLike, registry
 from aiodev._core.config import settings
 from aiodev._core.scopes import Scoped
 from aiodev._memory.allocator import CachingAllocator
+from aiodev._memory.events import WatchedAllocator, observing
 
 if TYPE_CHECKING:
     from aiodev._core.backend.interface import Backend
@@ -115,7 +116,7 @@ def _make(handle: BackendHandle, device: Device) -> CachingAllocator:
         allocator = pools.get(device)
         if allocator is None:
             accessible = handle.backend.capabilities.host_accessible
-            kind: type[CachingAllocator] = CachingAllocator
+            kind: type[CachingAllocator] = WatchedAllocator if observing() else CachingAllocator
             if settings.debug and accessible:
                 from aiodev._memory.debug import DebugAllocator as kind
             allocator = pools[device] = kind(device, BackendMemory(handle, device.index), accessible)

@@ -38,6 +38,7 @@ from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._memory.allocator import CachingAllocator, DeviceBuffer
 from aiodev._memory.block import CACHED, Bin, Block
 from aiodev._memory.buffer import Buffer, Uses
+from aiodev._memory.events import note_allocation
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -123,6 +124,7 @@ class DebugBuffer(DeviceBuffer):
         source.totals.frees += 1
         block.state = CACHED
         source.quarantine(block, uses)
+        note_allocation(source, -block.size)
         if not source._looking:  # else blocks are being joined, perhaps in this thread: the next one looks
             source.sweep()
 
@@ -163,6 +165,7 @@ class DebugAllocator(CachingAllocator):
         ctypes.memset(buffer.address, POISON, nbytes)
         for guard in (block.address, buffer.address + nbytes):
             ctypes.memmove(guard, _GUARD_BYTES, GUARD)
+        note_allocation(self, block.size)
         return buffer
 
     def quarantine(self, block: Block, uses: list[tuple[Timeline, int]]) -> None:

@@ -20,6 +20,7 @@ from aiodev.testing import (
     memory_rules,
     order_rules,
     sharing_rules,
+    trace_rules,
     waking_rules,
     withdrawal_rules,
 )
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     *failure_rules.RULES,
     *withdrawal_rules.RULES,
     *sharing_rules.RULES,
+    *trace_rules.RULES,
     *kernel_rules.RULES,
 )
 

@@ -172,7 +172,7 @@ class SimulatedBackend(HostBackend):
         unavailable: str | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.capabilities = Capabilities(host_accessible=False, stand_in=True, simt=True)
+        self.capabilities = Capabilities(host_accessible=False, tracing=True, stand_in=True, simt=True)
         self.latency = latency
         self.memory = SimulatedMemory(devices, total_memory)
         self._devices, self._threads, self._unavailable = devices, threads, unavailable

@@ -80,8 +80,8 @@ def make_kernel(
 
     ``expression`` has the operands' names in braces; before it there may be statements, one a line. It may use ``lang``,
     ``np``, ``math``, the names of :mod:`aiodev.kernels.elementwise.scalars` and, as ``function``, what is given. ``casts`` say
-    what becomes of each operand's element (``{}``) before. The kernel takes the operands, ``out``, and where there are more than
-    three dimensions the lengths of all but the first and the last two, by which its first index is taken apart.
+    what becomes of each operand's element (``{}``) before. The kernel takes the operands, ``out``, and of more than three
+    dimensions the lengths of all but the first and the last two, by which its first index is taken apart.
     """
     elements = [
         operand if form is None else f"{operand}[{', '.join(f'i{d}' for d in form) or '0'}]"

@@ -201,7 +201,7 @@ class InStructs:
     @exported(int64(int64, int64))
     def append(queue: Queue, record: Record) -> int:
         launch = KernelRecord(record)
-        launch.operation = OP_KERNEL
+        launch.mark = OP_KERNEL
         launch.entry.uses += 1
         queue.submitted.store(queue.submitted.value + 1)
         return launch.size + launch.arguments[2].value

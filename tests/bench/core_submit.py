@@ -10,6 +10,7 @@ from harness import Bar, Figure, Run
 from peers import PythonWorker, awaited, numpy_add, timed
 
 import aiodev
+from aiodev import profiler
 
 __all__ = ["FIGURES", "nothing"]
 
@@ -173,6 +174,31 @@ async def throughput(run: Run) -> Figure:
     return Figure("consecutive empty kernels, submitted beforehand", "µs", values, [Bar("np.add", at_most=0.25)])
 
 
+async def profiled(run: Run) -> Figure:
+    """Launch of the kernel with four arrays and its run, with a profile and without: submission and worker together."""
+    stream = aiodev.Stream("cpu")
+    a, b, c, out = (aiodev.zeros(8, dtype=np.float32, device="cpu") for _ in range(4))
+    await four[8, stream](a, b, c, out)
+    count = run.scale(20_000)
+
+    async def submit_and_run() -> float:
+        gate = asyncio.get_running_loop().create_future()
+        stream.wait_future(gate)  # else what the worker does would be hidden behind the submission
+        value = timed(lambda: four[8, stream](a, b, c, out), count)
+        began = time.perf_counter()
+        gate.set_result(None)
+        await stream.synchronize()
+        return value + (time.perf_counter() - began) / count * 1e6
+
+    async def ours() -> float:
+        async with profiler.profile(most=2 * count):
+            return await submit_and_run()
+
+    values = await run.medians({"aiodev": ours, "without a profile": submit_and_run})
+    note = "submission and run, one after the other"
+    return Figure("an operation that is profiled", "µs", values, [Bar("without a profile", within=1.0)], note)
+
+
 FIGURES = {
     "launch": launch,
     "await-hot": await_hot,
@@ -180,4 +206,5 @@ FIGURES = {
     "await-done": await_done,
     "order": order,
     "throughput": throughput,
+    "profiled": profiled,
 }

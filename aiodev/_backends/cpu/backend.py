@@ -42,7 +42,7 @@ class CPUBackend(HostBackend):
     def __init__(self, configuration: Settings | None = None) -> None:
         super().__init__()
         self.settings = settings if configuration is None else configuration
-        self.capabilities = Capabilities(host_accessible=True, restarts_after_fork=True, host_code=True)
+        self.capabilities = Capabilities(host_accessible=True, tracing=True, restarts_after_fork=True, host_code=True)
         self.executor_kind, self.executor_reason = choose_executor(self.settings)
         self.workers_reason = ""
         self._memory = [HostMemory(total_memory() // self.device_count()) for _ in range(self.device_count())]

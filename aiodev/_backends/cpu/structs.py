@@ -7,12 +7,14 @@ from typing import Final
 from aiodev._backends.executor import structs
 from aiodev._backends.executor.fields import Atomic, Cell, Struct, embedded, word, words
 from aiodev._backends.executor.structs import Lock, Semaphore
+from aiodev._core.backend.trace_log import OPERATIONS
 
 PRIORITIES: Final = 3  #: 0 high, 1 normal, 2 low
 PACES: Final = 4  #: how many paces a kernel's entry has room for
 CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
 RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
-OP_CHUNK, OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP = range(5)
+OP_CHUNK = 0  #: the end of a chunk, which is no operation; those are numbered as in logs
+OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP = OPERATIONS
 
 
 class Entry(Struct):
@@ -31,7 +33,7 @@ class Entry(Struct):
 class Record(Struct):
     """An operation that was submitted. What follows depends on which."""
 
-    operation: int  #: one of ``OP_…``
+    mark: int  #: one of ``OP_…``, and in the bits above ``OPERATION_MASK`` the address of its slot in a log, if it has one
     nbytes: int  #: of the record, up to the next one
 
 

@@ -12,6 +12,7 @@ from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import malloc
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_WITHDRAWN, NEVER, PASSED_SLOTS, Passed, Queue
+from aiodev._core.backend.trace_log import FATE_DONE, FATE_FAILED, FATE_SKIPPED, FATE_WITHDRAWN
 
 
 @inner
@@ -42,6 +43,17 @@ def record_fault(queue: Queue, value: int, last: int, kind: int, a: int, b: int,
     queue.faults.store(count + 1)
     if crowded:
         unlock(queue.withdraw_lock)
+
+
+@inner
+def fate_of(queue: Queue, value: int) -> int:
+    """How the operation came out that the queue's worker is about to complete, as one of ``FATE_…``."""
+    first = queue.failed
+    if first == 0 or value > queue.forgiven.load():
+        return FATE_DONE
+    if queue.ring[(queue.faults.value - 1) % FAULT_SLOTS].kind == KIND_WITHDRAWN:
+        return FATE_WITHDRAWN
+    return FATE_FAILED if value == first else FATE_SKIPPED
 
 
 @inner

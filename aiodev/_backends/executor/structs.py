@@ -80,6 +80,27 @@ class Passed(Struct):
     ring: PassedRange = embedded(PassedRange, PASSED_SLOTS, line=0, slot=2)  #: the last ones
 
 
+class TraceSlot(Struct, alignment=64):
+    """One operation in a log, by the fields of :mod:`aiodev._core.backend.trace_log`, in their order."""
+
+    queue: Queue
+    value: int  #: the operation's
+    what: int  #: one of ``OP_…``, and how it came out
+    first: int  #: a kernel's entry; the queue that is waited for
+    second: int  #: a kernel's indices; the value that is waited for
+    submitted: int  #: when it was submitted (ns)
+    begun: int  #: when its queue came to it (ns), or 0
+    ended: Atomic[int]  #: when it was done (ns), or 0
+
+
+class TraceLog(Struct, alignment=64):
+    """A log of the operations that the queues of one executor are given."""
+
+    claimed: Atomic[int]  #: slots that were asked for, which may be more than there are
+    room: int  #: slots that there are
+    slots: TraceSlot = embedded(TraceSlot, 0, line=1)
+
+
 class Queue(Struct, alignment=64):
     """One stream's operations, in order: what waiters, other queues and Python see of it.
 
@@ -97,14 +118,15 @@ class Queue(Struct, alignment=64):
     withdraw_lock: Lock = embedded(Lock)
 
     submitted: Atomic[int] = word(line=1)  #: operations submitted; what only submitters touch is on this line
-    #: Withdrawals that the ring of faults has no room for any more; under ``withdraw_lock``.
-    passed: Passed | None = word(line=1, slot=7)
+    log: TraceLog | None = word(line=1, slot=7)  #: where submitters note what they submit, while somebody profiles
 
     failed: int = word(line=4, slot=1)  #: value of the operation that opened the present fault, or 0
     #: Operations up to this value share the present fault's fate; NEVER while it is open.
     forgiven: Atomic[int] = word(line=4, slot=5)
 
     ring: Fault = embedded(Fault, FAULT_SLOTS, line=6)  #: the last faults
+    #: Withdrawals that the ring has no room for any more; under ``withdraw_lock``.
+    passed: Passed | None = word(line=True)
 
 
 class WaitNode(Struct, alignment=64):

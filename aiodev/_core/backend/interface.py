@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from aiodev._core.backend.kernel_arguments import KernelArgument, parse_arguments
+from aiodev._core.backend.trace_log import TraceLog
 
 __all__ = [
     "COMPLETED",
@@ -51,6 +52,7 @@ class Capabilities(NamedTuple):
 
     host_accessible: bool  #: device memory is host memory: NumPy may view it in place
     timing: bool = True  #: ``stamp`` works
+    tracing: bool = False  #: ``trace`` works; else operations are profiled between two stamps
     interprocess: bool = False  #: events can be shared between processes
     restarts_after_fork: bool = False  #: a forked child may start the backend afresh
     stand_in: bool = False  #: stands in for another device, for tests: the default only where there is nothing else
@@ -232,6 +234,14 @@ class Executor(ABC):
         What is withdrawn completes in its turn, with a ``Fault`` that says so, unless it is behind another. A wait among it
         holds all the same; a gate is still to be opened, and may hold until it is.
         """
+
+    def trace(self, log: TraceLog | None) -> None:
+        """Note what is submitted from now on, to any queue, in a log; None: no longer. Where ``capabilities.tracing`` says so.
+
+        Who submits claims a place; who runs the operation notes its times there. What has a place goes on being noted there,
+        whatever is traced since: the log lives until then.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot trace operations")
 
     # Streams of other libraries, by the driver's handle (for CUDA as DLPack has it: 1 is the legacy default stream). Only
     # where the host cannot reach the memory are these needed.

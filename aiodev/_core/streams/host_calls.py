@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from aiodev._core.config import settings
 from aiodev._core.errors import ThreadLimitError
+from aiodev._core.streams import trace
 from aiodev._core.streams.outcome import Outcome, to_await
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.timeline import Timeline
@@ -152,6 +153,8 @@ class Call:
         """Append the call to its timeline; returns its number."""
         gate = self._gate = self._timeline.gate(by_program=True)
         gate.when_withdrawn = self._let_go
+        if trace.active is not None:
+            trace.label(self._timeline, gate.value, "call", getattr(self._function, "__qualname__", repr(self._function)))
         with opened_on_error(gate):
             watcher.watch(self._timeline, gate.value - 1, self._its_turn)
         return gate.value

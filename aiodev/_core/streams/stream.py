@@ -282,6 +282,8 @@ class Stream(NativeStream):
         if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
             raise TypeError(f"wait_future: expected a future, a task or a coroutine, got {awaitable!r}")
         gate = self.timeline.gate(by_program=True)
+        if trace.active is not None:
+            trace.label(self.timeline, gate.value, "future", getattr(awaitable, "__qualname__", type(awaitable).__name__))
         outcome: Outcome[T] = Outcome()
         with opened_on_error(gate):  # no loop is running, or it is closed
             if isinstance(awaitable, Completion):

@@ -1,96 +1,435 @@
-"""Tracing: which operation ran when, on which stream.
+"""Tracing: which operation was submitted, begun and done when, on which stream, by which task.
 
-While a trace is active, every kernel, copy and fill is bracketed by two stamps on its stream. Native code writes the times;
-nothing of it needs the GIL. The public face is :func:`aiodev.profiler.record`.
+**How.** While somebody profiles, there is one recorder. It gives each executor a log
+(:mod:`aiodev._core.backend.trace_log`), in which native code notes when operations are submitted, begun and done. What native
+code does not know (the kernel's arguments, the task, the line of the program) is noted by the streams, which submit through the
+recorder then. The two are brought together by stream and number when somebody looks.
+
+**Invariants.**
+
+1.  Streams and executors know of no recorder unless there is a profile: a submission then costs what it would cost without this
+    module, and an operation one comparison on its worker.
+2.  A log lives until the operations that have a slot there are done (``_retired``), whoever profiled.
+3.  Numbers are kept, no objects: a note holds no task, array or stream, and the garbage collector does not look into it.
+4.  What is noted is bounded: what goes beyond is counted, and not kept.
+
+The public face is :func:`aiodev.profiler.profile`.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+import bisect
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
 
-from aiodev._core.waiting.blocking import wait_blocking
+from aiodev._core import callsites
+from aiodev._core.at_fork import in_child
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.interface import Executor
+from aiodev._core.backend.trace_log import BEGUN, ENDED, KERNEL, QUEUE, SECOND, SLOT_WORDS, VALUE, TraceLog
+from aiodev._core.waiting.loops import task_namer
 
-if TYPE_CHECKING:
-    from aiodev._core.backend.device import Device
-    from aiodev._core.timeline.timeline import Timeline
+__all__ = ["Note", "Recorder", "TracedKernel", "Window", "active", "begin", "end", "entries", "kernel_name", "label"]
 
-#: Names of kernel entries, filled in by the kernel layer.
-entry_names: dict[int, str] = {}
+
+class TracedKernel(NamedTuple):
+    """What a profile says of a kernel's entry."""
+
+    name: str
+    ndim: int
+    arguments: tuple[str, ...]  #: as in a :class:`~aiodev.KernelSpec`
+
+
+#: Streams that a recorder knows, at most; of others nothing is noted. Larger: a recorder holds more, 300 bytes each.
+MOST_STREAMS = 1_000_000
+
+#: Kernels by their entries, filled in by the kernel layer.
+entries: dict[int, TracedKernel] = {}
+
+
+def kernel_name(entry: int) -> str:
+    """The name of the kernel behind an entry."""
+    kernel = entries.get(entry)
+    return "kernel" if kernel is None else kernel.name
+
+
+class TracedTimeline(Protocol):
+    """A stream's timeline, as far as it is traced."""
+
+    deferred: bool
+    device: Device
+    lost: BaseException | None
+    operations: Executor
+    queue: int
+
+    @property
+    def submitted(self) -> int: ...
+    @property
+    def handle(self) -> Any: ...
+    def keep(self, value: int, needed: object) -> None: ...
+    def reached(self, value: int) -> bool: ...
 
 
 class Traced(Protocol):
-    """A stream whose submissions a trace brackets."""
+    """A stream whose submissions are noted."""
 
     _launch: Callable[[int, int, bytes, int], int]
     _copy: Callable[[int, int, int], int]
     _fill: Callable[[int, int, bytes], int]
     stream_id: int
     device: Device
-    timeline: Timeline
+
+    @property
+    def timeline(self) -> Any: ...
 
 
-class Span:
-    """One traced operation; times in ns of ``time.perf_counter_ns``, 0 until it ran."""
+class Note(NamedTuple):
+    """What was submitted, as the stream has noted it."""
 
-    __slots__ = ("begin", "device", "end", "last", "name", "stream_id", "timeline")
-
-    def __init__(self, name: str, timeline: Timeline, stream: Identity) -> None:
-        self.name = name
-        self.timeline = timeline
-        self.last = 0  # the number of the closing stamp
-        self.stream_id = stream.stream_id
-        self.device = stream.device
-        self.begin = ctypes.c_int64()
-        self.end = ctypes.c_int64()
-
-    def finish(self) -> None:
-        """Wait for the closing stamp of an operation that has run; it follows at once, within µs, and seldom blocks at all."""
-        if self.end.value == 0 and self.timeline.reached(self.last - 1):
-            wait_blocking(self.timeline, self.last, None)
+    stream_id: int
+    value: int
+    submitted: int  #: ns of ``time.perf_counter_ns``
+    kind: str  #: ``kernel``, ``copy``, ``fill``, or what a gate is for
+    what: Any  #: a kernel's entry, or the name of what a gate is for
+    payload: Any  #: a kernel's argument block; how many bytes are copied or filled; which stream's operation is waited for
+    site: int
+    task: str | None
 
 
-class Trace:
-    """Collects spans from every stream that it is attached to."""
+class KnownStream(NamedTuple):
+    """A stream that was traced, which is not kept."""
 
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
+    device: Device
+    timeline: weakref.ref[Any]
+
+
+class Source:
+    """An executor that is traced.
+
+    Attributes:
+        executor: the executor; None for those that stamp.
+        logs: its logs, the present one last.
+        bindings: of each queue, from when on it was which stream's.
+    """
+
+    def __init__(self, executor: Executor | None, room: int) -> None:
+        self.executor = executor
+        self.logs = [TraceLog(room)]
+        self.bindings: dict[int, list[tuple[int, int]]] = {}
+
+    def renew(self, room: int) -> None:
+        """See that there is room for so many more operations."""
+        log = self.logs[-1]
+        if log.room - log.claimed < room:
+            self.logs.append(TraceLog(room))
+            self.connect(self.logs[-1])
+
+    def connect(self, log: TraceLog | None) -> None:
+        """Have the executor note what it is given in a log, or no longer."""
+        if self.executor is not None:
+            self.executor.trace(log)
+
+    def stream_of(self, queue: int, submitted: int) -> int:
+        """The stream that had a queue at a time; 0 for none that is known."""
+        bindings = self.bindings.get(queue, [])
+        place = bisect.bisect(bindings, submitted, key=itemgetter(0))
+        return bindings[place - 1][1] if place else 0
+
+
+class Window:
+    """What was recorded from one time on, until another."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.began = time.perf_counter_ns()
+        self.ended: int | None = None
+        self.ranges: Ranges | None = None
+        self._first = {log: log.claimed for source in recorder.sources for log in source.logs}
+        self._last: dict[TraceLog, int] = {}
+        self._first_note = len(recorder.notes)
+        self._first_event, self._last_event = len(recorder.memory), 0
+
+    def close(self) -> None:
+        """End it now."""
+        if self.ended is None:
+            self.ended = time.perf_counter_ns()
+            self._last = {log: log.claimed for source in self.recorder.sources for log in source.logs}
+            self._last_event = len(self.recorder.memory)
+
+    def slots(self) -> Iterator[tuple[Source, memoryview[int]]]:
+        """The words of slots of each log (copied by whoever reads them: workers write), in the order of submission."""
+        for source in list(self.recorder.sources):
+            for log in list(source.logs):
+                first = self._first.get(log, 0)
+                last = log.claimed if self.ended is None else self._last.get(log, 0)
+                if first < last:
+                    yield source, log.slots(first, last)
+
+    def stamps(self) -> list[tuple[Any, int]]:
+        """The stamps behind operations that are done, by timeline and number; they are about to be made."""
+        found: list[tuple[Any, int]] = []
+        for source, slots in self.slots():
+            for place in range(0, len(slots) if source.executor is None else 0, SLOT_WORDS):
+                value, closing = slots[place + VALUE], slots[place + SECOND]
+                known = self.recorder.streams.get(-slots[place + QUEUE])
+                timeline = None if known is None else known.timeline()
+                if not slots[place + ENDED] and closing == value + 1 and timeline is not None and timeline.reached(value):
+                    found.append((timeline, closing))
+        return found
+
+    def notes(self) -> list[Note]:
+        """What streams have noted since it began. A thread may note what it has submitted a while after others have gone on."""
+        return self.recorder.notes[self._first_note :]
+
+    def memory(self) -> list[Any]:
+        """What allocators have noted."""
+        events = self.recorder.memory
+        return events[self._first_event : len(events) if self.ended is None else self._last_event]
+
+    def dropped(self) -> int:
+        """How many operations there was no room for."""
+        dropped = 0
+        for source in list(self.recorder.sources):
+            for log in list(source.logs):
+                first = max(log.room, self._first.get(log, 0))
+                dropped += max(0, (log.claimed if self.ended is None else self._last.get(log, 0)) - first)
+        return dropped
+
+
+class Recorder:
+    """Has every stream and executor of the process note what they do.
+
+    Attributes:
+        notes: what streams have noted.
+        memory: what allocators have noted.
+        sources: the executors' logs.
+        streams: what there is to know of each stream, by its id.
+        windows: the windows that are open, weakly.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.notes: list[Note] = []
+        self.memory: list[Any] = []
+        self.sources: list[Source] = []
+        self.streams: dict[int, KnownStream] = {}
+        self.windows: weakref.WeakSet[Window] = weakref.WeakSet()
+        self.ranges: Ranges | None = None
+        self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._task = task_namer()
+        self._lock = threading.RLock()
+        self._stamped: Source | None = None
+
+    def adopt(self, executor: Executor) -> Source:
+        """Have an executor that can do so note what it is given."""
+        with self._lock:
+            for source in self.sources:
+                if source.executor is executor:
+                    return source
+            source = Source(executor, self.room)
+            self.sources.append(source)
+            source.connect(source.logs[-1])
+            return source
+
+    def bind(self, timeline: Any, executor: Executor) -> None:
+        """Note that a timeline has its queue now, if its stream is known."""
+        stream_id = self._ids.get(timeline)
+        if stream_id is not None and timeline.handle.backend.capabilities.tracing:
+            known = self.adopt(executor).bindings.setdefault(timeline.queue, [])
+            known.append((time.perf_counter_ns(), stream_id))
 
     def attach(self, stream: Traced) -> None:
-        """Trace what is submitted to ``stream`` from now on."""
-        stream._launch = self._traced(stream, stream._launch, lambda args: entry_names.get(args[0], "kernel"))
-        stream._copy = self._traced(stream, stream._copy, lambda args: "copy")
-        stream._fill = self._traced(stream, stream._fill, lambda args: "fill")
+        """Note what is submitted to ``stream`` from now on. Called again when its backend has started."""
+        timeline: TracedTimeline = stream.timeline
+        if timeline.lost is not None or len(self.streams) >= MOST_STREAMS:
+            return
+        self.streams[stream.stream_id] = KnownStream(stream.device, weakref.ref(timeline))
+        self._ids[timeline] = stream.stream_id
+        capabilities = timeline.handle.backend.capabilities
+        if capabilities.tracing:
+            if not timeline.deferred:
+                self.bind(timeline, timeline.operations)
+        elif capabilities.timing:
+            self._stamp(stream)
+        if self.ranges is not None and capabilities.cuda_interfaces:
+            self.ranges.attach(stream)
+        self._note(stream)
 
-    def _traced(
-        self, stream: Traced, submit: Callable[..., int], name: Callable[[tuple[Any, ...]], str]
-    ) -> Callable[..., int]:
-        timeline = stream.timeline
-        identity = Identity(stream)
+    def _note(self, stream: Traced) -> None:
+        """Have a stream note what its submissions are. This runs at each of them: a tuple is made in place of a ``Note``."""
+        stream_id, notes = stream.stream_id, self.notes
+        note: Callable[[Any], None] = notes.append
+        launch, copy, fill, clock = stream._launch, stream._copy, stream._fill, time.perf_counter_ns
+        task = self._task
 
-        def submit_traced(*args: Any) -> int:
-            span = Span(name(args), timeline, identity)
-            operations, queue = timeline.operations, timeline.queue
-            timeline.keep(operations.stamp(queue, ctypes.addressof(span.begin)), span)
-            value = submit(*args)
-            span.last = operations.stamp(queue, ctypes.addressof(span.end))
-            timeline.keep(span.last, span)
-            self.spans.append(span)
+        def launch_noted(entry: int, size: int, block: bytes, site: int) -> int:
+            submitted = clock()
+            value = launch(entry, size, block, site)
+            if len(notes) < self.room:
+                note((stream_id, value, submitted, "kernel", entry, block, site, task()))
             return value
 
-        return submit_traced
+        def copy_noted(dst: int, src: int, nbytes: int) -> int:
+            submitted = clock()
+            value = copy(dst, src, nbytes)
+            if len(notes) < self.room:
+                site = callsites.outside(sys._getframe(1))
+                note((stream_id, value, submitted, "copy", 0, nbytes, site, task()))
+            return value
+
+        def fill_noted(dst: int, count: int, pattern: bytes) -> int:
+            submitted = clock()
+            value = fill(dst, count, pattern)
+            if len(notes) < self.room:
+                site = callsites.outside(sys._getframe(1))
+                note((stream_id, value, submitted, "fill", 0, count * len(pattern), site, task()))
+            return value
+
+        stream._launch, stream._copy, stream._fill = launch_noted, copy_noted, fill_noted
+
+    def _stamp(self, stream: Traced) -> None:
+        """Have the device of a stream stamp the time before and after each operation, since its executor does not trace."""
+        with self._lock:
+            if self._stamped is None:
+                self._stamped = Source(None, self.room)
+                self.sources.append(self._stamped)
+        self._stamped.bindings[-stream.stream_id] = [(0, stream.stream_id)]
+        stream._launch = self._stamping(stream, self._stamped, stream._launch)
+        stream._copy = self._stamping(stream, self._stamped, stream._copy)
+        stream._fill = self._stamping(stream, self._stamped, stream._fill)
+
+    def _stamping(self, stream: Traced, source: Source, submit: Callable[..., int]) -> Callable[..., int]:
+        timeline, queue, lock = stream.timeline, -stream.stream_id, self._lock
+
+        def submit_stamped(*args: Any) -> int:
+            log = source.logs[-1]
+            with lock:
+                place = log.claim(queue, 0, KERNEL, 0, 0, time.perf_counter_ns())
+            if not place:
+                return submit(*args)
+            operations = timeline.operations
+            timeline.keep(operations.stamp(timeline.queue, log.address_of(place, BEGUN)), log)
+            value = submit(*args)
+            closing = operations.stamp(timeline.queue, log.address_of(place, ENDED))
+            timeline.keep(closing, log)
+            log.name(place, value, closing)
+            return value
+
+        return submit_stamped
+
+    def label(self, timeline: Any, value: int, kind: str, name: str, after: tuple[Any, int] | None) -> None:
+        """See :func:`label`."""
+        stream_id = self._ids.get(timeline)
+        if stream_id is not None and len(self.notes) < self.room:
+            follows = None if after is None else (self._ids.get(after[0], 0), after[1])
+            site = callsites.outside(sys._getframe(1))
+            self.notes.append(Note(stream_id, value, time.perf_counter_ns(), kind, name, follows, site, self._task()))
+
+    def note_memory(self, event: Any) -> None:
+        """Note what an allocator has to say."""
+        if len(self.memory) < self.room:
+            self.memory.append(event)
+
+    def open(self, room: int) -> Window:
+        """Begin a window, with room for so many operations."""
+        self.room = max(self.room, max(len(self.notes), len(self.memory)) + room)
+        with self._lock:
+            for source in self.sources:
+                source.renew(room)
+        window = Window(self)
+        self.windows.add(window)
+        return window
+
+    def choose_ranges(self) -> bool:
+        """Mark submissions if an open window wants that; whether that has changed."""
+        before, self.ranges = self.ranges, next((each.ranges for each in self.windows if each.ranges is not None), None)
+        return (before is None) is not (self.ranges is None)
+
+    def disconnect(self) -> None:
+        """Have no executor note anything any more; their logs live until what is in flight is done (invariant 2)."""
+        for source in self.sources:
+            source.connect(None)
+        pending = [
+            (known.timeline, timeline.submitted)
+            for known in self.streams.values() if (timeline := known.timeline()) is not None
+        ]  # fmt: skip
+        _retired.append((self, pending))
+        forget_retired()
 
 
-class Identity:
-    """The name of a span's stream, which does not hold the stream."""
+class Ranges(Protocol):
+    """Marks submissions for a profiler of the device's maker."""
 
-    __slots__ = ("device", "stream_id")
-
-    def __init__(self, stream: Traced) -> None:
-        self.stream_id = stream.stream_id
-        self.device = stream.device
+    def attach(self, stream: Traced) -> None: ...
 
 
-#: The active trace, or None.
-active: Trace | None = None
+#: Recorders that nobody records with any more, and the operations that were in flight then.
+_retired: list[tuple[Recorder, list[tuple[weakref.ref[Any], int]]]] = []
+
+
+def forget_retired() -> None:
+    """Let go of logs to which nothing writes any more."""
+    _retired[:] = [
+        (recorder, pending)
+        for recorder, pending in _retired
+        if any((timeline := known()) is not None and not timeline.reached(value) for known, value in pending)
+    ]
+
+
+#: The recorder, while somebody profiles.
+active: Recorder | None = None
+_changing = threading.RLock()
+
+
+def begin(room: int, rebind: Callable[[], None], ranges: Ranges | None = None) -> Window:
+    """Open a window for ``room`` operations; ``rebind`` has every stream look whether it is traced."""
+    global active
+    with _changing:
+        recorder = active
+        if recorder is None:
+            forget_retired()
+            recorder = active = Recorder(room)
+        window = recorder.open(room)
+        window.ranges = ranges
+        if recorder.choose_ranges() or len(recorder.windows) == 1:
+            rebind()
+        return window
+
+
+def end(window: Window, rebind: Callable[[], None]) -> None:
+    """Close a window; with the last one, nothing is noted any more."""
+    global active
+    with _changing:
+        window.close()
+        recorder = window.recorder
+        recorder.windows.discard(window)
+        if recorder is active and not recorder.windows:
+            active = None
+            rebind()
+            recorder.disconnect()
+        elif recorder.choose_ranges():
+            rebind()
+
+
+def label(timeline: Any, value: int, kind: str, name: str, after: tuple[Any, int] | None = None) -> None:
+    """Say what a gate of a timeline is for, if somebody profiles; ``after``: the timeline and operation that it waits for."""
+    recorder = active
+    if recorder is not None:
+        recorder.label(timeline, value, kind, name, after)
+
+
+def _forget_after_fork() -> None:
+    global active, _changing
+    if active is not None:
+        for window in list(active.windows):
+            window.close()
+    active, _changing = None, threading.RLock()
+    _retired.clear()
+
+
+in_child(_forget_after_fork)

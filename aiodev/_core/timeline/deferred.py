@@ -33,7 +33,7 @@ class _Refusing(Executor):
         raise self._refusal()
 
     create_queue = destroy_queue = adopt_stream = handle_of = _refuse
-    launch = copy = fill = wait = gate = open_gate = stamp = withdraw = call_native = _refuse
+    launch = copy = fill = wait = gate = open_gate = stamp = withdraw = call_native = trace = _refuse
     foreign_wait = wait_foreign = spin = help = create_waker = collect = arm = faults = forgive = _refuse
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUB
 from aiodev._core.config import settings
 from aiodev._core.errors import WithdrawnError, fresh
 from aiodev._core.finalizing import until_exit
+from aiodev._core.streams import trace
 from aiodev._core.timeline import faults
 from aiodev._core.timeline.deferred import Deferred, Lost
 from aiodev._core.timeline.faults import FaultLog, KnownFault, dependency_error, root_cause
@@ -55,6 +56,10 @@ _opening = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, 
 _reporting = threading.RLock()  # whoever finds nothing to report, as at exit, knows that it has been
 _living: weakref.WeakValueDictionary[int, Timeline] = weakref.WeakValueDictionary()
 _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idle
+
+#: Operations, and faults, of timelines that have ended, so that totals never fall.
+ended_operations: Counter[Device] = Counter()
+ended_faults: Counter[Device] = Counter()
 
 #: Another library's stream: its handle, and what keeps it alive.
 External = tuple[int | None, object]
@@ -154,6 +159,8 @@ class Timeline:
                 else:
                     queue, self._native_counters = executor.adopt_stream(self.device.index, handle)
                 self.queue = queue
+                if trace.active is not None:
+                    trace.active.bind(self, executor)  # before what was deferred is handed on
         return executor, self.queue
 
     def bind(self) -> None:
@@ -342,6 +349,7 @@ class Timeline:
             return operations.wait(self.queue, other.queue, value)
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
+        trace.label(self, gate.value, "wait", str(other.device), (other, value))
 
         def open_gate() -> None:
             try:
@@ -475,6 +483,8 @@ class Timeline:
         _dropped.discard(self)  # not before: at exit, what is reported is looked for there
         if self.lost is None and self._lease is None:
             self._lease = _Lease(self.operations, self.queue)
+            ended_operations[self.device] += self.counters[COMPLETED]
+            ended_faults[self.device] += self.counters[FAULTS]
 
     def __del__(self) -> None:
         if self.queue == 0 or self.lost is not None:
@@ -508,6 +518,19 @@ class _Lease:
             watcher.call(partial(self.executor.destroy_queue, self.queue))
 
 
+def operation_totals() -> dict[Device, tuple[int, int, int, int]]:
+    """Of each device: streams, operations submitted and completed so far, and faults. Timelines that are lost do not count."""
+    found = {
+        device: [0, operations, operations, ended_faults[device]] for device, operations in list(ended_operations.items())
+    }
+    for timeline in living_timelines():
+        submitted, completed = timeline.counters[SUBMITTED], timeline.counters[COMPLETED]
+        if timeline.lost is None and timeline._lease is None:
+            mine = (1, submitted, min(submitted, completed), timeline.counters[FAULTS])
+            found[timeline.device] = [a + b for a, b in zip(found.get(timeline.device, (0,) * 4), mine, strict=True)]
+    return {device: (counts[0], counts[1], counts[2], counts[3]) for device, counts in found.items()}
+
+
 def living_timelines() -> set[Timeline]:
     """Those that somebody holds, and those that were dropped with work in flight."""
     living = _dropped.copy()
@@ -528,3 +551,5 @@ def lose_all(error: BaseException) -> None:
     for timeline in lost:
         timeline._drop_all()
     _dropped.clear()
+    ended_operations.clear()
+    ended_faults.clear()

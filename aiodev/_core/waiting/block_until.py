@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from aiodev._core.streams import trace
 from aiodev._core.timeline.gate import opened_on_error
 from aiodev._core.timeline.vector_clock import NO_CLOCK, PartialClock, merged
 from aiodev._core.waiting.watcher import watcher
@@ -39,6 +40,7 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
     if not left:
         return points.get(timeline, 0)
     gate = timeline.gate()
+    trace.label(timeline, gate.value, "memory", "others' work")
     countdown = threading.Semaphore(len(left) - 1)
 
     def reached() -> None:
@@ -58,6 +60,7 @@ def hold_behind(timeline: Timeline, other: Timeline, value: int) -> None:
     business, and what that follows itself does not enter the clock.
     """
     gate = timeline.gate()
+    trace.label(timeline, gate.value, "wait", str(other.device), (other, value))
     timeline.advance(gate.value, merged(timeline.frontier[1], NO_CLOCK, timeline, other, value))
     with opened_on_error(gate):
         watcher.watch(other, value, gate.open)

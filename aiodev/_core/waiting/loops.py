@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from collections.abc import Callable
 
 
 def running_loop() -> AbstractEventLoop | None:
@@ -30,3 +32,38 @@ def loop_runs_here() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def task_namer() -> Callable[[], str | None]:
+    """A function that gives the name of the task that runs in this thread, or None: of asyncio, uvloop or trio.
+
+    It is called at each submission that is profiled, and to ask for the running loop can cost a call of the system. So it
+    remembers each thread's, which is another one only if no task of that runs.
+    """
+    loops: dict[int, tuple[Callable[[Any], Any], AbstractEventLoop]] = {}
+
+    def name() -> str | None:
+        known = loops.get(get_ident())
+        task = None if known is None else known[0](known[1])
+        return look() if task is None else task.get_name()
+
+    def look() -> str | None:
+        loop = running_loop()
+        if loop is None:
+            return _trio_task()
+        current = sys.modules["asyncio"].current_task
+        loops[get_ident()] = current, loop
+        task = current(loop)
+        return None if task is None else str(task.get_name())
+
+    return name
+
+
+def _trio_task() -> str | None:
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return None
+    try:
+        return str(trio.lowlevel.current_task().name)
+    except RuntimeError:
+        return None

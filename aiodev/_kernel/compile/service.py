@@ -76,7 +76,7 @@ class PendingKernel:
         self._lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may launch
         self._callbacks: list[Callable[[BaseException | None], object]] = []
         self.entry: int = backend.backend.reserve_entry()
-        trace.entry_names[self.entry] = spec.name
+        trace.entries[self.entry] = trace.TracedKernel(spec.name, spec.ndim, spec.arguments)
 
     def when_done(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call ``callback(error or None)`` when the outcome is known."""

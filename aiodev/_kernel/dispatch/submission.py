@@ -12,6 +12,7 @@ from typing import Any
 
 from aiodev._core import callsites
 from aiodev._core.errors import CompileError, LaunchError
+from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.gate import opened_on_error
@@ -75,6 +76,7 @@ def submit(
 def _submit_gated(stream: Stream, loading: PendingKernel, size: int, block: bytes, site: int) -> Completion[None]:
     """Submit code that is still being compiled: the stream waits for it, and if it does not compile the launch fails."""
     gate = stream._gate()
+    trace.label(stream.timeline, gate.value, "compilation", loading.spec.name)
     with opened_on_error(gate):
         value = stream._launch(loading.entry, size, block, site)
     gate.guards = value

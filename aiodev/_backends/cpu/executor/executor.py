@@ -40,6 +40,7 @@ from aiodev._backends.executor.fields import WORD, offset_of, sizeof
 from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
 from aiodev._core.backend.interface import COUNTER_WORDS, Fault
+from aiodev._core.backend.trace_log import TraceLog
 
 #: Waiting queues of each priority that a device's heaps have room for at first; they grow.
 _FIRST_ROOM = 64
@@ -53,6 +54,7 @@ _FRESH = tuple(
     for name in names
 )
 _PRIORITY = offset_of(Queue, "priority") // WORD
+_LOG = offset_of(Queue, "log") // WORD
 
 
 def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
@@ -90,6 +92,7 @@ class NativeExecutor(HostExecutor):
         self._free: dict[int, deque[int]] = defaultdict(deque)
         self._reserved: dict[int, deque[int]] = defaultdict(deque)
         self._pool_of: dict[int, deque[int]] = {}
+        self._log = 0  # address of the log that submitters are to note operations in, or 0
         self._stopped = False
         self.launch = code.function(native.launch)
         self.wait = code.function(native.wait)
@@ -184,6 +187,7 @@ class NativeExecutor(HostExecutor):
         for index, value in _FRESH:
             words[index] = value
         words[_PRIORITY] = priority + 1
+        words[_LOG] = self._log
         return queue, words[:COUNTER_WORDS]
 
     def _make_queue(self, device: int, range_device: int) -> int:
@@ -237,6 +241,13 @@ class NativeExecutor(HostExecutor):
         """Append a shut gate."""
         gate = self._create_gate()
         return self._gate(queue, gate), gate
+
+    def trace(self, log: TraceLog | None) -> None:
+        """See the ABC."""
+        with self._lock:
+            self._log = 0 if log is None else log.address
+            for queue in list(self._pool_of):
+                words_at(queue, sizeof(Queue) // WORD)[_LOG] = self._log
 
     # Wakers
 

@@ -35,6 +35,7 @@ from aiodev._backends.executor.compile import boolean, exported, inner, int64
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.intrinsics import now, on_stack, pause
 from aiodev._backends.executor.locking import lock, unlock
+from aiodev._core.backend.trace_log import OPERATION_MASK
 
 #: Outcome of an attempt to help: not allowed, or not within the helper's time; nothing to do; something done; all that is
 #: waited for is done.
@@ -44,7 +45,7 @@ REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 @inner
 def suits(crowd: Crowd, helper: Helper, record: Record, left: int) -> bool:
     """Whether a helper with ``left`` ns may run an operation: a kernel only if it is likely to be over, or shared, by then."""
-    if record.operation != OP_KERNEL:
+    if record.mark & OPERATION_MASK != OP_KERNEL:
         return left > 0
     cost = known_cost(KernelRecord(record))
     if cost == 0 or cost > helper.longest * 1000:

@@ -27,6 +27,7 @@ from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_OPEN, Gate
+from aiodev._backends.executor.tracing import claim_slot, describe_trace
 from aiodev._backends.executor.wait_nodes import find_node
 
 
@@ -53,13 +54,14 @@ def append(queue: Queue, operation: int, nbytes: int) -> Record:
             fresh = Chunk(address)
             fresh.nbytes = room
         end = LinkRecord(chunk.address + offset)
-        end.operation = OP_CHUNK
+        end.mark = OP_CHUNK
         end.chunk = fresh
         chunk, offset = fresh, sizeof(Chunk)
         queue.chunk = chunk
     queue.offset = offset + nbytes
     record = Record(chunk.address + offset)
-    record.operation = operation
+    log = queue.log
+    record.mark = operation if log is None else claim_slot(queue, log, operation)
     record.nbytes = nbytes
     return record
 
@@ -84,6 +86,7 @@ def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -
     record.entry = entry
     record.size = size
     record.site = site
+    describe_trace(record.mark, entry.address, size)
     copy_memory(record.arguments, bytes_address(arguments), nbytes)
     return publish(queue)
 
@@ -96,6 +99,7 @@ def wait(queue: Queue, other: Queue, value: int) -> int:
     record.other = other
     record.value = value
     record.node = node
+    describe_trace(record.mark, other.address, value)
     return publish(queue)
 
 

@@ -32,8 +32,10 @@ from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.intrinsics import free, now, put
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_SHUT, KIND_DEPENDENCY, KIND_GATE, KIND_KERNEL, Gate
+from aiodev._backends.executor.tracing import begin_trace, end_trace
 from aiodev._backends.executor.wait_nodes import arm_node, ring
 from aiodev._backends.executor.withdrawals import fail_withdrawn
+from aiodev._core.backend.trace_log import OPERATION_MASK
 
 
 @inner
@@ -49,6 +51,8 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         excinfo = queue.range_excinfo
         launch = KernelRecord(record)
         open_fault(queue, value, KIND_KERNEL, excinfo, launch.site, launch.entry.address, status)
+    if record.mark > OPERATION_MASK:
+        end_trace(queue, value, record.mark)
     queue.cursor = Record(record.address + record.nbytes)
     owed = queue.owed + 1
     queue.owed = owed
@@ -107,7 +111,7 @@ def hand_back(queue: Queue) -> None:
 def next_record(queue: Queue) -> Record:
     """The record at the cursor. Where a chunk of records ends that is in the next one, and the submitter may reuse the old."""
     record = queue.cursor
-    if record.operation != OP_CHUNK:
+    if record.mark != OP_CHUNK:
         return record
     chunk = LinkRecord(record).chunk
     first = Record(chunk.address + sizeof(Chunk))
@@ -170,7 +174,9 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
 def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue) -> bool:
     """Run the operation at the cursor; False when the queue is idle, held or a range, and this thread holds it no more."""
     record = next_record(queue)
-    operation = record.operation
+    operation = record.mark & OPERATION_MASK
+    if record.mark != operation:
+        begin_trace(record.mark)
     value = queue.completed.value + 1
     failed = queue.failed
     if failed != 0 and value > queue.forgiven.load():

@@ -26,6 +26,7 @@ from aiodev._backends.cpu.portable.operations import (
 )
 from aiodev._backends.cpu.portable.worker import Device, PortableQueue, Waker, Worker
 from aiodev._core.backend.interface import Fault
+from aiodev._core.backend.trace_log import TraceLog
 
 __all__ = ["PortableExecutor"]
 
@@ -58,6 +59,7 @@ class PortableExecutor(HostExecutor):
         self._gates: dict[int, Gate] = {}
         self._wakers: dict[int, Waker] = {}
         self._entries: dict[int, Function] = {}
+        self._log: TraceLog | None = None
         self._numbers = itertools.count(1)
         self._workers = [
             Worker(f"aiodev-cpu:{index}-{number}", device, self._lock, self)
@@ -103,6 +105,7 @@ class PortableExecutor(HostExecutor):
     def create_queue(self, index: int, priority: int, reserved: bool) -> tuple[int, memoryview[int]]:
         """Make a queue of device ``index``. It owns nothing scarce, so ``reserved`` makes no difference."""
         queue = PortableQueue(next(self._numbers), self._devices[index], priority)
+        queue.log = self._log
         self._queues[queue.number] = queue
         return queue.number, queue.counters.toreadonly()
 
@@ -150,6 +153,13 @@ class PortableExecutor(HostExecutor):
         """Have operations ``first`` … ``last`` not run, unless the first has begun; ``partly``: those that have not begun."""
         with self._lock:
             return self._queues[queue].withdraw(first, last, partly)
+
+    def trace(self, log: TraceLog | None) -> None:
+        """Note what is submitted from now on in a log; None: no longer."""
+        with self._lock:
+            self._log = log
+            for queue in list(self._queues.values()):
+                queue.log = log
 
     def _submit(self, queue: int, operation: Operation) -> int:
         target = self._queues[queue]

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from aiodev._backends.cpu.tuning import PORTABLE_CHUNK, PORTABLE_GRAIN
+from aiodev._core.backend.trace_log import GATE, KERNEL, STAMP, WAIT
 
 if TYPE_CHECKING:
     from aiodev._backends.cpu.portable.worker import PortableQueue, Worker
@@ -62,6 +63,9 @@ class Operation(Protocol):
     def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
         """Do it, or a part of it; the lock is held on entry and on return."""
 
+    def traced(self) -> tuple[int, int, int]:
+        """What a log has of it: what it is, and what that is about (:mod:`aiodev._core.backend.trace_log`)."""
+
 
 class Work:
     """An operation that runs as soon as it is reached, with the lock released."""
@@ -85,6 +89,10 @@ class Work:
             worker.lock.acquire()
             queue.device.charge(queue, queue.device.now() - begun)
         return None
+
+    def traced(self) -> tuple[int, int, int]:
+        """That it is work of the device's; who submitted it knows what."""
+        return KERNEL, 0, 0
 
     def perform(self) -> None:
         """The work itself."""
@@ -143,6 +151,10 @@ class Stamp(Work):
     def __init__(self, cell: int) -> None:
         self.cell = cell
 
+    def traced(self) -> tuple[int, int, int]:
+        """That it stores the time."""
+        return STAMP, 0, 0
+
     def perform(self) -> None:
         """Store it."""
         ctypes.c_int64.from_address(self.cell).value = time.perf_counter_ns()
@@ -156,6 +168,10 @@ class Launch:
     def __init__(self, entry: int, size: int, arguments: bytes, site: int) -> None:
         self.entry, self.size, self.arguments, self.site = entry, size, arguments, site
         self._work: Range | None = None
+
+    def traced(self) -> tuple[int, int, int]:
+        """The kernel's entry, and how many indices it runs for."""
+        return KERNEL, self.entry, self.size
 
     def holds(self, queue: PortableQueue, skipped: bool) -> bool:
         """Never."""
@@ -260,6 +276,10 @@ class Wait:
         first = self.other.failed_at(self.value)
         return None if first is None else (None, (self.other.number, first))
 
+    def traced(self) -> tuple[int, int, int]:
+        """The queue that is waited for, and its operation."""
+        return WAIT, self.other.number, self.value
+
 
 class Gate:
     """Hold the queue until the host says so; behind a failure it does not hold."""
@@ -280,6 +300,10 @@ class Gate:
     def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
         """Fail if it was opened as failed."""
         return (None, None) if self.failed else None
+
+    def traced(self) -> tuple[int, int, int]:
+        """That it is a gate."""
+        return GATE, 0, 0
 
 
 class NativeFailure(Exception):

@@ -20,6 +20,7 @@ import itertools
 import os
 import sys
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
@@ -27,6 +28,7 @@ from typing import Protocol
 from aiodev._backends.cpu.portable.operations import PAUSED, Failure, Function, Operation, Range
 from aiodev._backends.cpu.tuning import PORTABLE_OVERHEAD, SLICE
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Fault
+from aiodev._core.backend.trace_log import FATE_DONE, FATE_FAILED, FATE_SKIPPED, FATE_WITHDRAWN, TraceLog
 
 __all__ = ["Device", "PortableQueue", "Waker", "Worker"]
 
@@ -73,6 +75,8 @@ class PortableQueue:
         self.faults: deque[Fault] = deque(maxlen=FAULTS_KEPT)
         self.passed: deque[tuple[int, int]] = deque(maxlen=WITHDRAWALS_KEPT)
         self.armed: dict[Waker, int] = {}
+        self.log: TraceLog | None = None  # where operations are noted, while somebody profiles
+        self.traces: dict[int, tuple[TraceLog, int]] = {}  # of operations that are not done: the log, and the place there
         self._held: list[tuple[int, int, PortableQueue]] = []  # heap of (value, its number, queue that waits for it)
         self._spinners: list[tuple[int, threading.Lock]] = []
 
@@ -83,6 +87,11 @@ class PortableQueue:
 
     def submit(self, operation: Operation) -> int:
         """Append an operation; returns its value."""
+        if self.log is not None:
+            value = self.counters[SUBMITTED] + 1
+            place = self.log.claim(self.number, value, *operation.traced(), time.perf_counter_ns())
+            if place:
+                self.traces[value] = (self.log, place)
         self.pending.append(operation)
         self.counters[SUBMITTED] += 1
         if self.idle:
@@ -104,6 +113,10 @@ class PortableQueue:
         if failure is not None:
             self.faults.append(Fault(value, None, *failure))
             self.counters[FAULTS] += 1
+        if self.traces:
+            log, place = self.traces.pop(value, (None, 0))
+            if log is not None:
+                log.end(place, time.perf_counter_ns(), self.fate_of(value))
         self.counters[COMPLETED] = value
         while self._held and self._held[0][0] <= value:
             heapq.heappop(self._held)[2].resume()
@@ -134,6 +147,19 @@ class PortableQueue:
             return False
         last = self.faults[-1].last
         return last is None or value <= last
+
+    def fate_of(self, value: int) -> int:
+        """How operation ``value``, which is about to be completed, came out, as one of ``FATE_…``."""
+        if not self.skips(value):
+            return FATE_DONE
+        fault = self.faults[-1]
+        return FATE_WITHDRAWN if fault.withdrawn else FATE_FAILED if fault.first == value else FATE_SKIPPED
+
+    def begin_trace(self, value: int) -> None:
+        """Note that the queue has come to an operation, if somebody profiles it."""
+        log, place = self.traces.get(value, (None, 0))
+        if log is not None:
+            log.begin(place, time.perf_counter_ns())
 
     def failed_at(self, value: int) -> int | None:
         """Where the failure began that ``value`` shares, or None when it did not fail."""
@@ -314,6 +340,8 @@ class Worker:
                 device.depart(queue)
                 return
             operation, value = queue.pending[0], queue.completed + 1
+            if queue.traces:
+                queue.begin_trace(value)
             skipped = queue.skips(value) or (bool(queue.withdrawals) and queue.fails_withdrawn(value))
             if operation.holds(queue, skipped):
                 device.depart(queue)

@@ -1,0 +1,54 @@
+"""Tracing: a queue's operations, noted in a log by those who submit and run them, without the GIL.
+
+The submitter claims a slot and leaves its address in the record of the operation, beside what operation it is. So an operation
+that nobody profiles costs the worker a comparison, and a log outlives the profile for as long as operations may write to it.
+"""
+
+from __future__ import annotations
+
+from aiodev._backends.executor.compile import inner
+from aiodev._backends.executor.faults import fate_of
+from aiodev._backends.executor.intrinsics import now
+from aiodev._backends.executor.structs import Queue, TraceLog, TraceSlot
+from aiodev._core.backend.trace_log import FATE_SHIFT, OPERATION_MASK
+
+__all__ = ["begin_trace", "claim_slot", "describe_trace", "end_trace"]
+
+
+@inner
+def claim_slot(queue: Queue, log: TraceLog, operation: int) -> int:
+    """Note that ``queue`` is given an operation (submit lock held); gives what its record is to have: it, and its slot."""
+    number = log.claimed.fetch_add(1)
+    if number >= log.room:
+        return operation
+    slot = log.slots[number]
+    slot.queue = queue
+    slot.value = queue.submitted.value + 1
+    slot.what = operation
+    slot.submitted = now()
+    return slot.address | operation
+
+
+@inner
+def describe_trace(mark: int, first: int, second: int) -> None:
+    """Note what the operation is about, if it has a slot."""
+    if mark > OPERATION_MASK:
+        slot = TraceSlot(mark & ~OPERATION_MASK)
+        slot.first = first
+        slot.second = second
+
+
+@inner
+def begin_trace(mark: int) -> None:
+    """Note that the queue has come to an operation that has a slot; a wait that held it is come to again."""
+    slot = TraceSlot(mark & ~OPERATION_MASK)
+    if slot.begun == 0:
+        slot.begun = now()
+
+
+@inner
+def end_trace(queue: Queue, value: int, mark: int) -> None:
+    """Note that an operation that has a slot is done, and how it came out."""
+    slot = TraceSlot(mark & ~OPERATION_MASK)
+    slot.what |= fate_of(queue, value) << FATE_SHIFT
+    slot.ended.store(now())

@@ -1,0 +1,272 @@
+"""Detection of what blocks a loop: which call held it, with its stack, taken while it did.
+
+A timer of the loop notes that the loop runs. A thread looks at that note; where it is older than the threshold it takes the
+frames of the loop's thread, which are those of whatever holds the loop. What holds the GIL as well is seen where it lets go of
+that, which is right behind the call.
+"""
+
+from __future__ import annotations
+
+import linecache
+import logging
+import math
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+from aiodev._core import callsites
+from aiodev._core.arguments import function, message, number
+from aiodev._core.waiting.loops import running_loop
+from aiodev.profiler.lag import LoopLag
+
+__all__ = ["BlockingCall", "BlockingDetector", "detect_blocking"]
+
+logger = logging.getLogger("aiodev")
+
+#: Looks a threshold. Larger: the loop's thread is looked at, and beats, more often; smaller: a block is seen later.
+LOOKS = 4
+#: Blocks that are kept. Larger: more memory, some kB each.
+MOST = 1000
+
+
+class BlockingCall:
+    """A stretch in which a loop could run nothing else.
+
+    Attributes:
+        duration: seconds from when the loop was last seen to run until it ran again.
+        task: the name of the task that ran; None for a callback, or where that is not known.
+        began_ns: when the loop was last seen to run, by ``time.perf_counter_ns``.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> async def main():
+        ...     async with profiler.detect_blocking(0.02, lambda blocked: print("blocked in", blocked.stack[-1].name)):
+        ...         await asyncio.sleep(0)
+        ...         time.sleep(0.2)
+        >>> import time
+        >>> asyncio.run(main())
+        blocked in main
+    """
+
+    __slots__ = ("__weakref__", "_frames", "began_ns", "duration", "task")
+
+    def __init__(self, frames: list[Any], task: str | None, began_ns: int) -> None:
+        self.duration = 0.0
+        self.task = task
+        self.began_ns = began_ns
+        self._frames: list[_Frame] = frames
+
+    @property
+    def call(self) -> str:
+        """The line that held the loop, as ``function (file:line): source``.
+
+        It is the innermost line of the program itself: not of the standard library, an installed package or aiodev. Where there
+        is none, it is the innermost of all.
+        """
+        frame = next((frame for frame in reversed(self._frames) if frame.is_own), self._frames[-1])
+        source = frame.source()
+        return f"{frame.code.co_qualname} ({frame.code.co_filename}:{frame.line})" + (f": {source}" if source else "")
+
+    @property
+    def stack(self) -> traceback.StackSummary:
+        """The frames of the task or callback that held the loop, outermost first."""
+        rows = [(frame.code.co_filename, frame.line, frame.code.co_qualname, frame.source()) for frame in self._frames]
+        return traceback.StackSummary.from_list(rows)
+
+    def __reduce__(self) -> NoReturn:
+        """It has code of this process."""
+        raise TypeError("blocking calls are not pickled or copied: each has code of its process; str() tells what it has")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.profiler.BlockingCall {1e3 * self.duration:.0f} ms in {self.call}>"
+
+    def __str__(self) -> str:
+        by = "a callback" if self.task is None else f"task {self.task!r}"
+        return f"{by} held the event loop for {1e3 * self.duration:.0f} ms in {self.call}\n{''.join(self.stack.format())}"
+
+
+def detect_blocking(threshold: float = 0.1, report: Callable[[BlockingCall], object] | None = None) -> BlockingDetector:
+    """Find out which calls hold the running loop for longer than a threshold, for as long as the block runs.
+
+    Each is reported when the loop runs again, with the stack that was seen at the threshold or soon after. A timer of the loop
+    and a thread run four times a threshold for that.
+
+    Args:
+        threshold: seconds.
+        report: called with each :class:`BlockingCall`, in the loop's thread. By default ``aiodev`` logs a
+            warning.
+
+    Returns:
+        an async context manager, which gives a :class:`BlockingDetector`.
+
+    Raises:
+        TypeError: ``report`` cannot be called.
+        ValueError: ``threshold`` is not positive.
+        RuntimeError: on entering, no loop of asyncio, uvloop or trio is running.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> async def main():
+        ...     async with profiler.detect_blocking(0.02, report=lambda blocked: None) as detector:
+        ...         await asyncio.sleep(0)
+        ...         sum(i * i for i in range(2_000_000))  # no await: nobody else has a turn
+        ...     return len(detector.calls)
+        >>> asyncio.run(main())
+        1
+    """
+    threshold = number("detect_blocking", "threshold", threshold)
+    if not 0 < threshold < math.inf:
+        raise ValueError(message("detect_blocking", "threshold", "a positive number of seconds", threshold))
+    if report is not None:
+        function("detect_blocking", "report", report)
+    return BlockingDetector(threshold, report or _log)
+
+
+def _log(blocked: BlockingCall) -> None:
+    logger.warning("%s", blocked)
+
+
+class BlockingDetector:
+    """Looks for what holds a loop; what :func:`detect_blocking` gives.
+
+    Attributes:
+        threshold: seconds that are too long.
+        calls: what held the loop so far, at most the last thousand.
+
+    Example:
+        >>> from aiodev import profiler
+        >>> async def main():
+        ...     async with profiler.detect_blocking(5.0) as detector:
+        ...         await asyncio.sleep(0.01)
+        ...     return detector
+        >>> asyncio.run(main())
+        <aiodev.profiler.BlockingDetector, 0 calls of more than 5000 ms>
+    """
+
+    def __init__(self, threshold: float, report: Callable[[BlockingCall], object]) -> None:
+        self.threshold = threshold
+        self.calls: deque[BlockingCall] = deque(maxlen=MOST)
+        self._report = report
+        self._timer = _Pulse(threshold / LOOKS, self._beat)
+        self._looking = threading.Condition()
+        self._seen: BlockingCall | None = None
+        self._beat_ns = 0
+        self._thread_id = 0
+        self._loop: Any = None
+        self._stopped = True
+
+    async def __aenter__(self) -> BlockingDetector:
+        self._loop = running_loop()
+        self._thread_id = threading.get_ident()
+        self._beat_ns = time.perf_counter_ns()
+        self._timer.start()
+        self._stopped = False
+        threading.Thread(target=self._look, name="aiodev-blocking", daemon=True).start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with self._looking:
+            self._stopped = True
+            self._looking.notify()
+        self._timer.stop()
+        self._beat()
+
+    def __reduce__(self) -> NoReturn:
+        """It looks at a loop."""
+        raise TypeError("detectors are not pickled or copied: each looks at its loop; make another")
+
+    def __repr__(self) -> str:
+        return f"<aiodev.profiler.BlockingDetector, {len(self.calls)} calls of more than {1e3 * self.threshold:g} ms>"
+
+    def _beat(self) -> None:
+        """The loop runs."""
+        now = time.perf_counter_ns()
+        with self._looking:
+            began, self._beat_ns = self._beat_ns, now
+            blocked, self._seen = self._seen, None
+        if blocked is not None:
+            blocked.duration = (now - began) / 1e9
+            self.calls.append(blocked)
+            try:
+                self._report(blocked)
+            except Exception:  # the timer goes on
+                logger.exception("detect_blocking: %r, to which blocking calls are reported, failed", self._report)
+
+    def _look(self) -> None:
+        while not self._stopped:
+            with self._looking:
+                self._looking.wait(self.threshold / LOOKS)
+                held = time.perf_counter_ns() - self._beat_ns
+                if self._stopped or self._seen is not None or held < self.threshold * 1e9:
+                    continue
+                frames = _frames_inside_loop(sys._current_frames().get(self._thread_id))
+                if not frames:  # the loop is idle: its thread has had no core
+                    continue
+                self._seen = BlockingCall(frames, self._task(), self._beat_ns)
+            for frame in frames:  # files are read here, not in the loop's thread
+                frame.source()
+
+    def _task(self) -> str | None:
+        if self._loop is None:
+            return None
+        try:
+            task = sys.modules["asyncio"].current_task(self._loop)
+        except RuntimeError:  # tasks came and went meanwhile
+            return None
+        return None if task is None else str(task.get_name())
+
+
+class _Pulse(LoopLag):
+    """A timer of any loop, for its callback alone."""
+
+    def __init__(self, period: float, callback: Callable[[], object]) -> None:
+        super().__init__(period)
+        self._callback = callback
+
+    def beat(self) -> None:
+        self._callback()
+
+
+class _Frame:
+    """What is kept of a frame: not the values of its variables."""
+
+    __slots__ = ("code", "is_own", "line")
+
+    def __init__(self, frame: FrameType) -> None:
+        self.code, self.line = frame.f_code, frame.f_lineno
+        name = frame.f_globals.get("__name__", "")
+        library = self.code.co_filename.startswith(_LIBRARIES) or name.partition(".")[0] == "aiodev"
+        self.is_own = not (library or callsites.is_library(frame))
+
+    def source(self) -> str:
+        """The line itself."""
+        return linecache.getline(self.code.co_filename, self.line).strip()
+
+
+def _frames_inside_loop(frame: FrameType | None) -> list[_Frame]:
+    """The frames of what a loop runs, outermost first; none if it only waits."""
+    frames: list[_Frame] = []
+    while frame is not None and frame.f_globals.get("__name__", "") not in _LOOPS:
+        if frame.f_globals.get("__name__") != "selectors":
+            frames.append(_Frame(frame))
+        frame = frame.f_back
+    frames.reverse()
+    return frames if frame is not None else []
+
+
+#: Modules whose frames are the loops' own.
+_LOOPS = {"asyncio.base_events", "asyncio.events", "asyncio.runners", "trio._core._run", "uvloop"}
+#: Where code is that is nobody's own.
+_LIBRARIES = "<frozen ", *(
+    str(Path(path).resolve()) + "/"
+    for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")} if path
+)  # fmt: skip

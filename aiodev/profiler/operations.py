@@ -1,0 +1,214 @@
+"""Operations of a profile: what executors and streams have noted of each, brought together."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from aiodev._core import callsites
+from aiodev._core.backend.device import Device
+from aiodev._core.backend.kernel_arguments import WORD, parse_arguments
+from aiodev._core.backend.trace_log import (
+    BEGUN,
+    ENDED,
+    FATE_SHIFT,
+    FATES,
+    FIRST,
+    GATE,
+    KERNEL,
+    NODE_SHIFT,
+    OPERATION_MASK,
+    QUEUE,
+    SECOND,
+    SLOT_WORDS,
+    STAMP,
+    SUBMITTED,
+    VALUE,
+    WAIT,
+    WHAT,
+)
+from aiodev._core.streams import trace
+from aiodev._core.streams.trace import KnownStream, Note, Source, TracedKernel, Window
+
+__all__ = ["Operation", "by_stream", "read_operations"]
+
+_KINDS = {KERNEL: "kernel", WAIT: "wait", GATE: "gate", STAMP: "stamp"}
+_FATES = dict(zip(FATES, ("done", "failed", "skipped", "withdrawn"), strict=True))
+_describe = functools.lru_cache(4096)(callsites.describe_site)
+_FATE_MASK = (1 << NODE_SHIFT - FATE_SHIFT) - 1
+
+
+class Operation(NamedTuple):
+    """One operation of a stream.
+
+    Times are in ns of the clock of ``time.perf_counter_ns``. The device's workers read it themselves.
+
+    ``kind`` is ``kernel``, ``copy`` or ``fill``; ``wait``, for another stream; ``call``, of a Python function; ``future``, a
+    wait for the host; ``compilation`` and ``memory``, waits for a kernel's code and for memory that others still use; ``gate``,
+    held by anything else; and ``stamp``, the time of an event.
+
+    Example:
+        >>> from aiodev.profiler import Operation
+        >>> copy = Operation("copy", "copy", 128, aiodev.Device("cpu"), 1, "done", 900, 1_000, 1_500, nbytes=64)
+        >>> copy.duration_ns, copy.delay_ns
+        (500, 100)
+    """
+
+    name: str  #: of the kernel, the function, the stream that is waited for; else the kind
+    kind: str
+    stream_id: int
+    device: Device
+    value: int  #: its number on the stream
+    #: ``done``, ``failed``, ``skipped`` (one ahead of it had failed), ``withdrawn``, or ``pending`` while it is not over.
+    outcome: str
+    submitted_ns: int
+    start_ns: int | None = None  #: when its stream came to it; None before that
+    end_ns: int | None = None  #: when it was over, whatever its outcome; None before that
+    shape: tuple[int, ...] | None = None  #: of a kernel's launch
+    nbytes: int | None = None  #: what is copied or filled; of a kernel, its arrays as a whole, each counted once
+    task: str | None = None  #: the name of the task that submitted it
+    site: str | None = None  #: file and line that submitted it
+    after: tuple[int, int] | None = None  #: the stream that a wait is for, and the operation there
+    node: int | None = None  #: number of the node of a graph, where a replay has submitted it
+
+    @property
+    def duration_ns(self) -> int | None:
+        """How long it ran, or held its stream; None while it is not over."""
+        return None if self.start_ns is None or self.end_ns is None else self.end_ns - self.start_ns
+
+    @property
+    def delay_ns(self) -> int | None:
+        """How long its stream took to come to it; None before that."""
+        return None if self.start_ns is None else self.start_ns - self.submitted_ns
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is work of the device, that is a kernel, a copy or a fill; else it is a wait of some kind."""
+        return self.kind in ("kernel", "copy", "fill")
+
+
+def read_operations(window: Window) -> list[Operation]:
+    """The operations of a window, in the order of submission. Waits for nothing.
+
+    What a stream has noted and no executor has is not given to a device yet, which starts; or there was no room for it.
+    """
+    recorder = window.recorder
+    streams = dict(recorder.streams)
+    notes = {(note.stream_id, note.value): note for note in map(Note._make, window.notes())}
+    operations: list[Operation] = []
+    for source, slots in window.slots():
+        for place in range(0, len(slots), SLOT_WORDS):
+            slot = slots[place : place + SLOT_WORDS].tolist()
+            if not slot[WHAT]:
+                continue  # somebody is about to fill it in
+            stream_id = source.stream_of(slot[QUEUE], slot[SUBMITTED])
+            if stream_id not in streams:
+                continue
+            key = stream_id, slot[VALUE]
+            operations.append(_of_slot(slot, source, stream_id, streams[stream_id], notes.pop(key, None)))
+    all_noted = not window.dropped()
+    operations += [
+        _of_note(note, streams[note.stream_id])
+        for note in notes.values()
+        if note.submitted <= (window.ended or note.submitted) and (all_noted or _is_deferred(streams.get(note.stream_id)))
+    ]
+    return _in_order(operations)
+
+
+def _in_order(operations: list[Operation]) -> list[Operation]:
+    """Operations in the order of submission.
+
+    A wait that was submitted while its backend started was noted when it was handed on: it came before the operation behind it.
+    """
+    ordered: list[Operation] = []
+    for group in by_stream(operations).values():
+        group.sort(key=lambda operation: operation.value)
+        latest = group[-1].submitted_ns
+        for operation in reversed(group):
+            latest = min(latest, operation.submitted_ns)
+            ordered.append(operation if latest == operation.submitted_ns else operation._replace(submitted_ns=latest))
+    ordered.sort(key=lambda operation: (operation.submitted_ns, operation.stream_id, operation.value))
+    return ordered
+
+
+def _is_deferred(known: KnownStream | None) -> bool:
+    """Whether a stream's device has not started, so that it was given nothing yet."""
+    timeline = None if known is None else known.timeline()
+    return timeline is not None and timeline.deferred
+
+
+def _of_note(note: Note, known: KnownStream) -> Operation:
+    name, shape, nbytes, after = _about(note)
+    site = _describe(note.site)
+    return Operation(
+        name, note.kind, note.stream_id, known.device, note.value, "pending", note.submitted,
+        shape=shape, nbytes=nbytes, task=note.task, site=site, after=after,
+    )  # fmt: skip
+
+
+def _of_slot(slot: list[int], source: Source, stream_id: int, known: KnownStream, note: Note | None) -> Operation:
+    what, begun, ended, submitted = slot[WHAT], slot[BEGUN], slot[ENDED], slot[SUBMITTED]
+    operation = what & OPERATION_MASK
+    outcome = _FATES[what >> FATE_SHIFT & _FATE_MASK] if ended else "pending"
+    if source.executor is None and not ended and _is_over(known, slot[SECOND]):  # a stamp behind a failure is not made
+        outcome = "failed" if begun else "skipped"
+        begun = ended = begun or submitted
+    kind, name, shape, nbytes, after = _KINDS[operation], _KINDS[operation], None, None, None
+    task = site = None
+    if note is not None:
+        kind, task, site = note.kind, note.task, _describe(note.site)
+        submitted = min(submitted, note.submitted) if note.submitted else submitted
+        name, shape, nbytes, after = _about(note)
+    elif operation == KERNEL:
+        name = trace.kernel_name(slot[FIRST])
+    elif operation == WAIT:
+        after = source.stream_of(slot[FIRST], submitted), slot[SECOND]
+        name = f"stream {after[0]}"
+    node = what >> NODE_SHIFT
+    return Operation(
+        name, kind, stream_id, known.device, slot[VALUE], outcome, submitted, begun or None, ended or None,
+        shape, nbytes, task, site, after, node - 1 if node else None,
+    )  # fmt: skip
+
+
+def _is_over(known: KnownStream, closing: int) -> bool:
+    """Whether the stamp behind an operation was come to."""
+    timeline = known.timeline()
+    return timeline is None or (closing > 0 and timeline.reached(closing))
+
+
+def _about(note: Note) -> tuple[str, tuple[int, ...] | None, int | None, tuple[int, int] | None]:
+    """The name, shape and bytes of what a stream has noted, and what it waits for."""
+    if note.kind in ("copy", "fill"):
+        return note.kind, None, note.payload, None
+    if note.kind != "kernel":
+        return str(note.what), None, None, note.payload
+    kernel = trace.entries.get(note.what)
+    if kernel is None:
+        return "kernel", None, None, None
+    return kernel.name, *_size_of(kernel, note.payload), None
+
+
+def _size_of(kernel: TracedKernel, block: bytes) -> tuple[tuple[int, ...], int]:
+    """The shape of a launch, and the bytes of its arrays, from its argument block."""
+    words = struct.unpack(f"<{len(block) // WORD}q", block)
+    extents = {words[at]: itemsize * math.prod(words[at + 1 : at + 1 + ndim]) for at, ndim, itemsize in _arrays_of(kernel)}
+    return words[: kernel.ndim], sum(extents.values())
+
+
+@functools.lru_cache(1024)
+def _arrays_of(kernel: TracedKernel) -> tuple[tuple[int, int, int], ...]:
+    """Of each array of a kernel: the place of its address in the block, its dimensions, and the bytes of an element."""
+    arguments = parse_arguments(kernel.ndim, kernel.arguments)
+    return tuple((each.offset // WORD, each.ndim, each.itemsize) for each in arguments if each.is_array)
+
+
+def by_stream(operations: Iterable[Operation]) -> dict[int, list[Operation]]:
+    """Operations of each stream, in the order in which streams were first submitted to."""
+    found: dict[int, list[Any]] = {}
+    for operation in operations:
+        found.setdefault(operation.stream_id, []).append(operation)
+    return found

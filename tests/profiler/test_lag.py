@@ -1,0 +1,146 @@
+"""aiodev.profiler.loop_lag and detect_blocking."""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import SimpleNamespace
+
+import anyio
+import pytest
+
+from aiodev import profiler
+from aiodev.profiler import lag as lag_module
+
+pytestmark = pytest.mark.anyio
+
+
+def hold(seconds: float) -> None:
+    """Hold this thread, and so its loop."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+async def test_lag_of_a_loop_that_is_held() -> None:
+    """A beat that comes late is late by as long as the loop was held."""
+    async with profiler.loop_lag() as lag:
+        await anyio.sleep(0.005)
+        hold(0.05)
+        await anyio.sleep(0.005)
+    assert lag.max >= 0.045
+    assert 0 <= lag.percentile(0) <= lag.percentile(50) <= lag.percentile(100) == lag.max
+    assert 0 < lag.mean < lag.max
+    assert len(lag) == len(lag.beats)
+
+
+async def test_lag_until_the_block_is_left() -> None:
+    """A loop that is held until the end of the block has a beat that is late by that."""
+    async with profiler.loop_lag() as lag:
+        hold(0.05)
+    assert lag.max >= 0.045
+
+
+async def test_lag_is_not_measured_afterwards() -> None:
+    """When the block is left, the timer comes no more."""
+    async with profiler.loop_lag() as lag:
+        await anyio.sleep(0.005)
+    count = len(lag)
+    await anyio.sleep(0.01)
+    assert len(lag) == count
+
+
+def test_stall_counts_once(monkeypatch) -> None:
+    """A beat that is late delays the next one: a stall of many periods is one late beat."""
+    times = iter((1_000_000, 102_000_000, 103_000_000, 104_500_000))
+    monkeypatch.setattr(lag_module, "time", SimpleNamespace(perf_counter_ns=lambda: next(times)))
+    lag = profiler.loop_lag(0.001)
+    lag._due = 1_000_000
+    for _ in range(4):
+        lag.beat()
+    assert [beat.lag_ns for beat in lag.beats] == [0, 100_000_000, 0, 500_000]
+
+
+def test_lag_without_a_loop() -> None:
+    """Without a loop there is nothing to measure."""
+    lag = profiler.loop_lag()
+    with pytest.raises(RuntimeError, match="no event loop"):
+        lag.start()
+    assert (lag.max, lag.mean, lag.percentile(99)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("call", [profiler.loop_lag, profiler.detect_blocking])
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan")])
+def test_times_that_make_no_sense(call, value) -> None:
+    """A period and a threshold are positive numbers."""
+    with pytest.raises(ValueError, match=call.__name__):
+        call(value)
+
+
+async def test_blocking_call_is_named() -> None:
+    """The line of the program that held the loop is named, with its stack from the task on, and for how long."""
+    async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
+        await anyio.sleep(0.01)
+        time.sleep(0.15)  # noqa: ASYNC251
+        await anyio.sleep(0.01)
+    blocked = max(detector.calls, key=lambda blocked: blocked.duration)
+    assert blocked.call.startswith("test_blocking_call_is_named (")
+    assert "time.sleep(0.15)" in blocked.call
+    assert blocked.duration >= 0.14
+    assert [frame.name for frame in blocked.stack][-1] == "test_blocking_call_is_named"
+    assert all(frame.name not in ("run_forever", "_run_once", "unrolled_run") for frame in blocked.stack)
+    assert "held the event loop for" in str(blocked)
+
+
+async def test_python_code_that_computes_is_named() -> None:
+    """A loop in Python holds the event loop like any call, and its innermost line is named."""
+    async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
+        await anyio.sleep(0.01)
+        hold(0.15)
+    blocked = max(detector.calls, key=lambda blocked: blocked.duration)
+    assert blocked.call.startswith("hold (")
+
+
+async def test_library_that_blocks_is_named_by_its_caller() -> None:
+    """Where an installed package, the standard library or aiodev holds the loop, the program's line that called it is named."""
+    import threading
+
+    async with profiler.detect_blocking(0.02, lambda blocked: None) as detector:
+        await anyio.sleep(0.01)
+        threading.Event().wait(0.15)
+    blocked = max(detector.calls, key=lambda blocked: blocked.duration)
+    assert blocked.call.startswith("test_library_that_blocks_is_named_by_its_caller (")
+    assert blocked.stack[-1].name == "Condition.wait"
+
+
+async def test_blocking_is_logged(caplog) -> None:
+    """Without a function to report to, each is a warning, with the stack."""
+    with caplog.at_level(logging.WARNING, logger="aiodev"):
+        async with profiler.detect_blocking(0.02):
+            await anyio.sleep(0.01)
+            time.sleep(0.15)  # noqa: ASYNC251
+    assert "time.sleep(0.15)" in caplog.text
+
+
+async def test_report_that_fails(caplog) -> None:
+    """A function that fails is logged, and later calls are reported all the same."""
+    async with profiler.detect_blocking(0.02, lambda blocked: 1 / 0) as detector:
+        for _ in range(2):
+            await anyio.sleep(0.01)
+            time.sleep(0.1)  # noqa: ASYNC251
+            await anyio.sleep(0.01)
+    assert len(detector.calls) >= 2
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_loop_that_is_free_is_not_reported() -> None:
+    """Awaiting for longer than the threshold holds nothing."""
+    async with profiler.detect_blocking(0.25, lambda blocked: None) as detector:
+        await anyio.sleep(0.3)
+    assert list(detector.calls) == []
+
+
+async def test_report_that_is_no_function() -> None:
+    """What is to be reported to must be callable."""
+    with pytest.raises(TypeError, match="report"):
+        profiler.detect_blocking(1, report=3)
