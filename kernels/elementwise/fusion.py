@@ -146,7 +146,7 @@ def fused(function: Callable[..., Any] | None = None, /, *, dtype: Any = None) -
     give by itself: shapes broadcast, and every step has the dtype that it has of arrays. Only what is stored in 16 bits is not
     rounded in between. It is called once for each combination of types, with something that stands for arrays.
 
-    A function that decides by a value (``if x > 0``), or computes by something else (:mod:`math`, :mod:`aiodev.lang`), is taken
+    A function that decides by a value (``if x > 0``), or computes by something else (``math``, :mod:`aiodev.lang`), is taken
     as a function of numbers, and compiled as a kernel's body is, with the compiler's types in between. The result's dtype is
     that of a call with ones.
 
