@@ -72,6 +72,14 @@ from aiodev.kernels.sorting.unique import (
 )
 from aiodev.kernels.warmup import warm_up
 
+# Behind the functions themselves: gradients are computed by functions of other families, too.
+from aiodev.kernels.indexing import gradients as _of_indexing  # noqa: F401, I001
+from aiodev.kernels.linalg import gradients as _of_linalg  # noqa: F401
+from aiodev.kernels.manipulation import gradients as _of_manipulation  # noqa: F401
+from aiodev.kernels.nn import gradients as _of_nn  # noqa: F401
+from aiodev.kernels.reductions import gradients as _of_reductions  # noqa: F401
+from aiodev.kernels.scans import gradients as _of_scans  # noqa: F401
+
 aiodev.register_library(__name__)
 
 newaxis = None
