@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiodev._autograd import recording as _recording  # noqa: F401  (tells operations how they are recorded)
 from aiodev._autograd.backward import backward, grad
 from aiodev._autograd.function import Context, Function, once_differentiable
+from aiodev._autograd.gradcheck import gradcheck, gradgradcheck
 from aiodev._autograd.modes import (
     detect_anomaly,
     enable_grad,
@@ -28,6 +29,8 @@ __all__ = [
     "detect_anomaly",
     "enable_grad",
     "grad",
+    "gradcheck",
+    "gradgradcheck",
     "inference_mode",
     "is_grad_enabled",
     "no_grad",

@@ -368,7 +368,7 @@ class Array(Operators, Methods, Protocols):
         return view_of(self, self._form.other(shape, strides, writable=False))
 
     def _plainly(self, role: str) -> Array:
-        """The array for a copy that no operation makes, as its ``dst`` or ``src``; a variable refuses what cannot be recorded."""
+        """The array for a copy that no operation makes, as its ``dst`` or ``src``; a variable refuses what is not recorded."""
         return self
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:

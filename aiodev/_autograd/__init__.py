@@ -1,11 +1,11 @@
 """Reverse-mode differentiation whose backward pass is submitted, as all work is, and follows the streams of its forward.
 
-**Problem.** Differentiation has to see every operation; those who never differentiate must pay nothing for that. A backward pass
-is as many launches as the forward one: it must not wait for any of them, must not hold the event loop while it submits a
+**Problem.** Differentiation has to see every operation; those who never differentiate must pay nothing for that. A backward
+pass is as many launches as the forward one: it must not wait for any of them, must not hold the event loop while it submits a
 hundred thousand, and must order its streams against each other with as few events as the forward pass needs.
 
-**Where the graph is.** A :class:`~aiodev._autograd.variable.Variable` is an array, of a subclass. Operations look up an array by
-its class anyway (:mod:`aiodev._kernel.operation`, invariant 5): a variable is not found there, and comes to
+**Where the graph is.** A :class:`~aiodev._autograd.variable.Variable` is an array, of a subclass. Operations look up an array
+by its class anyway (:mod:`aiodev._kernel.operation`, invariant 5): a variable is not found there, and comes to
 :mod:`~aiodev._autograd.recording`. Plain arrays carry nothing, and no operation asks them for anything. A variable that an
 operation has made knows its *edge*, ``(node, output)``; a node knows the edges of its operands. So a graph points from results
 to leaves only, lives as long as a result of it, and has no cycle.

@@ -25,9 +25,9 @@ async def backward(
 ) -> None:
     """Add the gradients of results to the ``grad`` of the leaves that they were computed of.
 
-    Submits the backward pass and waits for nothing that it submits; each node runs on the stream of its forward, and the current
-    streams follow. The loop has a turn at least once in a millisecond. An error or a cancellation leaves every ``grad`` as it
-    was, but for leaves with a post-accumulate hook, and releases the graph.
+    Submits the backward pass and waits for nothing that it submits; each node runs on the stream of its forward, and the
+    current streams follow. The loop has a turn at least once in a millisecond. An error or a cancellation leaves every ``grad``
+    as it was, but for leaves with a post-accumulate hook, and releases the graph.
 
     Args:
         tensors: a variable or several.
@@ -147,5 +147,6 @@ def _roots(function: str, tensors: Any, grads: Any) -> list[tuple[Any, Array | N
             continue
         instance(function, f"grads[{place}]", gradient, Array, "an array, or None")
         if gradient.shape != one.shape or gradient.device is not one.device:
-            raise ValueError(f"{function}: grads[{place}]: expected one like an {one._plain._describe()}, got an {gradient._describe()}")
+            wanted = one._plain._describe()
+            raise ValueError(f"{function}: grads[{place}]: expected one like an {wanted}, got an {gradient._describe()}")
     return list(zip(several, given, strict=True))

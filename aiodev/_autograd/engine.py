@@ -146,7 +146,8 @@ class Pass:
         for node in nodes:
             if any(map(leads, node.edges)):
                 needed.add(node)
-        self._counts = dict.fromkeys((edge[0] for edge in map(edge_of, (r for r, _ in self._roots)) if edge.__class__ is tuple), 0)
+        edges = [edge_of(root) for root, _ in self._roots]
+        self._counts = dict.fromkeys((edge[0] for edge in edges if edge.__class__ is tuple), 0)
         for node in nodes:
             if node in needed:
                 for edge in node.edges:

@@ -141,9 +141,9 @@ def _refuse_again(gradient: Any) -> NoReturn:
 class Function:
     """A function of arrays with a gradient of its own: subclass it, and call ``apply``.
 
-    ``forward(ctx, *arguments)`` is given plain arrays, and may launch kernels; nothing in it is recorded. It returns an array or
-    a tuple of them. ``backward(ctx, *gradients)`` is given the gradient of each result, and returns one for each argument, None
-    for what has none. It may be a coroutine function: that runs as a task, while other branches of the graph go on. What it
+    ``forward(ctx, *arguments)`` is given plain arrays, and may launch kernels; nothing in it is recorded. It returns an array
+    or a tuple of them. ``backward(ctx, *gradients)`` is given the gradient of each result, and returns one for each argument,
+    None for what has none. It may be a coroutine function: that runs as a task, while other branches of the graph go on. What it
     computes by differentiable functions, of :attr:`Context.saved_arrays`, can be differentiated again.
 
     For a function that users call by arrays of any layout, an :func:`aiodev.operation` with a gradient is the better way.

@@ -10,7 +10,16 @@ from typing import Any, TypeVar
 from aiodev._core.arguments import instance
 from aiodev._core.scopes import Scoped
 
-__all__ = ["Mode", "current", "detect_anomaly", "enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "Mode",
+    "current",
+    "detect_anomaly",
+    "enable_grad",
+    "inference_mode",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

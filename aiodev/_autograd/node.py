@@ -189,5 +189,5 @@ def check_version(array: Array, version: tuple[Any, Any], name: str) -> None:
     known = written if writer is None else {writer: written}
     if any(value > known.get(timeline, 0) for timeline, value in buffer.contents()):
         raise RuntimeError(
-            f"{name}, kept for the gradient, has been written to since; write to a copy, `copy.copy(x)`, or after the backward pass"
+            f"{name}, kept for the gradient, has been written to since; write to a copy, `copy.copy(x)`, or behind the pass"
         )

@@ -3,9 +3,9 @@
 **Problem.** A forward pass of small arrays is a chain of library calls of 1 to 3 µs each; to note one must cost about as much,
 not several times that.
 
-**How.** A call with a variable among its operands is not known to the operation, so :func:`differentiate` has it. That calls the
-operation with plain arrays, and remembers, under the key that was asked for, a generated function that does the same for the
-next such call: it looks up what is known of the plain operands, calls it, and makes the node and the variable. Which gradients
+**How.** A call with a variable among its operands is not known to the operation, so :func:`differentiate` has it. That calls
+the operation with plain arrays, and remembers, under the key that was asked for, a generated function that does the same for
+the next such call: it looks up what is known of the plain operands, calls it, and makes the node and the variable. Which gradients
 there are, and what is kept for them, is a :class:`Derivative`: it follows from the operation, its options and the classes of
 the operands, and is found out once for each of these.
 
@@ -33,8 +33,7 @@ from aiodev._core import callsites, context
 from aiodev._core.bounded_table import enter
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.launch import SITE_NAMES, define
-from aiodev._kernel.operation import Operation
-from aiodev._kernel.operation import differentiate as _hook
+from aiodev._kernel.operation import Operation, differentiate as _hook
 from aiodev._memory.buffer import Uses
 
 __all__ = ["Derivative", "OperationNode", "differentiate"]
@@ -77,10 +76,17 @@ class Derivative:
             given = ", ".join(self._argument(name, places, options, names) for name in inspect.signature(rule).parameters)
             parts.append((own, f"rule{number_of}({given})"))
         calls = dict(parts)
-        results = []
+        results, before = [], []
         if "" in calls:
-            results.append(f"*{calls['']}")
-        for own, value in operands if "" not in calls else ():
+            reads = [own for own, _ in operands if own in {name.lstrip("*") for name in operation.reads}]
+            names["check"], own_name = _check_joint, operation.name
+            before = [f"    joint = check({own_name!r}, {len(reads)}, {calls['']})"]
+            for own, _ in operands:
+                if own not in reads:
+                    results.append("None")
+                else:
+                    results.append(f"{'*' if isinstance(places[own], range) else ''}joint[{reads.index(own)}]")
+        for own, _ in operands if "" not in calls else ():
             at, call = places[own], calls.get(own)
             if isinstance(at, range):
                 nothing = f"({'None, ' * len(at)})"
@@ -89,7 +95,7 @@ class Derivative:
             else:
                 results.append(f"{call} if wanted[{at}] is not None else None" if call else "None")
         kept = "".join(f", v{k}" for k in self.kept) + (", result" if self.keeps_result else "")
-        lines = [f"def compute(node, g, wanted{kept}):", f"    return ({', '.join(results)},)"]
+        lines = [f"def compute(node, g, wanted{kept}):", *before, f"    return ({', '.join(results)},)"]
         self.compute: Callable[..., Sequence[Any]] = define(f"<aiodev gradient of {self.name}>", lines, names)["compute"]
 
     def _argument(self, name: str, places: dict[str, range | int], options: dict[str, Any], names: dict[str, Any]) -> str:
@@ -116,6 +122,12 @@ class Derivative:
         if isinstance(place, int):
             return f"(node.operands[{place}] and node.operands[{place}].shape)"
         return f"[{', '.join(f'node.operands[{k}].shape' for k in place)}]"
+
+
+def _check_joint(name: str, count: int, gradients: Any) -> Sequence[Any]:
+    if not isinstance(gradients, tuple | list) or len(gradients) != count:
+        raise TypeError(f"{name}: gradient: expected a tuple of {count}, one for each operand that is read, got {gradients!r}")
+    return gradients
 
 
 class OperationNode(Node):
@@ -181,7 +193,8 @@ def differentiate(operation: Operation, key: Hashable, given: Sequence[Any]) -> 
     is_recorded = mode.enabled and any(edge is not None for edge in edges)
     if mode.enabled and out is not None and (is_recorded or edge_of(out) is not None):
         raise RuntimeError(
-            f"{operation.name}: {operation.writes}: what is written to takes no part in a graph; leave it out, use detach(), or no_grad"
+            f"{operation.name}: {operation.writes}: what is written to takes no part in a graph; "
+            f"leave it out, or use detach() or no_grad"
         )
     result = operation.call_plainly(*plain)
     if out is not None and result is plain_of(out):
@@ -193,13 +206,14 @@ def differentiate(operation: Operation, key: Hashable, given: Sequence[Any]) -> 
         return result
     if not operation.gradients or any(row_of(one.dtype).kind == "c" for one in results):
         raise NotImplementedError(
-            f"{operation.name}: no gradient is declared for it, and none is of complex numbers; use detach() or no_grad where none is needed, "
-            f"or declare one by `operation.gradient`"
+            f"{operation.name}: no gradient is declared for it, and complex numbers have none; use detach() or no_grad "
+            f"where none is needed, or declare one by `operation.gradient`"
         )
     rules = operation.gradients
     if all(rules.get(own) is None for own, _ in operands) and "" not in rules:
         return result
-    options = {own: value for place, (own, value) in enumerate(zip(names, given, strict=True)) if place not in operation._operands}
+    places = {*operation._operands}
+    options = {names[place]: value for place, value in enumerate(given) if place not in places}
     derivative = Derivative(operation, options, operands)
     if key is not None and out is None and result.__class__ is Array and not operation._several:
         _remember(operation, key, given, derivative)

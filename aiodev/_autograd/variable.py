@@ -208,7 +208,7 @@ class Variable(Array):
 
     def __deepcopy__(self, memo: Any) -> Any:
         if not self.is_leaf:
-            raise TypeError("a variable of a graph is not deeply copied, since its graph is not; `x.detach()` is, and `copy.copy(x)`")
+            raise TypeError("a variable of a graph is not deeply copied, since its graph is not; `x.detach()` is")
         return Variable(self._plain._copied(self.device), self.requires_grad)
 
     def __copy__(self) -> Any:
@@ -228,7 +228,7 @@ class Variable(Array):
     def __setitem__(self, index: Any, value: Any) -> None:
         if _is_recorded(self) or (value.__class__ is Variable and _is_recorded(value)):
             raise RuntimeError(
-                "an assignment to elements of a variable is not recorded; use aiodev.kernels.where, or no_grad where it need not be"
+                "an assignment to elements of a variable is not recorded; use aiodev.kernels.where, or no_grad"
             )
         self._plain[_plain_index(index)] = plain_of(value)
 

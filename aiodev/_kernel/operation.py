@@ -161,7 +161,7 @@ class Operation:
         functions of arrays, so that it can be differentiated again.
 
         Args:
-            joint: of all operands that are arrays: returns a gradient for each, in their order. To be used as a decorator.
+            joint: of all operands that are read: returns a tuple of as many, in their order. To be used as a decorator.
             operands: by the operand's name; None for one that the result does not depend on smoothly, as ``floor``. Of an
                 operand that is a sequence of arrays the function returns as many gradients.
 

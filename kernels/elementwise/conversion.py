@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copy_module
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -141,7 +140,7 @@ def astype(
     if wanted == x.dtype:
         if there is not x or not copy:
             return there
-        return copy_module.copy(x)
+        return aiodev.asarray(x, copy=True)
     if x.dtype.kind == "c" and wanted.kind not in "bc":
         raise TypeError(f"astype: {x.dtype} cannot become {wanted}; complex numbers have no order and two parts")
     function = _conversions.get(wanted)

@@ -3,8 +3,9 @@
 Results have NumPy's dtypes; Python numbers are weak. Division by zero gives infinities and NaN, as NumPy's does, and of
 integers 0; nothing raises.
 
-A row says what is computed, what NumPy has for it, and what the docstring says: a sentence, and an example's operands and
-result; and its gradient, where it has one, see :mod:`aiodev.kernels.elementwise.derivatives`. It is all that there is of a function. What NumPy has for it calls NumPy's functions by their full names: ``abs``,
+A row says what is computed, what NumPy has for it, what the docstring says: a sentence, and an example's operands and result;
+and its gradient, where it has one (:mod:`aiodev.kernels.elementwise.derivatives`). It is all that there is of a function. What
+NumPy has for it calls NumPy's functions by their full names: ``abs``,
 ``pow`` and ``round`` are rows here.
 """
 

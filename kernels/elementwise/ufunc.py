@@ -45,8 +45,8 @@ class Elementwise:
         module: where it is to be found.
         near: from a number and another operand to what is computed with in its place.
         by_name: whether ``out`` is given by its name only.
-        derivatives: by the operand's name, the expression of its gradient, over ``{g}``, that of the result, the operands and the
-            ``{result}``; None of an operand on which the result does not depend smoothly. Without it there is no gradient.
+        derivatives: by the operand's name, the expression of its gradient, over ``{g}``, that of the result, the operands and
+            the ``{result}``; None of an operand on which the result does not depend smoothly. Without it there is no gradient.
 
     Attributes:
         function: the operation: of the operands, and ``out``.

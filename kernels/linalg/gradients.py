@@ -1,4 +1,8 @@
-"""Gradients of products, solutions and norms (Giles, Collected Matrix Derivative Results for Forward and Reverse Mode, 2008)."""
+"""Gradients of products, solutions and norms.
+
+Of inverses, solutions and determinants: Giles, Collected Matrix Derivative Results for Forward and Reverse Mode AD, 2008; of
+Cholesky factors: Murray, Differentiation of the Cholesky Decomposition, 2016.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any
 
 import aiodev
 from aiodev.kernels.arguments import checked_axis
-from aiodev.kernels.creation import eye, tril, triu
+from aiodev.kernels.creation import eye, tril
 from aiodev.kernels.elementwise.conversion import astype, where
 from aiodev.kernels.elementwise.table import abs, add, divide, equal, multiply, negative, pow, sign
 from aiodev.kernels.indexing.gradients import scattered_places
@@ -46,26 +50,17 @@ def _second_factor(g: Any, x1: Any, shapes: Any) -> aiodev.Array:
 
 
 def _vecdot_gradient(g: Any, other: Any, axis: int) -> aiodev.Array:
-    at = other.ndim + axis if axis < 0 else axis
-    shown = expand_dims(g, axis=-1) if axis < 0 and axis != -1 else g
-    if axis == -1 or g.ndim == 0:
-        return multiply(expand_dims(g, axis=-1), other)
-    if axis < 0:
-        moved = g.ndim + 1 + axis
-        return multiply(expand_dims(g, axis=moved), other)
-    del at, shown
     return multiply(expand_dims(g, axis=axis), other)
 
 
 def _tensordot_axes(axes: Any, first: tuple[int, ...], second: tuple[int, ...]) -> tuple[list[int], list[int]]:
     if hasattr(axes, "__index__"):
         return list(range(len(first) - int(axes), len(first))), list(range(int(axes)))
-    own, other = ([checked_axis("tensordot", a, len(shape)) for a in _listed(given)] for given, shape in zip(axes, (first, second), strict=True))
+    own, other = (
+        [checked_axis("tensordot", a, len(shape)) for a in ([given] if isinstance(given, int) else given)]
+        for given, shape in zip(axes, (first, second), strict=True)
+    )
     return own, other
-
-
-def _listed(given: Any) -> list[int]:
-    return [given] if isinstance(given, int) else list(given)
 
 
 def _tensordot_first(g: Any, x2: Any, shapes: Any, axes: Any) -> aiodev.Array:

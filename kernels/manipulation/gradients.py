@@ -59,7 +59,8 @@ def _pad_gradient(g: Any, shapes: Any, width: Any, mode: str) -> aiodev.Array:
     shape = shapes["x"]
     if mode == "constant":
         sides = np.broadcast_to(np.asarray(width), (len(shape), 2))
-        return g[tuple(slice(int(before), int(before) + n) for n, (before, _) in zip(shape, sides, strict=True))]
+        middle: aiodev.Array = g[tuple(slice(int(b), int(b) + n) for n, (b, _) in zip(shape, sides, strict=True))]
+        return middle
     return scattered_places(g, shape, lambda places: pad(places, width, mode))
 
 

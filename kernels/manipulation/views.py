@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copy_module
 from collections.abc import Sequence
 
 import aiodev
@@ -76,7 +75,7 @@ def reshape(x: aiodev.Array, /, shape: int | Sequence[int], *, copy: bool | None
         raise ValueError(f"reshape: copy=False, but no view of the shape {x.shape} with strides {x.strides} is {view.shape}")
     if not copy or is_copy:
         return view
-    return copy_module.copy(view)
+    return aiodev.asarray(view, copy=True)
 
 
 def permute_dims(x: aiodev.Array, /, axes: Sequence[int]) -> aiodev.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import aiodev
@@ -65,13 +66,12 @@ def _prod_gradient(g: Any, x: Any, axis: int | None, include_initial: bool, excl
     order = [*(own for own in range(x.ndim) if own != at), at]
     rows, given = (a.transpose(*order) for a in (x, g))
     shape = rows.shape
-    if not x.size:
-        return x
-    rows, given = (a.reshape(x.size // shape[-1], shape[-1]) for a in (rows, given))
+    rows, given = (a.reshape(math.prod(shape[:-1]), shape[-1]) for a in (rows, given))
     if exclusive:  # what is behind an element by one
         given = concat([given[:, 1:], aiodev.zeros((given.shape[0], 1), g.dtype, g.device)], axis=1)
     found = multiply(cumulative_prod(rows, axis=1, exclusive=True), _recurrence_before(given, rows))
-    return found.reshape(shape).transpose(*(order.index(own) for own in range(x.ndim)))
+    found = found.reshape(shape)
+    return found.transpose(*(order.index(own) for own in range(x.ndim)))
 
 
 recurrence.operation.gradient(factors=_recurrence_factors, x=_recurrence_before)
