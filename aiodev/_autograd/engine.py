@@ -67,6 +67,7 @@ class Pass:
         self._anomaly = modes.current().anomaly
         self._started: list[tuple[Node, Any, Sequence[Edge]]] = []
         self._flying = 0
+        self._begun: list[Any] = [_NOTHING]  # nodes that run as tasks, and behind them the one that runs here
         self._arrived: anyio.Event | None = None
         self._failure: GradientError | None = None
         self._scope = StreamScope()
@@ -88,7 +89,7 @@ class Pass:
         finally:
             self._scope.leave()
             if not is_over and not self._retains:
-                for target in self._counts:
+                for target in (*self._counts, *(entry[2] for entry in self._ready), *self._begun):
                     if target.__class__ is not Variable and not target.is_released:
                         target.release()
             for _, awaitable, _ in self._started:  # which no task has got
@@ -181,10 +182,14 @@ class Pass:
         ready, scope = self._ready, self._scope
         turns = 0
         while ready:
+            turns += 1
+            if not turns % _STRIDE and fairness.clock() >= self._until:
+                await self._yield()
             node = heappop(ready)[2]
             if node.__class__ is Variable:
                 self._finish_leaf(node)
                 continue
+            self._begun[-1] = node
             try:
                 stream = node.stream
                 if stream is not scope.stream:
@@ -213,15 +218,13 @@ class Pass:
                 found = node.apply(gradients, edges, self._create_graph)
                 if found.__class__ is not tuple and inspect.isawaitable(found):
                     self._started.append((node, found, (edges, gradients)))
+                    self._begun.append(node)
                     return
                 if self._anomaly:
                     await _look_for_nan(found)
                 self._finish(node, edges, gradients, found)
             except Exception as error:
                 raise _failed(node, error) from error
-            turns += 1
-            if not turns % _STRIDE and fairness.clock() >= self._until:
-                await self._yield()
 
     def _finish(self, node: Any, edges: Sequence[Edge], gradients: Any, found: Sequence[Any]) -> None:
         """Send a node's gradients on."""
@@ -257,8 +260,11 @@ class Pass:
                 self._arrivals[key] = Arrival(gradient, producer, consumer)
             else:
                 arrival.add(gradient, producer, consumer, self._scope)
-        left = self._counts[target] = self._counts[target] - 1
-        if not left:
+        left = self._counts[target] - 1
+        if left:
+            self._counts[target] = left
+        else:  # so that each node goes when it has run, and not all at once, at the end
+            del self._counts[target]
             heappush(self._ready, (rank, id(target), target))
 
     def _taken_together(self, node: Node) -> Sequence[Any] | None:
@@ -389,6 +395,15 @@ class Pass:
 
 #: Before all nodes.
 _LEAVES = -(1 << 62)
+
+
+class _Nothing:
+    """Stands for a node where there is none."""
+
+    is_released = True
+
+
+_NOTHING = _Nothing()
 
 
 class _Root:
