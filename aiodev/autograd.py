@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiodev._autograd import recording as _recording  # noqa: F401  (tells operations how they are recorded)
 from aiodev._autograd.backward import backward, grad
+from aiodev._autograd.checkpoint import checkpoint
 from aiodev._autograd.function import Context, Function, once_differentiable
 from aiodev._autograd.gradcheck import gradcheck, gradgradcheck
 from aiodev._autograd.modes import (
@@ -26,6 +27,7 @@ __all__ = [
     "Node",
     "Variable",
     "backward",
+    "checkpoint",
     "detect_anomaly",
     "enable_grad",
     "grad",
