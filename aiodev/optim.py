@@ -82,6 +82,14 @@ class Optimizer:
     Raises:
         TypeError: a parameter is no leaf that may require a gradient, or a number none.
         ValueError: there are no parameters, one is there twice, they are on different devices, or a number is out of bounds.
+
+    Example:
+        >>> import aiodev, aiodev.optim
+        >>> from aiodev import autograd
+        >>> w = autograd.Variable(aiodev.ones(3, device="cpu"))
+        >>> optimizer = aiodev.optim.SGD([w], lr=0.1)
+        >>> isinstance(optimizer, aiodev.optim.Optimizer), len(optimizer.parameters)
+        (True, 1)
     """
 
     __slots__ = ("__weakref__", "_flat", "_kept", "_lr", "_parameters", "_state")

@@ -373,7 +373,7 @@ class Pass:
         outer, own = self._scope, StreamScope()
         try:
             own.switch(node.stream)
-            gradient = node.normalised(await awaitable)
+            gradient = node._normalised(await awaitable)
             if self._anomaly:
                 await _look_for_nan(gradient)
             self._scope = own  # no other task runs until it is put back

@@ -25,6 +25,26 @@ class Context(Node):
 
     Attributes:
         needs_input_grad: for each argument of ``forward`` whether a gradient of it is wanted.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev import autograd
+        >>> class Scaled(autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x, factor):
+        ...         ctx.factor = factor
+        ...         return factor * x
+        ...     @staticmethod
+        ...     def backward(ctx, g):
+        ...         print(ctx.needs_input_grad)
+        ...         return ctx.factor * g, None
+        >>> async def main():
+        ...     x = autograd.Variable(aiodev.ones(1, device="cpu"))
+        ...     await Scaled.apply(x, 3.0).backward()
+        ...     return await x.grad.item()
+        >>> import asyncio; asyncio.run(main())
+        (True, False)
+        3.0
     """
 
     __slots__ = ("__dict__", "_created", "_function", "_kept", "_links", "_plain", "needs_input_grad")
@@ -89,17 +109,17 @@ class Context(Node):
         self._created = create_graph and not once
         if not once:
             returned = backward(self, *gradients)
-            return returned if inspect.isawaitable(returned) else self.normalised(returned)
+            return returned if inspect.isawaitable(returned) else self._normalised(returned)
         with modes.no_grad():
             returned = backward(self, *map(plain_of, gradients))
         if inspect.isawaitable(returned):
             return self._ended(returned, gradients)
-        return self._closed(self.normalised(returned), gradients)
+        return self._closed(self._normalised(returned), gradients)
 
     async def _ended(self, returned: Awaitable[Any], gradients: Sequence[Any]) -> Any:
         with modes.no_grad():
             found = await returned
-        return self._closed(self.normalised(found), gradients)
+        return self._closed(self._normalised(found), gradients)
 
     def _closed(self, found: Sequence[Any], gradients: Sequence[Any]) -> Any:
         """Gradients that refuse to be differentiated."""
@@ -108,7 +128,7 @@ class Context(Node):
             return found
         return tuple([None if one is None else record_linear(self.name, source, one, _refuse_again) for one in found])
 
-    def normalised(self, returned: Any) -> tuple[Any, ...]:
+    def _normalised(self, returned: Any) -> tuple[Any, ...]:
         """What ``backward`` returns, as a gradient for each argument.
 
         Raises:

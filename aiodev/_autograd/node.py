@@ -132,16 +132,16 @@ class Node:
 
     def register_prehook(self, hook: Callable[[tuple[Any, ...]], Any]) -> HookHandle:
         """Call ``hook(gradients of the results)`` before the node runs; what it returns, if not None, takes their place."""
-        return HookHandle(self.own_hooks().before, hook)
+        return HookHandle(self._own_hooks().before, hook)
 
     def register_hook(self, hook: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> HookHandle:
         """Call ``hook(gradients of the operands, gradients of the results)`` when the node has run.
 
         What it returns, if not None, takes the place of the former.
         """
-        return HookHandle(self.own_hooks().after, hook)
+        return HookHandle(self._own_hooks().after, hook)
 
-    def own_hooks(self) -> Hooks:
+    def _own_hooks(self) -> Hooks:
         """Its hooks, made on first use."""
         if self.hooks is None:
             self.hooks = Hooks()

@@ -196,7 +196,7 @@ def differentiate(operation: Operation, key: Hashable, given: Sequence[Any]) -> 
             f"{operation.name}: {operation.writes}: what is written to takes no part in a graph; "
             f"leave it out, or use detach() or no_grad"
         )
-    result = operation.call_plainly(*plain)
+    result = operation._call_plainly(*plain)
     if out is not None and result is plain_of(out):
         return out
     if not is_recorded:

@@ -127,7 +127,7 @@ class Variable(Array):
             raise RuntimeError("retain_grad: no gradient reaches a variable that requires none")
         if self._edge.__class__ is tuple:
             node, output = self._edge
-            node.own_hooks().results.setdefault(output, {}).setdefault(0, _Retained(self))
+            node._own_hooks().results.setdefault(output, {}).setdefault(0, _Retained(self))
 
     def register_hook(self, hook: Callable[[Array], Array | None]) -> HookHandle:
         """Call ``hook(gradient)`` when its gradient is complete in a pass; what it returns, if not None, takes its place.
@@ -140,7 +140,7 @@ class Variable(Array):
             raise RuntimeError("register_hook: no gradient reaches a variable that requires none")
         if self._edge.__class__ is tuple:
             node, output = self._edge
-            return HookHandle(node.own_hooks().results.setdefault(output, {}), hook)
+            return HookHandle(node._own_hooks().results.setdefault(output, {}), hook)
         if self._hooks is None:
             self._hooks = {}
         return HookHandle(self._hooks, hook)

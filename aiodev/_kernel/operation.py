@@ -282,7 +282,7 @@ class Operation:
         self._function = made
         return made  # type: ignore[no-any-return]
 
-    def call_plainly(self, *given: Any) -> Any:
+    def _call_plainly(self, *given: Any) -> Any:
         """Call it with all of its arguments, in the order of its parameters."""
         count = self._positional
         return self._function(*given[:count], **dict(zip(self._keywords, given[count:], strict=True)))

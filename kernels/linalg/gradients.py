@@ -22,7 +22,7 @@ from aiodev.kernels.linalg.products import matmul, tensordot, vecdot
 from aiodev.kernels.linalg.vector_products import cross, diagonal
 from aiodev.kernels.manipulation.views import expand_dims
 from aiodev.kernels.reductions import sum
-from aiodev.kernels.reductions.gradients import spread
+from aiodev.kernels.reductions.gradients import broadcast_back
 
 
 def _first_factor(g: Any, x2: Any, shapes: Any) -> aiodev.Array:
@@ -89,15 +89,15 @@ def _norm_gradient(g: Any, x: Any, result: Any, axis: Any, keepdims: bool, ord: 
     if ord == 0:
         return None
     if ord == 1:
-        return multiply(spread(g, x.shape, axis, keepdims), sign(x))
+        return multiply(broadcast_back(g, x.shape, axis, keepdims), sign(x))
     if ord in (math.inf, -math.inf):
-        chosen = astype(equal(abs(x), spread(result, x.shape, axis, keepdims)), x.dtype)
+        chosen = astype(equal(abs(x), broadcast_back(result, x.shape, axis, keepdims)), x.dtype)
         share = divide(g, sum(chosen, axis=axis, keepdims=keepdims))
-        return multiply(multiply(chosen, sign(x)), spread(share, x.shape, axis, keepdims))
+        return multiply(multiply(chosen, sign(x)), broadcast_back(share, x.shape, axis, keepdims))
     is_zero = equal(result, 0.0)
     scale = where(is_zero, 0.0, divide(g, where(is_zero, 1.0, result if ord == 2 else pow(result, ord - 1.0))))
     own = x if ord == 2 else multiply(sign(x), pow(abs(x), ord - 1.0))
-    return multiply(spread(scale, x.shape, axis, keepdims), own)
+    return multiply(broadcast_back(scale, x.shape, axis, keepdims), own)
 
 
 def _solve_first(g: Any, x1: Any, result: Any, shapes: Any) -> aiodev.Array:

@@ -15,7 +15,7 @@ from aiodev.kernels.reductions import max, mean, min, prod, std, sum, var
 from aiodev.kernels.reductions.launch import Axis
 from aiodev.kernels.scans import cumulative_prod
 
-__all__ = ["spread"]
+__all__ = ["broadcast_back"]
 
 Shape = tuple[int, ...]
 
@@ -26,7 +26,7 @@ def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
     return tuple(checked_axis("gradient", own, ndim) for own in given)
 
 
-def spread(g: aiodev.Array, shape: Shape, axis: Axis, keepdims: bool) -> aiodev.Array:
+def broadcast_back(g: aiodev.Array, shape: Shape, axis: Axis, keepdims: bool) -> aiodev.Array:
     """What was reduced, as a view of the shape before, in which each element stands for all that it was made of."""
     if not keepdims and g.ndim != len(shape):
         axes = _axes(axis, len(shape))
@@ -40,9 +40,9 @@ def _count(shape: Shape, axis: Axis) -> int:
 
 def _extreme_gradient(g: Any, x: Any, result: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
     """Elements that are the extreme share its gradient."""
-    chosen = astype(equal(x, spread(result, x.shape, axis, keepdims)), g.dtype)
+    chosen = astype(equal(x, broadcast_back(result, x.shape, axis, keepdims)), g.dtype)
     number = sum(chosen, axis=axis, keepdims=keepdims)
-    return multiply(chosen, spread(divide(g, number), x.shape, axis, keepdims))
+    return multiply(chosen, broadcast_back(divide(g, number), x.shape, axis, keepdims))
 
 
 def _prod_gradient(g: Any, x: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
@@ -63,21 +63,21 @@ def _prod_gradient(g: Any, x: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
     others = others.reshape(shape)
     if order:
         others = others.transpose(*(order.index(own) for own in range(x.ndim)))
-    return multiply(spread(g, x.shape, axis, keepdims), others)
+    return multiply(broadcast_back(g, x.shape, axis, keepdims), others)
 
 
 def _var_gradient(g: Any, x: Any, axis: Axis, correction: float, keepdims: bool) -> aiodev.Array:
     scaled = multiply(g, 2.0 / (_count(x.shape, axis) - correction)) if x.size else g
-    return multiply(spread(scaled, x.shape, axis, keepdims), subtract(x, mean(x, axis=axis, keepdims=True)))
+    return multiply(broadcast_back(scaled, x.shape, axis, keepdims), subtract(x, mean(x, axis=axis, keepdims=True)))
 
 
 def _std_gradient(g: Any, x: Any, result: Any, axis: Axis, correction: float, keepdims: bool) -> aiodev.Array:
     return _var_gradient(divide(g, multiply(result, 2.0)), x, axis, correction, keepdims)
 
 
-sum.operation.gradient(x=lambda g, shapes, axis, keepdims: spread(g, shapes["x"], axis, keepdims))
+sum.operation.gradient(x=lambda g, shapes, axis, keepdims: broadcast_back(g, shapes["x"], axis, keepdims))
 mean.operation.gradient(
-    x=lambda g, shapes, axis, keepdims: spread(
+    x=lambda g, shapes, axis, keepdims: broadcast_back(
         multiply(g, 1.0 / _count(shapes["x"], axis)) if g.size and _count(shapes["x"], axis) else g, shapes["x"], axis, keepdims
     )
 )
