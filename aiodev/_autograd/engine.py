@@ -187,7 +187,10 @@ class Pass:
                 await self._yield()
             node = heappop(ready)[2]
             if node.__class__ is Variable:
-                self._finish_leaf(node)
+                try:
+                    self._finish_leaf(node)
+                except Exception as error:  # one of its hooks
+                    raise GradientError(f"a leaf of the shape {node.shape}", None) from error
                 continue
             self._begun[-1] = node
             try:

@@ -163,8 +163,8 @@ class Function:
 
     ``forward(ctx, *arguments)`` is given plain arrays, and may launch kernels; nothing in it is recorded. It returns an array
     or a tuple of them. ``backward(ctx, *gradients)`` is given the gradient of each result, and returns one for each argument,
-    None for what has none. It may be a coroutine function: that runs as a task, while other branches of the graph go on. What it
-    computes by differentiable functions, of :attr:`Context.saved_arrays`, can be differentiated again.
+    None for what has none. It may be a coroutine function: that runs as a task, while other branches of the graph go on. What
+    it computes by differentiable functions, of :attr:`Context.saved_arrays`, can be differentiated again.
 
     For a function that users call by arrays of any layout, an :func:`aiodev.operation` with a gradient is the better way.
 
@@ -187,6 +187,9 @@ class Function:
         >>> import asyncio, aiodev.kernels; asyncio.run(main())
         [2.0, 3.0]
     """
+
+    def __init__(self) -> None:
+        raise TypeError(f"{type(self).__name__}: there are no objects of a Function; call {type(self).__name__}.apply")
 
     @staticmethod
     def forward(ctx: Context, *arguments: Any) -> Any:

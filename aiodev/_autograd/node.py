@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from aiodev._array.array import Array
-from aiodev._array.form import Form
 from aiodev._autograd.modes import Mode
 from aiodev._core import callsites
 from aiodev._core.streams.stream import Stream
@@ -97,8 +96,8 @@ class Node:
 
     __slots__ = ("__weakref__", "edges", "forms", "hooks", "is_released", "sequence", "site", "stack", "stream")
 
-    edges: Sequence[Edge]
-    forms: Sequence[Form]
+    edges: Sequence[Any]
+    forms: Sequence[Any]
     stream: Stream
     sequence: int
     site: int

@@ -5,9 +5,9 @@ not several times that.
 
 **How.** A call with a variable among its operands is not known to the operation, so :func:`differentiate` has it. That calls
 the operation with plain arrays, and remembers, under the key that was asked for, a generated function that does the same for
-the next such call: it looks up what is known of the plain operands, calls it, and makes the node and the variable. Which gradients
-there are, and what is kept for them, is a :class:`Derivative`: it follows from the operation, its options and the classes of
-the operands, and is found out once for each of these.
+the next such call: it looks up what is known of the plain operands, calls it, and makes the node and the variable. Which
+gradients there are, and what is kept for them, is a :class:`Derivative`: it follows from the operation, its options and the
+classes of the operands, and is found out once for each of these.
 
 **Invariants.**
 

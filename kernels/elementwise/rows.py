@@ -94,8 +94,8 @@ class Group:
             found: the result of that, as NumPy prints it.
             types: what its dtypes are resolved by; by default as those of ``reference``, which is one of NumPy's ufuncs then.
             kept: kinds of dtypes of which it gives the argument back, as the array API has it.
-            gradient: of real numbers, an expression of ``{g}``, the gradient of the result, ``{x}`` and ``{result}``; None where the
-                result does not depend on the operand smoothly, and empty for a function without a gradient.
+            gradient: of real numbers, an expression of ``{g}``, the gradient of the result, of ``{x}`` and ``{result}``; None
+                where the result does not depend on the operand smoothly, and empty for a function without a gradient.
         """
         by_kind = {"": expression} if isinstance(expression, str) else expression
         by_kind = {**by_kind, **dict.fromkeys(kept, "{x}")}

@@ -255,6 +255,12 @@ async def test_once_differentiable() -> None:
         await found.sum().backward()
 
 
+def test_there_are_no_objects_of_a_function() -> None:
+    """A call of the class is an error that names ``apply``."""
+    with pytest.raises(TypeError, match=r"Product\.apply"):
+        Product()
+
+
 # Users' operations
 
 

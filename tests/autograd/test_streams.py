@@ -127,6 +127,42 @@ async def test_gradients_follow_what_still_runs_on_another_stream() -> None:
         assert await x.grad.tolist() == [6.0] * 3
 
 
+async def test_branches_on_different_streams_overlap() -> None:
+    """While a latch holds one branch's stream, the backward pass of the other runs to its end."""
+    main, held, free = (aiodev.Stream("cpu") for _ in range(3))
+    async with main:
+        x, w = a_leaf(), a_leaf()
+        for stream in (held, free):
+            stream.wait_stream(main)
+        with held:
+            slow = (x * 2.0).sum()
+        with free:
+            fast = (w * 3.0).sum()
+        latch = testing.Latch(held)
+        await autograd.backward([slow, fast])
+        with free:
+            assert await w.grad.tolist() == [3.0] * 3
+        assert not held.query() and not x.grad._buffer.is_written()
+        latch.release()
+        assert await x.grad.tolist() == [2.0] * 3
+
+
+async def test_the_profiler_shows_where_nodes_ran() -> None:
+    """A recording of the pass has each kernel on the stream of its node's forward."""
+    near, far = aiodev.Stream("cpu"), aiodev.Stream("cpu")
+    x, w = a_leaf(), a_leaf()
+    with near:
+        first = (x * 2.0).sum()
+    with far:
+        second = (w * w * 3.0).sum()
+    with profiler.record() as activities:
+        await autograd.backward([first, second])
+        await near.synchronize()
+        await far.synchronize()
+    seen = {activity.stream_id for activity in activities if activity.name.startswith("multiply")}
+    assert seen == {near.stream_id, far.stream_id}
+
+
 async def test_the_backward_pass_submits_and_does_not_wait() -> None:
     """It is over while the device has not begun."""
     async with aiodev.Stream("cpu") as stream:

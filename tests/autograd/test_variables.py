@@ -219,6 +219,15 @@ async def test_a_hook_that_returns_something_else() -> None:
         await y.sum().backward()
 
 
+async def test_a_leafs_hook_that_fails() -> None:
+    """It fails the pass as a node does, and nothing is stored."""
+    x, w = a_leaf(), a_leaf()
+    x.register_hook(lambda g: 1 / 0)
+    with pytest.raises(autograd.GradientError, match="a leaf of the shape") as caught:
+        await (x * w).sum().backward()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError) and w.grad is None
+
+
 async def test_copies_and_pickles() -> None:
     """Leaves are copied and pickled with whether they require a gradient; results of a graph are not pickled."""
     x = a_leaf()
