@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiodev._autograd import recording as _recording  # noqa: F401  (tells operations how they are recorded)
-from aiodev._autograd.backward import backward, grad
+from aiodev._autograd.backward import backward, grad, value_and_grad
 from aiodev._autograd.checkpoint import checkpoint
 from aiodev._autograd.function import Context, Function, once_differentiable
 from aiodev._autograd.gradcheck import gradcheck, gradgradcheck
@@ -38,6 +38,7 @@ __all__ = [
     "no_grad",
     "once_differentiable",
     "set_grad_enabled",
+    "value_and_grad",
 ]
 
 for _name in __all__:

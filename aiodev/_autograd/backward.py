@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from aiodev._array.array import Array
+from aiodev._array.creation import zeros
 from aiodev._autograd.engine import Pass
-from aiodev._autograd.variable import Variable, run_backward
+from aiodev._autograd.variable import Variable, plain_of, run_backward
 from aiodev._core.arguments import instance
 
-__all__ = ["backward", "grad"]
+__all__ = ["backward", "grad", "value_and_grad"]
 
 #: One array, or several.
 Several = Array | Sequence[Array]
@@ -19,7 +21,6 @@ Several = Array | Sequence[Array]
 async def backward(
     tensors: Several,
     grads: Array | None | Sequence[Array | None] = None,
-    *,
     retain_graph: bool | None = None,
     create_graph: bool = False,
 ) -> None:
@@ -60,9 +61,9 @@ async def grad(
     outputs: Several,
     inputs: Several,
     grads: Array | None | Sequence[Array | None] = None,
-    *,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    *,
     allow_unused: bool = False,
 ) -> tuple[Array | None, ...]:
     """The gradients of ``outputs`` with respect to ``inputs``, leaves or not, one for each; no ``grad`` is changed.
@@ -103,6 +104,52 @@ async def grad(
             if gradient is None:
                 raise RuntimeError(f"grad: the outputs do not depend on inputs[{place}]; allow_unused=True gives None for it")
     return tuple(gradients)
+
+
+def value_and_grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0
+) -> Callable[..., Coroutine[Any, Any, tuple[Any, Any]]]:
+    """A coroutine function that gives what a function computes, and the gradient of that with respect to arguments.
+
+    The arguments are arrays, which need not be variables; the result is one of a single element. Both are plain arrays.
+
+    Args:
+        function: of arrays, to one of a single element; or a coroutine function.
+        argnums: of which arguments, by their places: of one the gradient, of several a tuple.
+
+    Raises:
+        TypeError: ``function`` is none, or an argument no array.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev import autograd
+        >>> step = autograd.value_and_grad(lambda w, x: ((w * x) ** 2).sum())
+        >>> async def main():
+        ...     w, x = aiodev.asarray([1.0, 2.0], device="cpu"), aiodev.asarray([3.0, 4.0], device="cpu")
+        ...     value, gradient = await step(w, x)
+        ...     return await value.item(), await gradient.tolist()
+        >>> import asyncio; asyncio.run(main())
+        (73.0, [18.0, 64.0])
+    """
+    if not callable(function):
+        raise TypeError(f"value_and_grad: expected a function, got {type(function).__name__}")
+    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    async def compute(*arguments: Any) -> tuple[Any, Any]:
+        given = list(arguments)
+        for place in places:
+            given[place] = Variable(plain_of(given[place]))
+        result = function(*given)
+        if inspect.isawaitable(result):
+            result = await result
+        found = await grad(result, [given[place] for place in places], allow_unused=True)
+        gradients = tuple(
+            zeros(given[place].shape, given[place].dtype, given[place].device) if one is None else one
+            for place, one in zip(places, found, strict=True)
+        )
+        return plain_of(result), gradients[0] if isinstance(argnums, int) else gradients
+
+    return compute
 
 
 @run_backward.provide

@@ -227,6 +227,21 @@ async def test_grad_of_what_is_not_used() -> None:
     assert (await autograd.grad(loss, [x, other], allow_unused=True))[1] is None
 
 
+async def test_value_and_grad() -> None:
+    """Of plain arrays, of one argument or several, of a function or a coroutine function."""
+    x, y = (aiodev.asarray(values, device="cpu") for values in ([1.0, 2.0], [3.0, 4.0]))
+    value, gradient = await autograd.value_and_grad(lambda x, y: (x * y).sum())(x, y)
+    assert type(value) is type(gradient) is aiodev.Array
+    assert await value.item() == 11.0 and await gradient.tolist() == [3.0, 4.0]
+
+    async def function(x: Any, y: Any) -> Any:
+        await anyio.lowlevel.checkpoint()
+        return (x * x).sum()
+
+    _, (first, second) = await autograd.value_and_grad(function, (0, 1))(x, y)
+    assert await first.tolist() == [2.0, 4.0] and await second.tolist() == [0.0, 0.0]
+
+
 async def test_second_derivatives() -> None:
     """A gradient that was computed by recorded operations is differentiated as any result."""
     x = a_leaf(3.0)

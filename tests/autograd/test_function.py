@@ -313,6 +313,16 @@ async def test_an_operations_joint_gradient() -> None:
         assert await x.grad.tolist() == [6.0, 8.0] and await y.grad.tolist() == [2.0, 4.0]
 
 
+async def test_a_fused_functions_gradient() -> None:
+    """Declared as that of any operation; without it a call with a variable says so."""
+    step = kernels.fused(lambda x, dx: x + 0.5 * dx * dx)
+    x, dx = a_leaf(), a_leaf(3.0, 4.0)
+    with pytest.raises(NotImplementedError, match="no gradient is declared"):
+        step(x, dx)
+    step.operation.gradient(x=lambda g: g, dx=lambda g, dx: g * dx)
+    await autograd.gradgradcheck(step, [x, dx])
+
+
 @pytest.mark.parametrize(
     "declare",
     [
