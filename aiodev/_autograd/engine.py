@@ -24,6 +24,7 @@ from aiodev._autograd import modes
 from aiodev._autograd.delivery import Arrival, StreamScope, fitted, follow
 from aiodev._autograd.node import Edge, Node
 from aiodev._autograd.variable import Variable, edge_of, plain_of
+from aiodev._core.at_fork import in_child
 from aiodev._core.callsites import describe_site
 from aiodev._core.errors import GradientError
 from aiodev._core.streams.current import current_stream
@@ -398,6 +399,14 @@ class Pass:
 
 #: Before all nodes.
 _LEAVES = -(1 << 62)
+
+
+def _forget_after_fork() -> None:
+    global _accumulating
+    _accumulating = threading.Lock()  # another thread of the parent may have held it
+
+
+in_child(_forget_after_fork)
 
 
 class _Nothing:
