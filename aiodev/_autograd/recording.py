@@ -199,22 +199,28 @@ def differentiate(operation: Operation, key: Hashable, given: Sequence[Any]) -> 
     result = operation._call_plainly(*plain)
     if out is not None and result is plain_of(out):
         return out
+    rules = operation.gradients
+    if rules and not any(rules.values()):  # it never has a gradient
+        if key is not None and out is None and not operation._several:
+            _remember(operation, key, given, None)
+        return result
     if not is_recorded:
         return result
     results = result if isinstance(result, tuple) else (result,)
     if not any(row_of(one.dtype).kind in "fc" for one in results):
         return result
-    if not operation.gradients or any(row_of(one.dtype).kind == "c" for one in results):
+    if not rules or any(row_of(one.dtype).kind == "c" for one in results):
         raise NotImplementedError(
             f"{operation.name}: no gradient is declared for it, and complex numbers have none; use detach() or no_grad "
             f"where none is needed, or declare one by `operation.gradient`"
         )
-    rules = operation.gradients
-    if all(rules.get(own) is None for own, _ in operands) and "" not in rules:
-        return result
     places = {*operation._operands}
     options = {names[place]: value for place, value in enumerate(given) if place not in places}
-    derivative = Derivative(operation, options, operands)
+    derivative = operation.derivatives.get(key)
+    if derivative is None:
+        derivative = Derivative(operation, options, operands)
+        if key is not None:
+            enter(operation.derivatives, key, derivative, operation._most)
     if key is not None and out is None and result.__class__ is Array and not operation._several:
         _remember(operation, key, given, derivative)
     return _recorded(derivative, flat, edges, result, mode)
@@ -248,8 +254,11 @@ def _recorded(derivative: Derivative, flat: Sequence[Any], edges: Sequence[Any],
     return tuple(made) if isinstance(result, tuple) else made[0]
 
 
-def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: Derivative) -> None:
-    """Have the next call with these options, and operands of these classes, make its node by a function of its own."""
+def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: Derivative | None) -> None:
+    """Have the next call with these options, and operands of these classes, make its node by a function of its own.
+
+    Without a derivative there is no node to make.
+    """
     places = operation._operands
     constants: dict[str, Any] = {}
     count = len(places) - (operation.writes is not None)
@@ -281,13 +290,6 @@ def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: 
             constants[f"o{place}"] = value
             slow.append(f"o{place}")
     arguments = ", ".join(f"x{k}" for k in range(len(places)))
-    used = [k for k, is_variable in enumerate(edges) if is_variable]
-    kept = [f"a{k}" for k in derivative.kept]
-    is_array = [isinstance(given[places[k]], Array) for k in derivative.kept]
-    if derivative.keeps_result:
-        kept.append("result")
-        is_array.append(True)
-    versions = []
     lines = [f"def launch({arguments}):", *(f"    {line}" for line in plain)]
     lines += [
         f"    key = ({', '.join([*(f'p{k}' for k in range(len(prefix))), *forms])},)",
@@ -295,6 +297,32 @@ def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: 
         f"    result = None if found is None else found({', '.join(f'a{k}' for k in range(len(places)))})",
         "    if result is None:",
         f"        result = slow(key, {', '.join(slow)})",
+    ]
+    constants |= {
+        "find": operation.known.get, "slow": operation._call_slowly, "modes": modes.current, "Uses": Uses, "new": _new,
+        "version_of": version_of, "context": context.current, "current": current_stream, "OperationNode": OperationNode,
+        "Variable": Variable, "derivative": derivative, "number": number, "stack_of": stack_of, **SITE_NAMES,
+    }  # fmt: skip
+    if derivative is not None:
+        lines += _recording_lines(derivative, given, places, edges, kinds[:count])
+    else:
+        lines.append("    return result")
+    launch = define(f"<aiodev recorded call of {operation.name}>", lines, constants)["launch"]
+    enter(operation.known, key, launch, operation._most)
+
+
+def _recording_lines(
+    derivative: Derivative, given: Sequence[Any], places: Sequence[int], edges: Sequence[bool], kinds: Sequence[str]
+) -> list[str]:
+    """Source lines that make a node and a variable of ``result``, where that is to be recorded."""
+    used = [k for k, is_variable in enumerate(edges) if is_variable]
+    kept = [f"a{k}" for k in derivative.kept]
+    is_array = [isinstance(given[places[k]], Array) for k in derivative.kept]
+    if derivative.keeps_result:
+        kept.append("result")
+        is_array.append(True)
+    versions: list[str] = []
+    lines = [
         "    mode = modes()",
         "    if not mode.enabled:",
         "        return result",
@@ -331,7 +359,7 @@ def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: 
         "    node.forms = (form,)",
         f"    node.kept = ({''.join(f'{name}, ' for name in kept)})",
         f"    node.versions = ({''.join(f'{version}, ' for version in versions)})",
-        f"    node.operands = ({', '.join(kinds[:count])},)",
+        f"    node.operands = ({', '.join(kinds)},)",
         "    node.stream = stream",
         "    node.sequence = number()",
         "    node.site = _site",
@@ -347,10 +375,4 @@ def _remember(operation: Operation, key: Any, given: Sequence[Any], derivative: 
         "    made._edge = (node, 0)",
         "    return made",
     ]
-    constants |= {
-        "find": operation.known.get, "slow": operation._call_slowly, "modes": modes.current, "Uses": Uses, "new": _new,
-        "version_of": version_of, "context": context.current, "current": current_stream, "OperationNode": OperationNode,
-        "Variable": Variable, "derivative": derivative, "number": number, "stack_of": stack_of, **SITE_NAMES,
-    }  # fmt: skip
-    launch = define(f"<aiodev recorded call of {operation.name}>", lines, constants)["launch"]
-    enter(operation.known, key, launch, operation._most)
+    return lines

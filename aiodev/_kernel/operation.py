@@ -117,6 +117,8 @@ class Operation:
         self._resolved: dict[tuple[Any, ...], Sequence[Any]] = {}
         #: How a gradient reaches an operand, by its name, or all of them at once, under ``""``; see :meth:`gradient`.
         self.gradients: dict[str, Callable[..., Any] | None] = {}
+        #: What was found out of these, by the keys of calls.
+        self.derivatives: dict[Hashable, Any] = {}
         #: What was called before: a function of the operands, by the options and the operands' forms.
         self.known: dict[Hashable, Callable[..., Any]] = {}
         self._met: dict[Hashable, None] = {}  # once
@@ -210,6 +212,7 @@ class Operation:
     def forget(self) -> None:
         """Forget all calls; they are found out again."""
         self.known.clear()
+        self.derivatives.clear()
         self._met.clear()
         self._of_any_length.clear()
 

@@ -67,8 +67,10 @@ Example:
 class Group:
     """Functions that the reference has under one heading."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, *, constant: bool = False) -> None:
+        """``constant``: their results do not depend smoothly on anything."""
         self._title = title
+        self._is_constant = constant
 
     def unary(
         self,
@@ -145,6 +147,7 @@ class Group:
         gradients: Sequence[str | None] = ("",),
     ) -> Any:
         TABLE[name] = Row(self._title, operands, reference)
+        gradients = [None] * len(operands) if self._is_constant else gradients
         derivatives = None if "" in gradients else dict(zip(operands, gradients, strict=True))
         called = called_by(expression if isinstance(expression, str) else expression[""], operands)
         if derivatives is not None and called is not None:

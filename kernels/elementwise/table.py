@@ -177,7 +177,7 @@ subtract = _arithmetic.binary(
     gradients=("{g}", "-{g}"),
 )
 
-_logic = Group("Comparison and logic")
+_logic = Group("Comparison and logic", constant=True)
 equal = _logic.binary(
     "equal", _compared("=="), np.equal,
     "Whether they are equal; NaN is not, even to itself.", "[1.0, 2.0], 2", "[False,  True]", compares=True,
@@ -232,7 +232,7 @@ signbit = _logic.unary(
     "Whether the sign is negative, that of zero and NaN too.", "[-1.0, 0.0, -0.0]", "[ True, False,  True]",
 )
 
-_bits = Group("Bits")
+_bits = Group("Bits", constant=True)
 bitwise_and = _bits.binary("bitwise_and", "{x1} & {x2}", np.bitwise_and, "The bits that both have.", "[12], 10", "[8]")
 bitwise_invert = _bits.unary(
     "bitwise_invert", "np.invert({x})", np.invert,

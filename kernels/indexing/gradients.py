@@ -11,6 +11,7 @@ import numpy as np
 import aiodev
 from aiodev.kernels.arguments import checked_axis
 from aiodev.kernels.indexing.put import scatter_add
+from aiodev.kernels.indexing.search import searchsorted
 from aiodev.kernels.indexing.take import take, take_along_axis
 from aiodev.kernels.sorting import argsort, sort
 
@@ -65,3 +66,5 @@ take_along_axis.operation.gradient(
     )
 )
 sort.operation.gradient(x=_sort_gradient)
+argsort.operation.gradient(x=None)
+searchsorted.operation.gradient(x1=None, x2=None)

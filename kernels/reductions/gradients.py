@@ -11,7 +11,7 @@ from aiodev.kernels.elementwise.conversion import astype
 from aiodev.kernels.elementwise.table import divide, equal, multiply, subtract
 from aiodev.kernels.manipulation.joining import concat
 from aiodev.kernels.manipulation.views import flip
-from aiodev.kernels.reductions import max, mean, min, prod, std, sum, var
+from aiodev.kernels.reductions import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
 from aiodev.kernels.reductions.launch import Axis
 from aiodev.kernels.scans import cumulative_prod
 
@@ -86,3 +86,5 @@ max.operation.gradient(x=_extreme_gradient)
 min.operation.gradient(x=_extreme_gradient)
 var.operation.gradient(x=_var_gradient)
 std.operation.gradient(x=_std_gradient)
+for _constant in (all, any, argmax, argmin, count_nonzero):
+    _constant.operation.gradient(x=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
@@ -15,6 +16,13 @@ import aiodev.kernels as kernels
 from aiodev import autograd, testing
 
 LEAVES, STREAMS = 3, 3
+#: Operations on two values; arrays of NumPy's will do, but for one.
+OURS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, y: x + y,
+    "multiply": lambda x, y: x * y,
+    "tanh": lambda x, y: kernels.tanh(x),
+    "row": lambda x, y: x + y[0],
+}
 
 
 class Step(NamedTuple):
@@ -41,8 +49,7 @@ def forwards(steps: list[Step], values: list[np.ndarray]) -> list[np.ndarray]:
     values = list(values)
     for step in steps:
         x, y = values[step.first], values[step.second]
-        made = {"add": lambda: x + y, "multiply": lambda: x * y, "tanh": lambda: np.tanh(x), "row": lambda: x + y[0]}
-        values.append(made[step.operation]())
+        values.append(np.tanh(x) if step.operation == "tanh" else OURS[step.operation](x, y))
     return values
 
 
@@ -82,8 +89,7 @@ async def ours(steps: list[Step], hosts: list[np.ndarray], held: int) -> list[np
             stream.wait_stream(first)
             stream.wait_stream(second)
             with stream:
-                made = {"add": lambda: x + y, "multiply": lambda: x * y, "tanh": lambda: kernels.tanh(x), "row": lambda: x + y[0]}
-                values.append((made[step.operation](), stream))
+                values.append((OURS[step.operation](x, y), stream))
         roots = []
         for value, stream in values[-2:]:
             with stream:
