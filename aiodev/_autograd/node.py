@@ -89,9 +89,10 @@ class Node:
     Example:
         >>> import aiodev
         >>> from aiodev import autograd
-        >>> y = 2 * autograd.Variable(aiodev.ones(2, device="cpu"))
-        >>> y.grad_fn.name, y.grad_fn.next_functions
-        ('multiply', (None, <aiodev.autograd.Variable (2,) float64 on cpu:0, a leaf: [1. 1.]>))
+        >>> x = autograd.Variable(aiodev.ones(2, device="cpu"))
+        >>> node = (x * x).grad_fn
+        >>> node.name, [one is x for one in node.next_functions]
+        ('multiply', [True, True])
     """
 
     __slots__ = ("__weakref__", "edges", "forms", "hooks", "is_released", "sequence", "site", "stack", "stream")
