@@ -169,11 +169,17 @@ class Variable(Array):
     # Views
 
     def __getitem__(self, index: Any) -> Any:
-        chosen = self._plain[_plain_index(index)]
+        plain_index = _plain_index(index)
+        chosen = self._plain[plain_index]
         if not _is_recorded(self):
             return chosen
-        form = self._form
-        return record_linear("getitem", self, chosen, lambda g: _scattered(g, index, form))
+        form, kinds = self._form, _array_kinds(index)
+        if not kinds:
+            return record_linear("getitem", self, chosen, lambda g: _scattered(g, index, form))
+        if "b" not in kinds:
+            return record_linear("getitem", self, chosen, lambda g: _scattered_at(g, _places(form, plain_index), form))
+        places = _places(form, plain_index)  # how many those of a mask are is waited for, here and not in the backward pass
+        return record_linear("getitem", self, chosen, lambda g: _scattered_at(g, places, form))
 
     @property
     def mT(self) -> Array:
@@ -371,19 +377,36 @@ def record_linear(name: str, operand: Variable, plain: Array, rule: Callable[[An
     return variable
 
 
+def _array_kinds(index: Any) -> str:
+    """The kinds of the dtypes of arrays that an index has; empty for one that is a view."""
+    items = index if isinstance(index, tuple) else (index,)
+    given = (item for item in items if isinstance(item, Array | np.ndarray | list | tuple))
+    return "".join([(item if isinstance(item, Array) else np.asarray(item)).dtype.kind for item in given])
+
+
 def _scattered(gradient: Any, index: Any, form: Form) -> Any:
-    """Zeros of a form, with a gradient at the elements that an index chooses."""
+    """Zeros of a form, with a gradient at the elements of a view."""
     plain = plain_of(gradient)
     made = zeros(form.shape, plain.dtype, plain.device)
-    items = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(item, Array | np.ndarray | list | tuple) for item in items):  # which may choose an element twice
-        places = kernels.arange(made.size, dtype="int64", device=made.device).reshape(made.shape)[_plain_index(index)]
-        if places.size:
-            kernels.scatter_add(made, places.reshape(places.size), plain.reshape(plain.size))
-    else:
-        made[index] = plain
+    made[index] = plain
     recorded = gradient.__class__ is Variable and _is_recorded(gradient)
     return record_linear("scatter", gradient, made, lambda g: g[index]) if recorded else made
+
+
+def _places(form: Form, index: Any) -> Array:
+    """Where an index with arrays takes its elements, of which one may be taken twice."""
+    places: Array = kernels.arange(form.size, dtype="int64", device=form.device).reshape(form.shape)[index]
+    return places
+
+
+def _scattered_at(gradient: Any, places: Array, form: Form) -> Any:
+    """Zeros of a form, with a gradient added at places of its elements."""
+    plain = plain_of(gradient)
+    made = zeros(form.shape, plain.dtype, plain.device)
+    if places.size:
+        kernels.scatter_add(made, places.reshape(places.size), plain.reshape(plain.size))
+    recorded = gradient.__class__ is Variable and _is_recorded(gradient)
+    return record_linear("scatter", gradient, made, lambda g: kernels.take(g, places)) if recorded else made
 
 
 def sum_to(gradient: Any, shape: Shape) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -37,6 +37,15 @@ def leaves_of(shapes: Shapes, low: float = -1.5, high: float = 1.5, seed: int = 
 def definite(x: Any) -> Any:
     """Symmetric positive definite matrices."""
     return kernels.matmul(x, x.mT) + 3.0 * kernels.eye(x.shape[-1], device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def no_gradient_blocks() -> Iterator[None]:
+    """Here, whatever blocks the thread of a loop that runs is an error."""
+    before = aiodev.get_sync_debug_mode()
+    aiodev.set_sync_debug_mode("error")
+    yield
+    aiodev.set_sync_debug_mode(before)
 
 
 ROWS = on_device([0, 2, 2])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,17 @@ async def test_matrix_product_operator() -> None:
     x, m = a_leaf(1.0, 2.0), aiodev.asarray([[1.0, 2.0], [3.0, 4.0]], device="cpu")
     await ((m @ x) @ x).backward()
     assert await x.grad.tolist() == [2 * 1 + 5 * 2, 5 * 1 + 8 * 2]
+
+
+@contextlib.contextmanager
+def blocking_forbidden() -> Iterator[None]:
+    """Whatever blocks the loop's thread raises."""
+    before = aiodev.get_sync_debug_mode()
+    aiodev.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        aiodev.set_sync_debug_mode(before)
 
 
 @pytest.mark.parametrize(
@@ -262,6 +274,18 @@ async def test_kernels_take_variables() -> None:
     x = a_leaf()
     double[3](x)
     assert await x.tolist() == [2.0, 4.0, 6.0]
+
+
+async def test_a_mask_is_waited_for_once() -> None:
+    """How many elements it chooses is known by the forward pass; the backward pass blocks nobody."""
+    x = a_leaf()
+    mask = x > 1.5
+    y = x[mask]
+    assert y.shape == (2,) and y.requires_grad
+    with blocking_forbidden():
+        (first,) = await autograd.grad((y * y).sum(), x, create_graph=True)
+        (second,) = await autograd.grad((first * first).sum(), x)
+    assert await first.tolist() == [0.0, 4.0, 6.0] and await second.tolist() == [0.0, 16.0, 24.0]
 
 
 async def test_mixed_dtypes() -> None:
