@@ -143,6 +143,29 @@ CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
 }
 DEFAULT = 11
 
+#: The same of arrays without elements, or without dimensions.
+EMPTY: dict[str, tuple[Callable[..., Any], Shapes]] = {
+    "product": (kernels.multiply, [(0, 3), (3,)]),
+    "sum": (lambda x: kernels.sum(x, axis=0), [(0, 3)]),
+    "matmul": (kernels.matmul, [(2, 0), (0, 2)]),
+    "concat": (lambda x, y: kernels.concat([x, y]), [(0, 3), (2, 3)]),
+    "getitem": (lambda x: x[2:], [(2, 3)]),
+    "broadcast_to": (lambda x: aiodev.broadcast_to(x, (0, 3)), [(1, 3)]),
+    "no dimensions": (lambda x: x * x + kernels.sum(x), [()]),
+    "prod": (lambda x: kernels.prod(x, axis=0), [(0, 3)]),
+    "take": (lambda x: kernels.take(x, on_device(np.zeros(0, "i8")), axis=0), [(2, 3)]),
+    "advanced index": (lambda x: x[[], :], [(2, 3)]),
+    "softmax": (kernels.softmax, [(0, 3)]),
+    "layer_norm": (kernels.layer_norm, [(0, 3)]),
+    "cumulative_prod": (lambda x: kernels.cumulative_prod(x, axis=1), [(0, 3)]),
+    "sort": (kernels.sort, [(0, 3)]),
+    "tile": (lambda x: kernels.tile(x, 2), [(0, 3)]),
+    "repeat": (lambda x: kernels.repeat(x, 0, axis=0), [(2, 3)]),
+    "pad": (lambda x: kernels.pad(x, 1), [(0, 3)]),
+    "vector_norm": (linalg.vector_norm, [(0, 3)]),
+    "inv": (linalg.inv, [(0, 2, 2)]),
+}
+
 #: Where the operands of an elementwise function lie, if not between -0.9 and 0.9.
 DOMAINS = {
     "acosh": (1.2, 3.0), "log": (0.2, 2.0), "log2": (0.2, 2.0), "log10": (0.2, 2.0), "sqrt": (0.2, 2.0), "cbrt": (0.2, 2.0),
@@ -158,6 +181,13 @@ ELEMENTWISE = ["tanh", "pow", "maximum", "divide", *(n for n in SMOOTH if n not 
 async def test_gradients_of_the_library(name: str) -> None:
     """They are what central differences say."""
     function, shapes = CASES[name]
+    await autograd.gradcheck(function, leaves_of(shapes))
+
+
+@pytest.mark.parametrize("name", some(list(EMPTY), 7))
+async def test_gradients_of_arrays_without_elements(name: str) -> None:
+    """They have the shapes of their operands."""
+    function, shapes = EMPTY[name]
     await autograd.gradcheck(function, leaves_of(shapes))
 
 

@@ -216,6 +216,7 @@ async def test_several_devices(register: Callable[[type[Any]], str]) -> None:
     """A gradient goes back by the way that its operand came, from device to device."""
     name = register(testing.SimulatedBackend)
     x = a_leaf()
+    await aiodev.init(name)
     there = x.to(name)
     assert there.device == aiodev.Device(name)
     back = there.to("cpu")
