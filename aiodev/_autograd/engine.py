@@ -36,7 +36,7 @@ __all__ = ["Pass"]
 
 #: One pass at a time adds to a leaf: the sum that is stored is of what was stored before.
 _accumulating = threading.Lock()
-#: Nodes between two looks at the clock. Larger: a pass may be late to yield; smaller: each look takes as long as a tenth of a node.
+#: Nodes between two looks at the clock. Larger: a pass may yield late; smaller: a look costs about a fiftieth of a node.
 _STRIDE = 8
 
 
