@@ -174,7 +174,8 @@ if _settings.top:
 
 def __dir__() -> list[str]:
     """The public names, and the public modules that have been imported."""
-    return [*__all__, "__version__", *(name for name in ("kernels", "lang", "profiler", "testing") if name in globals())]
+    modules = ("autograd", "kernels", "lang", "optim", "profiler", "testing")
+    return [*__all__, "__version__", *(name for name in modules if name in globals())]
 
 
 def __getattr__(name: str) -> object:

@@ -40,10 +40,15 @@ from aiodev.kernels.elementwise.conversion import astype, clip, where
 from aiodev.kernels.elementwise.difference import diff
 from aiodev.kernels.elementwise.fusion import Fused, binary_transform, fused, unary_transform
 from aiodev.kernels.elementwise.table import *  # noqa: F403  # the table says what there is
+
+# Behind the functions themselves: gradients are computed by functions of other families, too.
+from aiodev.kernels.indexing import gradients as _of_indexing  # noqa: F401
 from aiodev.kernels.indexing.put import put, scatter_add
 from aiodev.kernels.indexing.search import nonzero, searchsorted, select
 from aiodev.kernels.indexing.take import take, take_along_axis
+from aiodev.kernels.linalg import gradients as _of_linalg  # noqa: F401
 from aiodev.kernels.linalg.products import matmul, matrix_transpose, tensordot, vecdot
+from aiodev.kernels.manipulation import gradients as _of_manipulation  # noqa: F401
 from aiodev.kernels.manipulation.joining import concat, pad, repeat, roll, stack, tile
 from aiodev.kernels.manipulation.views import (
     broadcast_arrays,
@@ -56,10 +61,29 @@ from aiodev.kernels.manipulation.views import (
     squeeze,
     unstack,
 )
+from aiodev.kernels.nn import gradients as _of_nn  # noqa: F401
 from aiodev.kernels.nn.normalization import layer_norm, log_softmax, rms_norm, softmax
-from aiodev.kernels.reductions import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
+from aiodev.kernels.reductions import (
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    gradients as _of_reductions,  # noqa: F401
+    max,
+    mean,
+    min,
+    prod,
+    std,
+    sum,
+    var,
+)
 from aiodev.kernels.reductions.histogram import histogram
-from aiodev.kernels.scans import cumulative_prod, cumulative_sum
+from aiodev.kernels.scans import (
+    cumulative_prod,
+    cumulative_sum,
+    gradients as _of_scans,  # noqa: F401
+)
 from aiodev.kernels.sorting import argsort, sort
 from aiodev.kernels.sorting.unique import (
     UniqueAll,

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 import aiodev
-from aiodev import dtypes, kernels, memory, profiler, testing
+from aiodev import autograd, dtypes, kernels, memory, optim, profiler, testing
 from aiodev.kernels import linalg
 
 MODULES = ("aiodev", "aiodev.dtypes", "aiodev.memory", "aiodev.testing", "aiodev.profiler", "aiodev.kernels")
 MODULES += ("aiodev.kernels.random", "aiodev.kernels.linalg", "aiodev.kernels.fft", "aiodev.lang")
+MODULES += ("aiodev.autograd", "aiodev.optim")
 
 #: Another object, with the same contents; itself; equal to it; refused with a TypeError that says so.
 OWN, SAME, EQUAL, REFUSED = "own", "same", "equal", "refused"
@@ -59,11 +60,38 @@ def an_array() -> aiodev.Array:
     return aiodev.arange(3, device="cpu")
 
 
+def a_variable() -> autograd.Variable:
+    return autograd.Variable(aiodev.ones(3, device="cpu"))
+
+
+class Doubled(autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+
+def a_guard(make: Callable[[], Any]) -> Promise:
+    return Promise(make, repr="aiodev.autograd.", weak=False, copied=OWN, pickled=OWN)
+
+
 def a_value(make: Callable[[], Any], name: str, **others: Any) -> Promise:
     return Promise(make, **{"repr": f"{name}(", "weak": False, "copied": EQUAL, "pickled": EQUAL, **others})
 
 
 TABLE: dict[type, Promise] = {
+    autograd.Context: Promise(lambda: Doubled.apply(a_variable()).grad_fn),
+    autograd.HookHandle: Promise(lambda: a_variable().register_hook(print)),
+    autograd.Node: Promise(lambda: (2 * a_variable()).grad_fn),
+    autograd.Variable: Promise(a_variable, copied=OWN, pickled=OWN),
+    autograd.detect_anomaly: a_guard(autograd.detect_anomaly),
+    autograd.enable_grad: a_guard(autograd.enable_grad),
+    autograd.inference_mode: a_guard(autograd.inference_mode),
+    autograd.no_grad: a_guard(autograd.no_grad),
+    autograd.set_grad_enabled: a_guard(lambda: autograd.set_grad_enabled(False)),
+    optim.Adam: Promise(lambda: optim.Adam([a_variable()])),
+    optim.AdamW: Promise(lambda: optim.AdamW([a_variable()])),
+    optim.Optimizer: Promise(lambda: optim.SGD([a_variable()])),
+    optim.SGD: Promise(lambda: optim.SGD([a_variable()])),
     aiodev.Array: Promise(an_array, copied=OWN, pickled=OWN),
     aiodev.Backend: Promise(lambda: aiodev.get_backend("cpu")),
     aiodev.BoundLaunch: Promise(lambda: increment.bind(3, an_array())),
@@ -114,8 +142,8 @@ TABLE: dict[type, Promise] = {
     linalg.SlogdetResult: a_value(lambda: linalg.SlogdetResult(*[an_array()] * 2), "SlogdetResult", copied=OWN, pickled=OWN),
     linalg.SVDResult: a_value(lambda: linalg.SVDResult(*[an_array()] * 3), "SVDResult", copied=OWN, pickled=OWN),
 }
-#: They hold the functions that they run; a test's, as a rule.
-LEFT_OUT = {testing.Conformance, testing.Rule}
+#: They hold the functions that they run, a test's, as a rule; there are no objects of the last one.
+LEFT_OUT = {testing.Conformance, testing.Rule, autograd.Function}
 
 
 def a_blocking_call() -> profiler.BlockingCall:
@@ -241,6 +269,7 @@ def test_properties_that_differ_in_extras_are_not_equal() -> None:
 def test_dir_lists_public_names(name: str) -> None:
     """What completion offers: what there is for programs, no private modules and no imports."""
     module = importlib.import_module(name)
-    submodules = {"__version__", "kernels", "lang", "profiler", "testing"} if name == "aiodev" else set()
+    modules = {"__version__", "autograd", "kernels", "lang", "optim", "profiler", "testing"}
+    submodules = modules if name == "aiodev" else set()
     assert set(dir(module)) == {*module.__all__, *submodules}
     assert all(hasattr(module, listed) for listed in dir(module))

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = (
     "aiodev",
     "aiodev.array_api",
+    "aiodev.autograd",
     "aiodev.dtypes",
     "aiodev.kernels",
     "aiodev.kernels.fft",
@@ -22,6 +23,7 @@ MODULES = (
     "aiodev.kernels.random",
     "aiodev.lang",
     "aiodev.memory",
+    "aiodev.optim",
     "aiodev.profiler",
     "aiodev.testing",
 )

@@ -364,8 +364,12 @@ class Array(Operators, Methods, Protocols):
             form.keep_order(key or axes, other)
         return view_of(self, other)
 
-    def _view(self, shape: Shape, strides: Shape, offset: int = 0, writable: bool = True) -> Array:
-        return view_of(self, self._form.other(shape, strides, writable), offset)
+    def _broadcast(self, shape: Shape, strides: Shape) -> Array:
+        return view_of(self, self._form.other(shape, strides, writable=False))
+
+    def _plainly(self, role: str) -> Array:
+        """The array for a copy that no operation makes, as its ``dst`` or ``src``; a variable refuses what is not recorded."""
+        return self
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         """The module :mod:`aiodev.array_api`, for libraries that speak the Python array API standard.

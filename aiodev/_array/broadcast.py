@@ -32,4 +32,4 @@ def broadcast_to(x: Array, /, shape: Any) -> Array:
         raise ValueError(f"broadcast_to: the shape {x.shape} cannot be repeated to {wanted}")
     steps = zip(lengths, wanted, (0,) * fill + x.strides, strict=True)
     strides = tuple(0 if old == 1 and new != 1 else stride for old, new, stride in steps)
-    return x._view(wanted, strides, writable=False)
+    return x._broadcast(wanted, strides)

@@ -84,8 +84,10 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
 
 def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
     """Copy, and find out how."""
+    if dst.__class__ is not Array and isinstance(dst, Array):
+        dst = dst._plainly("dst")
     try:
-        source = src if isinstance(src, Array) else np.asarray(src)
+        source = src._plainly("src") if isinstance(src, Array) else np.asarray(src)
     except UNCONVERTED as error:
         raise named("copy", "src", error) from error
     _check(stream, dst, source)

@@ -259,7 +259,7 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
             return _shared(array, device, copy)
         if copy is False:
             raise ValueError(f"copy=False, but the array is {array.dtype}, and must be copied to be {other}")
-        return _shared(convert.call(array, other), device, None)
+        return _shared(convert.call(array, other) if array.__class__ is Array else array.astype(other), device, None)
     wanted = None if dtype is None else parse_dtype(dtype)
     obj = _seen_by_numpy(obj)
     if copy is False:

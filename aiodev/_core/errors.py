@@ -16,6 +16,7 @@
     │  ├─ CompileError                                ``.log`` is the compiler's message
     │  ├─ LaunchError                 (TypeError)     ``.argument`` is the argument at fault
     │  └─ DependencyError                             an earlier operation failed; the cause is that failure
+    ├─ GradientError               (RuntimeError)    a backward pass failed at a node; the cause is that failure
     ├─ CallError                   (RuntimeError)    what a called function raised would end the waiting task
     ├─ ThreadLimitError            (RuntimeError)    no thread could be started to call a function
     ├─ WithdrawnError                                 the operation was withdrawn before it began
@@ -48,6 +49,7 @@ __all__ = [
     "DependencyError",
     "DeviceError",
     "DeviceLostError",
+    "GradientError",
     "InvalidDeviceError",
     "KernelError",
     "LaunchError",
@@ -389,6 +391,46 @@ class CallError(AiodevError, RuntimeError):
     def __str__(self) -> str:
         raised = f"{type(self.__cause__).__name__} was raised" if self.__cause__ is not None else "an exception was raised"
         return f"{self.operation}: {raised}, which would end the task that waits, and not for its own sake; see __cause__"
+
+
+class GradientError(AiodevError, RuntimeError):
+    """A backward pass failed at a node of its graph; ``__cause__`` is what was raised there.
+
+    Attributes:
+        node: the name of the node's operation.
+        called_at: ``file:line`` of its forward call, or None where it is not known.
+        stack: the stack of that call, under ``aiodev.autograd.detect_anomaly``; else None.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev import autograd
+        >>> async def main():
+        ...     x = autograd.Variable(aiodev.ones(2, device="cpu"))
+        ...     y = (x * x).sum()
+        ...     x.detach().copy_from(aiodev.zeros(2, device="cpu"))
+        ...     try:
+        ...         await autograd.backward(y)
+        ...     except aiodev.GradientError as error:
+        ...         print(error.node)
+        >>> asyncio.run(main())
+        multiply
+    """
+
+    def __init__(self, node: str, called_at: str | None, stack: str | None = None) -> None:
+        self.node = node
+        self.called_at = called_at
+        self.stack = stack
+        super().__init__(node, called_at, stack)
+
+    def __str__(self) -> str:
+        text = f"the backward pass failed at {self.node}"
+        if self.called_at:
+            text += f", called at {callsites.show(self.called_at)}"
+        if self.__cause__ is not None:
+            text += f": {type(self.__cause__).__name__}: {self.__cause__}"
+        if self.stack:
+            text += f"\nthe forward call was:\n{self.stack}"
+        return text
 
 
 class ThreadLimitError(AiodevError, RuntimeError):

@@ -22,9 +22,13 @@ has made of an earlier call; or the body, where the key is not known.
 4.  A call is remembered when it comes for the second time, and only if everything that the stream was given meanwhile
     was launched by the call.
 
+5.  The form of an array that is no plain :class:`~aiodev._array.array.Array`, as a variable is of which gradients are wanted,
+    is not in the key, but its class. So a call with one is never taken for one without, which pays nothing for that there are
+    such; :mod:`aiodev._autograd.recording` has the call, and may remember it under its key.
+
 Every call passes here with its operands by role and its results, so what concerns all operations belongs here: recording a
-stream, which takes the steps of a call, into ``Call.launch`` and the generated function; differentiation, which notes an
-operation with its operands and results, into the generated function, with a rule as an attribute of :class:`Operation`.
+stream, which takes the steps of a call, into ``Call.launch`` and the generated function. Differentiation finds its rules here,
+as attributes of :class:`Operation`.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from aiodev._array.array import Array
+from aiodev._array.array import Array, FreedArray
 from aiodev._array.dtypes import has_dtype, kind_of_operand
 from aiodev._array.form import Form
 from aiodev._core import callsites
@@ -47,11 +51,12 @@ from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
 from aiodev._core.bounded_table import enter
 from aiodev._core.errors import LaunchError
+from aiodev._core.hooks import Hook
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.call import Call, Number
 from aiodev._kernel.dispatch.repeated import Step, is_flat, make_repeated
 
-__all__ = ["Operation", "operation"]
+__all__ = ["Operation", "differentiate", "operation"]
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -65,6 +70,8 @@ _FORM = "({0}._form if {0}.__class__ is Array else {0}.__class__)"
 #: Of a sequence, which is looked at twice: nothing that is used up by that.
 _FORMS = f"*[{_FORM.format('_x')} for _x in ({{0}} if {{0}}.__class__ is _list or {{0}}.__class__ is _tuple else None)]"
 _operations: weakref.WeakSet[Operation] = weakref.WeakSet()
+#: Calls an operation with arrays of a subclass among its operands: a function of the operation, the key and the arguments.
+differentiate: Hook[..., Any] = Hook("aiodev._autograd.recording")
 
 
 class OperationFunction(Protocol[P, R]):
@@ -108,6 +115,10 @@ class Operation:
         self.reads, self.numbers = tuple(reads), tuple(numbers)
         self._body, self._rule, self._most = body, dtypes, most
         self._resolved: dict[tuple[Any, ...], Sequence[Any]] = {}
+        #: How a gradient reaches an operand, by its name, or all of them at once, under ``""``; see :meth:`gradient`.
+        self.gradients: dict[str, Callable[..., Any] | None] = {}
+        #: What was found out of these, by the keys of calls.
+        self.derivatives: dict[Hashable, Any] = {}
         #: What was called before: a function of the operands, by the options and the operands' forms.
         self.known: dict[Hashable, Callable[..., Any]] = {}
         self._met: dict[Hashable, None] = {}  # once
@@ -142,9 +153,66 @@ class Operation:
         """It holds code and memory of this process; its function is pickled and copied, by reference."""
         raise TypeError("operations are not pickled or copied; the function is, by reference")
 
+    def gradient(self, joint: Callable[..., Any] | None = None, /, **operands: Callable[..., Any] | None) -> Any:
+        """Declare how the gradient of the result becomes that of the operands: a function for each, or one for all.
+
+        A function is given what it has parameters for, by their names: ``g``, the gradient of the result, or a tuple where the
+        operation returns one; an operand, or the ``result``, which are kept until then; an option; and ``shapes``, those of the
+        operands by name, for which nothing is kept. It returns an array, or None, which is 0. That is summed to the operand's
+        shape where operands were broadcast, and converted to its dtype. What it computes it computes by differentiable
+        functions of arrays, so that it can be differentiated again.
+
+        Args:
+            joint: of all operands that are read: returns a tuple of as many, in their order. To be used as a decorator.
+            operands: by the operand's name; None for one that the result does not depend on smoothly, as ``floor``. Of an
+                operand that is a sequence of arrays the function returns as many gradients.
+
+        Raises:
+            TypeError: there is no such operand, a parameter is none of the above, or both kinds are given.
+
+        Example:
+            >>> import aiodev
+            >>> from aiodev import autograd
+            >>> @aiodev.kernel
+            ... def cube_elements(i, x, out):
+            ...     out[i] = x[i] * x[i] * x[i]
+            >>> @aiodev.operation(reads=["x"], writes="out")
+            ... def cube(call, x, /, *, out=None):
+            ...     out = call.out(x.shape, x.dtype)
+            ...     call.launch(cube_elements, x.size, x.reshape(-1), out.reshape(-1))
+            ...     return out
+            >>> cube.operation.gradient(x=lambda g, x: 3 * g * x * x)
+            >>> async def main():
+            ...     x = autograd.Variable(aiodev.asarray([1.0, 2.0], device="cpu"))
+            ...     await autograd.backward(cube(x).sum())
+            ...     return await x.grad.tolist()
+            >>> import asyncio; asyncio.run(main())
+            [3.0, 12.0]
+        """
+        if joint is not None:
+            self._declare({"": joint, **operands})
+            return joint
+        self._declare(operands)
+        return None
+
+    def _declare(self, rules: dict[str, Callable[..., Any] | None]) -> None:
+        several = "" in rules and len(rules) > 1
+        if self.gradients or several or not rules:
+            raise TypeError(f"{self.name}: gradient: expected a function for each operand, or one for all, once")
+        known = {"g", "result", "shapes", *self._names} - {self.writes}
+        for own, rule in rules.items():
+            if own and own not in self.reads and f"*{own}" not in self.reads:
+                raise TypeError(f"{self.name}: gradient: {own}: no operand among ({', '.join(self.reads)}) is called so")
+            unknown = [] if rule is None else [name for name in inspect.signature(rule).parameters if name not in known]
+            if unknown:
+                raise TypeError(f"{self.name}: gradient: {', '.join(unknown)}: expected any of {', '.join(sorted(known))}")
+        self.gradients = rules
+        self.forget()
+
     def forget(self) -> None:
         """Forget all calls; they are found out again."""
         self.known.clear()
+        self.derivatives.clear()
         self._met.clear()
         self._of_any_length.clear()
 
@@ -214,13 +282,23 @@ class Operation:
         made.__annotations__ = {own: annotations[own] for own in (*names, "return") if own in annotations}
         made.__wrapped__ = self._body  # by whose globals annotations are read
         made.operation = self
+        self._function = made
         return made  # type: ignore[no-any-return]
 
+    def _call_plainly(self, *given: Any) -> Any:
+        """Call it with all of its arguments, in the order of its parameters."""
+        count = self._positional
+        return self._function(*given[:count], **dict(zip(self._keywords, given[count:], strict=True)))
+
     def _call_slowly(self, key: Hashable, *given: Any) -> Any:
-        """Run the body, or what serves arrays of any length; or leave it to what stands for an array."""
+        """Run the body, or what serves arrays of any length; or leave it to variables, or to what stands for arrays."""
         for place in self._operands:
-            if hasattr(given[place], "__aiodev_operation__"):
-                return given[place].__aiodev_operation__(self, given)
+            value = given[place]
+            if value.__class__ is not Array:
+                if _has_variables(value):
+                    return differentiate.call(self, key, given)
+                if hasattr(value, "__aiodev_operation__"):
+                    return value.__aiodev_operation__(self, given)
         flat = self._flat_key(key, given) if self._elementwise else None
         launch = self._of_any_length.get(flat)
         if launch is not None:
@@ -341,6 +419,13 @@ class Operation:
                 self._met.pop(flat, None)
             enter(self.known, key, launch, self._most)
             self._met.pop(key, None)
+
+
+def _has_variables(value: Any) -> bool:
+    """Whether an operand, or one of several, is an array of a subclass; those that were freed are errors of another kind."""
+    if isinstance(value, list | tuple):
+        return any(one.__class__ is not Array and _has_variables(one) for one in value)
+    return isinstance(value, Array) and not isinstance(value, FreedArray)
 
 
 def _is_number(value: Any) -> bool:

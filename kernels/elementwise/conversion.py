@@ -29,11 +29,31 @@ def _types_of_clip(*kinds: Any) -> Sequence[DType]:
     return [result] * (len(kinds) + 1)
 
 
-_where = Elementwise("where", "{x1} if {condition} else {x2}", ("condition", "x1", "x2"), _types_of_where).function
-_clip = Elementwise("clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), _types_of_clip).function
-_clip_below = Elementwise("clip", "np.maximum({x}, {min})", ("x", "min"), _types_of_clip).function
-_clip_above = Elementwise("clip", "np.minimum({x}, {max})", ("x", "max"), _types_of_clip).function
-_copy = Elementwise("clip", "{x}", ("x",), _types_of_clip).function
+_where = Elementwise(
+    "where", "{x1} if {condition} else {x2}", ("condition", "x1", "x2"), _types_of_where,
+    derivatives={
+        "condition": None,
+        "x1": "{g} if {condition} else np.float32(0)",
+        "x2": "np.float32(0) if {condition} else {g}",
+    },
+).function  # fmt: skip
+_clip = Elementwise(
+    "clip", "np.minimum(np.maximum({x}, {min}), {max})", ("x", "min", "max"), _types_of_clip,
+    derivatives={
+        "x": "{g} if {min} <= {x} and {x} <= {max} else np.float32(0)",
+        "min": "{g} if {x} < {min} and {min} < {max} else np.float32(0)",
+        "max": "{g} if {x} > {max} or {min} >= {max} else np.float32(0)",
+    },
+).function  # fmt: skip
+_clip_below = Elementwise(
+    "clip", "np.maximum({x}, {min})", ("x", "min"), _types_of_clip,
+    derivatives={"x": "{g} if {x} >= {min} else np.float32(0)", "min": "np.float32(0) if {x} >= {min} else {g}"},
+).function  # fmt: skip
+_clip_above = Elementwise(
+    "clip", "np.minimum({x}, {max})", ("x", "max"), _types_of_clip,
+    derivatives={"x": "{g} if {x} <= {max} else np.float32(0)", "max": "np.float32(0) if {x} <= {max} else {g}"},
+).function  # fmt: skip
+_copy = Elementwise("clip", "{x}", ("x",), _types_of_clip, derivatives={"x": "{g}"}).function
 _conversions: dict[DType, Callable[..., aiodev.Array]] = {}
 
 
@@ -122,15 +142,14 @@ def astype(
     if wanted == x.dtype:
         if there is not x or not copy:
             return there
-        copied = aiodev.empty_like(x)
-        copied.copy_from(x)
-        return copied
+        return aiodev.asarray(x, copy=True)
     if x.dtype.kind == "c" and wanted.kind not in "bc":
         raise TypeError(f"astype: {x.dtype} cannot become {wanted}; complex numbers have no order and two parts")
     function = _conversions.get(wanted)
     if function is None:
         expression = "{x} != 0" if wanted.kind == "b" else "{x}"
-        made = Elementwise("astype", expression, ("x",), lambda kind: (kind, wanted))
+        derivatives = {"x": "{g}"} if dtypes.kind(wanted) == "f" else None
+        made = Elementwise("astype", expression, ("x",), lambda kind: (kind, wanted), derivatives=derivatives)
         function = _conversions[wanted] = made.function
     return function(there)
 

@@ -20,7 +20,7 @@ from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
 __all__ = ["Fused", "binary_transform", "fused", "unary_transform"]
 
-_RESERVED = frozenset({"function", "lang", "math", "np", "out", "rest"})
+_RESERVED = frozenset({"function", "g", "lang", "math", "np", "out", "rest", "result", "shapes"})
 
 
 class Fused:
@@ -61,6 +61,12 @@ class Fused:
         if len(operands) != len(self._operands):
             raise TypeError(f"{self.name}: expected the operands ({', '.join(self._operands)}), got {len(operands)}")
         return self._submit(*operands, out)
+
+    @property
+    def operation(self) -> aiodev.Operation:
+        """What it submits by; ``operation.gradient`` declares the gradient, see :meth:`aiodev.Operation.gradient`."""
+        operation: aiodev.Operation = self._submit.operation  # type: ignore[attr-defined]
+        return operation
 
     def __reduce__(self) -> str:
         """By reference, as functions are pickled and copied: another process imports the module that defines it."""

@@ -15,6 +15,7 @@ import numpy as np
 
 import aiodev
 from aiodev import dtypes
+from aiodev.kernels.elementwise.derivatives import called_by, declare_call
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
 __all__ = ["TABLE", "Binary", "Group", "Row", "Unary"]
@@ -66,8 +67,10 @@ Example:
 class Group:
     """Functions that the reference has under one heading."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, *, constant: bool = False) -> None:
+        """``constant``: their results do not depend smoothly on anything."""
         self._title = title
+        self._is_constant = constant
 
     def unary(
         self,
@@ -80,6 +83,7 @@ class Group:
         *,
         types: Resolve | None = None,
         kept: str = "",
+        gradient: str | None = "",
     ) -> Unary:
         """Declare a function of one array.
 
@@ -92,6 +96,8 @@ class Group:
             found: the result of that, as NumPy prints it.
             types: what its dtypes are resolved by; by default as those of ``reference``, which is one of NumPy's ufuncs then.
             kept: kinds of dtypes of which it gives the argument back, as the array API has it.
+            gradient: of real numbers, an expression of ``{g}``, the gradient of the result, of ``{x}`` and ``{result}``; None
+                where the result does not depend on the operand smoothly, and empty for a function without a gradient.
         """
         by_kind = {"": expression} if isinstance(expression, str) else expression
         by_kind = {**by_kind, **dict.fromkeys(kept, "{x}")}
@@ -103,7 +109,8 @@ class Group:
             return _resolve(name, resolve, kind)
 
         same = reference if types is None else functools.partial(_of_types, rule, reference)
-        made: Unary = self._declare(name, by_kind, ("x",), rule, same, _describe(name, summary, given, found))
+        text = _describe(name, summary, given, found)
+        made: Unary = self._declare(name, by_kind, ("x",), rule, same, text, gradients=(gradient,))
         return made
 
     def binary(
@@ -116,6 +123,7 @@ class Group:
         found: str,
         *,
         compares: bool = False,
+        gradients: tuple[str | None, str | None] = ("", ""),
     ) -> Binary:
         """Declare a function of two arrays, of ``{x1}`` and ``{x2}``, in the same way.
 
@@ -124,15 +132,29 @@ class Group:
 
         rule = functools.partial(_resolve, name, functools.partial(dtypes.resolve, reference))
         text, near = _describe(name, summary, given, found), _comparable if compares else None
-        made: Binary = self._declare(name, expression, ("x1", "x2"), rule, reference, text, near)
+        made: Binary = self._declare(name, expression, ("x1", "x2"), rule, reference, text, near, gradients)
         return made
 
     def _declare(
-        self, name: str, expression: Any, operands: tuple[str, ...], rule: Any, reference: Any, text: str, near: Any = None
+        self,
+        name: str,
+        expression: Any,
+        operands: tuple[str, ...],
+        rule: Any,
+        reference: Any,
+        text: str,
+        near: Any = None,
+        gradients: Sequence[str | None] = ("",),
     ) -> Any:
         TABLE[name] = Row(self._title, operands, reference)
+        gradients = [None] * len(operands) if self._is_constant else gradients
+        derivatives = None if "" in gradients else dict(zip(operands, gradients, strict=True))
+        called = called_by(expression if isinstance(expression, str) else expression[""], operands)
+        if derivatives is not None and called is not None:
+            declare_call(called, operands, derivatives)
         module = "aiodev.kernels.elementwise.table"
-        return Elementwise(name, expression, operands, rule, doc=text, module=module, near=near).function
+        made = Elementwise(name, expression, operands, rule, doc=text, module=module, near=near, derivatives=derivatives)
+        return made.function
 
 
 def _resolve(name: str, resolve: Resolve, *kinds: Any) -> Sequence[DType]:

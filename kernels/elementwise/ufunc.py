@@ -17,9 +17,10 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import broadcast, has_no_gaps
+from aiodev.kernels.elementwise.derivatives import derivative_of, names_in, renamed
 from aiodev.kernels.elementwise.iteration import Form, make_kernel, plan_loop
 
-__all__ = ["DECLARED", "DType", "Elementwise", "Operand"]
+__all__ = ["DECLARED", "DType", "Elementwise", "Operand", "differentiable"]
 
 #: Names of dtypes of which a kernel is given numbers as they are.
 _PACKED = frozenset(row.name for row in dtypes.DTYPES.values() if row.packing)
@@ -48,6 +49,8 @@ class Elementwise:
         module: where it is to be found.
         near: from a number and another operand to what is computed with in its place.
         by_name: whether ``out`` is given by its name only.
+        derivatives: by the operand's name, the expression of its gradient, over ``{g}``, that of the result, the operands and
+            the ``{result}``; None of an operand on which the result does not depend smoothly. Without it there is no gradient.
 
     Attributes:
         function: the operation: of the operands, and ``out``.
@@ -66,6 +69,7 @@ class Elementwise:
         module: str = __name__,
         near: Callable[[Any, Any], Any] | None = None,
         by_name: bool = True,
+        derivatives: Mapping[str, str | None] | None = None,
     ) -> None:
         self.name = name
         self.expressions = {"": expression} if isinstance(expression, str) else expression
@@ -84,8 +88,11 @@ class Elementwise:
         make = aiodev.operation(
             reads=operands, numbers=operands, writes="out", dtypes=types, name=name, elementwise=True
         )
-        self.function: Callable[..., aiodev.Array] = make(body)
-        DECLARED[self.function.operation] = self
+        made = make(body)
+        if derivatives is not None:
+            made.operation.gradient(**{own: _rule(name, derivatives[own], module) for own in operands})
+        self.function: Callable[..., aiodev.Array] = made
+        DECLARED[made.operation] = self
 
     def expression_of(self, inputs: Sequence[DType]) -> str:
         """The expression for operands that are computed in these dtypes."""
@@ -168,6 +175,50 @@ class Elementwise:
             made = make_kernel(self.name, expression, self.operands, forms, casts, ndim, function)
             kernel = self._kernels.setdefault(key, made)
         return kernel
+
+
+def _rule(name: str, expression: str | None, module: str) -> Callable[..., Any] | None:
+    """The gradient of an operand, as an elementwise function that is made when it is first called."""
+    if expression is None:
+        return None
+    if expression == "{g}":
+        return lambda g: g
+    names = names_in(expression)
+    made: list[Callable[..., aiodev.Array]] = []
+
+    def rule(*values: Any) -> aiodev.Array:
+        if not made:
+            made.append(_gradient(name, expression, names, module))
+        return made[0](*values)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    rule.__signature__ = inspect.Signature([inspect.Parameter(own, kind) for own in names])  # type: ignore[attr-defined]
+    return rule
+
+
+def _gradient(name: str, expression: str, names: Sequence[str], module: str) -> Callable[..., aiodev.Array]:
+    """A gradient as an elementwise function, which has gradients itself."""
+    own = {given: f"a{place}" for place, given in enumerate(names)}
+    return differentiable(f"{name}_gradient", renamed(expression, own), tuple(own.values()), module)
+
+
+def differentiable(
+    name: str, expression: str, operands: tuple[str, ...], module: str = __name__
+) -> Callable[..., aiodev.Array]:
+    """An elementwise function of arrays of a common type, whose gradients follow from the expression.
+
+    Raises:
+        NotImplementedError: it calls a function of which no derivative is declared.
+    """
+    derivatives: dict[str, str | None] = {}
+    for operand in operands:
+        derived = derivative_of(expression, operand)
+        derivatives[operand] = None if derived is None else f"{{g}} * ({derived})"
+    return Elementwise(name, expression, operands, _common_type, module=module, derivatives=derivatives).function
+
+
+def _common_type(*kinds: Any) -> Sequence[DType]:
+    return [dtypes.result_type(*kinds)] * (len(kinds) + 1)
 
 
 def _signature(operands: Sequence[str], by_name: bool) -> inspect.Signature:

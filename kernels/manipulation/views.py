@@ -75,9 +75,7 @@ def reshape(x: aiodev.Array, /, shape: int | Sequence[int], *, copy: bool | None
         raise ValueError(f"reshape: copy=False, but no view of the shape {x.shape} with strides {x.strides} is {view.shape}")
     if not copy or is_copy:
         return view
-    copied = aiodev.empty_like(view)
-    copied.copy_from(view)
-    return copied
+    return aiodev.asarray(view, copy=True)
 
 
 def permute_dims(x: aiodev.Array, /, axes: Sequence[int]) -> aiodev.Array:

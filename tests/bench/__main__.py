@@ -10,6 +10,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
+import autograd_steps
 import core_device
 import core_fairness
 import core_loop
@@ -44,6 +45,7 @@ GROUPS = {
     "sizes": (library_sizes,),
     "shapes": (library_shapes,),
     "random": (generators,),
+    "autograd": (autograd_steps,),
 }
 #: Groups whose figures are times next to the same peers, so that one picture shows all of them.
 DRAWN = {"library", "random"}

@@ -1,0 +1,493 @@
+"""The backward pass: which nodes run, in which order, and what becomes of the gradients of leaves.
+
+The nodes that a pass will run are counted first: for each, how many gradients it waits for. A node that has all of them is
+ready; of the ready ones the latest runs first. A node whose gradient function is a coroutine runs as a task of its own, while
+the others go on. The invariants are those of :mod:`aiodev._autograd`; the order between streams is that of
+:mod:`aiodev._autograd.delivery`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Awaitable, Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from aiodev._array.array import Array
+from aiodev._array.computing import kernels
+from aiodev._array.creation import ones, zeros
+from aiodev._autograd import modes
+from aiodev._autograd.delivery import Arrival, StreamScope, fitted, follow
+from aiodev._autograd.node import Edge, Node
+from aiodev._autograd.variable import Variable, edge_of, plain_of
+from aiodev._core.at_fork import in_child
+from aiodev._core.callsites import describe_site
+from aiodev._core.errors import GradientError
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
+from aiodev._core.tuning import PERIOD_NS
+from aiodev._core.waiting import fairness
+
+__all__ = ["Pass"]
+
+#: One pass at a time adds to a leaf: the sum that is stored is of what was stored before.
+_accumulating = threading.Lock()
+#: Nodes between two looks at the clock. Larger: a pass may yield late; smaller: a look costs about a fiftieth of a node.
+_STRIDE = 8
+
+
+class Pass:
+    """One backward pass.
+
+    Args:
+        roots: variables, and the gradient of each, or None for that of a single element by itself.
+        inputs: variables whose gradients are asked for, in place of storing those of all leaves; None for the latter.
+    """
+
+    def __init__(
+        self, roots: Sequence[tuple[Any, Array | None]], inputs: Sequence[Any] | None, retain_graph: bool, create_graph: bool
+    ) -> None:
+        self._roots = roots
+        self._create_graph, self._retains = create_graph, retain_graph
+        self._asked = None if inputs is None else [edge_of(one) for one in inputs]
+        #: To look in: a list would compare arrays, of elements.
+        self._wanted = frozenset(self._asked or ())
+        self._taken: dict[Any, Any] = {}  # of what is asked for
+        self._counts: dict[Any, int] = {}
+        self._needed: set[Node] | None = None  # None: all
+        self._first_use: dict[Variable, Node] = {}
+        self._arrivals: dict[Any, Arrival] = {}
+        self._ready: list[tuple[int, int, Any]] = []
+        self._leaves: list[tuple[Variable, Any, Stream]] = []
+        self._ends: dict[Stream, None] = {}  # streams that a leaf's gradient is ready on
+        self._until = fairness.clock() + PERIOD_NS
+        self._anomaly = modes.current().anomaly
+        self._started: list[tuple[Node, Any, Sequence[Edge]]] = []
+        self._flying = 0
+        self._begun: list[Any] = [_NOTHING]  # nodes that run as tasks, and behind them the one that runs here
+        self._arrived: anyio.Event | None = None
+        self._failure: GradientError | None = None
+        self._scope = StreamScope()
+
+    async def run(self) -> list[Any]:
+        """Submit all of it; gives the gradients that were asked for, None for what the roots do not depend on."""
+        modes.push(self, enabled=self._create_graph)
+        is_over = False
+        try:
+            await self._count()
+            self._begin()
+            await self._drain()
+            if self._started:
+                await self._drain_with_tasks()
+            self._scope.leave()
+            self._store()
+            self._join()
+            is_over = True
+        finally:
+            self._scope.leave()
+            if not is_over and not self._retains:
+                for target in (*self._counts, *(entry[2] for entry in self._ready), *self._begun):
+                    if target.__class__ is not Variable and not target.is_released:
+                        target.release()
+            for _, awaitable, _ in self._started:  # which no task has got
+                if inspect.iscoroutine(awaitable):
+                    awaitable.close()
+            self._arrivals.clear()
+            modes.pop(self)
+        return [] if self._asked is None else [self._taken.get(key) for key in self._asked]
+
+    # What there is to do
+
+    async def _count(self) -> None:
+        counts, first = self._counts, self._first_use
+        stack: list[Node] = []
+        for root, _ in self._roots:
+            edge = edge_of(root)
+            if edge.__class__ is tuple and edge[0] not in counts:
+                counts[edge[0]] = 0
+                stack.append(edge[0])
+        turns = 0
+        while stack:
+            node = stack.pop()
+            if node.is_released:
+                self._retains = True  # this pass has no business with what it has not been through
+                raise _failed(node, RuntimeError("an earlier pass has released it; retain_graph=True keeps a graph"))
+            for edge in node.edges:
+                if edge.__class__ is tuple:
+                    other = edge[0]
+                    if other in counts:
+                        counts[other] += 1
+                    else:
+                        counts[other] = 1
+                        stack.append(other)
+                elif edge is not None:
+                    user = first.get(edge)
+                    if user is None:
+                        first[edge] = node
+                        counts[edge] = 1
+                    else:
+                        counts[edge] += 1
+                        if node.sequence < user.sequence:
+                            first[edge] = node
+            turns += 1
+            if not turns % 64 and fairness.clock() >= self._until:
+                await self._yield()
+        if self._asked is not None:
+            self._restrict(self._wanted)
+
+    def _restrict(self, asked: frozenset[Any]) -> None:
+        """Count only what leads to something that is asked for."""
+        needed: set[Node] = set()
+        nodes = [target for target in self._counts if target.__class__ is not Variable]
+        nodes.sort(key=lambda node: node.sequence)
+        leads = _Leads(needed, asked)
+        for node in nodes:
+            if any(map(leads, node.edges)):
+                needed.add(node)
+        edges = [edge_of(root) for root, _ in self._roots]
+        self._counts = dict.fromkeys((edge[0] for edge in edges if edge.__class__ is tuple), 0)
+        for node in nodes:
+            if node in needed:
+                for edge in node.edges:
+                    if leads(edge):
+                        target = edge[0] if edge.__class__ is tuple else edge
+                        self._counts[target] = self._counts.get(target, 0) + 1
+        self._needed, self._leads = needed, leads
+
+    def _begin(self) -> None:
+        for root, gradient in self._roots:
+            edge = edge_of(root)
+            stream = edge[0].stream if edge.__class__ is tuple else current_stream(root.device)
+            if gradient is None:
+                self._scope.switch(stream)
+                gradient = ones(root.shape, root.dtype, root.device)
+            else:
+                self._scope.leave()
+                stream = current_stream(gradient.device)
+                self._scope.switch(stream)
+            target = edge[0] if edge.__class__ is tuple else edge
+            if target.__class__ is Variable:
+                self._first_use.setdefault(target, _Root(current_stream(root.device)))  # type: ignore[arg-type]
+            self._counts[target] = self._counts.get(target, 0) + 1
+            if self._needed is None or target.__class__ is not Variable or self._leads(edge):
+                self._deliver(stream, edge, gradient)
+
+    # Running
+
+    async def _drain(self) -> None:
+        """Run what is ready, until nothing is, or a task has to be started."""
+        ready, scope = self._ready, self._scope
+        turns = 0
+        while ready:
+            turns += 1
+            if not turns % _STRIDE and fairness.clock() >= self._until:
+                await self._yield()
+            node = heappop(ready)[2]
+            if node.__class__ is Variable:
+                try:
+                    self._finish_leaf(node)
+                except Exception as error:  # one of its hooks
+                    raise GradientError(f"a leaf of the shape {node.shape}", None) from error
+                continue
+            self._begun[-1] = node
+            try:
+                stream = node.stream
+                if stream is not scope.stream:
+                    scope.switch(stream)
+                forms = node.forms
+                if len(forms) == 1:
+                    arrival = self._arrivals.pop(node, None)
+                    gradients: Sequence[Any] | None = None
+                    if arrival is not None:
+                        gradient = arrival.gradient if arrival.ready is stream else arrival.take(stream)
+                        gradients = (gradient,)
+                else:
+                    gradients = self._taken_together(node)
+                edges = node.edges
+                if self._needed is not None:
+                    edges = self._kept_edges(node, gradients)
+                if gradients is None:
+                    self._pass_over(edges, stream)
+                    continue
+                if node.hooks is not None:
+                    gradients = _before(node, gradients)
+                if self._asked is not None:
+                    self._take_asked(node, gradients)
+                    if not any(edge is not None for edge in edges):
+                        continue
+                found = node.apply(gradients, edges, self._create_graph)
+                if found.__class__ is not tuple and inspect.isawaitable(found):
+                    self._started.append((node, found, (edges, gradients)))
+                    self._begun.append(node)
+                    return
+                if self._anomaly:
+                    await _look_for_nan(found)
+                self._finish(node, edges, gradients, found)
+            except Exception as error:
+                raise _failed(node, error) from error
+
+    def _finish(self, node: Any, edges: Sequence[Edge], gradients: Any, found: Sequence[Any]) -> None:
+        """Send a node's gradients on."""
+        if node.hooks is not None:
+            found = _after(node, found, gradients)
+        if not self._retains:
+            node.release()
+        stream = node.stream
+        for edge, gradient in zip(edges, found, strict=True):
+            if edge is not None:
+                self._deliver(stream, edge, gradient)
+
+    def _pass_over(self, edges: Sequence[Edge], stream: Stream) -> None:
+        """Send no gradient on: nothing that came was one."""
+        for edge in edges:
+            if edge is not None:
+                self._deliver(stream, edge, None)
+
+    def _deliver(self, producer: Stream, edge: Edge, gradient: Any) -> None:
+        """Add a gradient to what has come for an input, None for 0; the target may be ready then."""
+        if edge.__class__ is tuple:
+            target, output = edge
+            key = target if len(target.forms) == 1 else edge
+            form, consumer, rank = target.forms[output], target.stream, -target.sequence
+        else:
+            target = key = edge
+            form, consumer, rank = edge._form, self._first_use[edge].stream, _LEAVES
+        if gradient is not None:
+            if gradient._form is not form:
+                gradient = fitted(gradient, form)
+            arrival = self._arrivals.get(key)
+            if arrival is None:
+                self._arrivals[key] = Arrival(gradient, producer, consumer)
+            else:
+                arrival.add(gradient, producer, consumer, self._scope)
+        left = self._counts[target] - 1
+        if left:
+            self._counts[target] = left
+        else:  # so that each node goes when it has run, and not all at once, at the end
+            del self._counts[target]
+            heappush(self._ready, (rank, id(target), target))
+
+    def _taken_together(self, node: Node) -> Sequence[Any] | None:
+        """The gradients of several results, zeros for those that have none; None if none has."""
+        arrivals = [self._arrivals.pop((node, output), None) for output in range(len(node.forms))]
+        if not any(arrival is not None for arrival in arrivals):
+            return None
+        return tuple(
+            [
+                zeros(form.shape, form.dtype, form.device) if arrival is None else arrival.take(node.stream)
+                for arrival, form in zip(arrivals, node.forms, strict=True)
+            ]
+        )
+
+    def _kept_edges(self, node: Node, gradients: Any) -> Sequence[Edge]:
+        """The edges of a node that lead to something that is asked for."""
+        assert self._needed is not None
+        return [edge if node in self._needed and self._leads(edge) else None for edge in node.edges]
+
+    def _take_asked(self, node: Node, gradients: Sequence[Any]) -> None:
+        for output, gradient in enumerate(gradients):
+            if (node, output) in self._wanted:
+                self._taken[(node, output)] = gradient
+                self._ends[node.stream] = None
+
+    # Leaves
+
+    def _finish_leaf(self, leaf: Variable) -> None:
+        arrival = self._arrivals.pop(leaf, None)
+        if arrival is None:
+            return
+        stream = self._first_use[leaf].stream
+        if stream.device is not leaf.device:
+            stream = arrival.accumulation
+        gradient = arrival.take(stream)
+        self._ends[stream] = None
+        if leaf._hooks:
+            self._scope.switch(stream)
+            for hook in list(leaf._hooks.values()):
+                gradient = _replaced(hook(gradient), gradient)
+        if self._asked is not None:
+            self._taken[leaf] = gradient
+        elif leaf._post_hooks:
+            self._scope.switch(stream)
+            self._accumulate(leaf, gradient, stream)
+            for hook in list(leaf._post_hooks.values()):
+                hook(leaf)
+        else:
+            self._leaves.append((leaf, gradient, stream))
+
+    def _store(self) -> None:
+        """Add the gradients of leaves to what they have, at one go."""
+        seen = {gradient._buffer for _, gradient in self._roots if gradient is not None}
+        for leaf, gradient, stream in self._leaves:
+            if not self._create_graph:
+                if gradient._buffer in seen or not gradient._form.packed or not gradient._form.writable:
+                    self._scope.switch(stream)
+                    gradient = plain_of(gradient)._copied(gradient.device)
+                seen.add(gradient._buffer)
+            self._accumulate(leaf, gradient, stream)
+        self._scope.leave()
+
+    def _accumulate(self, leaf: Variable, gradient: Any, stream: Stream) -> None:
+        with _accumulating:
+            before = leaf._grad
+            if before is None:
+                leaf._grad = gradient
+                return
+            self._scope.switch(stream)
+            if before._buffer._writer is not stream.timeline:
+                follow(stream, before._buffer.contents())
+            leaf._grad = kernels.add(before, gradient)
+
+    def _join(self) -> None:
+        """Order the caller's streams after those that its gradients are ready on."""
+        for stream in self._ends:
+            caller = current_stream(stream.device)
+            if caller is not stream:
+                caller.wait_event(stream.record_event())
+
+    # Tasks
+
+    async def _drain_with_tasks(self) -> None:
+        async with anyio.create_task_group() as group:
+            try:
+                while self._started or self._flying:
+                    for node, awaitable, given in self._started:
+                        self._flying += 1
+                        group.start_soon(self._fly, group.cancel_scope, node, awaitable, given)
+                    self._started.clear()
+                    self._arrived = anyio.Event()
+                    await self._drain()
+                    if not self._started and self._flying:
+                        self._scope.leave()
+                        await self._arrived.wait()
+                        await self._drain()
+            except GradientError as error:
+                self._failure = self._failure or error
+                group.cancel_scope.cancel()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _fly(self, cancel_scope: anyio.CancelScope, node: Any, awaitable: Awaitable[Any], given: Any) -> None:
+        """Run a node whose gradient function is a coroutine, on its stream."""
+        edges, gradients = given
+        outer, own = self._scope, StreamScope()
+        try:
+            own.switch(node.stream)
+            gradient = node._normalised(await awaitable)
+            if self._anomaly:
+                await _look_for_nan(gradient)
+            self._scope = own  # no other task runs until it is put back
+            self._finish(node, edges, gradients, gradient)
+        except Exception as error:
+            self._failure = self._failure or _failed(node, error)
+            cancel_scope.cancel()
+        finally:
+            self._scope = outer
+            own.leave()
+            self._flying -= 1
+            assert self._arrived is not None
+            self._arrived.set()
+
+    async def _yield(self) -> None:
+        await checkpoint()
+        self._until = fairness.clock() + PERIOD_NS
+
+
+#: Before all nodes.
+_LEAVES = -(1 << 62)
+
+
+def _forget_after_fork() -> None:
+    global _accumulating
+    _accumulating = threading.Lock()  # another thread of the parent may have held it
+
+
+in_child(_forget_after_fork)
+
+
+class _Nothing:
+    """Stands for a node where there is none."""
+
+    is_released = True
+
+
+_NOTHING = _Nothing()
+
+
+class _Root:
+    """Stands for the first use of a leaf that is a root."""
+
+    sequence = 0
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+
+class _Leads:
+    """Whether an edge leads to something that is asked for."""
+
+    __slots__ = ("_asked", "_needed")
+
+    def __init__(self, needed: set[Node], asked: frozenset[Any]) -> None:
+        self._needed, self._asked = needed, asked
+
+    def __call__(self, edge: Edge) -> bool:
+        if edge is None:
+            return False
+        return edge in self._asked or (edge.__class__ is tuple and edge[0] in self._needed)
+
+
+def _replaced(returned: Any, gradient: Any) -> Any:
+    """What a hook has made of a gradient."""
+    if returned is None:
+        return gradient
+    if not isinstance(returned, Array):
+        raise TypeError(f"a hook: expected an array, or None, got {type(returned).__name__}")
+    return fitted(returned, gradient._form)
+
+
+def _before(node: Node, gradients: Sequence[Any]) -> Sequence[Any]:
+    """The gradients of a node's results, as its hooks make them."""
+    hooks = node.hooks
+    assert hooks is not None
+    changed = list(gradients)
+    for output, own in hooks.results.items():
+        for key in sorted(own, key=lambda key: (key == 0, key)):  # what is retained is what goes on
+            changed[output] = _replaced(own[key](changed[output]), changed[output])
+    for hook in list(hooks.before.values()):
+        changed = _all_replaced(hook(tuple(changed)), changed)
+    return tuple(changed)
+
+
+def _after(node: Node, found: Sequence[Any], gradients: Sequence[Any]) -> Sequence[Any]:
+    assert node.hooks is not None
+    for hook in list(node.hooks.after.values()):
+        found = _all_replaced(hook(tuple(found), tuple(gradients)), found)
+    return found
+
+
+def _all_replaced(returned: Any, gradients: Sequence[Any]) -> list[Any]:
+    if returned is None:
+        return list(gradients)
+    if not isinstance(returned, tuple | list) or len(returned) != len(gradients):
+        raise TypeError(f"a hook of a node: expected None or a tuple of {len(gradients)} gradients, got {returned!r}")
+    return list(returned)
+
+
+def _failed(node: Any, error: BaseException) -> GradientError:
+    if isinstance(error, GradientError):
+        return error
+    stack = None if node.stack is None else "".join(node.stack)
+    failure = GradientError(node.name, describe_site(node.site), stack)
+    failure.__cause__ = error
+    return failure
+
+
+async def _look_for_nan(gradients: Iterable[Any]) -> None:
+    for place, gradient in enumerate(gradients):
+        if gradient is not None and await kernels.any(kernels.isnan(plain_of(gradient))).item():
+            raise FloatingPointError(f"the gradient of its operand {place} has NaN")

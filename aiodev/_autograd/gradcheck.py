@@ -1,0 +1,144 @@
+"""Gradients against central differences."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from aiodev._array.array import Array
+from aiodev._array.creation import asarray
+from aiodev._autograd.backward import grad
+from aiodev._autograd.variable import Variable, plain_of
+
+__all__ = ["gradcheck", "gradgradcheck"]
+
+_Host = np.ndarray[Any, Any]
+
+
+async def gradcheck(
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    seed: int = 0,
+) -> None:
+    """Compare the gradients of a function with central differences, in the direction of a random gradient of its results.
+
+    Args:
+        function: of the inputs, to a variable or a tuple of them; or a coroutine function.
+        inputs: arrays; gradients are compared of variables that require one. In double precision, as a rule.
+        eps: by how much an element is changed.
+        atol: how much of a difference is none, absolutely.
+        rtol: the same, of the central difference.
+        seed: of the random gradient.
+
+    Raises:
+        AssertionError: a gradient differs, or is missing where the central difference is not 0.
+        TypeError: no input is a variable that requires a gradient.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> from aiodev import autograd
+        >>> async def main():
+        ...     x = autograd.Variable(aiodev.asarray([0.5, -1.5], device="cpu"))
+        ...     await autograd.gradcheck(aiodev.kernels.sin, [x])
+        >>> import asyncio; asyncio.run(main())
+    """
+    checked = [place for place, one in enumerate(inputs) if isinstance(one, Variable) and one.requires_grad]
+    if not checked:
+        raise TypeError("gradcheck: expected a variable that requires a gradient among the inputs")
+    leaves = [Variable(one.detach()) if place in checked else one for place, one in enumerate(inputs)]
+    results = await _results(function, leaves)
+    reached = [one for one in results if isinstance(one, Variable) and one.requires_grad]
+    random = np.random.default_rng(seed)
+    directions = [random.standard_normal(one.shape) for one in results]
+    found: tuple[Array | None, ...] = (None,) * len(checked)
+    if reached:
+        grads = [
+            asarray(direction.astype(one.dtype), device=one.device)
+            for one, direction in zip(results, directions, strict=True)
+            if isinstance(one, Variable) and one.requires_grad
+        ]
+        found = await grad(reached, [leaves[place] for place in checked], grads, allow_unused=True)
+    for place, gradient in zip(checked, found, strict=True):
+        expected = await _differences(function, inputs, place, directions, eps)
+        got = np.zeros_like(expected) if gradient is None else await gradient.numpy()
+        if not np.allclose(got, expected, atol=atol, rtol=rtol):
+            raise AssertionError(
+                f"gradcheck: the gradient of input {place} is\n{got}\nand central differences give\n{expected}"
+            )
+
+
+async def gradgradcheck(
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    seed: int = 0,
+) -> None:
+    """Compare the gradients of gradients, with respect to the inputs and the results' gradients; see :func:`gradcheck`.
+
+    Raises:
+        AssertionError: one differs.
+
+    Example:
+        >>> import aiodev, aiodev.kernels
+        >>> from aiodev import autograd
+        >>> async def main():
+        ...     x = autograd.Variable(aiodev.asarray([0.5, -1.5], device="cpu"))
+        ...     await autograd.gradgradcheck(aiodev.kernels.exp, [x])
+        >>> import asyncio; asyncio.run(main())
+    """
+    checked = [place for place, one in enumerate(inputs) if isinstance(one, Variable) and one.requires_grad]
+    results = [one for one in await _results(function, inputs) if isinstance(one, Variable) and one.requires_grad]
+    random = np.random.default_rng(seed)
+    given = [Variable(asarray(random.standard_normal(one.shape).astype(one.dtype), device=one.device)) for one in results]
+
+    async def first(*arguments: Any) -> Any:
+        own, gradients = arguments[: len(inputs)], arguments[len(inputs) :]
+        computed = [one for one in await _results(function, own) if isinstance(one, Variable) and one.requires_grad]
+        wanted = [own[place] for place in checked]
+        seen = [one if isinstance(one, Variable) else Variable(one) for one in wanted]
+        if any(one is not other for one, other in zip(wanted, seen, strict=True)) or not computed:
+            changed = list(own)
+            for place, one in zip(checked, seen, strict=True):
+                changed[place] = one
+            computed = [one for one in await _results(function, changed) if isinstance(one, Variable)]
+        found = await grad(computed, seen, list(gradients), create_graph=True, allow_unused=True)
+        return tuple(one for one in found if one is not None)
+
+    await gradcheck(first, [*inputs, *given], eps=eps, atol=atol, rtol=rtol, seed=seed + 1)
+
+
+async def _results(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
+    returned = function(*inputs)
+    if inspect.isawaitable(returned):
+        returned = await returned
+    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+
+
+async def _differences(
+    function: Callable[..., Any], inputs: Sequence[Any], place: int, directions: Sequence[_Host], eps: float
+) -> _Host:
+    """The derivative of the results, along the directions, with respect to each element of an input."""
+    host: _Host = (await inputs[place].numpy()).astype(np.float64)
+    expected = np.zeros_like(host)
+    for index in np.ndindex(host.shape):
+        sides = []
+        for step in (eps, -eps):
+            moved = host.copy()
+            moved[index] += step
+            arguments = [plain_of(one) for one in inputs]
+            arguments[place] = asarray(moved.astype(inputs[place].dtype), device=inputs[place].device)
+            sides.append(await _results(function, arguments))
+        for after, before, direction in zip(*sides, directions, strict=True):
+            change = (await after.numpy()).astype(np.float64) - (await before.numpy())
+            expected[index] += float((change * direction).sum()) / (2 * eps)
+    return expected

@@ -1,0 +1,193 @@
+"""Nodes: what a graph knows of one operation on variables, and what nodes keep until the backward pass."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from aiodev._array.array import Array
+from aiodev._autograd.modes import Mode
+from aiodev._core import callsites
+from aiodev._core.streams.stream import Stream
+from aiodev._memory.buffer import Buffer, Uses
+
+__all__ = ["Edge", "HookHandle", "Hooks", "Kept", "Node", "number", "stack_of"]
+
+#: Where a gradient goes: a node and which of its results; a leaf, which is a variable; None, nowhere.
+Edge = Any
+#: Numbers nodes in the order in which they are made.
+number: Callable[[], int] = itertools.count(1).__next__
+
+
+class Hooks:
+    """Functions that a node calls, each with what it can be told from others by.
+
+    Attributes:
+        results: for one of the node's results, before it runs: given its gradient.
+        before: given the gradients of all results.
+        after: given the gradients of its operands and of its results.
+    """
+
+    __slots__ = ("after", "before", "results")
+
+    def __init__(self) -> None:
+        self.results: dict[int, dict[int, Callable[[Any], Any]]] = {}
+        self.before: dict[int, Callable[[Any], Any]] = {}
+        self.after: dict[int, Callable[[Any, Any], Any]] = {}
+
+
+class HookHandle:
+    """A hook that can be removed again; leaving its block removes it, too.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev import autograd
+        >>> x = autograd.Variable(aiodev.ones(2, device="cpu"))
+        >>> handle = x.register_hook(lambda g: 2 * g)
+        >>> handle.remove()
+    """
+
+    __slots__ = ("__weakref__", "_key", "_table")
+
+    def __init__(self, table: dict[int, Any], hook: Callable[..., Any]) -> None:
+        if not callable(hook):
+            raise TypeError(f"a hook: expected a function, got {type(hook).__name__}")
+        self._table, self._key = table, number()
+        table[self._key] = hook
+
+    def remove(self) -> None:
+        """Have the function not called any more; nothing happens a second time."""
+        self._table.pop(self._key, None)
+
+    def __enter__(self) -> HookHandle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"<aiodev.autograd.HookHandle {'set' if self._key in self._table else 'removed'}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("the handle of a hook belongs to its graph, and is not pickled or copied")
+
+
+class Node:
+    """An operation on variables, as the backward pass knows it; ``variable.grad_fn``.
+
+    Attributes:
+        edges: for each of its operands, where that one's gradient goes.
+        forms: of its results.
+        stream: that was current at its forward.
+        sequence: its number, greater than those of the nodes that its edges lead to.
+        site: the call site of its forward.
+        stack: that whole stack, where anomalies are looked for.
+        is_released: whether a pass has been here that did not retain the graph.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev import autograd
+        >>> x = autograd.Variable(aiodev.ones(2, device="cpu"))
+        >>> node = (x * x).grad_fn
+        >>> node.name, [one is x for one in node.next_functions]
+        ('multiply', [True, True])
+    """
+
+    __slots__ = ("__weakref__", "edges", "forms", "hooks", "is_released", "sequence", "site", "stack", "stream")
+
+    edges: Sequence[Any]
+    forms: Sequence[Any]
+    stream: Stream
+    sequence: int
+    site: int
+    stack: Sequence[str] | None
+    hooks: Hooks | None
+    is_released: bool
+
+    @property
+    def name(self) -> str:
+        """The operation's."""
+        raise NotImplementedError
+
+    def apply(self, gradients: Sequence[Array | None], wanted: Sequence[bool], create_graph: bool) -> Any:
+        """The gradients of its operands, one for each edge; None for what is not wanted, or 0."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Drop what was kept, and the way to the nodes before."""
+        self.is_released = True
+        self.edges = ()
+
+    @property
+    def next_functions(self) -> tuple[Any, ...]:
+        """For each operand the node that made it, or the leaf that it is, or None."""
+        return tuple(edge[0] if edge.__class__ is tuple else edge for edge in self.edges)
+
+    @property
+    def called_at(self) -> str | None:
+        """``file:line`` of its forward call."""
+        return callsites.describe_site(self.site)
+
+    def register_prehook(self, hook: Callable[[tuple[Any, ...]], Any]) -> HookHandle:
+        """Call ``hook(gradients of the results)`` before the node runs; what it returns, if not None, takes their place."""
+        return HookHandle(self._own_hooks().before, hook)
+
+    def register_hook(self, hook: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> HookHandle:
+        """Call ``hook(gradients of the operands, gradients of the results)`` when the node has run.
+
+        What it returns, if not None, takes the place of the former.
+        """
+        return HookHandle(self._own_hooks().after, hook)
+
+    def _own_hooks(self) -> Hooks:
+        """Its hooks, made on first use."""
+        if self.hooks is None:
+            self.hooks = Hooks()
+        return self.hooks
+
+    def __repr__(self) -> str:
+        where = self.called_at
+        return f"<aiodev.autograd.Node {self.name}" + (f", called at {callsites.show(where)}>" if where else ">")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a node belongs to a graph of this process, and is not pickled or copied")
+
+
+def stack_of(mode: Mode, depth: int) -> Sequence[str] | None:
+    """The stack of the caller ``depth`` frames up, where anomalies are looked for."""
+    return traceback.format_stack()[: -depth - 1] if mode.anomaly else None
+
+
+class Kept:
+    """An array that a node keeps, and its version."""
+
+    __slots__ = ("array", "name", "version")
+
+    def __init__(self, array: Array, name: str) -> None:
+        self.array, self.name = array, name
+        self.version = version_of(array._buffer)
+
+    def check(self) -> None:
+        """Raise RuntimeError where the array's memory has been written to since it was kept."""
+        check_version(self.array, self.version, self.name)
+
+
+def version_of(buffer: Buffer) -> tuple[Any, Any]:
+    """The last writes of a buffer: a timeline and a number, or None and all of them where there are several."""
+    writer, written = buffer._writer, buffer._written
+    return (writer, written) if writer.__class__ is not Uses else (None, dict(buffer.contents()))
+
+
+def check_version(array: Array, version: tuple[Any, Any], name: str) -> None:
+    """Raise RuntimeError where the memory has been written to since ``version``, whose writes may have become fewer."""
+    buffer = array._buffer
+    writer, written = version
+    if buffer._writer is writer and buffer._written == written:
+        return
+    known = written if writer is None else {writer: written}
+    if any(value > known.get(timeline, 0) for timeline, value in buffer.contents()):
+        raise RuntimeError(
+            f"{name}, kept for the gradient, has been written to since; write to a copy, `copy.copy(x)`, or behind the pass"
+        )

@@ -1,0 +1,427 @@
+"""Variables: arrays of which gradients are wanted, and what is computed of them."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+import numpy as np
+
+from aiodev._array.array import Array
+from aiodev._array.computing import kernels
+from aiodev._array.creation import zeros
+from aiodev._array.dtypes import row_of
+from aiodev._array.form import Form
+from aiodev._array.layout import Shape
+from aiodev._autograd import modes
+from aiodev._autograd.node import Edge, HookHandle, Node, number, stack_of
+from aiodev._core import callsites
+from aiodev._core.arguments import instance
+from aiodev._core.backend.device import Device
+from aiodev._core.hooks import Hook
+from aiodev._core.streams.current import current_stream
+
+__all__ = ["Variable", "edge_of", "is_differentiable", "linked", "plain_of", "record_linear", "run_backward", "sum_to"]
+
+_new = object.__new__
+#: The backward pass from a variable: given it, its gradient, ``retain_graph`` and ``create_graph``.
+run_backward: Hook[[Any, Array | None, bool | None, bool], Coroutine[Any, Any, None]] = Hook("aiodev._autograd.backward")
+
+
+class Variable(Array):
+    """An array that takes part in differentiation: a leaf, of which gradients are wanted, or what is computed of one.
+
+    It is an array in all else, and shares the memory of the array that it is made of. Operators, methods, views and the
+    functions of :mod:`aiodev.kernels` record what they do with it, and give variables. Kernels that are launched, and copies
+    into other arrays, are not recorded: the latter are refused.
+
+    Args:
+        x: an array of real numbers of floating point.
+        requires_grad: whether gradients of it are wanted; to be changed later.
+
+    Raises:
+        TypeError: ``x`` is no such array.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev import autograd
+        >>> async def main():
+        ...     w = autograd.Variable(aiodev.asarray([1.0, 2.0], device="cpu"))
+        ...     loss = (w * w + 1).sum()
+        ...     await loss.backward()
+        ...     return await w.grad.tolist()
+        >>> import asyncio; asyncio.run(main())
+        [2.0, 4.0]
+    """
+
+    __slots__ = ("_edge", "_grad", "_hooks", "_plain", "_post_hooks")
+
+    #: ``(node, output)`` of what an operation has made; of a leaf True, or None if no gradient is wanted.
+    _edge: Any
+    _grad: Array | None
+    _hooks: dict[int, Callable[[Any], Any]] | None  #: of a leaf, given its gradient
+    _post_hooks: dict[int, Callable[[Any], Any]] | None  #: of a leaf, given itself
+    _plain: Array  #: the same memory, as an array that nothing is recorded of
+
+    def __init__(self, x: Array, requires_grad: bool = True) -> None:
+        instance("Variable", "x", x, Array, "an array")
+        instance("Variable", "requires_grad", requires_grad, bool, "True or False")
+        if not is_differentiable(x._form):
+            raise TypeError(f"Variable: argument x: expected real numbers of floating point, got {x.dtype}")
+        _fill(self, plain_of(x), True if requires_grad else None)
+
+    # What it is
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients reach it. Of a leaf it may be set."""
+        return self._edge is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        instance("requires_grad", "wanted", wanted, bool, "True or False")
+        if self._edge.__class__ is tuple:
+            raise RuntimeError("requires_grad is set of leaves only; `x.detach()` is what takes no part")
+        self._edge = True if wanted else None
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no operation has made it."""
+        return self._edge.__class__ is not tuple
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node of the operation that has made it; None of a leaf."""
+        return self._edge[0] if self._edge.__class__ is tuple else None
+
+    @property
+    def grad(self) -> Array | None:
+        """The sum of the gradients of backward passes since it was None; of leaves, and after :meth:`retain_grad`."""
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Array | None) -> None:
+        if value is not None:
+            instance("grad", "value", value, Array, "an array, or None")
+            if value.shape != self.shape or value.dtype != self.dtype or value.device is not self.device:
+                raise ValueError(f"grad: expected None, or an {self._plain._describe()}, got an {value._describe()}")
+        self._grad = value
+
+    def _describe(self) -> str:
+        kind = "of a graph" if not self.is_leaf else "a leaf" if self._edge else "a constant"
+        return f"aiodev.autograd.Variable {self._form.shape} {self._form.dtype} on {self.device}, {kind}"
+
+    def detach(self) -> Array:
+        """The array itself, in the same memory: what is done with it is not recorded."""
+        return self._plain
+
+    def retain_grad(self) -> None:
+        """Have backward passes store the gradient of a result, too, in :attr:`grad`; of a leaf they do so anyway.
+
+        Raises:
+            RuntimeError: no gradient reaches it.
+        """
+        if self._edge is None:
+            raise RuntimeError("retain_grad: no gradient reaches a variable that requires none")
+        if self._edge.__class__ is tuple:
+            node, output = self._edge
+            node._own_hooks().results.setdefault(output, {}).setdefault(0, _Retained(self))
+
+    def register_hook(self, hook: Callable[[Array], Array | None]) -> HookHandle:
+        """Call ``hook(gradient)`` when its gradient is complete in a pass; what it returns, if not None, takes its place.
+
+        Raises:
+            RuntimeError: no gradient reaches it.
+            TypeError: the hook is no function.
+        """
+        if self._edge is None:
+            raise RuntimeError("register_hook: no gradient reaches a variable that requires none")
+        if self._edge.__class__ is tuple:
+            node, output = self._edge
+            return HookHandle(node._own_hooks().results.setdefault(output, {}), hook)
+        if self._hooks is None:
+            self._hooks = {}
+        return HookHandle(self._hooks, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Variable], Any]) -> HookHandle:
+        """Call ``hook(leaf)`` as soon as a pass has added to its :attr:`grad`, while the pass goes on.
+
+        A pass that fails, or is cancelled, later has added to this leaf, and to no other without such a hook.
+
+        Raises:
+            RuntimeError: it is no leaf.
+            TypeError: the hook is no function.
+        """
+        if self._edge.__class__ is tuple:
+            raise RuntimeError("register_post_accumulate_grad_hook: only leaves accumulate; use register_hook")
+        if self._post_hooks is None:
+            self._post_hooks = {}
+        return HookHandle(self._post_hooks, hook)
+
+    async def backward(
+        self, grad: Array | None = None, *, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
+        """Add the gradients of this result to the leaves that it was computed of; see :func:`aiodev.autograd.backward`."""
+        await run_backward.call(self, grad, retain_graph, create_graph)
+
+    # Views
+
+    def __getitem__(self, index: Any) -> Any:
+        plain_index = _plain_index(index)
+        chosen = self._plain[plain_index]
+        if not _is_recorded(self):
+            return chosen
+        form, kinds = self._form, _array_kinds(index)
+        if not kinds:
+            return record_linear("getitem", self, chosen, lambda g: _scattered(g, index, form))
+        if "b" not in kinds:
+            return record_linear("getitem", self, chosen, lambda g: _scattered_at(g, _places(form, plain_index), form))
+        places = _places(form, plain_index)  # how many those of a mask are is waited for, here and not in the backward pass
+        return record_linear("getitem", self, chosen, lambda g: _scattered_at(g, places, form))
+
+    @property
+    def mT(self) -> Array:
+        """The array with its last two dimensions exchanged; a view."""
+        ndim = self.ndim
+        return self.transpose(*range(ndim - 2), ndim - 1, ndim - 2) if ndim > 1 else self._plain.mT
+
+    def reshape(self, *shape: Any) -> Any:
+        """The same elements in C order in another shape; see :meth:`aiodev.Array.reshape`."""
+        plain = self._plain.reshape(*shape)
+        before = self._form.shape
+        return record_linear("reshape", self, plain, lambda g: g.reshape(before)) if _is_recorded(self) else plain
+
+    def transpose(self, *axes: Any) -> Any:
+        """The dimensions in another order; see :meth:`aiodev.Array.transpose`."""
+        plain = self._plain.transpose(*axes)
+        if not _is_recorded(self):
+            return plain
+        ndim = self.ndim
+        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        order = [axis % ndim for axis in given or ()] or list(range(ndim))[::-1]
+        back = sorted(range(ndim), key=order.__getitem__)
+        return record_linear("transpose", self, plain, lambda g: g.transpose(*back) if back else g)
+
+    def _broadcast(self, shape: Shape, strides: Shape) -> Any:
+        plain, before = self._plain._broadcast(shape, strides), self._form.shape
+        return record_linear("broadcast_to", self, plain, lambda g: sum_to(g, before)) if _is_recorded(self) else plain
+
+    def _copied(self, device: Device) -> Any:
+        plain, here = self._plain._copied(device), self.device
+        return record_linear("copy", self, plain, lambda g: g.to(here)) if _is_recorded(self) else plain
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        if not self.is_leaf:
+            raise TypeError("a variable of a graph is not deeply copied, since its graph is not; `x.detach()` is")
+        return Variable(self._plain._copied(self.device), self.requires_grad)
+
+    def __copy__(self) -> Any:
+        return Variable(self._plain._copied(self.device), self.requires_grad) if self.is_leaf else self._copied(self.device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.is_leaf:
+            raise TypeError("a variable of a graph is not pickled, since its graph is not; `x.detach()` is")
+        return Variable, (self._plain, self.requires_grad)
+
+    def free(self) -> NoReturn:
+        """Refused: graphs may use the memory; see :meth:`aiodev.Array.free`."""
+        raise ValueError("free: graphs may use the memory of a variable; drop it, or free the array that it was made of")
+
+    # Writing
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if _is_recorded(self) or (value.__class__ is Variable and _is_recorded(value)):
+            raise RuntimeError(
+                "an assignment to elements of a variable is not recorded; use aiodev.kernels.where, or no_grad"
+            )
+        self._plain[_plain_index(index)] = plain_of(value)
+
+    def _plainly(self, role: str) -> Array:
+        if _is_recorded(self):
+            raise RuntimeError(f"a copy with a variable as its {role} is not recorded; use x.detach(), or copy.copy(x)")
+        return self._plain
+
+    def __iadd__(self, other: Any) -> Any:
+        return _written(self, other, self.__add__, Array.__iadd__)
+
+    def __isub__(self, other: Any) -> Any:
+        return _written(self, other, self.__sub__, Array.__isub__)
+
+    def __imul__(self, other: Any) -> Any:
+        return _written(self, other, self.__mul__, Array.__imul__)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return _written(self, other, self.__truediv__, Array.__itruediv__)
+
+    def __ifloordiv__(self, other: Any) -> Any:
+        return _written(self, other, self.__floordiv__, Array.__ifloordiv__)
+
+    def __imod__(self, other: Any) -> Any:
+        return _written(self, other, self.__mod__, Array.__imod__)
+
+    def __ipow__(self, other: Any) -> Any:
+        return _written(self, other, self.__pow__, Array.__ipow__)
+
+    def __imatmul__(self, other: Any) -> Any:
+        return _written(self, other, self.__matmul__, Array.__imatmul__)
+
+
+class _Retained:
+    """The hook that stores a result's gradient, and keeps no result alive."""
+
+    __slots__ = ("_variable",)
+
+    def __init__(self, variable: Variable) -> None:
+        self._variable = weakref.ref(variable)
+
+    def __call__(self, gradient: Array) -> None:
+        variable = self._variable()
+        if variable is not None:
+            variable._grad = gradient if variable._grad is None else kernels.add(variable._grad, gradient)
+
+
+def _fill(variable: Variable, plain: Array, edge: Edge) -> None:
+    variable._buffer, variable._address, variable._form = plain._buffer, plain._address, plain._form
+    variable._packed = variable._grad = variable._hooks = variable._post_hooks = None
+    variable._plain, variable._edge = plain, edge
+
+
+def linked(plain: Array, edge: Edge) -> Any:
+    """An array as what its edge says: a variable of a graph, a leaf, or the array itself where gradients go nowhere."""
+    if edge is None:
+        return plain
+    if edge.__class__ is Variable:
+        return edge
+    variable = _new(Variable)
+    _fill(variable, plain, edge)
+    return variable
+
+
+def is_differentiable(form: Form) -> bool:
+    """Whether gradients are defined for the dtype: real numbers of floating point."""
+    return row_of(form.dtype).kind == "f"
+
+
+def plain_of(value: Any) -> Any:
+    """A variable as a plain array; anything else as it is."""
+    return value._plain if value.__class__ is Variable else value
+
+
+def edge_of(value: Any) -> Edge:
+    """Where the gradient of an operand goes."""
+    if value.__class__ is not Variable:
+        return None
+    edge = value._edge
+    return value if edge is True else edge
+
+
+def _is_recorded(variable: Variable) -> bool:
+    return variable._edge is not None and modes.current().enabled
+
+
+def _plain_index(index: Any) -> Any:
+    return tuple(map(plain_of, index)) if isinstance(index, tuple) else plain_of(index)
+
+
+def _written(variable: Variable, other: Any, compute: Callable[[Any], Any], write: Callable[[Any, Any], Any]) -> Any:
+    """What an operator in place gives: the variable, written to; where that is recorded, a new one."""
+    if not (_is_recorded(variable) or (other.__class__ is Variable and _is_recorded(other))):
+        result = write(variable._plain, plain_of(other))
+        return result if result is NotImplemented else variable
+    if variable.is_leaf:
+        raise RuntimeError("a leaf is not written to where that would be recorded; do it under no_grad, or write `x = x + y`")
+    return compute(other)
+
+
+# Nodes of functions that are linear in one operand, whose gradients are such functions of variables themselves
+
+
+class _Linear(Node):
+    """A node whose gradient is a function of its result's gradient."""
+
+    __slots__ = ("_name", "_rule")
+
+    _name: str
+    _rule: Callable[[Any], Any]
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def apply(self, gradients: Any, wanted: Any, create_graph: bool) -> Any:
+        return (self._rule(gradients[0]),)
+
+    def release(self) -> None:
+        Node.release(self)
+        self._rule = _nothing
+
+
+def _nothing(gradient: Any) -> NoReturn:
+    raise AssertionError
+
+
+def record_linear(name: str, operand: Variable, plain: Array, rule: Callable[[Any], Any], depth: int = 2) -> Any:
+    """The variable that a function which is linear in one operand gives."""
+    if not is_differentiable(plain._form):
+        return plain
+    node = _new(_Linear)
+    node._name, node._rule = name, rule
+    node.edges, node.forms = (edge_of(operand),), (plain._form,)
+    node.stream, node.sequence, node.site = current_stream(plain.device), number(), callsites.here(depth)
+    node.hooks, node.is_released = None, False
+    node.stack = stack_of(modes.current(), depth)
+    variable = _new(Variable)
+    _fill(variable, plain, (node, 0))
+    return variable
+
+
+def _array_kinds(index: Any) -> str:
+    """The kinds of the dtypes of arrays that an index has; empty for one that is a view."""
+    items = index if isinstance(index, tuple) else (index,)
+    given = (item for item in items if isinstance(item, Array | np.ndarray | list | tuple))
+    return "".join([(item if isinstance(item, Array) else np.asarray(item)).dtype.kind for item in given])
+
+
+def _scattered(gradient: Any, index: Any, form: Form) -> Any:
+    """Zeros of a form, with a gradient at the elements of a view."""
+    plain = plain_of(gradient)
+    made = zeros(form.shape, plain.dtype, plain.device)
+    made[index] = plain
+    recorded = gradient.__class__ is Variable and _is_recorded(gradient)
+    return record_linear("scatter", gradient, made, lambda g: g[index]) if recorded else made
+
+
+def _places(form: Form, index: Any) -> Array:
+    """Where an index with arrays takes its elements, of which one may be taken twice."""
+    places: Array = kernels.arange(form.size, dtype="int64", device=form.device).reshape(form.shape)[index]
+    return places
+
+
+def _scattered_at(gradient: Any, places: Array, form: Form) -> Any:
+    """Zeros of a form, with a gradient added at places of its elements."""
+    plain = plain_of(gradient)
+    made = zeros(form.shape, plain.dtype, plain.device)
+    if places.size:
+        kernels.scatter_add(made, places.reshape(places.size), plain.reshape(plain.size))
+    recorded = gradient.__class__ is Variable and _is_recorded(gradient)
+    return record_linear("scatter", gradient, made, lambda g: kernels.take(g, places)) if recorded else made
+
+
+def sum_to(gradient: Any, shape: Shape) -> Any:
+    """A gradient of what was broadcast, added up to the shape that it was broadcast from."""
+    have = gradient.shape
+    if have == shape:
+        return gradient
+    extra = len(have) - len(shape)
+    axes = tuple(
+        axis for axis, length in enumerate(have) if axis < extra or (length != 1 and shape[axis - extra] == 1)
+    )
+    if axes:
+        gradient = kernels.sum(gradient, axis=axes, keepdims=True) if extra == 0 else kernels.sum(gradient, axis=axes)
+    if gradient.shape != shape:
+        if math.prod(shape) != gradient.size:
+            raise ValueError(f"a gradient of the shape {have} is none of an operand of the shape {shape}")
+        gradient = gradient.reshape(shape)
+    return gradient

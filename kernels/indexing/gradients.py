@@ -1,0 +1,70 @@
+"""Gradients of what is taken: added up where it was taken from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import aiodev
+from aiodev.kernels.arguments import checked_axis
+from aiodev.kernels.indexing.put import scatter_add
+from aiodev.kernels.indexing.search import searchsorted
+from aiodev.kernels.indexing.take import take, take_along_axis
+from aiodev.kernels.sorting import argsort, sort
+
+__all__ = ["scattered", "scattered_places"]
+
+
+@aiodev.operation(reads=["values", "indices"], name="scatter")
+def scattered(
+    call: aiodev.Call, values: aiodev.Array, indices: aiodev.Array, /, *, shape: tuple[int, ...], axis: int | None, mode: str
+) -> aiodev.Array:
+    """Zeros of a shape, with values added at indices along an axis."""
+    result = aiodev.zeros(shape, values.dtype, values.device)
+    if not values.size:
+        return result
+    return scatter_add(result, indices, values, axis=axis, mode=mode)
+
+
+scattered.operation.gradient(
+    values=lambda g, indices, axis, mode: take(g, indices, axis=axis, mode=mode)
+)
+
+
+def scattered_places(
+    g: aiodev.Array, shape: tuple[int, ...], choose: Callable[[aiodev.Array], aiodev.Array]
+) -> aiodev.Array:
+    """Zeros of a shape, with a gradient added at the elements of which ``choose`` makes as many as there are gradients."""
+    size = math.prod(shape)
+    if not g.size:
+        return aiodev.zeros(shape, g.dtype, g.device)
+    places = choose(aiodev.arange(size, dtype=np.int64, device=g.device).reshape(shape))
+    flat = scattered(g.reshape(g.size), places.reshape(g.size), shape=(size,), axis=0, mode="raise")
+    return flat.reshape(shape)
+
+
+def _take_gradient(g: Any, indices: Any, shapes: Any, axis: int | None, mode: str) -> aiodev.Array:
+    shape = shapes["x"]
+    if axis is None:
+        return scattered(g, indices, shape=(math.prod(shape),), axis=0, mode=mode).reshape(shape)
+    return scattered(g, indices, shape=shape, axis=checked_axis("take", axis, len(shape)), mode=mode)
+
+
+def _sort_gradient(g: Any, x: Any, axis: int, descending: bool) -> aiodev.Array:
+    """What the order of the elements has moved, moved back: by the order of that order."""
+    order = argsort(x, axis=axis, descending=descending)
+    return take_along_axis(g, argsort(order, axis=axis), axis=axis)
+
+
+take.operation.gradient(x=_take_gradient)
+take_along_axis.operation.gradient(
+    x=lambda g, indices, shapes, axis, mode: scattered_places(
+        g, shapes["x"], lambda places: take_along_axis(places, indices, axis=axis, mode=mode)
+    )
+)
+sort.operation.gradient(x=_sort_gradient)
+argsort.operation.gradient(x=None)
+searchsorted.operation.gradient(x1=None, x2=None)

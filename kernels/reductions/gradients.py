@@ -1,0 +1,90 @@
+"""Gradients of reductions: what is reduced is spread over the axes again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import aiodev
+from aiodev.kernels.arguments import checked_axis
+from aiodev.kernels.elementwise.conversion import astype
+from aiodev.kernels.elementwise.table import divide, equal, multiply, subtract
+from aiodev.kernels.manipulation.joining import concat
+from aiodev.kernels.manipulation.views import flip
+from aiodev.kernels.reductions import all, any, argmax, argmin, count_nonzero, max, mean, min, prod, std, sum, var
+from aiodev.kernels.reductions.launch import Axis
+from aiodev.kernels.scans import cumulative_prod
+
+__all__ = ["broadcast_back"]
+
+Shape = tuple[int, ...]
+
+
+def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    """The axes that are reduced, from the first."""
+    given = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return tuple(checked_axis("gradient", own, ndim) for own in given)
+
+
+def broadcast_back(g: aiodev.Array, shape: Shape, axis: Axis, keepdims: bool) -> aiodev.Array:
+    """What was reduced, as a view of the shape before, in which each element stands for all that it was made of."""
+    if not keepdims and g.ndim != len(shape):
+        axes = _axes(axis, len(shape))
+        g = g.reshape(tuple(1 if place in axes else length for place, length in enumerate(shape)))
+    return aiodev.broadcast_to(g, shape)
+
+
+def _count(shape: Shape, axis: Axis) -> int:
+    return math.prod(shape[own] for own in _axes(axis, len(shape)))
+
+
+def _extreme_gradient(g: Any, x: Any, result: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
+    """Elements that are the extreme share its gradient."""
+    chosen = astype(equal(x, broadcast_back(result, x.shape, axis, keepdims)), g.dtype)
+    number = sum(chosen, axis=axis, keepdims=keepdims)
+    return multiply(chosen, broadcast_back(divide(g, number), x.shape, axis, keepdims))
+
+
+def _prod_gradient(g: Any, x: Any, axis: Axis, keepdims: bool) -> aiodev.Array:
+    """The products of all other elements: of those before, times those behind. None is divided by, so one may be 0."""
+    axes = _axes(axis, x.ndim)
+    kept = [own for own in range(x.ndim) if own not in axes]
+    order = [*kept, *axes]
+    rows = x.transpose(*order) if order else x
+    shape = rows.shape
+    rows = rows.reshape(math.prod(shape[: len(kept)]), math.prod(shape[len(kept) :]))
+    if rows.size:
+        first = aiodev.ones((rows.shape[0], 1), x.dtype, x.device)
+        before = cumulative_prod(concat([first, rows[:, :-1]], axis=1), axis=1)
+        behind = flip(cumulative_prod(concat([first, flip(rows[:, 1:], axis=1)], axis=1), axis=1), axis=1)
+        others = multiply(before, behind)
+    else:
+        others = rows
+    others = others.reshape(shape)
+    if order:
+        others = others.transpose(*(order.index(own) for own in range(x.ndim)))
+    return multiply(broadcast_back(g, x.shape, axis, keepdims), others)
+
+
+def _var_gradient(g: Any, x: Any, axis: Axis, correction: float, keepdims: bool) -> aiodev.Array:
+    scaled = multiply(g, 2.0 / (_count(x.shape, axis) - correction)) if x.size else g
+    return multiply(broadcast_back(scaled, x.shape, axis, keepdims), subtract(x, mean(x, axis=axis, keepdims=True)))
+
+
+def _std_gradient(g: Any, x: Any, result: Any, axis: Axis, correction: float, keepdims: bool) -> aiodev.Array:
+    return _var_gradient(divide(g, multiply(result, 2.0)), x, axis, correction, keepdims)
+
+
+sum.operation.gradient(x=lambda g, shapes, axis, keepdims: broadcast_back(g, shapes["x"], axis, keepdims))
+mean.operation.gradient(
+    x=lambda g, shapes, axis, keepdims: broadcast_back(
+        multiply(g, 1.0 / _count(shapes["x"], axis)) if g.size and _count(shapes["x"], axis) else g, shapes["x"], axis, keepdims
+    )
+)
+prod.operation.gradient(x=_prod_gradient)
+max.operation.gradient(x=_extreme_gradient)
+min.operation.gradient(x=_extreme_gradient)
+var.operation.gradient(x=_var_gradient)
+std.operation.gradient(x=_std_gradient)
+for _constant in (all, any, argmax, argmin, count_nonzero):
+    _constant.operation.gradient(x=None)

@@ -1,0 +1,358 @@
+"""Gradients of the library against central differences, to the second order, and against PyTorch where that is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis.extra.numpy import array_shapes, basic_indices, broadcastable_shapes, mutually_broadcastable_shapes
+from selection import examples, some
+
+import aiodev
+import aiodev.kernels as kernels
+from aiodev import autograd
+from aiodev.kernels import linalg
+from aiodev.kernels.elementwise.rows import TABLE
+
+pytestmark = pytest.mark.anyio
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+def on_device(values: Any) -> Any:
+    return aiodev.asarray(np.asarray(values), device="cpu")
+
+
+def leaves_of(shapes: Shapes, low: float = -1.5, high: float = 1.5, seed: int = 0) -> list[Any]:
+    random = np.random.default_rng(seed)
+    return [autograd.Variable(on_device(random.uniform(low, high, shape))) for shape in shapes]
+
+
+def definite(x: Any) -> Any:
+    """Symmetric positive definite matrices."""
+    return kernels.matmul(x, x.mT) + 3.0 * kernels.eye(x.shape[-1], device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def no_gradient_blocks() -> Iterator[None]:
+    """Here, whatever blocks the thread of a loop that runs is an error."""
+    before = aiodev.get_sync_debug_mode()
+    aiodev.set_sync_debug_mode("error")
+    yield
+    aiodev.set_sync_debug_mode(before)
+
+
+ROWS = on_device([0, 2, 2])
+PLACES = on_device([[0, 2], [1, 1]])
+MASK = on_device([[True], [False]])
+
+#: By name: a function, and the shapes of its operands. Those that run by default come first.
+CASES: dict[str, tuple[Callable[..., Any], Shapes]] = {
+    "sum": (lambda x: kernels.sum(x, axis=1), [(2, 3)]),
+    "mean": (lambda x: kernels.mean(x, axis=0), [(2, 3)]),
+    "max": (lambda x: kernels.max(x, axis=1), [(2, 3)]),
+    "var": (lambda x: kernels.var(x, axis=1, correction=1), [(2, 3)]),
+    "matmul": (kernels.matmul, [(2, 3), (3, 2)]),
+    "take": (lambda x: kernels.take(x, ROWS, axis=1), [(2, 3)]),
+    "concat": (lambda x, y: kernels.concat([x, y], axis=1), [(2, 3), (2, 1)]),
+    "log_softmax": (kernels.log_softmax, [(2, 3)]),
+    "layer_norm": (kernels.layer_norm, [(2, 3), (3,), (3,)]),
+    "where": (lambda x, y: kernels.where(MASK, x, y), [(2, 3), (3,)]),
+    "getitem": (lambda x: x[:, ::2], [(2, 3)]),
+    # Of these there are others like them, or their kernels take long to compile.
+    "matmul of stacks": (kernels.matmul, [(2, 1, 2, 3), (3, 3, 2)]),
+    "solve": (lambda x, y: linalg.solve(definite(x), y), [(3, 3), (3, 2)]),
+    "cumulative_prod": (lambda x: kernels.cumulative_prod(x, axis=1), [(2, 3)]),
+    "sum over several axes": (lambda x: kernels.sum(x, axis=(0, 2), keepdims=True), [(2, 3, 2)]),
+    "sum of all": (kernels.sum, [(2, 3)]),
+    "prod": (lambda x: kernels.prod(x, axis=1), [(2, 3)]),
+    "prod of all": (kernels.prod, [(2, 2)]),
+    "min": (kernels.min, [(2, 3)]),
+    "std": (lambda x: kernels.std(x, axis=1), [(2, 3)]),
+    "cumulative_sum": (lambda x: kernels.cumulative_sum(x, axis=1), [(2, 3)]),
+    "cumulative_sum with an initial one": (lambda x: kernels.cumulative_sum(x, axis=0, include_initial=True), [(2, 3)]),
+    "cumulative_sum of others": (lambda x: kernels.cumulative_sum(x, axis=0, exclusive=True), [(2, 3)]),
+    "cumulative_prod with an initial one": (lambda x: kernels.cumulative_prod(x, axis=1, include_initial=True), [(2, 3)]),
+    "cumulative_prod of others": (lambda x: kernels.cumulative_prod(x, axis=1, exclusive=True), [(2, 3)]),
+    "take of all": (lambda x: kernels.take(x, on_device([0, 5, 2])), [(2, 3)]),
+    "take_along_axis": (lambda x: kernels.take_along_axis(x, PLACES, axis=1), [(2, 3)]),
+    "sort": (lambda x: kernels.sort(x, axis=1, descending=True), [(2, 3)]),
+    "stack": (lambda x, y: kernels.stack([x, y], axis=1), [(2, 3), (2, 3)]),
+    "concat of all": (lambda x, y: kernels.concat([x, y], axis=None), [(2, 3), (2,)]),
+    "roll": (lambda x: kernels.roll(x, 1, axis=1), [(2, 3)]),
+    "roll of all": (lambda x: kernels.roll(x, 2), [(2, 3)]),
+    "repeat": (lambda x: kernels.repeat(x, 2, axis=1), [(2, 3)]),
+    "repeat each": (lambda x: kernels.repeat(x, [1, 0, 2], axis=1), [(2, 3)]),
+    "tile": (lambda x: kernels.tile(x, (2, 1, 2)), [(2, 3)]),
+    "pad": (lambda x: kernels.pad(x, (1, 2)), [(2, 3)]),
+    "pad by reflection": (lambda x: kernels.pad(x, 1, "reflect"), [(2, 3)]),
+    "tril": (kernels.tril, [(3, 3)]),
+    "triu": (lambda x: kernels.triu(x, k=1), [(3, 3)]),
+    "matmul with a stack": (kernels.matmul, [(2, 2, 3), (3, 2)]),
+    "matrix and vector": (kernels.matmul, [(2, 3), (3,)]),
+    "vector and matrix": (kernels.matmul, [(3,), (3, 2)]),
+    "vectors": (kernels.matmul, [(3,), (3,)]),
+    "matrices and a vector": (kernels.matmul, [(2, 2, 3), (3,)]),
+    "a vector and matrices": (kernels.matmul, [(3,), (2, 3, 2)]),
+    "vecdot": (kernels.vecdot, [(2, 3), (2, 3)]),
+    "vecdot of columns": (lambda x, y: kernels.vecdot(x, y, axis=0), [(2, 3), (2, 3)]),
+    "vecdot broadcast": (lambda x, y: kernels.vecdot(x, y, axis=-2), [(4, 2, 3), (2, 3)]),
+    "tensordot": (lambda x, y: kernels.tensordot(x, y, axes=([1, 2], [1, 0])), [(2, 3, 2), (2, 3, 2)]),
+    "tensordot over one": (lambda x, y: kernels.tensordot(x, y, axes=1), [(2, 3), (3, 2)]),
+    "vector_norm": (lambda x: linalg.vector_norm(x, axis=1), [(2, 3)]),
+    "vector_norm, third": (lambda x: linalg.vector_norm(x, axis=1, ord=3), [(2, 3)]),
+    "vector_norm, first": (lambda x: linalg.vector_norm(x, ord=1), [(2, 3)]),
+    "vector_norm, largest": (lambda x: linalg.vector_norm(x, ord=np.inf), [(2, 3)]),
+    "matrix_norm": (linalg.matrix_norm, [(2, 3)]),
+    "cross": (linalg.cross, [(2, 3), (2, 3)]),
+    "diagonal": (lambda x: linalg.diagonal(x, offset=1), [(2, 3, 3)]),
+    "trace": (linalg.trace, [(3, 3)]),
+    "outer": (linalg.outer, [(2,), (3,)]),
+    "inv": (lambda x: linalg.inv(definite(x)), [(3, 3)]),
+    "solve for a vector": (lambda x, y: linalg.solve(definite(x), y), [(3, 3), (3,)]),
+    "solve stacks": (lambda x, y: linalg.solve(definite(x), y), [(2, 3, 3), (3, 2)]),
+    "det": (linalg.det, [(2, 3, 3)]),
+    "slogdet": (lambda x: linalg.slogdet(x)[1], [(2, 3, 3)]),
+    "cholesky": (lambda x: linalg.cholesky(definite(x)), [(3, 3)]),
+    "cholesky, upper": (lambda x: linalg.cholesky(definite(x), upper=True), [(3, 3)]),
+    "matrix_power": (lambda x: linalg.matrix_power(x, 3), [(2, 2)]),
+    "clip": (lambda x: kernels.clip(x, -0.5, 0.5), [(2, 3)]),
+    "clip by arrays": (lambda x, low, high: kernels.clip(x, low, high * high + low), [(2, 3), (3,), (3,)]),
+    "softmax": (lambda x: kernels.softmax(x, axis=1), [(2, 3)]),
+    "softmax of columns": (lambda x: kernels.softmax(x, axis=0), [(2, 3)]),
+    "layer_norm of columns": (lambda x, w: kernels.layer_norm(x, w, axis=0), [(3, 2), (3,)]),
+    "rms_norm": (kernels.rms_norm, [(2, 3), (3,)]),
+    "rms_norm, plain": (kernels.rms_norm, [(2, 3)]),
+    "row": (lambda x: x[1], [(2, 3)]),
+    "advanced index": (lambda x: x[:, [0, 0, 2]], [(2, 3)]),
+    "reshape": (lambda x: x.reshape(3, 2) * 1, [(2, 3)]),
+    "transposed": (lambda x: x.T.reshape(6), [(2, 3)]),
+    "broadcast_to": (lambda x: aiodev.broadcast_to(x, (2, 2, 3)), [(2, 3)]),
+    "flip": (kernels.flip, [(2, 3)]),
+    "diff": (kernels.diff, [(2, 3)]),
+    "unstack": (lambda x: kernels.unstack(x, axis=1), [(2, 3)]),
+    "product broadcast": (kernels.multiply, [(2, 3), (3,)]),
+    "quotient broadcast": (kernels.divide, [(1, 3), (2, 1)]),
+    "numbers": (lambda x: 2.0 / (1.0 + x * x) - x**3, [(3,)]),
+}
+DEFAULT = 11
+
+#: The same of arrays without elements, or without dimensions.
+EMPTY: dict[str, tuple[Callable[..., Any], Shapes]] = {
+    "product": (kernels.multiply, [(0, 3), (3,)]),
+    "sum": (lambda x: kernels.sum(x, axis=0), [(0, 3)]),
+    "matmul": (kernels.matmul, [(2, 0), (0, 2)]),
+    "concat": (lambda x, y: kernels.concat([x, y]), [(0, 3), (2, 3)]),
+    "getitem": (lambda x: x[2:], [(2, 3)]),
+    "broadcast_to": (lambda x: aiodev.broadcast_to(x, (0, 3)), [(1, 3)]),
+    "no dimensions": (lambda x: x * x + kernels.sum(x), [()]),
+    "prod": (lambda x: kernels.prod(x, axis=0), [(0, 3)]),
+    "take": (lambda x: kernels.take(x, on_device(np.zeros(0, "i8")), axis=0), [(2, 3)]),
+    "advanced index": (lambda x: x[[], :], [(2, 3)]),
+    "softmax": (kernels.softmax, [(0, 3)]),
+    "layer_norm": (kernels.layer_norm, [(0, 3)]),
+    "cumulative_prod": (lambda x: kernels.cumulative_prod(x, axis=1), [(0, 3)]),
+    "sort": (kernels.sort, [(0, 3)]),
+    "tile": (lambda x: kernels.tile(x, 2), [(0, 3)]),
+    "repeat": (lambda x: kernels.repeat(x, 0, axis=0), [(2, 3)]),
+    "pad": (lambda x: kernels.pad(x, 1), [(0, 3)]),
+    "vector_norm": (linalg.vector_norm, [(0, 3)]),
+    "inv": (linalg.inv, [(0, 2, 2)]),
+}
+
+#: Where the operands of an elementwise function lie, if not between -0.9 and 0.9.
+DOMAINS = {
+    "acosh": (1.2, 3.0), "log": (0.2, 2.0), "log2": (0.2, 2.0), "log10": (0.2, 2.0), "sqrt": (0.2, 2.0), "cbrt": (0.2, 2.0),
+    "pow": (0.2, 2.0), "reciprocal": (0.2, 2.0), "divide": (0.2, 2.0), "remainder": (1.2, 1.9), "abs": (0.2, 2.0),
+}  # fmt: skip
+SMOOTH = [
+    name for name in TABLE if any(getattr(kernels, name).operation.gradients.get(own) for own in TABLE[name].operands)
+]
+ELEMENTWISE = ["tanh", "pow", "maximum", "divide", *(n for n in SMOOTH if n not in ("tanh", "pow", "maximum", "divide"))]
+
+
+@pytest.mark.parametrize("name", some(list(CASES), DEFAULT))
+async def test_gradients_of_the_library(name: str) -> None:
+    """They are what central differences say."""
+    function, shapes = CASES[name]
+    await autograd.gradcheck(function, leaves_of(shapes))
+
+
+@pytest.mark.parametrize("name", some(list(EMPTY), 7))
+async def test_gradients_of_arrays_without_elements(name: str) -> None:
+    """They have the shapes of their operands."""
+    function, shapes = EMPTY[name]
+    await autograd.gradcheck(function, leaves_of(shapes))
+
+
+@pytest.mark.parametrize("name", some(list(dict.fromkeys(["getitem", "matmul", *CASES])), 2))
+async def test_second_gradients_of_the_library(name: str) -> None:
+    """And so are the gradients of gradients."""
+    function, shapes = CASES[name]
+    await autograd.gradgradcheck(function, leaves_of(shapes))
+
+
+def of_elementwise(name: str) -> list[Any]:
+    shapes = [(2, 3), (3,)][: len(TABLE[name].operands)]
+    return leaves_of(shapes, *DOMAINS.get(name, (-0.9, 0.9)))
+
+
+@pytest.mark.parametrize("name", some(ELEMENTWISE, 4))
+async def test_gradients_of_elementwise_functions(name: str) -> None:
+    """Of each operand that they depend on smoothly, where shapes broadcast, too."""
+    await autograd.gradcheck(getattr(kernels, name), of_elementwise(name))
+
+
+@pytest.mark.parametrize("name", some(ELEMENTWISE, 2))
+async def test_second_gradients_of_elementwise_functions(name: str) -> None:
+    """Whose kernels are derived from the rows of the table."""
+    await autograd.gradgradcheck(getattr(kernels, name), of_elementwise(name))
+
+
+#: Operations whose results are of floating point, and that have no gradient: a call with a variable says so.
+WITHOUT = {
+    "fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn", "rfftn", "irfftn", "eigh", "eigvalsh", "qr", "svd",
+    "svdvals", "nextafter", "put", "scatter_add", "histogram", "eye", "linspace", "select", "nonzero", "unique_values",
+    "unique_inverse", "unique_counts", "_reciprocals", "_rank",
+}  # fmt: skip
+
+def test_every_operation_of_the_library_says_whether_it_has_a_gradient() -> None:
+    """A new one declares it, or is named here."""
+    modules = {value for _, value in inspect.getmembers(kernels, inspect.ismodule)} | {linalg}
+    everything = [value for module in (kernels, *modules) for value in vars(module).values()]
+    made = [getattr(value, "operation", None) for value in everything]
+    operations = {one.name: one for one in made if isinstance(one, aiodev.Operation)}
+    random = {name for name, value in operations.items() if value._body.__module__.startswith("aiodev.kernels.random")}
+    missing = {name for name, value in operations.items() if not value.gradients}
+    assert missing - random <= WITHOUT
+
+
+# Shapes and dtypes at random
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=examples(30), deadline=None)
+@given(shapes=mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=3), seed=st.integers(0, 99))
+def test_broadcasting_at_random(shapes: Any, seed: int) -> None:
+    """Gradients of operands are summed to whatever shape they were broadcast from."""
+    inputs = leaves_of(shapes.input_shapes, 0.5, 1.5, seed)
+    run(autograd.gradcheck(lambda x, y: x * y / (x + y), inputs))
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data(), shape=array_shapes(min_dims=1, max_dims=3, max_side=4))
+def test_reductions_at_random(data: st.DataObject, shape: tuple[int, ...]) -> None:
+    """Over any axes, kept or not."""
+    every = st.integers(-len(shape), len(shape) - 1)
+    axes = data.draw(st.none() | st.lists(every, min_size=1, unique_by=lambda axis: axis % len(shape)))
+    keepdims = data.draw(st.booleans())
+    name = data.draw(st.sampled_from(["sum", "mean", "max", "prod", "std"]))
+    axis = None if axes is None else tuple(axes)
+    function = getattr(kernels, name)
+    if name == "std" and len({shape[a] for a in axes or range(len(shape))}) == 1 and shape[(axes or [0])[0]] == 1:
+        return
+    run(autograd.gradcheck(lambda x: function(x, axis=axis, keepdims=keepdims), leaves_of([shape]), rtol=1e-2))
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data(), rows=st.integers(1, 3), inner=st.integers(1, 3), columns=st.integers(1, 3))
+def test_products_of_stacks_at_random(data: st.DataObject, rows: int, inner: int, columns: int) -> None:
+    """Of any shapes that broadcast."""
+    stacks = data.draw(mutually_broadcastable_shapes(num_shapes=2, max_dims=2, max_side=3)).input_shapes
+    shapes = (*stacks[0], rows, inner), (*stacks[1], inner, columns)
+    run(autograd.gradcheck(kernels.matmul, leaves_of(shapes)))
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=examples(30), deadline=None)
+@given(shape=array_shapes(min_dims=1, max_dims=3, max_side=3), data=st.data())
+def test_views_at_random(shape: tuple[int, ...], data: st.DataObject) -> None:
+    """Indices, orders and broadcasts of any kind."""
+    index = data.draw(basic_indices(shape, allow_newaxis=True))
+    wide = data.draw(broadcastable_shapes(shape, min_dims=len(shape), max_dims=len(shape)))
+    order = data.draw(st.permutations(range(len(shape))))
+    x = leaves_of([shape])
+    if np.empty(shape)[index].size:
+        run(autograd.gradcheck(lambda x: x[index] * 1.0, x))
+    run(autograd.gradcheck(lambda x: x.transpose(*order) * 1.0, x))
+    if np.broadcast_shapes(shape, wide) == wide:
+        run(autograd.gradcheck(lambda x: aiodev.broadcast_to(x, wide) * 1.0, x))
+
+
+def run(work: Any) -> None:
+    async def main() -> None:
+        await work
+
+    asyncio.run(main())
+
+
+# PyTorch
+
+#: The same in both: a function of aiodev's kernels, one of torch, and shapes.
+SAME: dict[str, tuple[Callable[..., Any], Callable[..., Any], Shapes]] = {
+    "perceptron": (
+        lambda x, w, b: kernels.tanh(x @ w + b),
+        lambda torch: lambda x, w, b: torch.tanh(x @ w + b),
+        [(5, 4), (4, 3), (3,)],
+    ),
+    "layer_norm": (
+        kernels.layer_norm,
+        lambda torch: lambda x, w, b: torch.nn.functional.layer_norm(x, x.shape[-1:], w, b),
+        [(5, 7), (7,), (7,)],
+    ),
+    "log_softmax": (kernels.log_softmax, lambda torch: lambda x: torch.log_softmax(x, -1), [(5, 7)]),
+    "maximum with ties": (
+        lambda x: kernels.maximum(x, x * 1.0) + kernels.max(x - x, axis=0),
+        lambda torch: lambda x: torch.maximum(x, x * 1.0) + torch.amax(x - x, 0),
+        [(3, 4)],
+    ),
+    "prod with zeros": (
+        lambda x: kernels.prod(x * 0.0 + kernels.where(x > 0.0, x, 0.0), axis=0),
+        lambda torch: lambda x: torch.prod(x * 0.0 + torch.where(x > 0.0, x, 0.0), 0),
+        [(3, 4)],
+    ),
+    "embedding": (
+        lambda x: kernels.take(x, on_device([1, 0, 1, 3]), axis=0),
+        lambda torch: lambda x: torch.nn.functional.embedding(torch.tensor([1, 0, 1, 3]), x),
+        [(5, 3)],
+    ),
+    "attention": (
+        lambda q, k, v: kernels.softmax(q @ k.mT * 0.5) @ v,
+        lambda torch: lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.5),
+        [(2, 3, 4), (2, 5, 4), (2, 5, 6)],
+    ),
+    "cross entropy": (
+        lambda x: -kernels.take_along_axis(kernels.log_softmax(x), on_device([[0], [2], [1]]), axis=1).mean(),
+        lambda torch: lambda x: torch.nn.functional.cross_entropy(x, torch.tensor([0, 2, 1])),
+        [(3, 4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SAME)
+async def test_gradients_are_those_of_pytorch(name: str, dtype: str) -> None:
+    """Of the same values, in the same precision."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    function, make, shapes = SAME[name]
+    random = np.random.default_rng(1)
+    values = [random.standard_normal(shape).astype(dtype) for shape in shapes]
+    ours = [autograd.Variable(on_device(value)) for value in values]
+    theirs = [torch.tensor(value, requires_grad=True) for value in values]
+    result, expected = function(*ours), make(torch)(*theirs)
+    direction = random.standard_normal(result.shape).astype(dtype)
+    await autograd.backward(result, on_device(direction))
+    expected.backward(torch.tensor(direction))
+    tolerance = 1e-5 if dtype == "float32" else 1e-10
+    assert np.allclose(await result.numpy(), expected.detach().numpy(), rtol=tolerance, atol=tolerance)
+    for own, other in zip(ours, theirs, strict=True):
+        assert own.grad.dtype == dtype
+        assert np.allclose(await own.grad.numpy(), other.grad.numpy(), rtol=tolerance, atol=tolerance)

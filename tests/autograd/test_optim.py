@@ -1,0 +1,208 @@
+"""Optimizers: their steps are those of the formulas, and of PyTorch where that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiodev
+from aiodev import autograd, optim, testing
+
+pytestmark = pytest.mark.anyio
+
+MAKERS: dict[str, Callable[[Any], optim.Optimizer]] = {
+    "SGD": lambda parameters: optim.SGD(parameters, 0.1),
+    "SGD with momentum": lambda parameters: optim.SGD(parameters, 0.1, momentum=0.9, weight_decay=0.01),
+    "SGD, Nesterov": lambda parameters: optim.SGD(parameters, 0.1, momentum=0.9, nesterov=True),
+    "Adam": lambda parameters: optim.Adam(parameters, 0.1, weight_decay=0.01),
+    "AdamW": lambda parameters: optim.AdamW(parameters, 0.1),
+}
+
+
+def a_leaf(values: Any, dtype: str = "float64") -> Any:
+    return autograd.Variable(aiodev.asarray(np.asarray(values, dtype), device="cpu"))
+
+
+def loss_of(w: Any, b: Any) -> Any:
+    return ((w * w).sum(axis=1) * b).sum() + (b * b * b).sum()
+
+
+def reference(name: str, w: np.ndarray, b: np.ndarray, steps: int) -> list[np.ndarray]:
+    """The formulas, by NumPy."""
+    parameters = [w.copy(), b.copy()]
+    first, second = ([np.zeros_like(p) for p in parameters] for _ in range(2))
+    for step in range(1, steps + 1):
+        own_w, own_b = parameters
+        gradients = [2 * own_w * own_b[:, None], (own_w**2).sum(axis=1) + 3 * own_b**2]
+        for k, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
+            if name.startswith("SGD"):
+                momentum = 0.9 if name != "SGD" else 0.0
+                g = g + (0.01 * p if name == "SGD with momentum" else 0)
+                first[k] = momentum * first[k] + g
+                p -= 0.1 * (g + momentum * first[k] if name == "SGD, Nesterov" else first[k])
+            else:
+                if name == "Adam":
+                    g = g + 0.01 * p
+                else:
+                    p *= 1 - 0.1 * 0.01
+                first[k] = 0.9 * first[k] + 0.1 * g
+                second[k] = 0.999 * second[k] + 0.001 * g * g
+                root = np.sqrt(second[k] / (1 - 0.999**step)) + 1e-8
+                p -= 0.1 * first[k] / (1 - 0.9**step) / root
+    return parameters
+
+
+async def trained(optimizer: optim.Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        await loss_of(*optimizer.parameters).backward()
+        optimizer.step()
+
+
+W, B = np.array([[0.5, -0.3], [0.2, 0.1]]), np.array([0.4, -0.2])
+
+
+@pytest.mark.parametrize("name", MAKERS)
+async def test_steps_are_those_of_the_formula(name: str) -> None:
+    """Several of them, of several parameters."""
+    w, b = a_leaf(W), a_leaf(B)
+    await trained(MAKERS[name]([w, b]), 4)
+    for own, expected in zip((w, b), reference(name, W, B, 4), strict=True):
+        assert np.allclose(await own.numpy(), expected, rtol=1e-12)
+
+
+async def test_single_precision_stays() -> None:
+    """Parameters and state keep their dtype."""
+    w, b = a_leaf(W, "float32"), a_leaf(B, "float32")
+    optimizer = optim.Adam([w, b], 0.1)
+    await trained(optimizer, 3)
+    assert w.dtype == "float32" and optimizer.state_dict()["state"]["0.mean"].dtype == "float32"
+    assert np.isfinite(await w.numpy()).all()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+async def test_state_is_saved_and_loaded(name: str) -> None:
+    """By way of the host; training goes on as if it had not stopped."""
+    w, b = a_leaf(W), a_leaf(B)
+    optimizer = MAKERS[name]([w, b])
+    await trained(optimizer, 2)
+    saved = optimizer.state_dict()
+    saved["state"] = {key: await value.numpy() for key, value in saved["state"].items()}
+    other = [a_leaf(await one.numpy()) for one in (w, b)]
+    again = MAKERS[name](other)
+    again.load_state_dict(saved)
+    await trained(again, 2)
+    for own, expected in zip(other, reference(name, W, B, 4), strict=True):
+        assert np.allclose(await own.numpy(), expected, rtol=1e-12)
+
+
+def test_the_state_of_others_is_refused() -> None:
+    """By the names and shapes of its arrays."""
+    mine, other = MAKERS["Adam"]([a_leaf(W)]), MAKERS["Adam"]([a_leaf(B)])
+    for wrong in (other.state_dict(), MAKERS["SGD"]([a_leaf(W)]).state_dict(), {}):
+        with pytest.raises(ValueError, match="load_state_dict"):
+            mine.load_state_dict(wrong)
+
+
+async def test_the_learning_rate_is_changed() -> None:
+    """It holds from the next step on."""
+    w = a_leaf([1.0])
+    optimizer = optim.SGD([w], 0.0)
+    w.grad = aiodev.ones(1, device="cpu")
+    optimizer.step()
+    optimizer.lr = 0.25
+    optimizer.step()
+    assert await w.item() == 0.75
+
+
+async def test_parameters_without_a_gradient_stay() -> None:
+    """Whatever the others do."""
+    w, b = a_leaf(W), a_leaf(B)
+    optimizer = optim.Adam([w, b], 0.1)
+    await (w * w).sum().backward()
+    optimizer.step()
+    assert np.array_equal(await b.numpy(), B) and not np.array_equal(await w.numpy(), W)
+
+
+async def test_a_step_follows_gradients_of_other_streams() -> None:
+    """It waits, on the device, for what still writes them."""
+    w = a_leaf([1.0])
+    with aiodev.Stream("cpu") as side:
+        loss = (w * 3.0).sum()
+        latch = testing.Latch(side)
+        await loss.backward()
+    with aiodev.Stream("cpu") as main:
+        optim.SGD([w], 0.1).step()
+        assert not main.query()
+        latch.release()
+        assert await w.item() == pytest.approx(0.7)
+
+
+async def test_a_step_follows_readers_on_other_streams() -> None:
+    """A forward pass that still reads a parameter on another stream reads what it was."""
+    w = a_leaf([1.0])
+    with aiodev.Stream("cpu") as side:
+        latch = testing.Latch(side)
+        seen = w.detach() * 1.0
+    w.grad = aiodev.ones(1, device="cpu")
+    optim.SGD([w], 0.5).step()
+    latch.release()
+    assert await seen.item() == 1.0 and await w.item() == 0.5
+
+
+async def test_clipped_gradients() -> None:
+    """By their common norm; those that are small enough stay as they are."""
+    w, b = a_leaf([3.0]), a_leaf([4.0])
+    w.grad, b.grad = w.detach() * 1.0, b.detach() * 1.0
+    before = w.grad
+    norm = optim.clip_grad_norm([w, b], 1.0)
+    assert await norm.item() == 5.0
+    assert np.allclose([await w.grad.item(), await b.grad.item()], [0.6, 0.8], rtol=1e-5)
+    assert await before.item() == 3.0
+    optim.clip_grad_norm([w, b], 10.0)
+    assert np.allclose([await w.grad.item(), await b.grad.item()], [0.6, 0.8], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda w: optim.SGD([], 0.1), ValueError),
+        (lambda w: optim.SGD([w, w], 0.1), ValueError),
+        (lambda w: optim.SGD([w.detach()], 0.1), TypeError),
+        (lambda w: optim.SGD([w * 2.0], 0.1), TypeError),
+        (lambda w: optim.SGD([w], -0.1), ValueError),
+        (lambda w: optim.SGD([w], "fast"), TypeError),
+        (lambda w: optim.SGD([w], 0.1, nesterov=True), ValueError),
+        (lambda w: optim.Adam([w], betas=(0.9, 1.0)), ValueError),
+        (lambda w: optim.clip_grad_norm([w], 1.0), ValueError),
+    ],
+)
+def test_wrong_arguments(make: Callable[[Any], Any], error: type[Exception]) -> None:
+    """They are named."""
+    with pytest.raises(error, match="SGD|Adam|clip_grad_norm"):
+        make(a_leaf([1.0]))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+async def test_training_is_that_of_pytorch(name: str) -> None:
+    """The same parameters, step by step."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    makers = {
+        "SGD": lambda p: torch.optim.SGD(p, 0.1),
+        "SGD with momentum": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
+        "SGD, Nesterov": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+        "Adam": lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.01),
+        "AdamW": lambda p: torch.optim.AdamW(p, 0.1),
+    }
+    ours, theirs = [a_leaf(W), a_leaf(B)], [torch.tensor(value, requires_grad=True) for value in (W, B)]
+    optimizer, other = MAKERS[name](ours), makers[name](theirs)
+    for _ in range(5):
+        await trained(optimizer, 1)
+        other.zero_grad()
+        loss_of(theirs[0], theirs[1]).backward()
+        other.step()
+        for own, expected in zip(ours, theirs, strict=True):
+            assert np.allclose(await own.numpy(), expected.detach().numpy(), rtol=1e-9)
