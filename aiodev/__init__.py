@@ -38,7 +38,7 @@ from aiodev._core.backend.device_info import (
     register_backend,
     set_device,
 )
-from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
+from aiodev._core.backend.interface import Backend, Capabilities, Command, DeviceProperties, Executor, Fault, KernelSpec
 from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.callsites import describe_site, register_library
@@ -67,6 +67,8 @@ from aiodev._generator.defaults import (
     set_rng_state,
 )
 from aiodev._generator.generator import Generator
+from aiodev._graph.capture import capture
+from aiodev._graph.graph import Graph
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.dispatch import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
 from aiodev._kernel.dispatch.call import Call, Number
@@ -88,6 +90,7 @@ __all__ = [
     "BoundLaunch",
     "Call",
     "Capabilities",
+    "Command",
     "Completion",
     "Device",
     "DeviceLike",
@@ -96,6 +99,7 @@ __all__ = [
     "Executor",
     "Fault",
     "Generator",
+    "Graph",
     "Kernel",
     "KernelArgument",
     "KernelSpec",
@@ -109,6 +113,7 @@ __all__ = [
     "available_backends",
     "broadcast_to",
     "capabilities",
+    "capture",
     "current_device",
     "current_stream",
     "default_generator",

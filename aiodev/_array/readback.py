@@ -38,6 +38,7 @@ from aiodev._core.at_fork import in_child
 from aiodev._core.streams.completion import Completion, Reached
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline.recording import under_way
 from aiodev._core.waiting.block_until import hold_behind, waits_for_program
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._memory.buffer import check_writes
@@ -72,6 +73,8 @@ in_child(_readers.clear)
 
 async def read(array: Protocols) -> HostArray:
     """A copy of the array on the host."""
+    if under_way:
+        _refuse_captured(array)
     while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         for timeline, value in ahead:
             await Reached(timeline, value)
@@ -88,6 +91,8 @@ async def read(array: Protocols) -> HostArray:
 
 def read_blocking(array: Protocols, timeout: float | None) -> HostArray:
     """The same, blocking this thread."""
+    if under_way:
+        _refuse_captured(array)
     while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         began = time.monotonic()
         wait_all_blocking(ahead, timeout)
@@ -121,6 +126,8 @@ def read_at_once(array: Protocols) -> HostArray | None:
 
 def item_at_once(array: Protocols) -> Any:
     """The only element as a Python number, if nothing has to be waited for; else None."""
+    if under_way:
+        _refuse_captured(array)
     buffer = array._buffer
     kind = _NUMBERS.get(array._form.dtype)
     if kind is None or not buffer.source.host_accessible or not buffer.is_written():
@@ -143,6 +150,13 @@ def at_hand(array: Protocols) -> HostArray | None:
     if any(value and timeline.error_of(value) is not None for timeline, value in buffer.contents()):
         return None
     return host_view(array)
+
+
+def _refuse_captured(array: Protocols) -> None:
+    """Refuse what captured work has still to write, to the task that captures it."""
+    recording = current_stream(array.device).timeline.recording
+    if recording is not None and recording.writes_to(array._buffer):
+        recording.refuse("the host cannot read what captured work writes; that runs when the graph is replayed")
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:

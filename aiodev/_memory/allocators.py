@@ -42,7 +42,7 @@ class Chosen:
 
 
 chosen = Scoped("aiodev.memory", Chosen({}, None, None))
-#: How many memory pools there are. Most programs have none, and an allocation then looks no further.
+#: How many memory pools were entered, and captures are under way. Mostly none, and an allocation then looks no further.
 pool_count = 0
 
 
@@ -93,6 +93,8 @@ class BackendMemory:
 def allocator_of(timeline: Timeline) -> CachingAllocator:
     """The allocator, or the pool, that serves the running task on a timeline's device."""
     if pool_count:
+        if timeline.recording is not None:
+            return timeline.recording.memory  # type: ignore[no-any-return]
         found = chosen.get().allocators.get(timeline.device)
         if found is not None:
             return found

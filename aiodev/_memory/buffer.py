@@ -102,7 +102,7 @@ class Buffer:
     def _record_write(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` uses the memory, and may write it; nothing for 0, no operation."""
         while (writer := self._writer) is not timeline:
-            if value == 0:
+            if value == 0 or (timeline.recording is not None and timeline.recording.hold(self, True)):
                 return
             if isinstance(writer, Uses):
                 if self._record_beside(writer, timeline, value):
@@ -150,6 +150,8 @@ class Buffer:
     def _record_read(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` reads the memory."""
         while (reader := self._reader) is not timeline:
+            if timeline.recording is not None and timeline.recording.hold(self, False):
+                return
             read, readers = self._read, self._readers
             if readers is not None and timeline in readers and readers[timeline] > value:
                 return

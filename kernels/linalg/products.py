@@ -219,8 +219,7 @@ def _unit(call: aiodev.Call, dtype: DType) -> tuple[Any, ...] | None:
         if done.query():
             _units[device] = units
         else:
-            call.stream.wait(done)
-            call.once()  # other streams have to wait, too
+            call.wait(done)
     unit = units[dtype]
     call.constant(unit[0])
     return unit

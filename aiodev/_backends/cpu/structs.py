@@ -12,7 +12,7 @@ PRIORITIES: Final = 3  #: 0 high, 1 normal, 2 low
 PACES: Final = 4  #: how many paces a kernel's entry has room for
 CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
 RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
-OP_CHUNK, OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP = range(5)
+OP_CHUNK, OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP, OP_BUFFER, OP_COMMAND, OP_END = range(8)
 
 
 class Entry(Struct):
@@ -68,6 +68,14 @@ class StampRecord(Record):
     """The storing of the time."""
 
     cell: int  #: address of the word that it is stored to
+
+
+class BufferRecord(Record):
+    """The execution of a command buffer: records of ``OP_COMMAND``, which are as ``KernelRecord``, up to one of ``OP_END``."""
+
+    commands: Record  #: the first one
+    count: int  #: patches
+    patches: Cell[int] = words(0)  #: of each where to write, and which word
 
 
 class Chunk(Struct, alignment=64):
@@ -183,6 +191,7 @@ class Queue(structs.Queue):
     range_linked: Atomic[int]  #: 1 while others may join, and the queue is among those that wait
 
     ends: Atomic[int] = word(line=True)  #: when the kernel that runs, which is not shared, seems to end (ns)
+    caller: Record  #: while the cursor is in a command buffer, the operation that executes it
 
 
 class Helper(Struct):

@@ -83,6 +83,8 @@ class Completion(Generic[T]):
         """Whether the operation is done (failed counts as done). One load; never blocks, never raises."""
         timeline = self._timeline
         if timeline.counters[COMPLETED] < self._value:
+            if timeline.recording is not None:
+                timeline.recording.refuse("captured work is not done before its graph is replayed")
             return False
         if timeline.needed:
             timeline.let_go()

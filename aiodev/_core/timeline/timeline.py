@@ -48,6 +48,7 @@ from aiodev._core.waiting.watcher import watcher
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._core.backend.registry import BackendHandle
+    from aiodev._core.timeline.recording import Recording
 
 logger = logging.getLogger("aiodev")
 
@@ -95,6 +96,7 @@ class Timeline:
         "priority",
         "queue",
         "quick_waits",
+        "recording",
         "spin_doubts",
         "spin_ns",
         "tended",
@@ -109,6 +111,7 @@ class Timeline:
         self.priority = priority
         self.label = label
         self.lost: BaseException | None = None
+        self.recording: Recording | None = None  #: the graph that operations are captured into
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         #: For debugging, those of before that operations which are not done have; else None.
         self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
@@ -131,11 +134,17 @@ class Timeline:
         self._native_counters: memoryview[int] | None = None
         self._lease: _Lease | None = None
         self.operations: Executor
-        self.deferred = not handle.started
+        self.counters: memoryview[int]
+        self.deferred = False
+        self._connect()
+
+    def _connect(self) -> None:
+        """Get a queue, or what stands for it until the backend has started."""
+        self.deferred = not self.handle.started
         if self.deferred:
             self.operations = deferred = Deferred(self.open_queue, self.bind, self.lose)
-            self.counters: memoryview[int] = deferred.counters
-            handle.start_soon(deferred.started)
+            self.counters = deferred.counters
+            self.handle.start_soon(deferred.started)
         else:
             self.open_queue()
             self.bind()
@@ -304,6 +313,9 @@ class Timeline:
         operations = self.operations
         if operations is other.operations:
             number = operations.wait(self.queue, other.queue, value)
+        elif other.recording is not None:
+            other.recording.take_in(self, other, value, clock)
+            return None
         else:
             number = self._enqueue_wait(other, value)
         totals.waits_enqueued += 1

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from aiodev._backends.cpu import executor as native
@@ -21,6 +21,8 @@ from aiodev._backends.cpu.code_cache import native_key
 from aiodev._backends.cpu.host import HostExecutor
 from aiodev._backends.cpu.structs import (
     CHUNK_BYTES,
+    OP_COMMAND,
+    OP_END,
     PRIORITIES,
     RECORD_ALIGNMENT,
     Chunk,
@@ -39,7 +41,7 @@ from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.fields import WORD, offset_of, sizeof
 from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
-from aiodev._core.backend.interface import COUNTER_WORDS, Fault
+from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault
 
 #: Waiting queues of each priority that a device's heaps have room for at first; they grow.
 _FIRST_ROOM = 64
@@ -53,6 +55,8 @@ _FRESH = tuple(
     for name in names
 )
 _PRIORITY = offset_of(Queue, "priority") // WORD
+#: The head of a command: a ``KernelRecord`` without its arguments.
+_COMMAND = struct.Struct("5q")
 
 
 def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
@@ -76,9 +80,10 @@ class NativeExecutor(HostExecutor):
     """Workers for ``device_count`` devices, ``threads_per_device`` each."""
 
     kind = "native"
+    has_buffers = True
 
     #: The hot methods, and ``withdraw``, are the compiled functions themselves, which an instance has.
-    launch = wait = stamp = spin = help = arm = forgive = open_gate = withdraw = COMPILED
+    launch = execute = wait = stamp = spin = help = arm = forgive = open_gate = withdraw = COMPILED
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int) -> None:
         code = self._code = native_code.load(native.__name__, native_key())
@@ -90,8 +95,10 @@ class NativeExecutor(HostExecutor):
         self._free: dict[int, deque[int]] = defaultdict(deque)
         self._reserved: dict[int, deque[int]] = defaultdict(deque)
         self._pool_of: dict[int, deque[int]] = {}
+        self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._stopped = False
         self.launch = code.function(native.launch)
+        self.execute = code.function(native.execute)
         self.wait = code.function(native.wait)
         self.stamp = code.function(native.stamp)
         self.spin = code.function(native.spin)
@@ -230,13 +237,36 @@ class NativeExecutor(HostExecutor):
 
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
         """Write a pattern ``count`` times."""
-        words = struct.pack("qq", dst, len(pattern)) + pattern * (16 // len(pattern))
-        return self.launch(queue, self._fill_entry, count, words, 0)
+        return self.launch(queue, self._fill_entry, count, _fill_arguments(struct.pack("q", dst), pattern), 0)
 
     def gate(self, queue: int) -> tuple[int, int]:
         """Append a shut gate."""
         gate = self._create_gate()
         return self._gate(queue, gate), gate
+
+    # Command buffers
+
+    def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
+        """Records of all commands, one behind the other, and the end."""
+        parts, places, end = [], [], 0
+        for kind, entry, size, arguments, site in commands:
+            if kind == "copy":
+                entry = self._copy_entry
+            elif kind == "fill":
+                entry, arguments = self._fill_entry, _fill_arguments(arguments[:WORD], arguments[WORD:])
+            nbytes = _COMMAND.size + len(arguments)
+            parts += [_COMMAND.pack(OP_COMMAND, nbytes, entry, size, site), arguments]
+            places.append(end + _COMMAND.size)
+            end += nbytes
+        parts.append(struct.pack("qq", OP_END, sizeof(Record)))
+        memory = ctypes.create_string_buffer(b"".join(parts))
+        buffer = ctypes.addressof(memory)
+        self._buffers[buffer] = memory
+        return buffer, [buffer + place for place in places]
+
+    def destroy_buffer(self, buffer: int) -> None:
+        """Let go of its memory."""
+        del self._buffers[buffer]
 
     # Wakers
 
@@ -284,6 +314,10 @@ class NativeExecutor(HostExecutor):
     def set_entry(self, entry: int, code: int) -> None:
         """Give an entry, an :class:`Entry` of the arena, its code: ``int32 f(result*, excinfo**, arguments, lo, hi)``."""
         Entry(entry).code.value = code
+
+
+def _fill_arguments(dst: bytes, pattern: bytes) -> bytes:
+    return dst + struct.pack("q", len(pattern)) + pattern * (16 // len(pattern))
 
 
 def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:

@@ -18,7 +18,7 @@ from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out, 
 from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, send_for_worker, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
-from aiodev._backends.cpu.structs import OP_KERNEL, Crowd, Device, Helper, KernelRecord, Queue, Record
+from aiodev._backends.cpu.structs import OP_COMMAND, OP_KERNEL, Crowd, Device, Helper, KernelRecord, Queue, Record
 from aiodev._backends.cpu.tuning import (
     BRIEF,
     INDEX,
@@ -44,7 +44,7 @@ REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 @inner
 def suits(crowd: Crowd, helper: Helper, record: Record, left: int) -> bool:
     """Whether a helper with ``left`` ns may run an operation: a kernel only if it is likely to be over, or shared, by then."""
-    if record.operation != OP_KERNEL:
+    if record.operation != OP_KERNEL and record.operation != OP_COMMAND:
         return left > 0
     cost = known_cost(KernelRecord(record))
     if cost == 0 or cost > helper.longest * 1000:

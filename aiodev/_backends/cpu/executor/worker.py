@@ -8,10 +8,13 @@ from aiodev._backends.cpu.executor.parallel_for import join_range, run_kernel
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.executor.waiting import complete
 from aiodev._backends.cpu.structs import (
+    OP_BUFFER,
     OP_CHUNK,
+    OP_COMMAND,
     OP_GATE,
     OP_KERNEL,
     OP_WAIT,
+    BufferRecord,
     Chunk,
     Device,
     GateRecord,
@@ -40,6 +43,9 @@ from aiodev._backends.executor.withdrawals import fail_withdrawn
 def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, value: int) -> bool:
     """Complete the operation at the cursor; False when the queue went idle, and this thread holds it no more (invariant 3).
 
+    A command is no operation: the next one is at the cursor then, but for the end, or where it failed, of a command buffer,
+    which complete what executes that (invariant 9).
+
     ``worker`` is None for a helper. Sleeping waiters are woken last: that may cost this thread its core, and if it still held
     the queue then, what is submitted next would wait with it.
     """
@@ -49,6 +55,11 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         excinfo = queue.range_excinfo
         launch = KernelRecord(record)
         open_fault(queue, value, KIND_KERNEL, excinfo, launch.site, launch.entry.address, status)
+    if record.operation >= OP_COMMAND:
+        if status == 0 and record.operation == OP_COMMAND:  # a range that others were in
+            queue.cursor = Record(record.address + record.nbytes)
+            return True
+        record = queue.caller
     queue.cursor = Record(record.address + record.nbytes)
     owed = queue.owed + 1
     queue.owed = owed
@@ -98,8 +109,9 @@ def take_up(queue: Queue) -> None:
 
 @inner
 def hand_back(queue: Queue) -> None:
-    """Make a queue that this thread holds ready again; its next operation has not begun."""
-    queue.begun.store(queue.completed.value)
+    """Make a queue that this thread holds ready again; its next operation has not begun, but for that of a command buffer."""
+    within = queue.cursor.operation >= OP_COMMAND
+    queue.begun.store(queue.completed.value + (1 if within else 0))
     put_back(queue)
 
 
@@ -167,6 +179,33 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
 
 
 @inner
+def enter(queue: Queue, record: BufferRecord) -> None:
+    """Begin with a command buffer: write its patches, and go to its first command."""
+    queue.caller = record
+    place = record.patches
+    for _ in range(record.count):
+        put(place.value, place[1].value)
+        place = place[2]
+    queue.cursor = record.commands
+
+
+@inner
+def run_commands(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue, value: int) -> bool:
+    """Run commands from the cursor on, all of them unless others are due or one is shared; as for ``step``."""
+    record = queue.cursor
+    while record.operation == OP_COMMAND:
+        if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
+            return False
+        if queue.range_status.value != 0:
+            break
+        record = Record(record.address + record.nbytes)
+        queue.cursor = record
+        if helper is not None or turn_is_over(device, worker, queue):
+            return True
+    return finish(device, worker, queue, record, value)
+
+
+@inner
 def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue) -> bool:
     """Run the operation at the cursor; False when the queue is idle, held or a range, and this thread holds it no more."""
     record = next_record(queue)
@@ -190,6 +229,12 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
     elif operation == OP_GATE:
         if not pass_gate(device, worker, queue, GateRecord(record).gate, value):
             return False
+    elif operation >= OP_BUFFER:
+        if operation == OP_BUFFER:
+            enter(queue, BufferRecord(record))
+            if helper is not None:  # it looks whether the first command suits it
+                return True
+        return run_commands(device, worker, helper, queue, value)
     else:
         put(StampRecord(record).cell, now())
     return finish(device, worker, queue, record, value)

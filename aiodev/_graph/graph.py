@@ -1,0 +1,592 @@
+"""Graphs: recordings that are replayed."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from aiodev._array.array import Array, allocate
+from aiodev._array.dtypes import DType, parse_dtype
+from aiodev._array.layout import extent
+from aiodev._core import arguments, callsites
+from aiodev._core.at_fork import in_child
+from aiodev._core.backend.interface import COMPLETED, FAULTS, Executor
+from aiodev._core.errors import CaptureError
+from aiodev._core.streams.completion import Completion, several
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
+from aiodev._core.timeline import faults
+from aiodev._core.timeline.gate import Gate, opened_on_error
+from aiodev._core.timeline.timeline import Timeline
+from aiodev._core.waiting.watcher import watcher
+from aiodev._graph.recorder import Recorder
+from aiodev._graph.schedule import START, CallStep, Run, Step, make_schedule
+
+if TYPE_CHECKING:
+    from aiodev._core.backend.device import Device
+    from aiodev._generator.recording import Recording as Draws
+    from aiodev._kernel.compile.service import PendingKernel
+    from aiodev._memory.buffer import Buffer
+    from aiodev._memory.pool import MemoryPool
+
+__all__ = ["Graph", "Input"]
+
+_address = struct.Struct("<q")
+_pair = struct.Struct("<2q")
+_patch = struct.Struct("<q8s")
+_refilled = struct.Struct("<qQqQ")
+_WORD = 8
+_graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
+
+
+class Replays:
+    """The last replay of the graphs that share a pool (invariant 5)."""
+
+    __slots__ = ("stream", "timeline", "value")
+
+    def __init__(self) -> None:
+        self.timeline: Timeline | None = None
+        self.value = 0
+        self.stream = ""
+
+    def check(self, stream: Stream) -> None:
+        """Refuse a replay that would run beside the last one.
+
+        Raises:
+            RuntimeError: the stream is not ordered after it.
+        """
+        timeline, last = stream.timeline, self.timeline
+        if last is timeline or last is None or last.counters[COMPLETED] >= self.value:
+            return
+        if timeline.frontier[1].get(last, 0) < self.value:
+            raise RuntimeError(
+                f"replay on {stream!r}: the graph, or another one with its memory, still runs on {self.stream}; "
+                f"replay it there, or have the stream wait for that first"
+            )
+
+
+_replays: weakref.WeakKeyDictionary[MemoryPool, Replays] = weakref.WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class Input:
+    """What :meth:`Graph.update` changes.
+
+    Attributes:
+        array: what is there now.
+        places: of the addresses that move with it: run, command, byte of the arguments, and how far from its own address.
+        is_number: it is a number in memory of the graph, whose content changes, not the address.
+        written: whether the graph writes to it.
+    """
+
+    array: Array
+    is_number: bool
+    places: list[tuple[Run, int, int, int]] = field(default_factory=list)
+    written: bool = False
+
+
+class _Resources:
+    """What replays need, which may run longer than the graph lives."""
+
+    def __init__(self, pool: MemoryPool, recorder: Recorder, runs: list[Run], sites: list[int]) -> None:
+        self.pool, self.runs, self.sites = pool, runs, sites
+        kernels = {node.kernel for run in runs for node in run.nodes}  # whose code they keep
+        self.kept: list[object] = [*recorder.kept, *recorder.draws.values(), kernels]
+        self.held = recorder.held
+        self.made = [weakref.ref(buffer) for buffer in recorder.made]
+        self.executor: Executor | None = None
+        self.begin = 0  # a command buffer without commands
+        self.replays = _replays.setdefault(pool, Replays())
+
+    def make_buffer(self, run: Run, executor: Executor, index: int) -> int:
+        """The command buffer of a run, which is made when it is first needed."""
+        self.executor = executor
+        return run.make_buffer(executor, index, self.sites)
+
+    def make_begin(self, executor: Executor, index: int) -> int:
+        """A command buffer without commands, for patches."""
+        if not self.begin:
+            self.executor = executor
+            self.begin, _ = executor.create_buffer(index, ())
+        return self.begin
+
+    def let_go(self) -> None:
+        """Give native memory back."""
+        if self.executor is not None:
+            for buffer in (self.begin, *(run.buffer for run in self.runs)):
+                if buffer:
+                    self.executor.destroy_buffer(buffer)
+        callsites.forget_nodes(self.sites)
+
+
+def _end(resources: _Resources) -> None:
+    """The graph is gone: let go of what it needs once no replay runs."""
+    timeline, value = resources.replays.timeline, resources.replays.value
+    if timeline is None or timeline.lost is not None:
+        resources.let_go()
+    else:
+        watcher.hand_over(timeline, value, resources.let_go)
+
+
+class Graph:
+    """What :func:`capture` has recorded, to be submitted again as one operation.
+
+    It holds all memory that its operations use. What was made while it was captured comes from its :attr:`pool`, and has the
+    values that the last replay has left. A graph belongs to its process; any thread may replay it, one replay after the other.
+
+    Attributes:
+        device: where it runs.
+        pool: the memory of what was made while it was captured; other captures may share it, if the graphs never run at once.
+
+    Example:
+        >>> import aiodev
+        >>> @aiodev.kernel
+        ... def double(i, x):
+        ...     x[i] *= 2
+        >>> async def main():
+        ...     x = aiodev.ones(3, device="cpu")
+        ...     async with aiodev.capture() as graph:
+        ...         for _ in range(10):
+        ...             double[3](x)
+        ...     print(graph)
+        ...     await graph.replay()
+        ...     return await x.tolist()
+        >>> asyncio.run(main())
+        <aiodev.Graph of 10 operations on cpu:0>
+        [1024.0, 1024.0, 1024.0]
+    """
+
+    def __init__(self, device: Device, pool: MemoryPool) -> None:
+        self.device = device
+        self.pool = pool
+        self._recorder: Recorder | None = None
+        self._resources: _Resources | None = None
+        self._steps: list[Step] = []
+        self._only: Run | None = None  # where there is no other step
+        self._inputs: dict[str, Input] = {}
+        self._patches: list[bytes] = []  # to be written by the next replay
+        self._lanes: dict[int, list[Stream]] = {}
+        self._stream_ids: list[int] = []
+        _graphs.add(self)
+
+    # While it is captured
+
+    def begin(self, recorder: Recorder) -> None:
+        """Take what is recorded from now on."""
+        self._recorder = recorder
+
+    def input(self, name: str, value: Any, dtype: Any = None) -> Array:
+        """Name an array, or a number, that :meth:`update` can change; in the block that captures the graph.
+
+        An array stays as it is, and is given back. A number becomes an array without dimensions, in memory of the graph, which
+        kernels read: a position, a length, a factor.
+
+        Args:
+            name: by which ``update`` has it.
+            value: an array that was made before the capture, or a number.
+            dtype: of a number; by default what NumPy makes of it.
+
+        Raises:
+            CaptureError: the graph is not being captured.
+            ValueError: the name is taken, or the array was made by the capture, or shares memory with another input.
+            TypeError: it is neither.
+        """
+        recorder = self._recorder
+        if recorder is None:
+            raise CaptureError("inputs are named while the graph is captured", call="Graph.input")
+        arguments.instance("input", "name", name, str, "a name")
+        if name in self._inputs:
+            raise ValueError(f"input {name!r}: the graph has one of that name")
+        if isinstance(value, Array):
+            if value._buffer in recorder.made or value.device is not self.device:
+                raise ValueError(f"input {name!r}: expected an array of {self.device} that was made before the capture")
+            first, last = _span(value)
+            for other, known in self._inputs.items():
+                begin, end = _span(known.array)
+                if first < end and begin < last:
+                    raise ValueError(f"input {name!r}: it shares memory with input {other!r}")
+            self._inputs[name] = Input(value, False)
+            recorder.hold(value._buffer, False)
+            return value
+        number = _number("input", name, value, None if dtype is None else parse_dtype(dtype))
+        array = allocate((), number.dtype, recorder.streams[0])
+        recorder.kept.append(array)
+        self._inputs[name] = Input(array, True)
+        self._set_number(array, number)
+        return array
+
+    def give_up(self) -> None:
+        """The block that captures it has failed."""
+        self._recorder = None
+
+    def seal(self) -> None:
+        """The recording is whole: make a schedule of it."""
+        recorder = self._recorder
+        assert recorder is not None
+        self._recorder = None
+        self._steps, nodes = make_schedule(recorder.items)
+        self._stream_ids = [stream.stream_id for stream in recorder.streams]
+        runs = [step for step in self._steps if isinstance(step, Run)]
+        sites = [callsites.enter_node(node.site, number) for number, node in enumerate(nodes)]
+        resources = self._resources = _Resources(self.pool, recorder, runs, sites)
+        weakref.finalize(self, _end, resources).atexit = False
+        self._draws = [draws for draws in recorder.draws.values() if draws.count]
+        self._awaited = recorder.awaited
+        self._loading = list({node.kernel for node in nodes if node.kernel is not None and not node.kernel.ready})
+        if len(self._steps) == len(runs) == 1:
+            self._only = runs[0]
+        for one in self._inputs.values():
+            if not one.is_number:
+                own = one.array._address
+                places = self._places_within(*_span(one.array))
+                one.places = [(run, k, at, address - own) for run, k, at, address in places]
+                one.written = resources.held.get(one.array._buffer, False)
+        self._sort_uses()
+
+    def _places_within(self, first: int, last: int) -> Iterator[tuple[Run, int, int, int]]:
+        """Where addresses from ``first`` up to ``last`` are among the arguments, and which."""
+        for step in self._steps:
+            if isinstance(step, Run):
+                for k, node in enumerate(step.nodes):
+                    for at in node.address_places():
+                        (address,) = _address.unpack_from(node.block, at)
+                        if first <= address < last or address == first:
+                            yield step, k, at, address
+
+    def _sort_uses(self) -> None:
+        """List what each replay notes, and in which memory."""
+        resources = self._sealed()
+        self._read = [buffer for buffer, writes in resources.held.items() if not writes]
+        self._written = [buffer for buffer, writes in resources.held.items() if writes]
+
+    def _sealed(self) -> _Resources:
+        if self._resources is None:
+            raise RuntimeError("the block that captures the graph was not left, or has failed")
+        return self._resources
+
+    # Changes
+
+    def update(self, **values: Any) -> None:
+        """Change inputs, from the next replay on. Nothing waits, and replays that were submitted before see nothing of it.
+
+        An array takes the place of the one that was there: the graph uses its memory, without a copy. A number is written to
+        the memory of the graph.
+
+        Args:
+            values: by the names that :meth:`input` was given.
+
+        Raises:
+            TypeError: there is no such input, or it is a number where an array was, or the other way round.
+            ValueError: an array has another shape, dtype, layout or device, is read-only where the graph writes, or is one that
+                the graph uses otherwise.
+            OverflowError: a number is beyond the input's dtype.
+
+        Example:
+            >>> import aiodev
+            >>> @aiodev.kernel
+            ... def scale(i, factor, x):
+            ...     x[i] *= factor[()]
+            >>> async def main():
+            ...     x, y = aiodev.ones(2, device="cpu"), aiodev.ones(2, device="cpu")
+            ...     async with aiodev.capture() as graph:
+            ...         scale[2](graph.input("factor", 2.0), graph.input("x", x))
+            ...     graph.replay()
+            ...     graph.update(factor=10.0, x=y)
+            ...     await graph.replay()
+            ...     return await x.tolist(), await y.tolist()
+            >>> asyncio.run(main())
+            ([2.0, 2.0], [10.0, 10.0])
+        """
+        self._sealed()
+        changes: list[tuple[Input, Any]] = []
+        for name, value in values.items():
+            known = self._inputs.get(name)
+            if known is None:
+                names = ", ".join(self._inputs) or "none"
+                raise TypeError(f"update: {name}: the graph has no input of that name; it has {names}")
+            if known.is_number:
+                changes.append((known, _number("update", name, value, known.array.dtype)))
+            else:
+                self._check(name, known, value)
+                changes.append((known, value))
+        for known, value in changes:  # all of them, or none
+            if known.is_number:
+                self._set_number(known.array, value)
+            else:
+                self._move(known, value)
+        self._sort_uses()
+
+    def _check(self, name: str, known: Input, value: Any) -> None:
+        """Raise for what cannot take the place of an array."""
+        old = known.array
+        if not isinstance(value, Array):
+            raise TypeError(f"update: {name}: expected an array, got {type(value).__name__}")
+        if value.device is not self.device:
+            raise ValueError(f"update: {name}: expected an array on {self.device}, got one on {value.device}")
+        if value.shape != old.shape or value.dtype != old.dtype:
+            was, found = (f"the shape {x.shape} and the dtype {x.dtype}" for x in (old, value))
+            raise ValueError(f"update: {name}: expected {was}, got {found}; a graph is captured for one of them")
+        if value.strides != old.strides:
+            raise ValueError(f"update: {name}: expected the strides {old.strides}, got {value.strides}")
+        if known.written and not value.writable:
+            raise ValueError(f"update: {name}: the graph writes to it, and this one is read-only")
+        if value._buffer is not old._buffer:
+            writes = self._sealed().held.get(value._buffer)
+            if writes or (known.written and writes is not None):
+                raise ValueError(f"update: {name}: the graph uses that array otherwise, and writes to one of them")
+
+    def _set_number(self, array: Array, number: np.ndarray[Any, DType]) -> None:
+        data = number.tobytes()
+        for at in range(0, len(data), _WORD):
+            self._patches.append(_address.pack(array._address + at) + data[at : at + _WORD].ljust(_WORD, b"\0"))
+
+    def _move(self, known: Input, array: Array) -> None:
+        """Have the graph use another array."""
+        held = self._sealed().held
+        before = known.array._buffer
+        known.array = array
+        if all(other.array._buffer is not before for other in self._inputs.values()) and not self._uses_otherwise(before):
+            held.pop(before, None)
+        held[array._buffer] = held.get(array._buffer, False) or known.written
+        self._rebind(known.places, array._address)
+
+    def _uses_otherwise(self, buffer: Buffer) -> bool:
+        """Whether addresses in a buffer are among the arguments, which are no input's any more."""
+        places = {(id(run), k, at) for one in self._inputs.values() for run, k, at, _ in one.places}
+        end = buffer.address + max(1, getattr(buffer.block, "size", 1))
+        found = self._places_within(buffer.address, end)
+        return any((id(run), k, at) not in places for run, k, at, _ in found)
+
+    def _rebind(self, places: Sequence[tuple[Run, int, int, int]], address: int) -> None:
+        """Put another address where an array's is."""
+        for run, k, at, distance in places:
+            word = _address.pack(address + distance)
+            run.nodes[k].block[at : at + _WORD] = word
+            if run.buffer:
+                self._patches.append(_address.pack(run.places[k] + at) + word)
+
+    # Replays
+
+    def replay(self, stream: Stream | None = None) -> Completion[None]:
+        """Submit it to a stream of its device (default: the current one), as one operation; never blocks.
+
+        Replays run in the order of their stream. Another stream is refused while one runs, unless that stream waits for it.
+        What the graph reads and writes is ordered otherwise as for any operation: by streams and events.
+
+        An operation that fails fails the replay, and what comes after it in the graph does not run: the error names the
+        operation, and the line that captured it. Later replays run, once somebody was told. :meth:`Completion.cancel` withdraws
+        a replay that has not begun.
+
+        Raises:
+            RuntimeError: the block that captures it was not left, or has failed; or it still runs on another stream.
+            CaptureError: the stream is being captured.
+            ValueError: the stream is on another device; or a generator has not so many words left.
+            StreamFullError: ``maxsize`` operations are pending.
+        """
+        if stream is None:
+            stream = current_stream(self.device)
+        timeline, resources = stream.timeline, self._resources
+        if resources is None or timeline.recording is not None or stream.device is not self.device:
+            self._refuse(stream)
+        if stream.maxsize or stream._closed:
+            stream._check_room()
+        replays = resources.replays
+        if replays.timeline is not timeline:
+            replays.check(stream)
+        patches = b""
+        if self._patches or self._draws:
+            patches = b"".join((*self._patches, *map(_refill, self._draws)))
+        operations = timeline.operations
+        if self._loading or self._awaited:
+            first, value = self._submit_later(stream, patches)
+        elif self._only is not None and operations.has_buffers:
+            buffer = self._only.buffer or resources.make_buffer(self._only, operations, self.device.index)
+            first = value = operations.execute(timeline.queue, buffer, patches)
+        else:
+            first, value = self._submit(stream, patches)
+        self._patches.clear()
+        replays.timeline, replays.value, replays.stream = timeline, value, timeline.label
+        self._note_uses(timeline, value)
+        return Completion(timeline, value) if first == value else several(timeline, first, value)
+
+    def _refuse(self, stream: Any) -> NoReturn:
+        arguments.instance("replay", "stream", stream, Stream, "a Stream, or None")
+        self._sealed()
+        if stream.timeline.recording is not None:
+            stream.timeline.recording.refuse("a replay cannot be captured")
+        raise ValueError(f"replay: the graph is on {self.device}, {stream!r} is on {stream.device}")
+
+    def _submit_later(self, stream: Stream, patches: bytes) -> tuple[int, int]:
+        """Submit behind what is not there yet: code that is being compiled, libraries that are being loaded."""
+        timeline = stream.timeline
+        self._awaited = [done for done in self._awaited if not done.query()]
+        for done in self._awaited:
+            stream.wait(done)
+        self._loading = [kernel for kernel in self._loading if not kernel.ready]
+        if not self._loading:
+            return self._submit(stream, patches)
+        gate = timeline.gate()
+        with opened_on_error(gate):
+            first, value = self._submit(stream, patches)
+        gate.guards = first
+        _open_when_done(gate, self._loading)
+        return (gate.value if gate.value == first - 1 else first), value
+
+    def _submit(self, stream: Stream, patches: bytes) -> tuple[int, int]:
+        """Submit all steps; gives the first and the last operation of the stream."""
+        lanes = [stream, *self._lanes_for(stream)]
+        timeline = stream.timeline
+        begin = start = timeline.submitted
+        if patches and (self._only is None or not timeline.operations.has_buffers):
+            start, patches = self._write(timeline, patches), b""  # before other streams, which wait for that
+        values: list[int] = []
+        for step in self._steps:
+            lane = lanes[step.lane].timeline
+            if isinstance(step, Run):
+                value = self._run(lane, step, patches)
+            elif isinstance(step, CallStep):
+                value = lanes[step.lane].call(step.call.function, *step.call.arguments).value
+            else:
+                other = lanes[step.other].timeline
+                point = start if step.step == START else values[step.step]
+                lane.join(other, point, other.clock_at(point))
+                value = lane.submitted
+            values.append(value)
+        return begin + 1, timeline.submitted
+
+    def _lanes_for(self, stream: Stream) -> list[Stream]:
+        """The streams, but for the first, that replays on this one use; they have forgotten what failed there."""
+        wanted = len(self._stream_ids) - 1
+        lanes = self._lanes.get(stream.priority)
+        if lanes is None:
+            lanes = self._lanes[stream.priority] = [Stream(self.device, stream.priority) for _ in range(wanted)]
+        for lane in lanes:
+            timeline = lane.timeline
+            if timeline.counters[FAULTS]:
+                for fault in timeline.untold_faults():
+                    faults.tell(timeline, fault)
+        return lanes
+
+    def _write(self, timeline: Timeline, patches: bytes) -> int:
+        """Have the device write words, in stream order."""
+        operations, value = timeline.operations, 0
+        if operations.has_buffers:
+            begin = self._sealed().make_begin(operations, self.device.index)
+            return operations.execute(timeline.queue, begin, patches)
+        for address, word in _patch.iter_unpack(patches):
+            value = operations.fill(timeline.queue, address, 1, word)
+        return value
+
+    def _run(self, timeline: Timeline, run: Run, patches: bytes) -> int:
+        """Submit a run, as one operation where the executor can."""
+        operations, queue = timeline.operations, timeline.queue
+        resources = self._sealed()
+        if operations.has_buffers:
+            buffer = run.buffer or resources.make_buffer(run, operations, self.device.index)
+            return operations.execute(queue, buffer, patches)
+        value = 0
+        for node, site in zip(run.nodes, resources.sites[run.first :], strict=False):
+            block = bytes(node.block)
+            if node.kind == "launch":
+                value = operations.launch(queue, node.entry, node.size, block, site)
+            elif node.kind == "copy":
+                dst, src = _pair.unpack(block)
+                value = operations.copy(queue, dst, src, node.size)
+            else:
+                (address,) = _address.unpack_from(block)
+                value = operations.fill(queue, address, node.size, block[_WORD:])
+        return value
+
+    def _note_uses(self, timeline: Timeline, value: int) -> None:
+        """Note the replay in the memory that it uses (invariant 4)."""
+        for buffer in self._read:
+            if buffer._reader is timeline and buffer._read < value:
+                buffer._read = value
+            else:
+                buffer._record_read(timeline, value)
+        for buffer in self._written:
+            buffer._record_write(timeline, value)
+        made, gone = self._sealed().made, False
+        for reference in made:
+            found = reference()
+            if found is None:
+                gone = True
+            else:
+                found._record_write(timeline, value)
+        if gone:
+            made[:] = [reference for reference in made if reference() is not None]
+
+    # What it looks like
+
+    def __len__(self) -> int:
+        """How many operations it has: launches, copies, fills and calls."""
+        return sum(len(step.nodes) if isinstance(step, Run) else isinstance(step, CallStep) for step in self._steps)
+
+    def __bool__(self) -> bool:
+        """True, also of a graph without operations."""
+        return True
+
+    def __repr__(self) -> str:
+        if self._resources is None:
+            return f"<aiodev.Graph on {self.device}, not captured>"
+        streams = f", {len(self._stream_ids)} streams" if len(self._stream_ids) > 1 else ""
+        return f"<aiodev.Graph of {len(self)} operations on {self.device}{streams}>"
+
+    def __reduce__(self) -> NoReturn:
+        """It holds memory and code of this process."""
+        raise TypeError("graphs are not pickled or copied: they belong to their process; capture one there")
+
+
+def _refill(draws: Draws) -> bytes:
+    """Take the words of one replay; gives what has the device find them."""
+    seed, offset, _ = draws.generator.reserve(draws.count)
+    at = draws.words._address
+    return _refilled.pack(at, seed, at + _WORD, offset)
+
+
+def _open_when_done(gate: Gate, loading: Sequence[PendingKernel]) -> None:
+    """Open a gate when all kernels are loaded, or one is known never to be."""
+    left = threading.Semaphore(len(loading) - 1)
+
+    def done(error: BaseException | None) -> None:
+        if error is not None:
+            gate.open(error)
+        elif not left.acquire(blocking=False):
+            gate.open()
+
+    with opened_on_error(gate):
+        for kernel in loading:
+            kernel.when_done(done)
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """The addresses of an array's elements, from the first to behind the last."""
+    first, last = extent(array._layout, array.itemsize)
+    return array._address + first, array._address + last
+
+
+def _number(function: str, name: str, value: Any, dtype: DType | None) -> np.ndarray[Any, DType]:
+    """A number as its bytes are on the device."""
+    if isinstance(value, bool | int | float | complex | np.generic):
+        try:
+            found = np.asarray(value, dtype)
+        except OverflowError:
+            raise OverflowError(f"{function}: {name}: {value} is out of bounds for {dtype}") from None
+        if dtype is not None or found.dtype.kind in "biufc":
+            parse_dtype(found.dtype)
+            return found
+    raise TypeError(f"{function}: {name}: expected an array or a number, got {type(value).__name__}")
+
+
+def _forget_after_fork() -> None:
+    for graph in list(_graphs):
+        graph._resources = graph._recorder = None
+
+
+in_child(_forget_after_fork)

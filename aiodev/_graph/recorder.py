@@ -1,0 +1,323 @@
+"""The recorder: the executor that captured streams submit to, and their timelines."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from aiodev._core import callsites
+from aiodev._core.backend.interface import COUNTER_WORDS, SUBMITTED, Command, Executor
+from aiodev._core.errors import CaptureError
+from aiodev._core.streams.stream import Stream, streams_of
+from aiodev._core.timeline.timeline import Timeline
+from aiodev._generator.generator import Generator
+from aiodev._generator.recording import Recording as Draws
+from aiodev._kernel.compile.service import PendingKernel, by_entry
+from aiodev._memory.buffer import Buffer
+
+if TYPE_CHECKING:
+    from aiodev._core.streams.completion import Completion
+    from aiodev._core.timeline.vector_clock import Clock
+    from aiodev._memory.allocator import CachingAllocator
+
+__all__ = ["BEGIN", "Call", "Item", "Node", "RecordedTimeline", "Recorder", "Wait"]
+
+#: What a recorded timeline begins with: no operation, but a point that others can wait for.
+BEGIN = 1
+_pair = struct.Struct("<2q").pack
+_one = struct.Struct("<q").pack
+_WORD = 8
+
+
+class Node:
+    """A captured launch, copy or fill.
+
+    Attributes:
+        lane: the stream's number in the capture; the first one is 0.
+        value: its number on the recorded timeline.
+        kind: ``launch``, ``copy`` or ``fill``.
+        entry: of a launch.
+        size: indices, bytes or elements.
+        block: its arguments, as :class:`aiodev.Command` has them; they change when the graph is updated.
+        site: where it was captured.
+        kernel: what a launch is of, which keeps its code.
+    """
+
+    __slots__ = ("block", "entry", "kernel", "kind", "lane", "site", "size", "value")
+
+    def __init__(
+        self, lane: int, value: int, kind: str, entry: int, size: int, block: bytearray, site: int, kernel: PendingKernel | None
+    ) -> None:
+        self.lane, self.value, self.kind, self.entry, self.size = lane, value, kind, entry, size
+        self.block, self.site, self.kernel = block, site, kernel
+
+    @property
+    def name(self) -> str:
+        """The kernel's, or what else it is."""
+        return self.kind if self.kernel is None else self.kernel.spec.name
+
+    def command(self, site: int) -> Command:
+        """What an executor is given for it."""
+        return Command(self.kind, self.entry, self.size, bytes(self.block), site)
+
+    def address_places(self) -> Iterator[int]:
+        """Where addresses are in its arguments, in bytes."""
+        if self.kernel is None:
+            yield 0
+            if self.kind == "copy":
+                yield _WORD
+        else:
+            for argument in self.kernel.spec.parse_arguments():
+                if argument.is_array:
+                    yield argument.offset
+
+
+class Wait:
+    """A captured wait: ``lane`` goes on after ``other`` has come to ``point``."""
+
+    __slots__ = ("lane", "other", "point", "value")
+
+    def __init__(self, lane: int, value: int, other: int, point: int) -> None:
+        self.lane, self.value, self.other, self.point = lane, value, other, point
+
+
+class Call:
+    """A captured call of a function of the host."""
+
+    __slots__ = ("arguments", "function", "lane", "site", "value")
+
+    def __init__(self, lane: int, value: int, function: Callable[..., Any], arguments: tuple[Any, ...], site: int) -> None:
+        self.lane, self.value, self.function, self.arguments, self.site = lane, value, function, arguments, site
+
+    @property
+    def name(self) -> str:
+        """What is called."""
+        return getattr(self.function, "__qualname__", None) or repr(self.function)
+
+
+Item = Node | Wait | Call
+
+
+class RecordedTimeline(Timeline):
+    """The timeline of a stream while it is captured: it numbers operations, none of which runs."""
+
+    __slots__ = ("_lane", "_recorder")
+
+    def __init__(self, recorder: Recorder, base: Timeline, lane: int) -> None:
+        self._recorder, self._lane = recorder, lane
+        super().__init__(base.handle, base.device, base.priority, False, base.label)
+
+    def _connect(self) -> None:
+        self.counters = memoryview(bytearray(8 * COUNTER_WORDS)).cast("q")
+        self.counters[SUBMITTED] = BEGIN
+        self.operations, self.queue = self._recorder, self._lane + 1
+        self.recording = self._recorder
+
+    def __del__(self) -> None:
+        """It has no queue to give back."""
+
+    def join(self, other: Timeline, value: int, clock: Clock) -> int | None:
+        """Order later operations after one that is captured, too."""
+        if other.recording is not self._recorder:
+            self._recorder.refuse("a captured stream cannot wait for work that is not captured with it")
+        return super().join(other, value, clock)
+
+    def keep(self, value: int, needed: object, nbytes: int = 0) -> None:
+        """Hold what an operation needs for as long as there are replays."""
+        self._recorder.kept.append(needed)
+
+    def gate(self, by_program: bool = False) -> NoReturn:
+        """Refuse: what opens it is the host."""
+        self._recorder.refuse("a captured stream cannot wait for the host")
+
+    def withdraw(self, first: int, last: int, site: int, partly: bool = False) -> NoReturn:
+        """Refuse: it was not submitted."""
+        self._recorder.refuse("captured work cannot be withdrawn; the completion of a replay can")
+
+
+class _Memory:
+    """What serves arrays of captured streams: the pool's allocator, whose buffers are listed."""
+
+    def __init__(self, allocator: CachingAllocator, made: weakref.WeakSet[Buffer]) -> None:
+        self._allocator, self._made = allocator, made
+
+    def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
+        """See :meth:`CachingAllocator.allocate`."""
+        buffer = self._allocator.allocate(nbytes, timeline)
+        self._made.add(buffer)
+        return buffer
+
+
+class Recorder(Executor):
+    """Takes what captured streams submit.
+
+    Attributes:
+        items: that, in order.
+        streams: those that are captured, in the order in which they came; each has a recorded timeline.
+        held: memory of before the capture, and whether it is written to.
+        made: memory that the capture has made and that is not free again.
+        kept: whatever else operations need.
+        draws: of each generator, what was drawn.
+        awaited: completions of work that is not captured and that replays are ordered after.
+    """
+
+    def __init__(self, stream: Stream, allocator: CachingAllocator) -> None:
+        self._lock = threading.RLock()  # re-entrant, as all that finalizers may come to
+        self.items: list[Item] = []
+        self.streams: list[Stream] = []
+        self.held: dict[Buffer, bool] = {}
+        self.made: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self.kept: list[object] = []
+        self.draws: dict[Generator, Draws] = {}
+        self.awaited: list[Completion[Any]] = []
+        self.device = stream.device
+        self.memory = _Memory(allocator, self.made)
+        self._bases: list[Timeline] = []
+        self._counters: list[memoryview[int]] = [memoryview(b"").cast("B").cast("q")]  # a queue is a lane's number + 1
+        self._timelines: list[RecordedTimeline] = []
+        self._add(stream)
+
+    # Streams
+
+    def _add(self, stream: Stream) -> RecordedTimeline:
+        base = stream.timeline
+        if base.recording is not None:
+            self.refuse(f"{stream!r} is being captured already")
+        timeline = RecordedTimeline(self, base, len(self.streams))
+        self.streams.append(stream)
+        self._bases.append(base)
+        self._timelines.append(timeline)
+        self._counters.append(timeline.counters)
+        stream.timeline = timeline
+        stream._bind()
+        return timeline
+
+    def take_in(self, timeline: Timeline, other: Timeline, value: int, clock: Clock) -> None:
+        """Capture the stream of ``timeline``, too: it waits for a captured one."""
+        stream = next(iter(streams_of(timeline)), None)
+        if stream is None or timeline.recording is not None or stream.device is not self.device:
+            self.refuse("work that is not captured, or is on another device, cannot wait for a captured stream")
+        with self._lock:
+            self._add(stream).join(other, value, clock)
+
+    def release(self, reason: str) -> None:
+        """Give the streams their own timelines again; whoever waits for captured work gets ``reason``."""
+        with self._lock:
+            for stream, base, timeline in zip(self.streams, self._bases, self._timelines, strict=True):
+                if stream.timeline is timeline:
+                    stream.timeline = base
+                    stream._bind()
+            for buffer in list(self.made):
+                buffer._writer = buffer._reader = self._bases[0]
+                buffer._written = buffer._read = 0
+                buffer._readers = None
+            for timeline in self._timelines:
+                timeline.recording = None
+                timeline.lose(CaptureError(reason))
+
+    def loose_ends(self) -> list[Stream]:
+        """Streams that nothing waits for to the end, but for the first."""
+        reached, rows = [0] * len(self.streams), [BEGIN] * len(self.streams)
+        reached[0] = self._counters[1][SUBMITTED]
+        for item in self.items:
+            rows[item.lane] = item.value
+        for item in reversed(self.items):  # a wait counts where its own stream's end, or what is awaited, comes after it
+            if isinstance(item, Wait) and item.value <= reached[item.lane]:
+                reached[item.other] = max(reached[item.other], item.point)
+        return [stream for stream, row, point in zip(self.streams, rows, reached, strict=True) if point < row]
+
+    # Memory
+
+    def hold(self, buffer: Buffer, writes: bool) -> bool:
+        """Keep memory of before the capture that an operation uses; False for memory that the capture has made."""
+        if buffer in self.made:
+            return False
+        if writes or buffer not in self.held:
+            self.held[buffer] = writes
+        return True
+
+    def writes_to(self, buffer: Buffer) -> bool:
+        """Whether a captured operation writes to a buffer."""
+        return buffer in self.made or self.held.get(buffer, False)
+
+    def draws_of(self, generator: Generator) -> Draws:
+        """What is drawn from a generator."""
+        found = self.draws.get(generator)
+        if found is None:
+            found = self.draws[generator] = Draws(generator)
+        return found
+
+    # Submission
+
+    def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
+        return self._append(Node(queue - 1, 0, "launch", entry, size, bytearray(arguments), site, by_entry[entry]))
+
+    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
+        return self._append(Node(queue - 1, 0, "copy", 0, nbytes, bytearray(_pair(dst, src)), _site(), None))
+
+    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
+        return self._append(Node(queue - 1, 0, "fill", 0, count, bytearray(_one(dst) + pattern), _site(), None))
+
+    def wait(self, queue: int, other: int, value: int) -> int:
+        return self._append(Wait(queue - 1, 0, other - 1, value))
+
+    def call(self, timeline: Timeline, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+        """Capture the call of a function of the host."""
+        return self._append(Call(timeline.queue - 1, 0, function, arguments, _site()))
+
+    def wait_for(self, done: Completion[Any]) -> None:
+        """Order replays after a completion of work that is not captured."""
+        self.awaited.append(done)
+
+    def _append(self, item: Item) -> int:
+        counters = self._counters[item.lane + 1]
+        with self._lock:
+            item.value = counters[SUBMITTED] = counters[SUBMITTED] + 1
+            self.items.append(item)
+        return item.value
+
+    # What a recording does not do
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise CaptureError, which names what the program called, and where."""
+        call, place = _called(sys._getframe(1))
+        raise CaptureError(reason, call=call, place=place)
+
+    def _refuse_wait(self, *args: Any, **named: Any) -> Any:
+        self.refuse("the host cannot wait for captured work, which runs when the graph is replayed")
+
+    def _refuse_gate(self, *args: Any, **named: Any) -> Any:
+        self.refuse("a captured stream cannot wait for the host")
+
+    def _refuse_stamp(self, *args: Any, **named: Any) -> Any:
+        self.refuse("times cannot be captured")
+
+    def _refuse_stream(self, *args: Any, **named: Any) -> Any:
+        self.refuse("a captured stream is no stream of a driver's, and no queue")
+
+    spin = help = arm = collect = create_waker = faults = forgive = _refuse_wait
+    gate = open_gate = _refuse_gate
+    stamp = _refuse_stamp
+    withdraw = create_queue = destroy_queue = foreign_wait = wait_foreign = adopt_stream = _refuse_stream
+    handle_of = call_native = _refuse_stream
+
+
+def _site() -> int:
+    return callsites.outside(sys._getframe(2))
+
+
+def _called(frame: FrameType | None) -> tuple[str | None, str | None]:
+    """The function of a library that the program called, and where."""
+    call: str | None = None
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name != "aiodev" and not name.startswith("aiodev.") and not callsites.is_library(frame):
+            return call, f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        call = frame.f_code.co_qualname
+        frame = frame.f_back
+    return call, None
