@@ -73,8 +73,6 @@ in_child(_readers.clear)
 
 async def read(array: Protocols) -> HostArray:
     """A copy of the array on the host."""
-    if under_way:
-        _refuse_captured(array)
     while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         for timeline, value in ahead:
             await Reached(timeline, value)
@@ -91,8 +89,6 @@ async def read(array: Protocols) -> HostArray:
 
 def read_blocking(array: Protocols, timeout: float | None) -> HostArray:
     """The same, blocking this thread."""
-    if under_way:
-        _refuse_captured(array)
     while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         began = time.monotonic()
         wait_all_blocking(ahead, timeout)
@@ -112,6 +108,8 @@ def read_blocking(array: Protocols, timeout: float | None) -> HostArray:
 
 def read_at_once(array: Protocols) -> HostArray | None:
     """The copy, if nothing has to be waited for."""
+    if under_way:
+        _refuse_captured(array)
     buffer, form = array._buffer, array._form
     if form.size * form.itemsize > DIRECT:
         return None

@@ -391,7 +391,10 @@ class Graph:
         """
         if stream is None:
             stream = current_stream(self.device)
-        timeline, resources = stream.timeline, self._resources
+        try:
+            timeline, resources = stream.timeline, self._resources
+        except AttributeError:
+            raise arguments.refusal("replay", "stream", "a Stream, or None", stream) from None
         if resources is None or timeline.recording is not None or stream.device is not self.device:
             self._refuse(stream)
         if stream.maxsize or stream._closed:
@@ -415,8 +418,7 @@ class Graph:
         self._note_uses(timeline, value)
         return Completion(timeline, value) if first == value else several(timeline, first, value)
 
-    def _refuse(self, stream: Any) -> NoReturn:
-        arguments.instance("replay", "stream", stream, Stream, "a Stream, or None")
+    def _refuse(self, stream: Stream) -> NoReturn:
         self._sealed()
         if stream.timeline.recording is not None:
             stream.timeline.recording.refuse("a replay cannot be captured")

@@ -403,17 +403,20 @@ class Timeline:
         fault = self.fault_of(value)
         return self.faults.withdrawals.error(value, self.label) if fault is None else fault.copy()
 
-    def check(self, value: int) -> None:
+    def check(self, value: int, first: int = 0) -> None:
         """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
-        error = self.failure(value)
+        error = self.failure(value, first)
         if error is not None:
             try:
                 raise error
             finally:
                 del error  # else the traceback, which has this frame, would hold itself
 
-    def failure(self, value: int) -> BaseException | None:
-        """What a waiter of operation ``value`` is to raise, or None; that tells its fault (invariant 4)."""
+    def failure(self, value: int, first: int = 0) -> BaseException | None:
+        """What a waiter of operation ``value`` is to raise, or None; that tells its fault (invariant 4).
+
+        ``first``: the waiter waits for operations from that one on together: what any of them raised is what it is to raise.
+        """
         if self.lost is not None:
             return fresh(self.lost)
         fault = self.fault_of(value)
@@ -424,7 +427,7 @@ class Timeline:
         if fault is None:
             return None
         faults.tell(self, fault)
-        if value in (fault.first, fault.guarded):
+        if value in (fault.first, fault.guarded) or 0 < first <= fault.first:
             return fault.to_raise()
         return dependency_error(f"an operation of {self.label}", fault.root())
 
