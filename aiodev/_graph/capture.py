@@ -96,11 +96,10 @@ class capture:
             raise RuntimeError("a capture is entered once; make another one")
         if stream.timeline.recording is not None:
             raise CaptureError(f"{stream!r} is being captured already", call="capture")
-        pool = MemoryPool(stream.device) if self._pool is None else self._pool
-        if pool.device is not stream.device:
-            raise ValueError(f"capture: pool: expected one of {stream.device}, got one of {pool.device}")
-        graph = self._graph = Graph(stream.device, pool)
-        recorder = self._recorder = Recorder(stream, pool._allocator)
+        if self._pool is not None and self._pool.device is not stream.device:
+            raise ValueError(f"capture: pool: expected one of {stream.device}, got one of {self._pool.device}")
+        graph = self._graph = Graph(stream.device)
+        recorder = self._recorder = Recorder(stream, self._pool)
         allocators.pool_count += 1
         under_way.append(recorder)
         graph.begin(recorder)

@@ -16,7 +16,7 @@ from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.layout import extent
 from aiodev._core import arguments, callsites
 from aiodev._core.at_fork import in_child
-from aiodev._core.backend.interface import COMPLETED, FAULTS, Executor
+from aiodev._core.backend.interface import FAULTS, Executor
 from aiodev._core.errors import CaptureError
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.current import current_stream
@@ -25,7 +25,7 @@ from aiodev._core.timeline import faults
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting.watcher import watcher
-from aiodev._graph.recorder import Recorder
+from aiodev._graph.recorder import Memory, Recorder
 from aiodev._graph.schedule import START, CallStep, Run, Step, make_schedule
 
 if TYPE_CHECKING:
@@ -43,35 +43,6 @@ _patch = struct.Struct("<q8s")
 _refilled = struct.Struct("<qQqQ")
 _WORD = 8
 _graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
-
-
-class Replays:
-    """The last replay of the graphs that share a pool (invariant 5)."""
-
-    __slots__ = ("stream", "timeline", "value")
-
-    def __init__(self) -> None:
-        self.timeline: Timeline | None = None
-        self.value = 0
-        self.stream = ""
-
-    def check(self, stream: Stream) -> None:
-        """Refuse a replay that would run beside the last one.
-
-        Raises:
-            RuntimeError: the stream is not ordered after it.
-        """
-        timeline, last = stream.timeline, self.timeline
-        if last is timeline or last is None or last.counters[COMPLETED] >= self.value:
-            return
-        if timeline.frontier[1].get(last, 0) < self.value:
-            raise RuntimeError(
-                f"replay on {stream!r}: the graph, or another one with its memory, still runs on {self.stream}; "
-                f"replay it there, or have the stream wait for that first"
-            )
-
-
-_replays: weakref.WeakKeyDictionary[MemoryPool, Replays] = weakref.WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -94,15 +65,15 @@ class Input:
 class _Resources:
     """What replays need, which may run longer than the graph lives."""
 
-    def __init__(self, pool: MemoryPool, recorder: Recorder, runs: list[Run], sites: list[int]) -> None:
-        self.pool, self.runs, self.sites = pool, runs, sites
+    def __init__(self, recorder: Recorder, runs: list[Run], sites: list[int]) -> None:
+        self.memory, self.runs, self.sites = recorder.memory, runs, sites
         kernels = {node.kernel for run in runs for node in run.nodes}  # whose code they keep
         self.kept: list[object] = [*recorder.kept, *recorder.draws.values(), kernels]
         self.held = recorder.held
-        self.made = [weakref.ref(buffer) for buffer in recorder.made]
+        self.made = [weakref.ref(buffer) for buffer in recorder.memory.made]
         self.executor: Executor | None = None
         self.begin = 0  # a command buffer without commands
-        self.replays = _replays.setdefault(pool, Replays())
+        self.replays = recorder.memory.replays
 
     def make_buffer(self, run: Run, executor: Executor, index: int) -> int:
         """The command buffer of a run, which is made when it is first needed."""
@@ -142,7 +113,6 @@ class Graph:
 
     Attributes:
         device: where it runs.
-        pool: the memory of what was made while it was captured; other captures may share it, if the graphs never run at once.
 
     Example:
         >>> import aiodev
@@ -162,10 +132,11 @@ class Graph:
         [1024.0, 1024.0, 1024.0]
     """
 
-    def __init__(self, device: Device, pool: MemoryPool) -> None:
+    def __init__(self, device: Device) -> None:
         self.device = device
-        self.pool = pool
+        self._memory: Memory | None = None
         self._recorder: Recorder | None = None
+        self._recorded: Recorder | None = None  # from the end of the block to when the graph is first looked at
         self._resources: _Resources | None = None
         self._steps: list[Step] = []
         self._only: Run | None = None  # where there is no other step
@@ -180,6 +151,13 @@ class Graph:
     def begin(self, recorder: Recorder) -> None:
         """Take what is recorded from now on."""
         self._recorder = recorder
+        self._memory = recorder.memory
+
+    @property
+    def pool(self) -> MemoryPool:
+        """The memory of what was made while it was captured; other captures may share it, if the graphs never run at once."""
+        assert self._memory is not None
+        return self._memory.pool
 
     def input(self, name: str, value: Any, dtype: Any = None) -> Array:
         """Name an array, or a number, that :meth:`update` can change; in the block that captures the graph.
@@ -204,7 +182,7 @@ class Graph:
         if name in self._inputs:
             raise ValueError(f"input {name!r}: the graph has one of that name")
         if isinstance(value, Array):
-            if value._buffer in recorder.made or value.device is not self.device:
+            if value._buffer in recorder.memory.made or value.device is not self.device:
                 raise ValueError(f"input {name!r}: expected an array of {self.device} that was made before the capture")
             first, last = _span(value)
             for other, known in self._inputs.items():
@@ -226,15 +204,16 @@ class Graph:
         self._recorder = None
 
     def seal(self) -> None:
-        """The recording is whole: make a schedule of it."""
-        recorder = self._recorder
-        assert recorder is not None
-        self._recorder = None
-        self._steps, nodes = make_schedule(recorder.items)
+        """The recording is whole."""
+        self._recorded, self._recorder = self._recorder, None
+
+    def _instantiate(self, recorder: Recorder) -> _Resources:
+        """Make a schedule of the recording."""
+        self._steps, nodes = make_schedule(recorder.items())
         self._stream_ids = [stream.stream_id for stream in recorder.streams]
         runs = [step for step in self._steps if isinstance(step, Run)]
         sites = [callsites.enter_node(node.site, number) for number, node in enumerate(nodes)]
-        resources = self._resources = _Resources(self.pool, recorder, runs, sites)
+        resources = _Resources(recorder, runs, sites)
         weakref.finalize(self, _end, resources).atexit = False
         self._draws = [draws for draws in recorder.draws.values() if draws.count]
         self._awaited = recorder.awaited
@@ -247,7 +226,8 @@ class Graph:
                 places = self._places_within(*_span(one.array))
                 one.places = [(run, k, at, address - own) for run, k, at, address in places]
                 one.written = resources.held.get(one.array._buffer, False)
-        self._sort_uses()
+        self._sort_uses(resources)
+        return resources
 
     def _places_within(self, first: int, last: int) -> Iterator[tuple[Run, int, int, int]]:
         """Where addresses from ``first`` up to ``last`` are among the arguments, and which."""
@@ -259,13 +239,15 @@ class Graph:
                         if first <= address < last or address == first:
                             yield step, k, at, address
 
-    def _sort_uses(self) -> None:
+    def _sort_uses(self, resources: _Resources) -> None:
         """List what each replay notes, and in which memory."""
-        resources = self._sealed()
         self._read = [buffer for buffer, writes in resources.held.items() if not writes]
         self._written = [buffer for buffer, writes in resources.held.items() if writes]
 
     def _sealed(self) -> _Resources:
+        recorder, self._recorded = self._recorded, None
+        if recorder is not None:
+            self._resources = self._instantiate(recorder)
         if self._resources is None:
             raise RuntimeError("the block that captures the graph was not left, or has failed")
         return self._resources
@@ -320,7 +302,7 @@ class Graph:
                 self._set_number(known.array, value)
             else:
                 self._move(known, value)
-        self._sort_uses()
+        self._sort_uses(self._sealed())
 
     def _check(self, name: str, known: Input, value: Any) -> None:
         """Raise for what cannot take the place of an array."""
@@ -367,7 +349,8 @@ class Graph:
         """Put another address where an array's is."""
         for run, k, at, distance in places:
             word = _address.pack(address + distance)
-            run.nodes[k].block[at : at + _WORD] = word
+            node = run.nodes[k]
+            node.block = node.block[:at] + word + node.block[at + _WORD :]
             if run.buffer:
                 self._patches.append(_address.pack(run.places[k] + at) + word)
 
@@ -396,7 +379,7 @@ class Graph:
         except AttributeError:
             raise arguments.refusal("replay", "stream", "a Stream, or None", stream) from None
         if resources is None or timeline.recording is not None or stream.device is not self.device:
-            self._refuse(stream)
+            resources = self._admit(stream)
         if stream.maxsize or stream._closed:
             stream._check_room()
         replays = resources.replays
@@ -418,11 +401,14 @@ class Graph:
         self._note_uses(timeline, value)
         return Completion(timeline, value) if first == value else several(timeline, first, value)
 
-    def _refuse(self, stream: Stream) -> NoReturn:
-        self._sealed()
+    def _admit(self, stream: Stream) -> _Resources:
+        """What replays need; raises if there can be none on this stream."""
+        resources = self._sealed()
         if stream.timeline.recording is not None:
             stream.timeline.recording.refuse("a replay cannot be captured")
-        raise ValueError(f"replay: the graph is on {self.device}, {stream!r} is on {stream.device}")
+        if stream.device is not self.device:
+            raise ValueError(f"replay: the graph is on {self.device}, {stream!r} is on {stream.device}")
+        return resources
 
     def _submit_later(self, stream: Stream, patches: bytes) -> tuple[int, int]:
         """Submit behind what is not there yet: code that is being compiled, libraries that are being loaded."""
@@ -494,7 +480,7 @@ class Graph:
             return operations.execute(queue, buffer, patches)
         value = 0
         for node, site in zip(run.nodes, resources.sites[run.first :], strict=False):
-            block = bytes(node.block)
+            block = node.block
             if node.kind == "launch":
                 value = operations.launch(queue, node.entry, node.size, block, site)
             elif node.kind == "copy":
@@ -528,6 +514,8 @@ class Graph:
 
     def __len__(self) -> int:
         """How many operations it has: launches, copies, fills and calls."""
+        if self._recorded is not None:
+            self._sealed()
         return sum(len(step.nodes) if isinstance(step, Run) else isinstance(step, CallStep) for step in self._steps)
 
     def __bool__(self) -> bool:
@@ -535,10 +523,11 @@ class Graph:
         return True
 
     def __repr__(self) -> str:
+        operations = len(self)
         if self._resources is None:
             return f"<aiodev.Graph on {self.device}, not captured>"
         streams = f", {len(self._stream_ids)} streams" if len(self._stream_ids) > 1 else ""
-        return f"<aiodev.Graph of {len(self)} operations on {self.device}{streams}>"
+        return f"<aiodev.Graph of {operations} operations on {self.device}{streams}>"
 
     def __reduce__(self) -> NoReturn:
         """It holds memory and code of this process."""
@@ -588,7 +577,7 @@ def _number(function: str, name: str, value: Any, dtype: DType | None) -> np.nda
 
 def _forget_after_fork() -> None:
     for graph in list(_graphs):
-        graph._resources = graph._recorder = None
+        graph._resources = graph._recorder = graph._recorded = None
 
 
 in_child(_forget_after_fork)

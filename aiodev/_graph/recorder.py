@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aiodev._core import callsites
-from aiodev._core.backend.interface import COUNTER_WORDS, SUBMITTED, Command, Executor
+from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED, Command, Executor
 from aiodev._core.errors import CaptureError
 from aiodev._core.streams.stream import Stream, streams_of
 from aiodev._core.timeline.timeline import Timeline
@@ -19,13 +19,14 @@ from aiodev._generator.generator import Generator
 from aiodev._generator.recording import Recording as Draws
 from aiodev._kernel.compile.service import PendingKernel, by_entry
 from aiodev._memory.buffer import Buffer
+from aiodev._memory.pool import MemoryPool
 
 if TYPE_CHECKING:
+    from aiodev._core.backend.device import Device
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.vector_clock import Clock
-    from aiodev._memory.allocator import CachingAllocator
 
-__all__ = ["BEGIN", "Call", "Item", "Node", "RecordedTimeline", "Recorder", "Wait"]
+__all__ = ["BEGIN", "Call", "Item", "Memory", "Node", "RecordedTimeline", "Recorder", "Wait"]
 
 #: What a recorded timeline begins with: no operation, but a point that others can wait for.
 BEGIN = 1
@@ -43,7 +44,7 @@ class Node:
         kind: ``launch``, ``copy`` or ``fill``.
         entry: of a launch.
         size: indices, bytes or elements.
-        block: its arguments, as :class:`aiodev.Command` has them; they change when the graph is updated.
+        block: its arguments, as :class:`aiodev.Command` has them; another one when the graph is updated.
         site: where it was captured.
         kernel: what a launch is of, which keeps its code.
     """
@@ -51,7 +52,7 @@ class Node:
     __slots__ = ("block", "entry", "kernel", "kind", "lane", "site", "size", "value")
 
     def __init__(
-        self, lane: int, value: int, kind: str, entry: int, size: int, block: bytearray, site: int, kernel: PendingKernel | None
+        self, lane: int, value: int, kind: str, entry: int, size: int, block: bytes, site: int, kernel: PendingKernel | None
     ) -> None:
         self.lane, self.value, self.kind, self.entry, self.size = lane, value, kind, entry, size
         self.block, self.site, self.kernel = block, site, kernel
@@ -63,7 +64,7 @@ class Node:
 
     def command(self, site: int) -> Command:
         """What an executor is given for it."""
-        return Command(self.kind, self.entry, self.size, bytes(self.block), site)
+        return Command(self.kind, self.entry, self.size, self.block, site)
 
     def address_places(self) -> Iterator[int]:
         """Where addresses are in its arguments, in bytes."""
@@ -140,43 +141,87 @@ class RecordedTimeline(Timeline):
         self._recorder.refuse("captured work cannot be withdrawn; the completion of a replay can")
 
 
-class _Memory:
-    """What serves arrays of captured streams: the pool's allocator, whose buffers are listed."""
+class Replays:
+    """The last replay of the graphs that share a pool (invariant 5)."""
 
-    def __init__(self, allocator: CachingAllocator, made: weakref.WeakSet[Buffer]) -> None:
-        self._allocator, self._made = allocator, made
+    __slots__ = ("stream", "timeline", "value")
+
+    def __init__(self) -> None:
+        self.timeline: Timeline | None = None
+        self.value = 0
+        self.stream = ""
+
+    def check(self, stream: Stream) -> None:
+        """Refuse a replay that would run beside the last one.
+
+        Raises:
+            RuntimeError: the stream is not ordered after it.
+        """
+        timeline, last = stream.timeline, self.timeline
+        if last is timeline or last is None or last.counters[COMPLETED] >= self.value:
+            return
+        if timeline.frontier[1].get(last, 0) < self.value:
+            raise RuntimeError(
+                f"replay on {stream!r}: the graph, or another one with its memory, still runs on {self.stream}; "
+                f"replay it there, or have the stream wait for that first"
+            )
+
+
+class Memory:
+    """The memory of a graph: a pool, which is made when something is first allocated, and whose buffers are listed.
+
+    Attributes:
+        made: memory that the capture has made and that is not free again.
+        replays: of the graphs that share it.
+    """
+
+    def __init__(self, device: Device, pool: MemoryPool | None) -> None:
+        self.made: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self._device = device
+        self._pool = pool
+        self.replays = Replays() if pool is None else _replays.setdefault(pool, Replays())
+
+    @property
+    def pool(self) -> MemoryPool:
+        """The pool."""
+        pool = self._pool
+        if pool is None:
+            pool = self._pool = MemoryPool(self._device)
+            _replays[pool] = self.replays
+        return pool
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """See :meth:`CachingAllocator.allocate`."""
-        buffer = self._allocator.allocate(nbytes, timeline)
-        self._made.add(buffer)
+        buffer = self.pool._allocator.allocate(nbytes, timeline)
+        self.made.add(buffer)
         return buffer
+
+
+_replays: weakref.WeakKeyDictionary[MemoryPool, Replays] = weakref.WeakKeyDictionary()
 
 
 class Recorder(Executor):
     """Takes what captured streams submit.
 
     Attributes:
-        items: that, in order.
         streams: those that are captured, in the order in which they came; each has a recorded timeline.
         held: memory of before the capture, and whether it is written to.
-        made: memory that the capture has made and that is not free again.
         kept: whatever else operations need.
         draws: of each generator, what was drawn.
         awaited: completions of work that is not captured and that replays are ordered after.
     """
 
-    def __init__(self, stream: Stream, allocator: CachingAllocator) -> None:
+    def __init__(self, stream: Stream, pool: MemoryPool | None) -> None:
         self._lock = threading.RLock()  # re-entrant, as all that finalizers may come to
-        self.items: list[Item] = []
+        self._submitted: list[Any] = []  # launches as what nodes are made of: capturing them is to cost what launching does
+        self._kernels: dict[int, PendingKernel] = {}
         self.streams: list[Stream] = []
         self.held: dict[Buffer, bool] = {}
-        self.made: weakref.WeakSet[Buffer] = weakref.WeakSet()
         self.kept: list[object] = []
         self.draws: dict[Generator, Draws] = {}
         self.awaited: list[Completion[Any]] = []
         self.device = stream.device
-        self.memory = _Memory(allocator, self.made)
+        self.memory = Memory(stream.device, pool)
         self._bases: list[Timeline] = []
         self._counters: list[memoryview[int]] = [memoryview(b"").cast("B").cast("q")]  # a queue is a lane's number + 1
         self._timelines: list[RecordedTimeline] = []
@@ -212,7 +257,7 @@ class Recorder(Executor):
                 if stream.timeline is timeline:
                     stream.timeline = base
                     stream._bind()
-            for buffer in list(self.made):
+            for buffer in list(self.memory.made):
                 buffer._writer = buffer._reader = self._bases[0]
                 buffer._written = buffer._read = 0
                 buffer._readers = None
@@ -224,9 +269,12 @@ class Recorder(Executor):
         """Streams that nothing waits for to the end, but for the first."""
         reached, rows = [0] * len(self.streams), [BEGIN] * len(self.streams)
         reached[0] = self._counters[1][SUBMITTED]
-        for item in self.items:
+        if len(self.streams) == 1:
+            return []
+        items = self.items()
+        for item in items:
             rows[item.lane] = item.value
-        for item in reversed(self.items):  # a wait counts where its own stream's end, or what is awaited, comes after it
+        for item in reversed(items):  # a wait counts where its own stream's end, or what is awaited, comes after it
             if isinstance(item, Wait) and item.value <= reached[item.lane]:
                 reached[item.other] = max(reached[item.other], item.point)
         return [stream for stream, row, point in zip(self.streams, rows, reached, strict=True) if point < row]
@@ -235,15 +283,16 @@ class Recorder(Executor):
 
     def hold(self, buffer: Buffer, writes: bool) -> bool:
         """Keep memory of before the capture that an operation uses; False for memory that the capture has made."""
-        if buffer in self.made:
+        known = self.held.get(buffer)
+        if known is None and buffer in self.memory.made:
             return False
-        if writes or buffer not in self.held:
+        if known is None or (writes and not known):
             self.held[buffer] = writes
         return True
 
     def writes_to(self, buffer: Buffer) -> bool:
         """Whether a captured operation writes to a buffer."""
-        return buffer in self.made or self.held.get(buffer, False)
+        return buffer in self.memory.made or self.held.get(buffer, False)
 
     def draws_of(self, generator: Generator) -> Draws:
         """What is drawn from a generator."""
@@ -254,14 +303,25 @@ class Recorder(Executor):
 
     # Submission
 
+    def items(self) -> list[Item]:
+        """What was submitted, in order."""
+        return [Node(*one) if one.__class__ is tuple else one for one in self._submitted]
+
     def launch(self, queue: int, entry: int, size: int, arguments: bytes, site: int) -> int:
-        return self._append(Node(queue - 1, 0, "launch", entry, size, bytearray(arguments), site, by_entry[entry]))
+        kernel = self._kernels.get(entry)
+        if kernel is None:
+            kernel = self._kernels[entry] = by_entry[entry]
+        counters = self._counters[queue]
+        with self._lock:
+            value = counters[SUBMITTED] = counters[SUBMITTED] + 1
+            self._submitted.append((queue - 1, value, "launch", entry, size, arguments, site, kernel))
+        return value
 
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
-        return self._append(Node(queue - 1, 0, "copy", 0, nbytes, bytearray(_pair(dst, src)), _site(), None))
+        return self._append(Node(queue - 1, 0, "copy", 0, nbytes, _pair(dst, src), _site(), None))
 
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
-        return self._append(Node(queue - 1, 0, "fill", 0, count, bytearray(_one(dst) + pattern), _site(), None))
+        return self._append(Node(queue - 1, 0, "fill", 0, count, _one(dst) + pattern, _site(), None))
 
     def wait(self, queue: int, other: int, value: int) -> int:
         return self._append(Wait(queue - 1, 0, other - 1, value))
@@ -278,7 +338,7 @@ class Recorder(Executor):
         counters = self._counters[item.lane + 1]
         with self._lock:
             item.value = counters[SUBMITTED] = counters[SUBMITTED] + 1
-            self.items.append(item)
+            self._submitted.append(item)
         return item.value
 
     # What a recording does not do

@@ -20,9 +20,11 @@ class Recording(Protocol):
 
     Attributes:
         memory: what serves the arrays that captured work makes.
+        held: buffers of before the capture that are known to be used, and whether they are known to be written to.
     """
 
     memory: Any
+    held: dict[Any, bool]
 
     def hold(self, buffer: Any, writes: bool) -> bool:
         """Keep memory of before the capture that a captured operation uses; False for memory that the capture has made."""
