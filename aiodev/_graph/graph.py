@@ -141,8 +141,10 @@ class Graph:
         self._steps: list[Step] = []
         self._only: Run | None = None  # where there is no other step
         self._inputs: dict[str, Input] = {}
-        self._patches: list[bytes] = []  # to be written by the next replay
-        self._lanes: dict[int, list[Stream]] = {}
+        # What each replay writes, by address, and as the executor has it: always all of it, since a replay may be withdrawn.
+        self._words: dict[int, bytes] = {}
+        self._patches = b""
+        self._lanes: list[list[Stream]] = []
         self._stream_ids: list[int] = []
         _graphs.add(self)
 
@@ -326,7 +328,11 @@ class Graph:
     def _set_number(self, array: Array, number: np.ndarray[Any, DType]) -> None:
         data = number.tobytes()
         for at in range(0, len(data), _WORD):
-            self._patches.append(_address.pack(array._address + at) + data[at : at + _WORD].ljust(_WORD, b"\0"))
+            self._words[array._address + at] = data[at : at + _WORD].ljust(_WORD, b"\0")
+        self._pack_words()
+
+    def _pack_words(self) -> None:
+        self._patches = b"".join([_address.pack(address) + word for address, word in self._words.items()])
 
     def _move(self, known: Input, array: Array) -> None:
         """Have the graph use another array."""
@@ -352,7 +358,8 @@ class Graph:
             node = run.nodes[k]
             node.block = node.block[:at] + word + node.block[at + _WORD :]
             if run.buffer:
-                self._patches.append(_address.pack(run.places[k] + at) + word)
+                self._words[run.places[k] + at] = word
+        self._pack_words()
 
     # Replays
 
@@ -385,9 +392,9 @@ class Graph:
         replays = resources.replays
         if replays.timeline is not timeline:
             replays.check(stream)
-        patches = b""
-        if self._patches or self._draws:
-            patches = b"".join((*self._patches, *map(_refill, self._draws)))
+        patches = self._patches
+        if self._draws:
+            patches = b"".join((patches, *map(_refill, self._draws)))
         operations = timeline.operations
         if self._loading or self._awaited:
             first, value = self._submit_later(stream, patches)
@@ -396,7 +403,6 @@ class Graph:
             first = value = operations.execute(timeline.queue, buffer, patches)
         else:
             first, value = self._submit(stream, patches)
-        self._patches.clear()
         replays.timeline, replays.value, replays.stream = timeline, value, timeline.label
         self._note_uses(timeline, value)
         return Completion(timeline, value) if first == value else several(timeline, first, value)
@@ -449,13 +455,21 @@ class Graph:
         return begin + 1, timeline.submitted
 
     def _lanes_for(self, stream: Stream) -> list[Stream]:
-        """The streams, but for the first, that replays on this one use; they have forgotten what failed there."""
-        wanted = len(self._stream_ids) - 1
-        lanes = self._lanes.get(stream.priority)
-        if lanes is None:
-            lanes = self._lanes[stream.priority] = [Stream(self.device, stream.priority) for _ in range(wanted)]
+        """The streams, but for the first, of a replay on this one: idle ones, which have forgotten what failed there.
+
+        A replay that waits in line has streams of its own. So what becomes of it, if it is withdrawn or follows a failure, is
+        nothing to the next one.
+        """
+        count = len(self._stream_ids) - 1
+        for lanes in self._lanes:
+            if lanes and lanes[0].priority == stream.priority and not any(lane.qsize() for lane in lanes):
+                break
+        else:
+            lanes = [Stream(self.device, stream.priority) for _ in range(count)]
+            self._lanes += [lanes] if lanes else []
         for lane in lanes:
             timeline = lane.timeline
+            timeline.owned = True
             if timeline.counters[FAULTS]:
                 for fault in timeline.untold_faults():
                     faults.tell(timeline, fault)

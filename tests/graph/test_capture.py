@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import linecache
 import weakref
 from typing import Any
 
@@ -292,8 +293,7 @@ async def test_failure_names_the_node(device: str, branched: bool) -> None:
     assert isinstance(error, aiodev.KernelError) and error.kernel == "raise_at" and error.node == 1
     assert str(error.__cause__) == "bad value"
     file, _, line = (error.submitted_at or "").rpartition(":")
-    with open(file) as source:
-        assert source.readlines()[int(line) - 1].endswith("# here\n")
+    assert linecache.getline(file, int(line)).endswith("# here\n")
     assert f"node 1 of a graph, captured at {file}:{line}" in str(error)
     assert max(await aiodev.asarray(np.zeros(1), device=device).tolist()) == 0  # the device goes on
     with first:
@@ -340,6 +340,25 @@ async def test_replay_is_withdrawn(device: str, branched: bool) -> None:
         x[...] = 0
     await graph.replay(first)
     assert await x.tolist() == [3 if branched else 2] * 4
+
+
+async def test_update_outlives_a_replay_that_does_not_run(device: str) -> None:
+    """What a replay that was withdrawn would have seen, the next one sees."""
+    x = await ready(aiodev.ones(4, device=device))
+    stream = aiodev.Stream(device)
+
+    @aiodev.kernel
+    def multiply(i, factor, x):
+        x[i] *= factor[()]
+
+    async with aiodev.capture(stream) as graph:
+        multiply[4](graph.input("factor", 2.0), x)
+    with Latch(stream):
+        graph.update(factor=5.0)
+        assert graph.replay(stream).cancel()
+    done = graph.replay(stream)
+    await done
+    assert await x.tolist() == [5] * 4
 
 
 async def test_replays_on_two_streams_at_once_are_refused(device: str) -> None:

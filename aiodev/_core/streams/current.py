@@ -120,7 +120,8 @@ def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
     recording = current_stream(resolved).timeline.recording
     if recording is not None:
         recording.refuse("the host cannot wait for captured work, which runs when the graph is replayed")
-    return [(timeline, timeline.submitted) for timeline in living_timelines() if timeline.device == resolved]
+    own = [timeline for timeline in living_timelines() if timeline.device == resolved and not timeline.owned]
+    return [(timeline, timeline.submitted) for timeline in own]
 
 
 async def synchronize(device: DeviceLike | None = None) -> None:

@@ -90,6 +90,7 @@ class Timeline:
         "lost",
         "needed",
         "operations",
+        "owned",
         "parked",
         "parked_at",
         "past",
@@ -112,6 +113,7 @@ class Timeline:
         self.label = label
         self.lost: BaseException | None = None
         self.recording: Recording | None = None  #: the graph that operations are captured into
+        self.owned = False  #: operations of other timelines stand for all of its own: nobody hears of its failures but by those
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         #: For debugging, those of before that operations which are not done have; else None.
         self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
@@ -474,7 +476,7 @@ class Timeline:
 
     def report(self) -> None:
         """Log failures that nobody was told of, as asyncio does for tasks."""
-        if self.lost is not None or not self.counters[FAULTS]:
+        if self.lost is not None or self.owned or not self.counters[FAULTS]:
             return
         with _reporting:
             for fault in self.untold_faults():
