@@ -92,7 +92,7 @@ class capture:
 
     def begin(self, stream: Stream) -> Graph:
         """Enter the block, without a wait for the device's start."""
-        if self._recorder is not None:
+        if self._token is not None:
             raise RuntimeError("a capture is entered once; make another one")
         if stream.timeline.recording is not None:
             raise CaptureError(f"{stream!r} is being captured already", call="capture")
@@ -116,6 +116,7 @@ class capture:
         """Leave the block."""
         recorder, graph = self._recorder, self._graph
         assert recorder is not None and graph is not None and self._token is not None
+        self._recorder = self._graph = None
         try:
             context.pop(self)
             recordings.reset(self._token)

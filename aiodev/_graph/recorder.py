@@ -264,6 +264,8 @@ class Recorder(Executor):
             for timeline in self._timelines:
                 timeline.recording = None
                 timeline.lose(CaptureError(reason))
+                del timeline._recorder  # the two would hold each other, and the memory of the graph
+            self._timelines.clear()
 
     def loose_ends(self) -> list[Stream]:
         """Streams that nothing waits for to the end, but for the first."""

@@ -166,6 +166,29 @@ async def test_memory_of_before_lives_as_long_as_the_graph(device: str) -> None:
     assert buffer() is None
 
 
+async def test_graph_is_in_no_cycle(device: str) -> None:
+    """What a graph holds goes with it, without the garbage collector."""
+    x = await ready(aiodev.ones(4, device=device))
+    gc.collect()
+    gc.disable()
+    try:
+        for is_replayed in (False, True):
+            async with aiodev.capture(aiodev.Stream(device)) as graph:
+                y = kernels.add(graph.input("x", x), 1)
+            if is_replayed:
+                await graph.replay()
+            pool, buffer, own = weakref.ref(graph.pool), weakref.ref(y._buffer), weakref.ref(graph)
+            del graph, y
+            await _until(lambda: pool() is None and buffer() is None and own() is None)
+    finally:
+        gc.enable()
+
+
+async def _until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
 async def test_graph_dropped_while_it_runs(device: str) -> None:
     """A graph may be dropped with replays in flight: they run to the end."""
     x = await ready(aiodev.ones(4, device=device))
