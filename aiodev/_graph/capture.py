@@ -88,9 +88,9 @@ class capture:
         stream = Stream() if self._stream is None else self._stream
         if stream.timeline.deferred:
             await starting(stream.timeline.handle)
-        return self.begin(stream)
+        return self._begin(stream)
 
-    def begin(self, stream: Stream) -> Graph:
+    def _begin(self, stream: Stream) -> Graph:
         """Enter the block, without a wait for the device's start."""
         if self._token is not None:
             raise RuntimeError("a capture is entered once; make another one")
@@ -102,7 +102,7 @@ class capture:
         recorder = self._recorder = Recorder(stream, self._pool)
         allocators.pool_count += 1
         under_way.append(recorder)
-        graph.begin(recorder)
+        graph._begin(recorder)
         self._token = recordings.set(_Draws(recorder, recordings.get()))
         context.push(self, stream.device, stream)
         return graph
@@ -110,9 +110,9 @@ class capture:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.end(kind is None)
+        self._end(kind is None)
 
-    def end(self, is_whole: bool) -> None:
+    def _end(self, is_whole: bool) -> None:
         """Leave the block."""
         recorder, graph = self._recorder, self._graph
         assert recorder is not None and graph is not None and self._token is not None
@@ -126,12 +126,12 @@ class capture:
             loose = recorder.loose_ends() if is_whole else []
             recorder.release("captured work runs when its graph is replayed; wait for the replay")
             if loose or not is_whole:
-                graph.give_up()
+                graph._give_up()
         if loose:
             names = ", ".join(map(repr, loose))
             raise CaptureError(f"{names}: captured, and nothing waits for it; have the captured stream wait", call="capture")
         if is_whole:
-            graph.seal()
+            graph._seal()
 
     def __reduce__(self) -> Any:
         raise TypeError("a capture is a block of one task: it is not pickled or copied")

@@ -66,7 +66,7 @@ class _Resources:
     """What replays need, which may run longer than the graph lives."""
 
     def __init__(self, recorder: Recorder, runs: list[Run], sites: list[int]) -> None:
-        self.memory, self.runs, self.sites = recorder.memory, runs, sites
+        self.memory, self.runs, self.call_sites = recorder.memory, runs, sites
         kernels = {node.kernel for run in runs for node in run.nodes}  # whose code they keep
         self.kept: list[object] = [*recorder.kept, *recorder.draws.values(), kernels]
         self.held = recorder.held
@@ -78,7 +78,7 @@ class _Resources:
     def make_buffer(self, run: Run, executor: Executor, index: int) -> int:
         """The command buffer of a run, which is made when it is first needed."""
         self.executor = executor
-        return run.make_buffer(executor, index, self.sites)
+        return run.make_buffer(executor, index, self.call_sites)
 
     def make_begin(self, executor: Executor, index: int) -> int:
         """A command buffer without commands, for patches."""
@@ -88,12 +88,15 @@ class _Resources:
         return self.begin
 
     def let_go(self) -> None:
-        """Give native memory back."""
+        """Give native memory back, and all that was held: ahead of the pool, which then gives back what it has."""
         if self.executor is not None:
             for buffer in (self.begin, *(run.buffer for run in self.runs)):
                 if buffer:
                     self.executor.destroy_buffer(buffer)
-        callsites.forget_nodes(self.sites)
+        callsites.forget_nodes(self.call_sites)
+        self.kept.clear()
+        self.held.clear()
+        self.memory.return_later()
 
 
 def _end(resources: _Resources) -> None:
@@ -150,7 +153,7 @@ class Graph:
 
     # While it is captured
 
-    def begin(self, recorder: Recorder) -> None:
+    def _begin(self, recorder: Recorder) -> None:
         """Take what is recorded from now on."""
         self._recorder = recorder
         self._memory = recorder.memory
@@ -201,11 +204,11 @@ class Graph:
         self._set_number(array, number)
         return array
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """The block that captures it has failed."""
         self._recorder = None
 
-    def seal(self) -> None:
+    def _seal(self) -> None:
         """The recording is whole."""
         self._recorded, self._recorder = self._recorder, None
 
@@ -493,7 +496,7 @@ class Graph:
             buffer = run.buffer or resources.make_buffer(run, operations, self.device.index)
             return operations.execute(queue, buffer, patches)
         value = 0
-        for node, site in zip(run.nodes, resources.sites[run.first :], strict=False):
+        for node, site in zip(run.nodes, resources.call_sites[run.first :], strict=False):
             block = node.block
             if node.kind == "launch":
                 value = operations.launch(queue, node.entry, node.size, block, site)

@@ -177,18 +177,33 @@ class Memory:
 
     def __init__(self, device: Device, pool: MemoryPool | None) -> None:
         self.made: weakref.WeakSet[Buffer] = weakref.WeakSet()
-        self._device = device
-        self._pool = pool
         self.replays = Replays() if pool is None else _replays.setdefault(pool, Replays())
+        self._device = device
+        self._pool: MemoryPool | None = None
+        if pool is not None:
+            self._take(pool)
 
     @property
     def pool(self) -> MemoryPool:
         """The pool."""
         pool = self._pool
         if pool is None:
-            pool = self._pool = MemoryPool(self._device)
+            pool = MemoryPool(self._device)
             _replays[pool] = self.replays
+            self._take(pool)
         return pool
+
+    def _take(self, pool: MemoryPool) -> None:
+        """Keep the memory of a pool where it is, the free part as well, for as long as this object lives."""
+        self._pool = pool
+        pool._allocator.pin()
+        weakref.finalize(self, pool._allocator.unpin).atexit = False
+
+    def return_later(self) -> None:
+        """Have the memory of arrays that outlive the graph go back when they are dropped."""
+        if self._pool is not None:
+            for buffer in list(self.made):
+                weakref.finalize(buffer, self._pool._allocator.return_abandoned).atexit = False
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """See :meth:`CachingAllocator.allocate`."""

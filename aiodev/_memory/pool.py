@@ -25,7 +25,7 @@ class MemoryPool:
         device: whose memory; the current device by default.
 
     Raises:
-        RuntimeError: when it is left, and it is not what this task entered last.
+        RuntimeError: when it is left, and it is not what this task entered last; when it is entered, and is a graph's.
 
     Example:
         >>> import aiodev
@@ -47,6 +47,8 @@ class MemoryPool:
         return sum(segment.mapped() for segment in self._allocator.segments.all())
 
     def __enter__(self) -> MemoryPool:
+        if self._allocator.segments.pins:
+            raise RuntimeError(f"{self!r} is a graph's: what is free there is used by replays; capture(pool=…) shares it")
         if not self._entered:
             self._entered.append(None)
             allocators.pool_count += 1

@@ -63,6 +63,7 @@ class Segments:
         self.large = Extents("large", LARGE_SEGMENT)
         self._raw = raw
         self._totals = totals
+        self.pins = 0  # who uses what is free here
         self._granularity: int | None = None  # not asked yet: that may start the backend
 
     def all(self) -> list[Segment]:
@@ -223,10 +224,14 @@ class Segments:
     def release(self, blocks: list[Block], enough: int | None = None) -> int:
         """Give free blocks back, as far as they are whole segments, or whole pieces of ranges; returns how many bytes.
 
+        Nothing goes back while somebody uses what is free (``pins``).
+
         Args:
             enough: stop when so many bytes were given back; None for all.
         """
         returned = 0
+        if self.pins:
+            return 0
         for block in blocks:
             if enough is not None and returned >= enough:
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import linecache
+import threading
 import weakref
 from typing import Any
 
@@ -177,16 +178,43 @@ async def test_graph_is_in_no_cycle(device: str) -> None:
                 y = kernels.add(graph.input("x", x), 1)
             if is_replayed:
                 await graph.replay()
-            pool, buffer, own = weakref.ref(graph.pool), weakref.ref(y._buffer), weakref.ref(graph)
-            del graph, y
-            await _until(lambda: pool() is None and buffer() is None and own() is None)
+            gone = [threading.Event() for _ in range(3)]
+            for event, one in zip(gone, (graph, graph.pool, y._buffer), strict=True):
+                weakref.finalize(one, event.set)
+            del graph, y, one
+            for event in gone:
+                assert await asyncio.to_thread(event.wait, 10)
     finally:
         gc.enable()
 
 
-async def _until(condition: Any) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
+async def test_memory_that_a_graph_uses_is_never_given_back(device: str) -> None:
+    """What is free in the pool of a graph stays where it is, whoever empties caches, and serves captures alone."""
+    x = await ready(aiodev.ones(1 << 20, device=device))
+    async with aiodev.capture(aiodev.Stream(device)) as graph:
+        y = kernels.sum(kernels.add(kernels.multiply(x, 2), 1))
+    reserved = graph.pool.memory_reserved()
+    aiodev.memory.empty_cache(device)
+    assert graph.pool.memory_reserved() == reserved > 2 * x.nbytes
+    await graph.replay()
+    assert await y.item() == 3 << 20
+    with pytest.raises(RuntimeError, match="is a graph's"), graph.pool:
+        pass
+
+
+async def test_dropped_graphs_give_their_memory_back() -> None:
+    """The pool of a graph that is gone has no memory any more."""
+    before = aiodev.memory.memory_reserved("cpu")
+    for _ in range(3):
+        async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+            x = aiodev.zeros(10_000_000, np.uint8, "cpu")
+            double[10_000_000](x)
+        await graph.replay()
+        gone = threading.Event()
+        weakref.finalize(graph.pool, gone.set)
+        del x, graph
+        assert await asyncio.to_thread(gone.wait, 10)
+    assert aiodev.memory.memory_reserved("cpu") == before
 
 
 async def test_graph_dropped_while_it_runs(device: str) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
-if TYPE_CHECKING:
-    from aiodev._core.timeline.timeline import Timeline
-    from aiodev._core.timeline.vector_clock import Clock
+from aiodev._core.timeline.vector_clock import Clock
 
 __all__ = ["Recording", "under_way"]
 
@@ -32,13 +30,13 @@ class Recording(Protocol):
     def writes_to(self, buffer: Any) -> bool:
         """Whether a captured operation writes to a buffer."""
 
-    def take_in(self, timeline: Timeline, other: Timeline, value: int, clock: Clock) -> None:
+    def take_in(self, timeline: Any, other: Any, value: int, clock: Clock) -> None:
         """Capture the stream of ``timeline``, too, which is to wait for operation ``value`` of a captured one."""
 
     def wait_for(self, done: Any) -> None:
         """Order replays after a completion of work that is not captured."""
 
-    def call(self, timeline: Timeline, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+    def call(self, timeline: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
         """Capture the call of a function of the host; returns its number."""
 
     def refuse(self, reason: str) -> NoReturn:
