@@ -96,7 +96,6 @@ class _Resources:
         callsites.forget_nodes(self.call_sites)
         self.kept.clear()
         self.held.clear()
-        self.memory.return_later()
 
 
 def _end(resources: _Resources) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.vector_clock import Clock
+    from aiodev._memory.allocator import CachingAllocator
 
 __all__ = ["BEGIN", "Call", "Item", "Memory", "Node", "RecordedTimeline", "Recorder", "Wait"]
 
@@ -197,19 +198,20 @@ class Memory:
         """Keep the memory of a pool where it is, the free part as well, for as long as this object lives."""
         self._pool = pool
         pool._allocator.pin()
-        weakref.finalize(self, pool._allocator.unpin).atexit = False
-
-    def return_later(self) -> None:
-        """Have the memory of arrays that outlive the graph go back when they are dropped."""
-        if self._pool is not None:
-            for buffer in list(self.made):
-                weakref.finalize(buffer, self._pool._allocator.return_abandoned).atexit = False
+        weakref.finalize(self, _unpin, pool._allocator, self.made).atexit = False
 
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """See :meth:`CachingAllocator.allocate`."""
         buffer = self.pool._allocator.allocate(nbytes, timeline)
         self.made.add(buffer)
         return buffer
+
+
+def _unpin(allocator: CachingAllocator, made: weakref.WeakSet[Buffer]) -> None:
+    """The graph is gone: its memory may go back, that of arrays which outlive it when they are dropped."""
+    for buffer in list(made):
+        weakref.finalize(buffer, allocator.return_abandoned).atexit = False
+    allocator.unpin()
 
 
 _replays: weakref.WeakKeyDictionary[MemoryPool, Replays] = weakref.WeakKeyDictionary()

@@ -89,6 +89,10 @@ class BackendMemory:
         """Give it back."""
         self._handle.backend.unmap_range(self._index, address, nbytes)
 
+    def release_range(self, address: int, nbytes: int) -> None:
+        """Give back the addresses of a range that has no memory."""
+        self._handle.backend.release_range(self._index, address, nbytes)
+
 
 def allocator_of(timeline: Timeline) -> CachingAllocator:
     """The allocator, or the pool, that serves the running task on a timeline's device."""

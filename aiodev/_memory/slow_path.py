@@ -268,7 +268,10 @@ class SlowPath:
         self._looking = True
         try:
             self._empty_bins()
-            return self.segments.release(self.segments.idle())
+            returned = self.segments.release(self.segments.idle())
+            if self.abandoned:
+                self.segments.release_ranges()
+            return returned
         finally:
             self._looking = False
 

@@ -14,6 +14,7 @@ import pytest
 
 import aiodev
 from aiodev import kernels
+from aiodev._memory.allocators import allocator_for
 from aiodev.kernels import random
 from aiodev.testing import Latch
 
@@ -202,19 +203,26 @@ async def test_memory_that_a_graph_uses_is_never_given_back(device: str) -> None
         pass
 
 
-async def test_dropped_graphs_give_their_memory_back() -> None:
-    """The pool of a graph that is gone has no memory any more."""
+@pytest.mark.parametrize("is_replayed", [False, True])
+@pytest.mark.parametrize("keeps", [False, True])
+async def test_dropped_graphs_give_their_memory_back(is_replayed: bool, keeps: bool) -> None:
+    """The pool of a graph that is gone has no memory and no addresses, once arrays that came from it are gone, too."""
     before = aiodev.memory.memory_reserved("cpu")
     for _ in range(3):
         async with aiodev.capture(aiodev.Stream("cpu")) as graph:
             x = aiodev.zeros(10_000_000, np.uint8, "cpu")
             double[10_000_000](x)
-        await graph.replay()
+        if is_replayed:
+            await graph.replay()
         gone = threading.Event()
-        weakref.finalize(graph.pool, gone.set)
-        del x, graph
+        weakref.finalize(x._buffer if keeps else graph.pool, gone.set)
+        if keeps:
+            del graph  # the array goes after it
+        del x
+        graph = None
         assert await asyncio.to_thread(gone.wait, 10)
     assert aiodev.memory.memory_reserved("cpu") == before
+    assert not [pool for pool in allocator_for("cpu").private_pools if pool.abandoned and pool.segments.all()]
 
 
 async def test_graph_dropped_while_it_runs(device: str) -> None:
@@ -557,7 +565,7 @@ async def test_numbers_are_updated(device: str) -> None:
 
 async def test_arrays_are_updated(device: str) -> None:
     """Another array takes the place of an input, in views of it as well, from the next replay on."""
-    x, y = (aiodev.asarray(np.arange(6.0) + k, device=device) for k in (0, 10))
+    x, y = [await ready(aiodev.asarray(np.arange(6.0) + k, device=device)) for k in (0, 10)]
     stream = aiodev.Stream(device)
     async with aiodev.capture(stream) as graph:
         graph.input("x", x)
