@@ -14,6 +14,7 @@ import pytest
 
 import aiodev
 from aiodev import kernels
+from aiodev._core.waiting.watcher import watcher
 from aiodev._memory.allocators import allocator_for
 from aiodev.kernels import random
 from aiodev.testing import Latch
@@ -39,6 +40,13 @@ def raise_at(i, bad, x):
     if x[i] == bad[()]:
         raise ValueError("bad value")
     x[i] += 1
+
+
+async def watched() -> None:
+    """Wait until the watcher has let go of what was dropped, and is done, so far."""
+    done = threading.Event()
+    watcher.call(done.set)
+    assert await asyncio.to_thread(done.wait, 10)
 
 
 async def ready(x: aiodev.Array) -> aiodev.Array:
@@ -163,8 +171,7 @@ async def test_memory_of_before_lives_as_long_as_the_graph(device: str) -> None:
     await graph.replay()
     assert set(await out.tolist()) == {6}
     del graph, filler
-    gc.collect()
-    await aiodev.synchronize(device)
+    await watched()
     assert buffer() is None
 
 
@@ -179,12 +186,10 @@ async def test_graph_is_in_no_cycle(device: str) -> None:
                 y = kernels.add(graph.input("x", x), 1)
             if is_replayed:
                 await graph.replay()
-            gone = [threading.Event() for _ in range(3)]
-            for event, one in zip(gone, (graph, graph.pool, y._buffer), strict=True):
-                weakref.finalize(one, event.set)
-            del graph, y, one
-            for event in gone:
-                assert await asyncio.to_thread(event.wait, 10)
+            held = [weakref.ref(one) for one in (graph, graph.pool, y._buffer)]
+            del graph, y
+            await watched()
+            assert [reference() for reference in held] == [None] * 3
     finally:
         gc.enable()
 
@@ -214,13 +219,11 @@ async def test_dropped_graphs_give_their_memory_back(is_replayed: bool, keeps: b
             double[10_000_000](x)
         if is_replayed:
             await graph.replay()
-        gone = threading.Event()
-        weakref.finalize(x._buffer if keeps else graph.pool, gone.set)
         if keeps:
-            del graph  # the array goes after it
-        del x
-        graph = None
-        assert await asyncio.to_thread(gone.wait, 10)
+            graph = None  # the array goes after it
+            await watched()
+        x = graph = None
+        await watched()
     assert aiodev.memory.memory_reserved("cpu") == before
     assert not [pool for pool in allocator_for("cpu").private_pools if pool.abandoned and pool.segments.all()]
 
