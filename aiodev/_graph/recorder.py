@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aiodev._core import callsites
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED, Command, Executor
+from aiodev._core.config import settings
 from aiodev._core.errors import CaptureError
 from aiodev._core.streams.stream import Stream, streams_of
 from aiodev._core.timeline.timeline import Timeline
@@ -178,6 +179,7 @@ class Memory:
 
     def __init__(self, device: Device, pool: MemoryPool | None) -> None:
         self.made: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self._all: list[Buffer] = []  # in debug mode, which takes what is written to after it was freed for a fault
         self.replays = Replays() if pool is None else _replays.setdefault(pool, Replays())
         self._device = device
         self._pool: MemoryPool | None = None
@@ -204,6 +206,8 @@ class Memory:
         """See :meth:`CachingAllocator.allocate`."""
         buffer = self.pool._allocator.allocate(nbytes, timeline)
         self.made.add(buffer)
+        if settings.debug:
+            self._all.append(buffer)
         return buffer
 
 
