@@ -69,6 +69,7 @@ from aiodev._generator.defaults import (
 from aiodev._generator.generator import Generator
 from aiodev._graph.capture import capture
 from aiodev._graph.graph import Graph
+from aiodev._graph.graphed import Graphed, make_graphed
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.dispatch import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
 from aiodev._kernel.dispatch.call import Call, Number
@@ -100,6 +101,7 @@ __all__ = [
     "Fault",
     "Generator",
     "Graph",
+    "Graphed",
     "Kernel",
     "KernelArgument",
     "KernelSpec",
@@ -140,6 +142,7 @@ __all__ = [
     "is_available",
     "is_initialized",
     "kernel",
+    "make_graphed",
     "manual_seed",
     "memory",
     "ones",

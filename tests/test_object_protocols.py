@@ -85,6 +85,7 @@ TABLE: dict[type, Promise] = {
     aiodev.Fault: a_value(lambda: aiodev.Fault(1, None, None), "Fault"),
     aiodev.Generator: Promise(lambda: aiodev.Generator("cpu"), copied=OWN, pickled=OWN),
     aiodev.Graph: Promise(a_graph),
+    aiodev.Graphed: Promise(lambda: aiodev.make_graphed(abs)),
     aiodev.Kernel: Promise(lambda: increment, copied=SAME, pickled=SAME),
     aiodev.KernelArgument: a_value(lambda: aiodev.KernelArgument("f4", 1, "C", False, 8), "KernelArgument"),
     aiodev.KernelSpec: a_value(lambda: aiodev.KernelSpec("sum", sum, 1, ("A1f4C",)), "KernelSpec"),

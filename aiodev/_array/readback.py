@@ -151,10 +151,10 @@ def at_hand(array: Protocols) -> HostArray | None:
 
 
 def _refuse_captured(array: Protocols) -> None:
-    """Refuse what captured work has still to write, to the task that captures it."""
+    """Refuse what is known only when a graph is replayed, to the task that captures it."""
     recording = current_stream(array.device).timeline.recording
-    if recording is not None and recording.writes_to(array._buffer):
-        recording.refuse("the host cannot read what captured work writes; that runs when the graph is replayed")
+    if recording is not None and recording.depends_on_replay(array._buffer):
+        recording.refuse("the host cannot read what is known only when the graph is replayed")
 
 
 def _not_to_be_held_for(buffer: Buffer) -> list[Point]:

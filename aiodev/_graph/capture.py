@@ -88,9 +88,9 @@ class capture:
         stream = Stream() if self._stream is None else self._stream
         if stream.timeline.deferred:
             await starting(stream.timeline.handle)
-        return self._begin(stream)
+        return self._enter(stream)
 
-    def _begin(self, stream: Stream) -> Graph:
+    def _enter(self, stream: Stream) -> Graph:
         """Enter the block, without a wait for the device's start."""
         if self._token is not None:
             raise RuntimeError("a capture is entered once; make another one")
@@ -110,9 +110,9 @@ class capture:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end(kind is None)
+        self._leave(kind is None)
 
-    def _end(self, is_whole: bool) -> None:
+    def _leave(self, is_whole: bool) -> None:
         """Leave the block."""
         recorder, graph = self._recorder, self._graph
         assert recorder is not None and graph is not None and self._token is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,6 +27,7 @@ from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting.watcher import watcher
 from aiodev._graph.recorder import Memory, Recorder
 from aiodev._graph.schedule import START, CallStep, Run, Step, make_schedule
+from aiodev._memory.allocator import DeviceBuffer
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
     from aiodev._memory.buffer import Buffer
     from aiodev._memory.pool import MemoryPool
 
-__all__ = ["Graph", "Input"]
+__all__ = ["Graph", "Place", "span"]
+
+#: Where an address that moves is: its run, the command in it, the byte of the arguments, and how far behind which it is.
+Place = tuple["Run", int, int, int]
 
 _address = struct.Struct("<q")
 _pair = struct.Struct("<2q")
@@ -51,14 +55,14 @@ class Input:
 
     Attributes:
         array: what is there now.
-        places: of the addresses that move with it: run, command, byte of the arguments, and how far from its own address.
+        places: of the addresses that move with it.
         is_number: it is a number in memory of the graph, whose content changes, not the address.
         written: whether the graph writes to it.
     """
 
     array: Array
     is_number: bool
-    places: list[tuple[Run, int, int, int]] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
     written: bool = False
 
 
@@ -157,6 +161,10 @@ class Graph:
         self._recorder = recorder
         self._memory = recorder.memory
 
+    def _recording(self) -> Recorder:
+        assert self._recorder is not None
+        return self._recorder
+
     @property
     def pool(self) -> MemoryPool:
         """The memory of what was made while it was captured; other captures may share it, if the graphs never run at once."""
@@ -179,28 +187,30 @@ class Graph:
             ValueError: the name is taken, or the array was made by the capture, or shares memory with another input.
             TypeError: it is neither.
         """
-        recorder = self._recorder
-        if recorder is None:
+        if self._recorder is None:
             raise CaptureError("inputs are named while the graph is captured", call="Graph.input")
+        recorder = self._recorder
         arguments.instance("input", "name", name, str, "a name")
         if name in self._inputs:
             raise ValueError(f"input {name!r}: the graph has one of that name")
         if isinstance(value, Array):
             if value._buffer in recorder.memory.made or value.device is not self.device:
                 raise ValueError(f"input {name!r}: expected an array of {self.device} that was made before the capture")
-            first, last = _span(value)
+            first, last = span(value)
             for other, known in self._inputs.items():
-                begin, end = _span(known.array)
+                begin, end = span(known.array)
                 if first < end and begin < last:
                     raise ValueError(f"input {name!r}: it shares memory with input {other!r}")
             self._inputs[name] = Input(value, False)
             recorder.hold(value._buffer, False)
+            recorder.inputs.add(value._buffer)
             return value
         number = _number("input", name, value, None if dtype is None else parse_dtype(dtype))
         array = allocate((), number.dtype, recorder.streams[0])
         recorder.kept.append(array)
         self._inputs[name] = Input(array, True)
         self._set_number(array, number)
+        self._pack_words()
         return array
 
     def _give_up(self) -> None:
@@ -226,22 +236,23 @@ class Graph:
             self._only = runs[0]
         for one in self._inputs.values():
             if not one.is_number:
-                own = one.array._address
-                places = self._places_within(*_span(one.array))
-                one.places = [(run, k, at, address - own) for run, k, at, address in places]
+                one.places = self._find_places(*span(one.array), one.array._address)
                 one.written = resources.held.get(one.array._buffer, False)
         self._sort_uses(resources)
         return resources
 
-    def _places_within(self, first: int, last: int) -> Iterator[tuple[Run, int, int, int]]:
-        """Where addresses from ``first`` up to ``last`` are among the arguments, and which."""
+    def _find_places(self, first: int, last: int, base: int) -> list[Place]:
+        """Where addresses from ``first`` up to ``last`` are among the arguments, and how far behind ``base`` each is."""
+        return list(self._places_of(first, last, base))
+
+    def _places_of(self, first: int, last: int, base: int) -> Iterator[Place]:
         for step in self._steps:
             if isinstance(step, Run):
                 for k, node in enumerate(step.nodes):
                     for at in node.address_places():
                         (address,) = _address.unpack_from(node.block, at)
                         if first <= address < last or address == first:
-                            yield step, k, at, address
+                            yield step, k, at, address - base
 
     def _sort_uses(self, resources: _Resources) -> None:
         """List what each replay notes, and in which memory."""
@@ -306,6 +317,7 @@ class Graph:
                 self._set_number(known.array, value)
             else:
                 self._move(known, value)
+        self._pack_words()
         self._sort_uses(self._sealed())
 
     def _check(self, name: str, known: Input, value: Any) -> None:
@@ -331,7 +343,6 @@ class Graph:
         data = number.tobytes()
         for at in range(0, len(data), _WORD):
             self._words[array._address + at] = data[at : at + _WORD].ljust(_WORD, b"\0")
-        self._pack_words()
 
     def _pack_words(self) -> None:
         self._patches = b"".join([_address.pack(address) + word for address, word in self._words.items()])
@@ -346,14 +357,16 @@ class Graph:
         held[array._buffer] = held.get(array._buffer, False) or known.written
         self._rebind(known.places, array._address)
 
-    def _uses_otherwise(self, buffer: Buffer) -> bool:
-        """Whether addresses in a buffer are among the arguments, which are no input's any more."""
-        places = {(id(run), k, at) for one in self._inputs.values() for run, k, at, _ in one.places}
-        end = buffer.address + max(1, getattr(buffer.block, "size", 1))
-        found = self._places_within(buffer.address, end)
-        return any((id(run), k, at) not in places for run, k, at, _ in found)
+    def _uses_otherwise(self, buffer: Buffer, places: Iterable[Place] = ()) -> bool:
+        """Whether the graph uses a buffer but by its inputs, and by ``places``; as far as that is known."""
+        if not isinstance(buffer, DeviceBuffer):
+            return True
+        known = {(id(run), k, at) for one in self._inputs.values() for run, k, at, _ in one.places}
+        known.update((id(run), k, at) for run, k, at, _ in places)
+        found = self._places_of(buffer.address, buffer.address + buffer.block.size, 0)
+        return any((id(run), k, at) not in known for run, k, at, _ in found)
 
-    def _rebind(self, places: Sequence[tuple[Run, int, int, int]], address: int) -> None:
+    def _rebind(self, places: Sequence[Place], address: int) -> None:
         """Put another address where an array's is."""
         for run, k, at, distance in places:
             word = _address.pack(address + distance)
@@ -361,7 +374,6 @@ class Graph:
             node.block = node.block[:at] + word + node.block[at + _WORD :]
             if run.buffer:
                 self._words[run.places[k] + at] = word
-        self._pack_words()
 
     # Replays
 
@@ -572,7 +584,7 @@ def _open_when_done(gate: Gate, loading: Sequence[PendingKernel]) -> None:
             kernel.when_done(done)
 
 
-def _span(array: Array) -> tuple[int, int]:
+def span(array: Array) -> tuple[int, int]:
     """The addresses of an array's elements, from the first to behind the last."""
     first, last = extent(array._layout, array.itemsize)
     return array._address + first, array._address + last

@@ -173,12 +173,12 @@ class Memory:
     """The memory of a graph: a pool, which is made when something is first allocated, and whose buffers are listed.
 
     Attributes:
-        made: memory that the capture has made and that is not free again.
+        made: memory that the capture has made and that is not free again, and how many bytes were asked for.
         replays: of the graphs that share it.
     """
 
     def __init__(self, device: Device, pool: MemoryPool | None) -> None:
-        self.made: weakref.WeakSet[Buffer] = weakref.WeakSet()
+        self.made: weakref.WeakKeyDictionary[Buffer, int] = weakref.WeakKeyDictionary()
         self._all: list[Buffer] = []  # in debug mode, which takes what is written to after it was freed for a fault
         self.replays = Replays() if pool is None else _replays.setdefault(pool, Replays())
         self._device = device
@@ -205,13 +205,13 @@ class Memory:
     def allocate(self, nbytes: int, timeline: Timeline) -> Buffer:
         """See :meth:`CachingAllocator.allocate`."""
         buffer = self.pool._allocator.allocate(nbytes, timeline)
-        self.made.add(buffer)
+        self.made[buffer] = nbytes
         if settings.debug:
             self._all.append(buffer)
         return buffer
 
 
-def _unpin(allocator: CachingAllocator, made: weakref.WeakSet[Buffer]) -> None:
+def _unpin(allocator: CachingAllocator, made: weakref.WeakKeyDictionary[Buffer, int]) -> None:
     """The graph is gone: its memory may go back, that of arrays which outlive it when they are dropped."""
     for buffer in list(made):
         weakref.finalize(buffer, allocator.return_abandoned).atexit = False
@@ -227,6 +227,7 @@ class Recorder(Executor):
     Attributes:
         streams: those that are captured, in the order in which they came; each has a recorded timeline.
         held: memory of before the capture, and whether it is written to.
+        inputs: memory that others may take the place of.
         kept: whatever else operations need.
         draws: of each generator, what was drawn.
         awaited: completions of work that is not captured and that replays are ordered after.
@@ -238,6 +239,7 @@ class Recorder(Executor):
         self._kernels: dict[int, PendingKernel] = {}
         self.streams: list[Stream] = []
         self.held: dict[Buffer, bool] = {}
+        self.inputs: set[Buffer] = set()
         self.kept: list[object] = []
         self.draws: dict[Generator, Draws] = {}
         self.awaited: list[Completion[Any]] = []
@@ -313,9 +315,9 @@ class Recorder(Executor):
             self.held[buffer] = writes
         return True
 
-    def writes_to(self, buffer: Buffer) -> bool:
-        """Whether a captured operation writes to a buffer."""
-        return buffer in self.memory.made or self.held.get(buffer, False)
+    def depends_on_replay(self, buffer: Buffer) -> bool:
+        """Whether what a buffer holds is another thing at each replay: a captured operation writes to it, or it is an input."""
+        return buffer in self.memory.made or self.held.get(buffer, False) or buffer in self.inputs
 
     def draws_of(self, generator: Generator) -> Draws:
         """What is drawn from a generator."""

@@ -724,6 +724,16 @@ async def test_awaits_are_refused(wait: str) -> None:
     assert await x.tolist() == [2] * 4
 
 
+async def test_inputs_are_not_read_by_the_host() -> None:
+    """An input has another value at each replay: the program that captures cannot decide anything by it."""
+    x = await ready(aiodev.ones(2, device="cpu"))
+    async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+        for own in (graph.input("x", x), graph.input("n", 1)):
+            with pytest.raises(aiodev.CaptureError, match="known only when the graph is replayed"):
+                await own.tolist()
+    assert await x.tolist() == [1, 1]
+
+
 async def test_completion_of_captured_work_after_the_capture() -> None:
     """Who waits for a captured operation later is told that it is the replay which runs."""
     x = await ready(aiodev.ones(4, device="cpu"))

@@ -27,8 +27,8 @@ class Recording(Protocol):
     def hold(self, buffer: Any, writes: bool) -> bool:
         """Keep memory of before the capture that a captured operation uses; False for memory that the capture has made."""
 
-    def writes_to(self, buffer: Any) -> bool:
-        """Whether a captured operation writes to a buffer."""
+    def depends_on_replay(self, buffer: Any) -> bool:
+        """Whether what a buffer holds is another thing at each replay: a captured operation writes to it, or it is an input."""
 
     def take_in(self, timeline: Any, other: Any, value: int, clock: Clock) -> None:
         """Capture the stream of ``timeline``, too, which is to wait for operation ``value`` of a captured one."""
