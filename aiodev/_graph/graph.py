@@ -25,6 +25,7 @@ from aiodev._core.timeline import faults
 from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting.watcher import watcher
+from aiodev._graph.export import as_dot, as_table
 from aiodev._graph.recorder import Memory, Recorder
 from aiodev._graph.schedule import START, CallStep, Run, Step, make_schedule
 from aiodev._memory.allocator import DeviceBuffer
@@ -130,7 +131,7 @@ class Graph:
         ...     async with aiodev.capture() as graph:
         ...         for _ in range(10):
         ...             double[3](x)
-        ...     print(graph)
+        ...     print(repr(graph))
         ...     await graph.replay()
         ...     return await x.tolist()
         >>> asyncio.run(main())
@@ -556,6 +557,35 @@ class Graph:
             return f"<aiodev.Graph on {self.device}, not captured>"
         streams = f", {len(self._stream_ids)} streams" if len(self._stream_ids) > 1 else ""
         return f"<aiodev.Graph of {operations} operations on {self.device}{streams}>"
+
+    def __str__(self) -> str:
+        """A table of its operations: number, stream, kernel, size, what it follows on other streams, and where it was captured."""
+        shown = repr(self)
+        return f"{shown}\n{as_table(self._steps, self._stream_ids)}" if self._steps else shown
+
+    def to_dot(self) -> str:
+        """Its operations and their order in DOT, which Graphviz draws.
+
+        Raises:
+            RuntimeError: the block that captures it was not left, or has failed.
+
+        Example:
+            >>> import aiodev
+            >>> async def main():
+            ...     async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+            ...         x = aiodev.zeros(3, device="cpu")
+            ...     return graph.to_dot()
+            >>> print(asyncio.run(main()))
+            digraph {
+              node [shape=box, fontname=monospace];
+              subgraph cluster_0 {
+                label="stream ...";
+                n0 [label="0 fill  3"];
+              }
+            }
+        """
+        self._sealed()
+        return as_dot(self._steps, self._stream_ids)
 
     def __reduce__(self) -> NoReturn:
         """It holds memory and code of this process."""

@@ -285,6 +285,34 @@ async def test_branches_run_beside_each_other(device: str) -> None:
     assert second.timeline.recording is None and await double[4, second](x) is None
 
 
+async def test_graph_is_shown(device: str) -> None:
+    """A graph prints as a table and exports to DOT: operations, streams by id, order between them, places."""
+    first, second = aiodev.Stream(device), aiodev.Stream(device)
+    x = await ready(aiodev.zeros(4, device=device))
+    async with aiodev.capture(first) as graph:
+        add_one[4](x)
+        second.wait_stream(first)
+        double[3, second](x)
+        second.call(_noted)
+        first.wait_stream(second)
+        double[2](x)
+    title, head, *lines = str(graph).splitlines()
+    assert title == repr(graph) and head.split() == ["node", "stream", "operation", "size", "after", "captured", "at"]
+    rows = [line.split() for line in lines]
+    ids = [str(first.stream_id), str(second.stream_id)]
+    assert rows[0][:4] == ["0", ids[0], "add_one", "4"] and rows[1][:5] == ["1", ids[1], "double", "3", "0"]
+    assert rows[2][:2] == [ids[1], "_noted"] and rows[3][:5] == ["2", ids[0], "double", "2", "_noted"]
+    assert all(__file__ in row[-1] for row in rows)
+    dot = graph.to_dot()
+    assert dot.count("subgraph") == 2 and f'label="stream {ids[1]}"' in dot and '"1 double  3"' in dot
+    edges = {line.strip() for line in dot.splitlines() if "->" in line}
+    assert edges == {"n0 -> n1;", "n1 -> n2;", "n0 -> n3;", "n2 -> n3;"}
+
+
+def _noted() -> None:
+    """A function of the host."""
+
+
 async def test_stream_forked_at_the_beginning(device: str) -> None:
     """A stream may fork from the very beginning of a capture, and its replay follows what was submitted before it."""
     first, second = aiodev.Stream(device), aiodev.Stream(device)
