@@ -12,7 +12,7 @@ __all__ = ["as_dot", "as_table"]
 
 
 class _Row(NamedTuple):
-    """An operation: its number, or None of a call; its stream, what it is, over how much, where it was captured, after which."""
+    """An operation: its number, or None of a call; stream, name, size, where it was captured, and which rows it follows."""
 
     number: int | None
     lane: int

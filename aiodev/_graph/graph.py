@@ -559,7 +559,7 @@ class Graph:
         return f"<aiodev.Graph of {operations} operations on {self.device}{streams}>"
 
     def __str__(self) -> str:
-        """A table of its operations: number, stream, kernel, size, what it follows on other streams, and where it was captured."""
+        """A table of its operations: number, stream, kernel, size, what it follows on other streams, where it was captured."""
         shown = repr(self)
         return f"{shown}\n{as_table(self._steps, self._stream_ids)}" if self._steps else shown
 

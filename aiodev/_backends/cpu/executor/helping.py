@@ -130,6 +130,7 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     helper.looked = began
     helper.longest = longest if descriptor < 0 else min(longest, INDEX)
     helper.off = 0
+    helper.left = 0
     head, crowd = queue.device.first[queue.priority], queue.range_device.crowd
     brief = patience < BRIEF
     crowded = brief and is_crowded(crowd, began)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend, watch_core
-from aiodev._backends.cpu.executor.parallel_for import join_range, run_kernel
+from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, run_chunk, run_kernel, time_left
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.executor.waiting import complete
 from aiodev._backends.cpu.structs import (
@@ -27,7 +27,7 @@ from aiodev._backends.cpu.structs import (
     WaitRecord,
     Worker,
 )
-from aiodev._backends.cpu.tuning import LOOK, OPERATION, SLICE
+from aiodev._backends.cpu.tuning import COMMAND, LOOK, LOOK_EVERY, OPERATION, SHORT_COMMAND, SLICE
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.faults import covering_fault, open_fault
 from aiodev._backends.executor.fields import sizeof
@@ -191,18 +191,52 @@ def enter(queue: Queue, record: BufferRecord) -> None:
 
 @inner
 def run_commands(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue, value: int) -> bool:
-    """Run commands from the cursor on, all of them unless others are due or one is shared; as for ``step``."""
+    """Run commands from the cursor on, all of them unless others are due or one is shared; as for ``step``.
+
+    A helper runs the first one, which it has looked at, and short ones behind it.
+    """
     record = queue.cursor
-    while record.operation == OP_COMMAND:
+    if record.operation == OP_COMMAND:
         if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
             return False
-        if queue.range_status.value != 0:
-            break
-        record = Record(record.address + record.nbytes)
-        queue.cursor = record
-        if helper is not None or turn_is_over(device, worker, queue):
+        record = pass_command(queue, record)
+    while record.operation == OP_COMMAND and queue.range_status.value == 0:
+        if turn_is_over(device, worker, queue):
             return True
+        if helper is not None:
+            if not run_short(helper, queue, KernelRecord(record)):
+                return True
+        elif not run_kernel(device, worker, helper, queue, KernelRecord(record)):
+            return False
+        record = pass_command(queue, record)
     return finish(device, worker, queue, record, value)
+
+
+@inner
+def pass_command(queue: Queue, record: Record) -> Record:
+    """Move the cursor on behind a command, unless that has failed; gives what is at the cursor."""
+    if queue.range_status.value != 0:
+        return record
+    following = Record(record.address + record.nbytes)
+    queue.cursor = following
+    spend(queue, COMMAND)
+    return following
+
+
+@inner
+def run_short(helper: Helper, queue: Queue, record: KernelRecord) -> bool:
+    """Run a command that is known to be short, in a helper; False for another, and when the helper's time is over."""
+    cost, size = known_cost(record), record.size
+    duration = COMMAND + cost * size // 1000
+    if cost == 0 or duration > SHORT_COMMAND:
+        return False
+    if helper.left < duration:
+        helper.left = min(time_left(helper, now()), LOOK_EVERY)
+        if helper.left < duration:
+            return False
+    helper.left -= duration
+    run_chunk(queue, record, 0, size)
+    return True
 
 
 @inner
