@@ -202,8 +202,8 @@ class Helper(Struct):
     looked: int  #: when it last polled that, ns
     polled: Cell[int]  #: ``struct pollfd``
     longest: int  #: longest index that it may run, ns: within an index it cannot be called away
-    left: int  #: of its time (ns) what short commands may use before it looks at the clock
     off: int  #: for how long (ns) it has had no core in all, as ``Worker.off``
+    left: int  #: of its time (ns) what short commands may use before it looks at the clock
 
 
 class Outcome(Struct):
