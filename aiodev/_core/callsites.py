@@ -134,7 +134,8 @@ def describe_site(site: int) -> str | None:
         True
     """
     arguments.integer("describe_site", "site", site)
-    site = _nodes.get(site, (site, 0))[0]
+    if site < 0:  # of a graph's operation; 0 where the graph is gone
+        site = _nodes.get(site, (0, 0))[0]
     if site == 0:
         return None
     try:

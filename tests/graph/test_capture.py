@@ -394,6 +394,23 @@ async def test_failure_names_the_node(device: str, branched: bool) -> None:
     assert await x.tolist() == [14] * 4
 
 
+async def test_failure_of_a_graph_that_is_gone(device: str) -> None:
+    """A failure that is learnt of when the graph is gone names its kernel, and not the wrong line."""
+    stream = aiodev.Stream(device)
+    x, bad = aiodev.zeros(4, "int64", device), await ready(aiodev.zeros((), "int64", device))
+    async with aiodev.capture(stream) as graph:
+        raise_at[4](bad, x)
+    done = graph.replay(stream)
+    del graph
+    gc.collect()
+    while not done.query():
+        await asyncio.to_thread(done.timeline.operations.spin, done.timeline.queue, done.value, 10**7)
+    await watched()
+    with pytest.raises(aiodev.KernelError, match="raise_at: ValueError: bad value") as caught:
+        await done
+    assert caught.value.submitted_at is None or __file__ in caught.value.submitted_at
+
+
 async def test_replay_behind_a_failure_does_not_run(device: str) -> None:
     """A replay behind a failure of its stream fails with it, as any operation."""
     stream = aiodev.Stream(device)
