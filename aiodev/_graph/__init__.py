@@ -28,5 +28,7 @@ ones, as it does operations. An executor that has no command buffers is given th
     the device, in stream order, at the beginning of the replay that is to see it. So it never changes under one that runs.
 7.  Every path from the beginning of a schedule to an operation, and from there to the end, is ordered by waits: a stream that
     was captured because it waited, and that nothing waits for, is refused.
-8.  What a replay draws is what the same calls would have drawn then: before each, words are taken from each generator.
+8.  A block whose condition is on the device is a part of one run: commands between two branches, on one stream. Memory that
+    was there when it begins is not used anew within it, since the next round may read it.
+9.  What a replay draws is what the same calls would have drawn then: before each, words are taken from each generator.
 """

@@ -31,7 +31,8 @@ def _rows(steps: Sequence[Step]) -> list[_Row]:
         lane = step.lane
         if isinstance(step, Run):
             for k, node in enumerate(step.nodes):
-                rows.append(_Row(step.first + k, lane, node.name, f"{node.size:,}", node.site, ends.get(lane, ())))
+                size = "" if node.kind == "branch" else f"{node.size:,}"
+                rows.append(_Row(step.first + k, lane, node.name, size, node.site, ends.get(lane, ())))
                 ends[lane] = (len(rows) - 1,)
         elif isinstance(step, CallStep):
             rows.append(_Row(None, lane, step.call.name, "", step.call.site, ends.get(lane, ())))

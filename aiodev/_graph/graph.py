@@ -26,7 +26,7 @@ from aiodev._core.timeline.gate import Gate, opened_on_error
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting.watcher import watcher
 from aiodev._graph.export import as_dot, as_table
-from aiodev._graph.recorder import Memory, Recorder
+from aiodev._graph.recorder import Branch, Memory, Recorder
 from aiodev._graph.schedule import START, CallStep, Run, Step, make_schedule
 from aiodev._memory.allocator import DeviceBuffer
 
@@ -47,6 +47,7 @@ _pair = struct.Struct("<2q")
 _patch = struct.Struct("<q8s")
 _refilled = struct.Struct("<qQqQ")
 _WORD = 8
+callsites.register_library(__package__)
 _graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
 
 
@@ -213,6 +214,60 @@ class Graph:
         self._set_number(array, number)
         self._pack_words()
         return array
+
+    def while_(self, condition: Array) -> Block:
+        """``with graph.while_(condition):`` what is submitted in the block runs again and again, while that is not zero.
+
+        The condition is an array of one element, an integer or a truth value, which the device looks at before each round. The
+        block is captured once. It must write the condition, and what it hands from one round to the next: arrays in place.
+
+        Raises:
+            CaptureError: the graph is not being captured, or its device has no loops; in the block: another stream, a wait, a
+                call of the host, a draw.
+            TypeError: the condition is no array of integers or truth values.
+            ValueError: it has another number of elements, or is an input that is replaced.
+
+        Example:
+            >>> import aiodev
+            >>> @aiodev.kernel
+            ... def halve(i, x, steps, goes_on):
+            ...     x[i] = x[i] // 2 if x[i] % 2 == 0 else 3 * x[i] + 1
+            ...     steps[i] += 1
+            ...     goes_on[i] = x[i] != 1
+            >>> async def main():
+            ...     x, steps = aiodev.full(1, 27, device="cpu"), aiodev.zeros(1, "int64", "cpu")
+            ...     goes_on = aiodev.ones(1, "bool", "cpu")
+            ...     async with aiodev.capture() as graph:
+            ...         with graph.while_(goes_on):
+            ...             halve[1](x, steps, goes_on)
+            ...     await graph.replay()
+            ...     return await steps.item()
+            >>> asyncio.run(main())
+            111
+        """
+        return Block(self, "while", condition)
+
+    def if_(self, condition: Array) -> Block:
+        """``with graph.if_(condition):`` what is submitted in the block runs if ``condition`` is not zero; as :meth:`while_`.
+
+        Example:
+            >>> import aiodev
+            >>> @aiodev.kernel
+            ... def add_one(i, x):
+            ...     x[i] += 1
+            >>> async def main():
+            ...     x = aiodev.zeros(1, device="cpu")
+            ...     async with aiodev.capture() as graph:
+            ...         with graph.if_(graph.input("wanted", True)):
+            ...             add_one[1](x)
+            ...     for wanted in (True, False, True):
+            ...         graph.update(wanted=wanted)
+            ...         graph.replay()
+            ...     return await x.item()
+            >>> asyncio.run(main())
+            2.0
+        """
+        return Block(self, "if", condition)
 
     def _give_up(self) -> None:
         """The block that captures it has failed."""
@@ -510,6 +565,8 @@ class Graph:
         value = 0
         for node, site in zip(run.nodes, resources.call_sites[run.first :], strict=False):
             block = node.block
+            if node.kind == "branch":
+                raise RuntimeError(f"replay: {timeline!r} has not begun yet, and the graph has blocks: start the device first")
             if node.kind == "launch":
                 value = operations.launch(queue, node.entry, node.size, block, site)
             elif node.kind == "copy":
@@ -545,7 +602,13 @@ class Graph:
         """How many operations it has: launches, copies, fills and calls."""
         if self._recorded is not None:
             self._sealed()
-        return sum(len(step.nodes) if isinstance(step, Run) else isinstance(step, CallStep) for step in self._steps)
+        count = 0
+        for step in self._steps:
+            if isinstance(step, Run):
+                count += sum(not isinstance(node, Branch) for node in step.nodes)
+            elif isinstance(step, CallStep):
+                count += 1
+        return count
 
     def __bool__(self) -> bool:
         """True, also of a graph without operations."""
@@ -590,6 +653,43 @@ class Graph:
     def __reduce__(self) -> NoReturn:
         """It holds memory and code of this process."""
         raise TypeError("graphs are not pickled or copied: they belong to their process; capture one there")
+
+
+class Block:
+    """The guard of a block of a graph that runs as its condition says; see :meth:`Graph.while_`."""
+
+    __slots__ = ("_condition", "_graph", "_label")
+
+    def __init__(self, graph: Graph, label: str, condition: Array) -> None:
+        self._graph, self._label, self._condition = graph, label, condition
+
+    def __enter__(self) -> None:
+        condition, name = self._condition, f"{self._label}_"
+        if self._graph._recorder is None:
+            raise CaptureError("blocks are captured with the graph", call=f"Graph.{name}")
+        recorder: Recorder = self._graph._recorder
+        if not isinstance(condition, Array) or condition.dtype.kind not in "biu" or condition.device is not recorder.device:
+            expected = f"an array of integers or truth values on {recorder.device}"
+            raise arguments.refusal(name, "condition", expected, condition)
+        if condition.size != 1:
+            raise ValueError(f"{name}: condition has the shape {condition.shape}; expected one element")
+        if condition._buffer in recorder.inputs:
+            raise ValueError(f"{name}: condition is in an input, whose place another array may take; copy it")
+        stream = current_stream(recorder.device)
+        if stream.timeline.recording is not recorder:
+            recorder.refuse(f"{stream!r} is not captured")
+        handle = stream.timeline.handle
+        if not (handle.started and handle.backend.executor.has_buffers):
+            recorder.refuse(f"{recorder.device} has no command buffers, or has not started: it cannot branch")
+        recorder.open_block(stream.timeline, self._label, condition)
+
+    def __exit__(self, *error: object) -> None:
+        recorder = self._graph._recorder
+        assert recorder is not None
+        recorder.close_block()
+
+    def __repr__(self) -> str:
+        return f"<aiodev graph block: {self._label}>"
 
 
 def _refill(draws: Draws) -> bytes:

@@ -23,41 +23,45 @@ from aiodev._memory.buffer import Buffer
 from aiodev._memory.pool import MemoryPool
 
 if TYPE_CHECKING:
+    from aiodev._array.array import Array
     from aiodev._core.backend.device import Device
     from aiodev._core.streams.completion import Completion
     from aiodev._core.timeline.vector_clock import Clock
     from aiodev._memory.allocator import CachingAllocator
 
-__all__ = ["BEGIN", "Call", "Item", "Memory", "Node", "RecordedTimeline", "Recorder", "Wait"]
+__all__ = ["BEGIN", "Branch", "Call", "Item", "Memory", "Node", "RecordedTimeline", "Recorder", "Wait"]
 
 #: What a recorded timeline begins with: no operation, but a point that others can wait for.
 BEGIN = 1
 _pair = struct.Struct("<2q").pack
 _one = struct.Struct("<q").pack
+_unsigned = struct.Struct("<Q").pack
 _WORD = 8
 
 
 class Node:
-    """A captured launch, copy or fill.
+    """A captured launch, copy or fill; or the beginning or the end of a block that is run as often as a condition says.
 
     Attributes:
         lane: the stream's number in the capture; the first one is 0.
         value: its number on the recorded timeline.
-        kind: ``launch``, ``copy`` or ``fill``.
+        kind: ``launch``, ``copy``, ``fill`` or ``branch``.
         entry: of a launch.
         size: indices, bytes or elements.
         block: its arguments, as :class:`aiodev.Command` has them; another one when the graph is updated.
         site: where it was captured.
         kernel: what a launch is of, which keeps its code.
+        is_inside: it is in a block, and not the last of it: what follows belongs to the same run.
     """
 
-    __slots__ = ("block", "entry", "kernel", "kind", "lane", "site", "size", "value")
+    __slots__ = ("block", "entry", "is_inside", "kernel", "kind", "lane", "site", "size", "value")
 
     def __init__(
-        self, lane: int, value: int, kind: str, entry: int, size: int, block: bytes, site: int, kernel: PendingKernel | None
-    ) -> None:
+        self, lane: int, value: int, kind: str, entry: int, size: int, block: bytes, site: int,
+        kernel: PendingKernel | None, is_inside: bool = False,
+    ) -> None:  # fmt: skip
         self.lane, self.value, self.kind, self.entry, self.size = lane, value, kind, entry, size
-        self.block, self.site, self.kernel = block, site, kernel
+        self.block, self.site, self.kernel, self.is_inside = block, site, kernel, is_inside
 
     @property
     def name(self) -> str:
@@ -78,6 +82,28 @@ class Node:
             for argument in self.kernel.spec.parse_arguments():
                 if argument.is_array:
                     yield argument.offset
+
+
+class Branch(Node):
+    """The beginning of a block, or its end; ``target`` and ``distance`` say where it goes if the condition is zero.
+
+    Attributes:
+        label: what it is called.
+        target: another node of the run; ``distance`` nodes behind it is the one to go to.
+    """
+
+    __slots__ = ("distance", "label", "target")
+
+    def __init__(self, lane: int, label: str, condition: bytes, site: int) -> None:
+        super().__init__(lane, 0, "branch", 0, 0, condition, site, None)
+        self.label = label
+        self.target: Node = self
+        self.distance = 0
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.label
 
 
 class Wait:
@@ -245,6 +271,7 @@ class Recorder(Executor):
         self.awaited: list[Completion[Any]] = []
         self.device = stream.device
         self.memory = Memory(stream.device, pool)
+        self._blocks: list[tuple[Branch, list[Buffer]]] = []  # those that are open, and memory that they must not use anew
         self._bases: list[Timeline] = []
         self._counters: list[memoryview[int]] = [memoryview(b"").cast("B").cast("q")]  # a queue is a lane's number + 1
         self._timelines: list[RecordedTimeline] = []
@@ -267,6 +294,8 @@ class Recorder(Executor):
 
     def take_in(self, timeline: Timeline, other: Timeline, value: int, clock: Clock) -> None:
         """Capture the stream of ``timeline``, too: it waits for a captured one."""
+        if self._blocks:
+            self.refuse("in a block whose condition is on the device, no stream is captured that was not before")
         stream = next(iter(streams_of(timeline)), None)
         if stream is None or timeline.recording is not None or stream.device is not self.device:
             self.refuse("work that is not captured, or is on another device, cannot wait for a captured stream")
@@ -321,6 +350,8 @@ class Recorder(Executor):
 
     def draws_of(self, generator: Generator) -> Draws:
         """What is drawn from a generator."""
+        if self._blocks:
+            self.refuse("in a block whose condition is on the device nothing is drawn, since its rounds are not known")
         found = self.draws.get(generator)
         if found is None:
             found = self.draws[generator] = Draws(generator)
@@ -336,10 +367,12 @@ class Recorder(Executor):
         kernel = self._kernels.get(entry)
         if kernel is None:
             kernel = self._kernels[entry] = by_entry[entry]
-        counters = self._counters[queue]
+        counters, blocks = self._counters[queue], self._blocks
+        if blocks:
+            self._check_block(queue - 1)
         with self._lock:
             value = counters[SUBMITTED] = counters[SUBMITTED] + 1
-            self._submitted.append((queue - 1, value, "launch", entry, size, arguments, site, kernel))
+            self._submitted.append((queue - 1, value, "launch", entry, size, arguments, site, kernel, bool(blocks)))
         return value
 
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
@@ -361,10 +394,41 @@ class Recorder(Executor):
 
     def _append(self, item: Item) -> int:
         counters = self._counters[item.lane + 1]
+        if self._blocks:
+            self._check_block(item.lane)
+            if not isinstance(item, Node):
+                self.refuse("in a block whose condition is on the device, streams do not wait, and the host is not called")
+            item.is_inside = True
         with self._lock:
             item.value = counters[SUBMITTED] = counters[SUBMITTED] + 1
             self._submitted.append(item)
         return item.value
+
+    # Blocks
+
+    def _check_block(self, lane: int) -> None:
+        if lane != self._blocks[0][0].lane:
+            self.refuse("in a block whose condition is on the device, there is one stream, the one that it began on")
+
+    def open_block(self, timeline: Timeline, label: str, condition: Array) -> None:
+        """Begin a block that runs if, or while, an element is not zero."""
+        word = condition._address & -_WORD
+        mask = (1 << 8 * condition.itemsize) - 1 << 8 * (condition._address - word)
+        begin = Branch(timeline.queue - 1, label, _one(word) + _unsigned(mask), _site())
+        self._append(begin)
+        begin.is_inside = True
+        self.hold(condition._buffer, False)
+        self._blocks.append((begin, list(self.memory.made)))
+
+    def close_block(self) -> None:
+        """End the block that was begun last."""
+        begin = self._blocks[-1][0]
+        end = Branch(begin.lane, "end", _pair(0, 0), begin.site)
+        self._append(end)
+        self._blocks.pop()
+        end.is_inside = bool(self._blocks)
+        begin.target, begin.distance = end, 1
+        end.target, end.distance = (begin, 0) if begin.label == "while" else (end, 1)
 
     # What a recording does not do
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aiodev._core.backend.interface import Executor
-from aiodev._graph.recorder import BEGIN, Call, Item, Node, Wait
+from aiodev._graph.recorder import BEGIN, Branch, Call, Item, Node, Wait
 
 __all__ = ["START", "CallStep", "Run", "Step", "WaitStep", "make_schedule"]
 
@@ -36,6 +36,10 @@ class Run:
         """Have the executor make its buffer, if there is none."""
         if not self.buffer:
             commands = [node.command(site) for node, site in zip(self.nodes, sites[self.first :], strict=False)]
+            numbers = {node: k for k, node in enumerate(self.nodes)}
+            for k, node in enumerate(self.nodes):
+                if isinstance(node, Branch):
+                    commands[k] = commands[k]._replace(size=numbers[node.target] + node.distance)
             self.buffer, self.places = executor.create_buffer(index, commands)
         return self.buffer
 
@@ -67,6 +71,7 @@ def make_schedule(items: Sequence[Item]) -> tuple[list[Step], list[Node]]:
     nodes: list[Node] = []
     open_runs: dict[int, list[Node]] = {}
     reached: dict[tuple[int, int], int] = {}
+    inside: list[tuple[int, int]] = []  # points within a block, which are reached with its end
 
     def close(lane: int) -> None:
         run = open_runs.pop(lane, None)
@@ -86,8 +91,11 @@ def make_schedule(items: Sequence[Item]) -> tuple[list[Step], list[Node]]:
             else:
                 steps.append(CallStep(lane, item))
         if (lane, item.value) in awaited:
+            inside.append((lane, item.value))
+        if inside and not (isinstance(item, Node) and item.is_inside):
             close(lane)
-            reached[lane, item.value] = len(steps) - 1
+            reached.update(dict.fromkeys(inside, len(steps) - 1))
+            inside.clear()
     for lane in sorted(open_runs, reverse=True):
         close(lane)
     return steps, nodes

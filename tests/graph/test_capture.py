@@ -18,7 +18,7 @@ from aiodev._core.config import settings
 from aiodev._core.waiting.watcher import watcher
 from aiodev._memory.allocators import allocator_for
 from aiodev.kernels import random
-from aiodev.testing import Latch
+from aiodev.testing import Latch, SimulatedBackend
 
 
 @aiodev.kernel
@@ -810,7 +810,7 @@ async def test_error_in_the_block_leaves_everything_as_before(device: str) -> No
 async def test_replay_on_a_stream_of_another_device() -> None:
     """A graph runs on its own device alone."""
     if "sim" not in aiodev.available_backends():
-        aiodev.register_backend("sim", aiodev.testing.SimulatedBackend)
+        aiodev.register_backend("sim", SimulatedBackend)
     async with aiodev.capture(aiodev.Stream("cpu")) as graph:
         pass
     with pytest.raises(ValueError, match="the graph is on cpu:0"):
@@ -865,3 +865,21 @@ async def test_cached_tables_are_not_of_the_capture() -> None:
     await graph.replay()
     assert np.array_equal(await rolled.numpy(), np.roll(host, 5, axis=1))
     assert np.array_equal(await tiled.numpy(), np.tile(host, (2, 1)))
+
+
+class WithoutBuffers(SimulatedBackend):
+    """A device that is given operations one by one."""
+
+    def start(self) -> None:
+        super().start()
+        self.executor.has_buffers = False  # type: ignore[misc]
+
+
+async def test_blocks_need_command_buffers(register: Any) -> None:
+    """A device that is given operations one by one cannot branch, and says so."""
+    name = register(WithoutBuffers)
+    x = await ready(aiodev.ones(1, "int64", name))
+    with pytest.raises(aiodev.CaptureError, match="no command buffers"):
+        async with aiodev.capture(aiodev.Stream(name)) as graph:
+            with graph.while_(x):
+                add_one[1](x)

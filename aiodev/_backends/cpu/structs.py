@@ -12,7 +12,7 @@ PRIORITIES: Final = 3  #: 0 high, 1 normal, 2 low
 PACES: Final = 4  #: how many paces a kernel's entry has room for
 CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
 RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
-OP_CHUNK, OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP, OP_BUFFER, OP_COMMAND, OP_END = range(8)
+OP_CHUNK, OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP, OP_BUFFER, OP_COMMAND, OP_BRANCH, OP_END = range(9)
 
 
 class Entry(Struct):
@@ -76,6 +76,14 @@ class BufferRecord(Record):
     commands: Record  #: the first one
     count: int  #: patches
     patches: Cell[int] = words(0)  #: of each where to write, and which word
+
+
+class BranchRecord(Record):
+    """A command that goes to another one if a word is zero."""
+
+    target: int  #: how many bytes further that is
+    condition: int  #: address of the word
+    mask: int  #: its bits that count; 0: go there in any case
 
 
 class Chunk(Struct, alignment=64):

@@ -110,10 +110,13 @@ class Command(NamedTuple):
         16
     """
 
-    kind: str  #: ``launch``, ``copy`` or ``fill``, as the executor's methods
+    #: ``launch``, ``copy`` or ``fill``, as the executor's methods; ``branch``: go to another command, if a word is zero.
+    kind: str
     entry: int  #: of a launch
-    size: int  #: indices, bytes to copy, or how often to write the pattern
-    arguments: bytes  #: of a launch; the addresses of a copy, destination first; that of a fill, and the pattern
+    size: int  #: indices, bytes to copy, how often to write the pattern, or the number of the command to go to
+    #: Of a launch; the addresses of a copy, destination first; that of a fill, and the pattern; of a branch the address of the
+    #: word, and which of its bits count (none: go there in any case).
+    arguments: bytes
     site: int = 0  #: where it was captured
 
 

@@ -21,10 +21,12 @@ from aiodev._backends.cpu.code_cache import native_key
 from aiodev._backends.cpu.host import HostExecutor
 from aiodev._backends.cpu.structs import (
     CHUNK_BYTES,
+    OP_BRANCH,
     OP_COMMAND,
     OP_END,
     PRIORITIES,
     RECORD_ALIGNMENT,
+    BranchRecord,
     Chunk,
     Crowd,
     Device,
@@ -57,6 +59,8 @@ _FRESH = tuple(
 _PRIORITY = offset_of(Queue, "priority") // WORD
 #: The head of a command: a ``KernelRecord`` without its arguments.
 _COMMAND = struct.Struct("5q")
+#: That of a branch: a ``BranchRecord`` without its condition and its mask.
+_BRANCH = struct.Struct("3q")
 
 
 def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
@@ -248,8 +252,19 @@ class NativeExecutor(HostExecutor):
 
     def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
         """Records of all commands, one behind the other, and the end."""
-        parts, places, end = [], [], 0
+        parts: list[bytes] = []
+        places: list[int] = []
+        begins: list[int] = []
+        end = 0
+        branches: list[tuple[int, int]] = []  # of each its part, and where it goes
         for kind, entry, size, arguments, site in commands:
+            begins.append(end)
+            if kind == "branch":
+                branches.append((len(parts), size))
+                parts += [b"", arguments]
+                places.append(end + _BRANCH.size)
+                end += _BRANCH.size + len(arguments)
+                continue
             if kind == "copy":
                 entry = self._copy_entry
             elif kind == "fill":
@@ -258,6 +273,10 @@ class NativeExecutor(HostExecutor):
             parts += [_COMMAND.pack(OP_COMMAND, nbytes, entry, size, site), arguments]
             places.append(end + _COMMAND.size)
             end += nbytes
+        begins.append(end)
+        for part, target in branches:
+            own = begins[part // 2]
+            parts[part] = _BRANCH.pack(OP_BRANCH, sizeof(BranchRecord), begins[target] - own)
         parts.append(struct.pack("qq", OP_END, sizeof(Record)))
         memory = ctypes.create_string_buffer(b"".join(parts))
         buffer = ctypes.addressof(memory)

@@ -8,12 +8,14 @@ from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, r
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.executor.waiting import complete
 from aiodev._backends.cpu.structs import (
+    OP_BRANCH,
     OP_BUFFER,
     OP_CHUNK,
     OP_COMMAND,
     OP_GATE,
     OP_KERNEL,
     OP_WAIT,
+    BranchRecord,
     BufferRecord,
     Chunk,
     Device,
@@ -32,7 +34,7 @@ from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.faults import covering_fault, open_fault
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.gates import release_gate
-from aiodev._backends.executor.intrinsics import free, now, put
+from aiodev._backends.executor.intrinsics import free, get, now, put
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_SHUT, KIND_DEPENDENCY, KIND_GATE, KIND_KERNEL, Gate
 from aiodev._backends.executor.wait_nodes import arm_node, ring
@@ -200,9 +202,18 @@ def run_commands(device: Device, worker: Worker | None, helper: Helper | None, q
         if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
             return False
         record = pass_command(queue, record)
-    while record.operation == OP_COMMAND and queue.range_status.value == 0:
+    while record.operation <= OP_BRANCH and queue.range_status.value == 0:
         if turn_is_over(device, worker, queue):
             return True
+        if record.operation == OP_BRANCH:
+            if helper is not None and helper.left < COMMAND:
+                helper.left = min(time_left(helper, now()), LOOK_EVERY)
+                if helper.left < COMMAND:
+                    return True
+            if helper is not None:
+                helper.left -= COMMAND
+            record = pass_branch(queue, BranchRecord(record))
+            continue
         if helper is not None:
             if not run_short(helper, queue, KernelRecord(record)):
                 return True
@@ -218,6 +229,17 @@ def pass_command(queue: Queue, record: Record) -> Record:
     if queue.range_status.value != 0:
         return record
     following = Record(record.address + record.nbytes)
+    queue.cursor = following
+    spend(queue, COMMAND)
+    return following
+
+
+@inner
+def pass_branch(queue: Queue, branch: BranchRecord) -> Record:
+    """Move the cursor to where a branch goes; gives what is there."""
+    mask = branch.mask
+    goes_on = mask != 0 and get(branch.condition) & mask != 0
+    following = Record(branch.address + (branch.nbytes if goes_on else branch.target))
     queue.cursor = following
     spend(queue, COMMAND)
     return following
