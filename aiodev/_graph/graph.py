@@ -17,7 +17,7 @@ from aiodev._array.layout import extent
 from aiodev._core import arguments, callsites
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.interface import FAULTS, Executor
-from aiodev._core.errors import CaptureError
+from aiodev._core.errors import BadForkError, CaptureError
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
@@ -146,6 +146,7 @@ class Graph:
         self._recorder: Recorder | None = None
         self._recorded: Recorder | None = None  # from the end of the block to when the graph is first looked at
         self._resources: _Resources | None = None
+        self._is_parents = False
         self._steps: list[Step] = []
         self._only: Run | None = None  # where there is no other step
         self._inputs: dict[str, Input] = {}
@@ -319,6 +320,8 @@ class Graph:
         recorder, self._recorded = self._recorded, None
         if recorder is not None:
             self._resources = self._instantiate(recorder)
+        if self._is_parents:
+            raise BadForkError("the graph", "capture it here")
         if self._resources is None:
             raise RuntimeError("the block that captures the graph was not left, or has failed")
         return self._resources
@@ -445,6 +448,7 @@ class Graph:
 
         Raises:
             RuntimeError: the block that captures it was not left, or has failed; or it still runs on another stream.
+            BadForkError: it is of the parent of this forked process.
             CaptureError: the stream is being captured.
             ValueError: the stream is on another device; or a generator has not so many words left.
             StreamFullError: ``maxsize`` operations are pending.
@@ -736,6 +740,7 @@ def _number(function: str, name: str, value: Any, dtype: DType | None) -> np.nda
 def _forget_after_fork() -> None:
     for graph in list(_graphs):
         graph._resources = graph._recorder = graph._recorded = None
+        graph._is_parents = True
 
 
 in_child(_forget_after_fork)
