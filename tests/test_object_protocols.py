@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import dataclasses
 import importlib
@@ -59,7 +58,12 @@ def a_graph() -> aiodev.Graph:
             pass
         return graph
 
-    return asyncio.run(capture())
+    aiodev.init_blocking("cpu")  # so that the capture waits for nothing, and needs no loop
+    try:
+        capture().send(None)
+    except StopIteration as made:
+        return made.value
+    raise AssertionError("the capture waits")
 
 
 def an_array() -> aiodev.Array:

@@ -59,6 +59,7 @@ class capture:
         CaptureError: in the block, by what cannot be captured. If it is caught there, the capture goes on without that. At its
             end: a stream was captured that nothing waits for.
         ValueError: the pool is on another device.
+        RuntimeError: it is entered a second time; or left, and something else was entered last, in this task.
 
     Example:
         >>> import aiodev
@@ -115,6 +116,8 @@ class capture:
     def _leave(self, is_whole: bool) -> None:
         """Leave the block."""
         recorder, graph = self._recorder, self._graph
+        if recorder is None:
+            context.pop(self)  # which says that it was not entered
         assert recorder is not None and graph is not None and self._token is not None
         self._recorder = self._graph = None
         try:

@@ -268,7 +268,7 @@ def _frozen(tree: Any, name: str) -> Hashable:
         hash(tree)
     except TypeError:
         shown = arguments.shown(tree)
-        raise TypeError(f"{name}: argument {shown}: expected an array, or a constant, which can be hashed") from None
+        raise TypeError(f"graphed {name}: expected arrays, and constants that can be hashed, got {shown}") from None
     return kind, tree
 
 

@@ -106,7 +106,8 @@ def _converted(value: Any, x: aiodev.Array) -> aiodev.Array:
     try:
         host = np.array(value, x.dtype)
     except (OverflowError, TypeError, ValueError) as error:
-        raise type(error)(f"{value!r} cannot be assigned to elements of {x.dtype}: {error}") from None
+        detail = "" if isinstance(error, TypeError) else f": {error}"  # which is of Python's conversions, and says no more
+        raise type(error)(f"{value!r} cannot be assigned to elements of {x.dtype}{detail}") from None
     return aiodev.asarray(host, device=x.device)
 
 
