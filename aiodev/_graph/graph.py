@@ -576,6 +576,8 @@ class Graph:
             elif node.kind == "copy":
                 dst, src = _pair.unpack(block)
                 value = operations.copy(queue, dst, src, node.size)
+            elif node.kind == "native":
+                value = operations.call_native(queue, block)
             else:
                 (address,) = _address.unpack_from(block)
                 value = operations.fill(queue, address, node.size, block[_WORD:])

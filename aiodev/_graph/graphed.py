@@ -268,7 +268,8 @@ def _frozen(tree: Any, name: str) -> Hashable:
         hash(tree)
     except TypeError:
         shown = arguments.shown(tree)
-        raise TypeError(f"graphed {name}: expected arrays, and constants that can be hashed, got {shown}") from None
+        expected = "examples and arguments are arrays, or constants that can be hashed"
+        raise TypeError(f"graphed {name}: {expected}, not {shown}") from None
     return kind, tree
 
 

@@ -14,6 +14,7 @@ from aiodev._core import callsites
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, SUBMITTED, Command, Executor
 from aiodev._core.config import settings
 from aiodev._core.errors import CaptureError
+from aiodev._core.streams.native_calls import VALUE
 from aiodev._core.streams.stream import Stream, streams_of
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._generator.generator import Generator
@@ -45,7 +46,7 @@ class Node:
     Attributes:
         lane: the stream's number in the capture; the first one is 0.
         value: its number on the recorded timeline.
-        kind: ``launch``, ``copy``, ``fill`` or ``branch``.
+        kind: ``launch``, ``copy``, ``fill``, ``native`` (calls of native functions) or ``branch``.
         entry: of a launch.
         size: indices, bytes or elements.
         block: its arguments, as :class:`aiodev.Command` has them; another one when the graph is updated.
@@ -74,7 +75,9 @@ class Node:
 
     def address_places(self) -> Iterator[int]:
         """Where addresses are in its arguments, in bytes."""
-        if self.kernel is None:
+        if self.kind == "native":
+            yield from _value_places(self.block)
+        elif self.kernel is None:
             yield 0
             if self.kind == "copy":
                 yield _WORD
@@ -381,6 +384,9 @@ class Recorder(Executor):
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
         return self._append(Node(queue - 1, 0, "fill", 0, count, _one(dst) + pattern, _site(), None))
 
+    def call_native(self, queue: int, block: bytes) -> int:
+        return self._append(Node(queue - 1, 0, "native", 0, 0, block, _site(), None))
+
     def wait(self, queue: int, other: int, value: int) -> int:
         return self._append(Wait(queue - 1, 0, other - 1, value))
 
@@ -453,11 +459,23 @@ class Recorder(Executor):
     gate = open_gate = _refuse_gate
     stamp = _refuse_stamp
     withdraw = create_queue = destroy_queue = foreign_wait = wait_foreign = adopt_stream = _refuse_stream
-    handle_of = call_native = _refuse_stream
+    handle_of = _refuse_stream
 
 
 def _site() -> int:
     return callsites.outside(sys._getframe(2))
+
+
+def _value_places(block: bytes) -> Iterator[int]:
+    """Where a block of native calls has words that are passed as they are."""
+    words = struct.unpack(f"<{len(block) // _WORD}q", block)
+    place = 2
+    for _ in range(words[1]):
+        count, place = words[place], place + 1
+        for _ in range(1 + count):
+            if words[place] == VALUE:
+                yield _WORD * (place + 1)
+            place += 2
 
 
 def _called(frame: FrameType | None) -> tuple[str | None, str | None]:

@@ -233,7 +233,7 @@ def _multiply(
     inner = a.shape[-1]
     step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
     if inner and aiodev.capabilities(out.device).simt:
-        if cublas.multiply(call.stream, a, b, out):
+        if cublas.multiply(call, a, b, out):
             return
         kernel, over = multiply_elements, out.shape
         if rows >= _TILE and columns >= _TILE and batch * rows * columns >= _TILED:

@@ -18,6 +18,7 @@ from aiodev._core.config import settings
 from aiodev._core.waiting.watcher import watcher
 from aiodev._memory.allocators import allocator_for
 from aiodev.kernels import random
+from aiodev.kernels.linalg import openblas, products
 from aiodev.testing import Latch, SimulatedBackend
 
 
@@ -865,6 +866,18 @@ async def test_cached_tables_are_not_of_the_capture() -> None:
     await graph.replay()
     assert np.array_equal(await rolled.numpy(), np.roll(host, 5, axis=1))
     assert np.array_equal(await tiled.numpy(), np.tile(host, (2, 1)))
+
+
+async def test_library_that_is_loaded_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product may be captured before its library is loaded: the first replay waits for that, and not the capture."""
+    monkeypatch.setattr(openblas, "_tables", {})
+    monkeypatch.setattr(products, "_units", {})
+    host = np.random.default_rng(0).standard_normal((40, 40))
+    x = await ready(aiodev.asarray(host, device="cpu"))
+    async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+        product = kernels.matmul(x, x)
+    await graph.replay()
+    assert np.allclose(await product.numpy(), host @ host)
 
 
 class WithoutBuffers(SimulatedBackend):

@@ -110,7 +110,8 @@ class Command(NamedTuple):
         16
     """
 
-    #: ``launch``, ``copy`` or ``fill``, as the executor's methods; ``branch``: go to another command, if a word is zero.
+    #: ``launch``, ``copy`` or ``fill``, as the executor's methods; ``native``, as ``call_native``; ``branch``: go to another
+    #: command, if a word is zero.
     kind: str
     entry: int  #: of a launch
     size: int  #: indices, bytes to copy, how often to write the pattern, or the number of the command to go to
