@@ -281,7 +281,7 @@ class Graph:
     def _instantiate(self, recorder: Recorder) -> _Resources:
         """Make a schedule of the recording."""
         self._steps, nodes = make_schedule(recorder.items())
-        self._stream_ids = [stream.stream_id for stream in recorder.streams]
+        self._stream_ids = recorder.stream_ids
         runs = [step for step in self._steps if isinstance(step, Run)]
         sites = [callsites.enter_node(node.site, number) for number, node in enumerate(nodes)]
         resources = _Resources(recorder, runs, sites)

@@ -255,6 +255,7 @@ class Recorder(Executor):
 
     Attributes:
         streams: those that are captured, in the order in which they came; each has a recorded timeline.
+        stream_ids: theirs, once they have their own timelines again.
         held: memory of before the capture, and whether it is written to.
         inputs: memory that others may take the place of.
         kept: whatever else operations need.
@@ -267,6 +268,7 @@ class Recorder(Executor):
         self._submitted: list[Any] = []  # launches as what nodes are made of: capturing them is to cost what launching does
         self._kernels: dict[int, PendingKernel] = {}
         self.streams: list[Stream] = []
+        self.stream_ids: list[int] = []
         self.held: dict[Buffer, bool] = {}
         self.inputs: set[Buffer] = set()
         self.kept: list[object] = []
@@ -312,15 +314,21 @@ class Recorder(Executor):
                 if stream.timeline is timeline:
                     stream.timeline = base
                     stream._bind()
+            own = set(self._timelines)
             for buffer in list(self.memory.made):
+                others = [(line, value) for line, value in buffer.uses() if line not in own]
                 buffer._writer = buffer._reader = self._bases[0]
                 buffer._written = buffer._read = 0
                 buffer._readers = None
+                for line, value in others:
+                    buffer._record_write(line, value)
             for timeline in self._timelines:
                 timeline.recording = None
                 timeline.lose(CaptureError(reason))
                 del timeline._recorder  # the two would hold each other, and the memory of the graph
             self._timelines.clear()
+            self.stream_ids = [stream.stream_id for stream in self.streams]
+            self.streams.clear()
 
     def loose_ends(self) -> list[Stream]:
         """Streams that nothing waits for to the end, but for the first."""
