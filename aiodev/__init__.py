@@ -39,7 +39,7 @@ from aiodev._core.backend.device_info import (
     set_device,
 )
 from aiodev._core.backend.handle import starting as _starting
-from aiodev._core.backend.interface import Backend, Capabilities, DeviceProperties, Executor, Fault, KernelSpec
+from aiodev._core.backend.interface import Backend, Capabilities, Command, DeviceProperties, Executor, Fault, KernelSpec
 from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.backend.registry import DeviceLike
 from aiodev._core.backend.trace_log import TraceLog
@@ -70,6 +70,9 @@ from aiodev._generator.defaults import (
     set_rng_state,
 )
 from aiodev._generator.generator import Generator
+from aiodev._graph.capture import capture
+from aiodev._graph.graph import Graph
+from aiodev._graph.graphed import Graphed, make_graphed
 from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.dispatch import conversion as _conversion, strided as _strided  # noqa: F401  (tell the array layer how to)
 from aiodev._kernel.dispatch.call import Call, Number
@@ -91,6 +94,7 @@ __all__ = [
     "BoundLaunch",
     "Call",
     "Capabilities",
+    "Command",
     "Completion",
     "Device",
     "DeviceLike",
@@ -99,6 +103,8 @@ __all__ = [
     "Executor",
     "Fault",
     "Generator",
+    "Graph",
+    "Graphed",
     "Kernel",
     "KernelArgument",
     "KernelSpec",
@@ -113,6 +119,7 @@ __all__ = [
     "available_backends",
     "broadcast_to",
     "capabilities",
+    "capture",
     "current_device",
     "current_stream",
     "default_generator",
@@ -139,6 +146,7 @@ __all__ = [
     "is_available",
     "is_initialized",
     "kernel",
+    "make_graphed",
     "manual_seed",
     "memory",
     "ones",

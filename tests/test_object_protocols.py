@@ -56,6 +56,20 @@ def given_to_a_body() -> tuple[aiodev.Call, aiodev.Number]:
     return give(2)
 
 
+def a_graph() -> aiodev.Graph:
+    async def capture() -> aiodev.Graph:
+        async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+            pass
+        return graph
+
+    aiodev.init_blocking("cpu")  # so that the capture waits for nothing, and needs no loop
+    try:
+        capture().send(None)
+    except StopIteration as made:
+        return made.value
+    raise AssertionError("the capture waits")
+
+
 def an_array() -> aiodev.Array:
     return aiodev.arange(3, device="cpu")
 
@@ -99,14 +113,18 @@ TABLE: dict[type, Promise] = {
     aiodev.Capabilities: a_value(lambda: aiodev.get_backend("cpu").capabilities, "Capabilities"),
     aiodev.Completion: Promise(lambda: increment[3](an_array()), repr="<"),
     aiodev.Executor: Promise(lambda: an_executor()),
+    aiodev.Command: a_value(lambda: aiodev.Command("copy", 0, 8, bytes(16)), "Command"),
     aiodev.Device: Promise(lambda: aiodev.Device("cpu"), repr="aiodev.Device(", copied=SAME, pickled=SAME),
     aiodev.DeviceProperties: a_value(lambda: aiodev.get_device_properties("cpu"), "DeviceProperties"),
     aiodev.Event: Promise(lambda: aiodev.default_stream("cpu").record_event()),
     aiodev.Fault: a_value(lambda: aiodev.Fault(1, None, None), "Fault"),
     aiodev.Generator: Promise(lambda: aiodev.Generator("cpu"), copied=OWN, pickled=OWN),
+    aiodev.Graph: Promise(a_graph),
+    aiodev.Graphed: Promise(lambda: aiodev.make_graphed(abs)),
     aiodev.Kernel: Promise(lambda: increment, copied=SAME, pickled=SAME),
     aiodev.KernelArgument: a_value(lambda: aiodev.KernelArgument("f4", 1, "C", False, 8), "KernelArgument"),
     aiodev.KernelSpec: a_value(lambda: aiodev.KernelSpec("sum", sum, 1, ("A1f4C",)), "KernelSpec"),
+    aiodev.capture: Promise(aiodev.capture, repr="aiodev.capture("),
     aiodev.Number: Promise(lambda: given_to_a_body()[1]),
     aiodev.Operation: Promise(lambda: kernels.add.operation),
     aiodev.Stream: Promise(lambda: aiodev.Stream("cpu")),

@@ -78,7 +78,8 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
             known = known_copy.call((src._form, dst._form))
             if known is not None and known(src, dst, stream) is not None:
                 timeline = stream.timeline
-                return Completion(timeline, to._written if to._writer is timeline else to.written_by(timeline))
+                written = to._written if to._writer is timeline else to.written_by(timeline)
+                return Completion(timeline, written or timeline.submitted)  # a capture notes nothing in memory of before it
     return _copy_anew(stream, dst, src)
 
 

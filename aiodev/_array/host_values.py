@@ -39,7 +39,8 @@ def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) 
         raise fresh(timeline.lost)
     array = allocate(host.shape, dtype, stream)
     buffer = array._buffer
-    if buffer.source.host_accessible and not buffer.pending():
+    recorded = timeline.recording is not None  # a replay writes them anew, since other arrays may get the memory meanwhile
+    if buffer.source.host_accessible and not recorded and not buffer.pending():
         np.copyto(host_view(array), host, casting="unsafe")
     elif host.size:
         if not (ours and host.dtype == dtype):

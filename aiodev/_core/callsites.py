@@ -10,15 +10,18 @@ library is looked up when it is first seen, so that a program's own launches pay
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import re
 import sys
 import threading
+from collections.abc import Iterable
 from types import CodeType, FrameType
 
 from aiodev._core import arguments
 
-__all__ = ["describe_site", "enter_library", "here", "index_of", "is_library", "outside", "register_library", "show"]
+__all__ = ["describe_site", "enter_library", "enter_node", "forget_nodes", "here", "index_of", "is_library", "node_of",
+           "outside", "register_library", "show"]  # fmt: skip
 
 #: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
@@ -30,6 +33,9 @@ _indices: dict[int, int] = {}
 #: The index for a code object's id, or None. At hand for code that does what ``here`` does without the cost of calling it.
 index_of = _indices.get
 _libraries: set[str] = {"aiodev._core"}  # `Stream.launch` and its like
+#: Of an operation of a graph, where it was captured, and its number.
+_nodes: dict[int, tuple[int, int]] = {}
+_serials = itertools.count(1)
 _lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may submit while this thread holds it
 
 
@@ -96,6 +102,25 @@ def is_library(frame: FrameType) -> bool:
     return False
 
 
+def enter_node(site: int, number: int) -> int:
+    """A site for an operation of a graph that was captured at ``site``; until it is forgotten."""
+    with _lock:
+        own = -next(_serials)
+        _nodes[own] = site, number
+    return own
+
+
+def forget_nodes(sites: Iterable[int]) -> None:
+    """Forget sites that ``enter_node`` gave."""
+    for site in sites:
+        _nodes.pop(site, None)
+
+
+def node_of(site: int) -> int | None:
+    """Which operation of a graph a site is of; None where it is of none."""
+    return _nodes[site][1] if site in _nodes else None
+
+
 def describe_site(site: int) -> str | None:
     """``file:line`` of a site, which is where a launch was submitted, or None for 0, no site.
 
@@ -109,6 +134,8 @@ def describe_site(site: int) -> str | None:
         True
     """
     site = arguments.integer("describe_site", "site", site)
+    if site < 0:  # of a graph's operation; 0 where the graph is gone
+        site = _nodes.get(site, (0, 0))[0]
     if site == 0:
         return None
     try:

@@ -10,7 +10,7 @@
     ├─ DeviceError
     │  ├─ DeviceLostError                             the device is gone; sticky
     │  ├─ OutOfMemoryError            (MemoryError)
-    │  ├─ CaptureError                               what to wait for is being captured into a graph
+    │  ├─ CaptureError                               what was called cannot be captured into a graph
     │  └─ InvalidDeviceError          (ValueError)
     ├─ KernelError                                    a kernel raised; the cause is its own exception
     │  ├─ CompileError                                ``.log`` is the compiler's message
@@ -220,14 +220,36 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 
 class CaptureError(DeviceError):
-    """What was to wait for a CUDA stream that another library is capturing into a graph: it runs nothing until that is over.
+    """Something cannot be captured into a graph; or what waits for captured work, which runs when the graph is replayed.
 
-    aiodev makes no graphs itself yet.
+    A call that is refused records nothing, and leaves streams, memory and generators as they were. The same goes for CUDA
+    streams that another library is capturing.
+
+    Attributes:
+        reason: why.
+        call: what the program called, such as ``Stream.synchronize``; None where it is not known.
+        place: ``file:line`` of that call, or None.
 
     Example:
-        >>> issubclass(aiodev.CaptureError, aiodev.DeviceError)
-        True
+        >>> async def main():
+        ...     async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+        ...         done = aiodev.current_stream().call(print)
+        ...         await done
+        >>> asyncio.run(main())
+        Traceback (most recent call last):
+        ...
+        aiodev.CaptureError: Completion.__await__ at <doctest ...>:4: the host cannot wait for captured work
     """
+
+    def __init__(self, reason: str, *, call: str | None = None, place: str | None = None) -> None:
+        self.reason = reason
+        self.call = call
+        self.place = place
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        where = f" at {callsites.show(self.place)}" if self.place else ""
+        return f"{self.call}{where}: {self.reason}" if self.call else self.reason
 
 
 class InvalidDeviceError(DeviceError, ValueError):
@@ -258,6 +280,7 @@ class KernelError(AiodevError):
         location: ``file:line`` in the kernel where it raised, or the kernel's first line.
         submitted_at: ``file:line`` of the launch, or ``None`` where it is not known. The message names a notebook's cell by its
             number, and shows the line.
+        node: which operation of a graph it was, if of one, counted from 0; ``submitted_at`` is where it was captured then.
 
     Example:
         >>> @aiodev.kernel
@@ -278,14 +301,16 @@ class KernelError(AiodevError):
         self.detail = detail
         self.location = location
         self.submitted_at = submitted_at
+        self.node: int | None = None
         super().__init__(kernel, detail)
 
     def __str__(self) -> str:
         text = f"{self.kernel}: {self.detail}"
         if self.location:
             text += f" (at {callsites.show(self.location)})"
+        done = "launched" if self.node is None else f"node {self.node} of a graph, captured"
         if self.submitted_at:
-            text += f"; launched at {callsites.show(self.submitted_at)}"
+            text += f"; {done} at {callsites.show(self.submitted_at)}"
         return text
 
 

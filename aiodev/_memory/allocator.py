@@ -138,6 +138,7 @@ class CachingAllocator(SlowPath):
         with self._lock:
             made = type(self)(self.device, self._raw, self.host_accessible, self._hold, self)
             self._pools_made += 1
+            self.forget_abandoned()
             made.number = self._pools_made
             self.private_pools.append(made)
             return made

@@ -43,7 +43,7 @@ class Chosen:
 
 
 chosen = Scoped("aiodev.memory", Chosen({}, None, None))
-#: How many memory pools there are. Most programs have none, and an allocation then looks no further.
+#: How many memory pools were entered, and captures are under way. Mostly none, and an allocation then looks no further.
 pool_count = 0
 
 
@@ -90,10 +90,16 @@ class BackendMemory:
         """Give it back."""
         self._handle.backend.unmap_range(self._index, address, nbytes)
 
+    def release_range(self, address: int, nbytes: int) -> None:
+        """Give back the addresses of a range that has no memory."""
+        self._handle.backend.release_range(self._index, address, nbytes)
+
 
 def allocator_of(timeline: Timeline) -> CachingAllocator:
     """The allocator, or the pool, that serves the running task on a timeline's device."""
     if pool_count:
+        if timeline.recording is not None:
+            return timeline.recording.memory  # type: ignore[no-any-return]
         found = chosen.get().allocators.get(timeline.device)
         if found is not None:
             return found

@@ -56,6 +56,10 @@ class Segment:
             yield block
             block = block.next
 
+    def is_empty(self) -> bool:
+        """Whether it has no memory, but addresses."""
+        return self.first.state == HOLE and self.first.next is None
+
     def mapped(self) -> int:
         """Bytes that are memory."""
         return sum(block.size for block in self.blocks() if block.state != HOLE)

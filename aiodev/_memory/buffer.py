@@ -102,7 +102,8 @@ class Buffer:
     def _record_write(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` uses the memory, and may write it; nothing for 0, no operation."""
         while (writer := self._writer) is not timeline:
-            if value == 0:
+            recording = timeline.recording
+            if value == 0 or (recording is not None and (recording.held.get(self) or recording.hold(self, True))):
                 return
             if isinstance(writer, Uses):
                 if self._record_beside(writer, timeline, value):
@@ -150,6 +151,9 @@ class Buffer:
     def _record_read(self, timeline: Timeline, value: int) -> None:
         """Note that operation ``value`` of ``timeline`` reads the memory."""
         while (reader := self._reader) is not timeline:
+            recording = timeline.recording
+            if recording is not None and (self in recording.held or recording.hold(self, False)):
+                return
             read, readers = self._read, self._readers
             if readers is not None and timeline in readers and readers[timeline] > value:
                 return

@@ -25,7 +25,7 @@ class MemoryPool:
         device: whose memory; the current device by default.
 
     Raises:
-        RuntimeError: when it is left, and it is not what this task entered last.
+        RuntimeError: when it is left, and it is not what this task entered last; when it is entered, and is a graph's.
 
     Example:
         >>> import aiodev
@@ -39,14 +39,19 @@ class MemoryPool:
     def __init__(self, device: DeviceLike | None = None) -> None:
         self._allocator = allocators.allocator_for(device).make_private()
         self.device = self._allocator.device
-        allocators.pool_count += 1
-        weakref.finalize(self, _drop, self._allocator).atexit = False
+        self._entered: list[None] = []  # one entry, once it was
+        weakref.finalize(self, _drop, self._allocator, self._entered).atexit = False
 
     def memory_reserved(self) -> int:
         """Bytes that the pool holds, in use or not."""
         return sum(segment.mapped() for segment in self._allocator.segments.all())
 
     def __enter__(self) -> MemoryPool:
+        if self._allocator.segments.pins:
+            raise RuntimeError(f"{self!r} is a graph's: what is free there is used by replays; capture(pool=…) shares it")
+        if not self._entered:
+            self._entered.append(None)
+            allocators.pool_count += 1
         outer = allocators.chosen.get()
         allocators.chosen.set(allocators.Chosen({**outer.allocators, self.device: self._allocator}, outer, self))
         return self
@@ -72,7 +77,7 @@ class MemoryPool:
         return f"<aiodev memory pool {self._allocator.number} of {self.device}: {self.memory_reserved():,} bytes>"
 
 
-def _drop(allocator: CachingAllocator) -> None:
-    allocators.pool_count -= 1
+def _drop(allocator: CachingAllocator, entered: list[None]) -> None:
+    allocators.pool_count -= len(entered)
     allocator.abandoned = True
     allocator.empty_cache()

@@ -49,6 +49,9 @@ class RawMemory(Protocol):
     def unmap_range(self, address: int, nbytes: int) -> None:
         """Give it back."""
 
+    def release_range(self, address: int, nbytes: int) -> None:
+        """Give back the addresses of a range that has no memory."""
+
 
 class Segments:
     """The segments of one allocator, and how it takes them from the backend. Callers hold the allocator's lock.
@@ -56,6 +59,7 @@ class Segments:
     Attributes:
         small: free memory for small requests.
         large: for the others.
+        pins: graphs that use what is free here, too.
     """
 
     def __init__(self, raw: RawMemory, totals: Totals) -> None:
@@ -63,6 +67,7 @@ class Segments:
         self.large = Extents("large", LARGE_SEGMENT)
         self._raw = raw
         self._totals = totals
+        self.pins = 0
         self._granularity: int | None = None  # not asked yet: that may start the backend
 
     def all(self) -> list[Segment]:
@@ -224,15 +229,27 @@ class Segments:
     def release(self, blocks: list[Block], enough: int | None = None) -> int:
         """Give free blocks back, as far as they are whole segments, or whole pieces of ranges; returns how many bytes.
 
+        Nothing goes back while somebody uses what is free (``pins``).
+
         Args:
             enough: stop when so many bytes were given back; None for all.
         """
         returned = 0
+        if self.pins:
+            return 0
         for block in blocks:
             if enough is not None and returned >= enough:
                 break
             returned += self._unmap(block) if block.segment.growable else self._deallocate(block)
         return returned
+
+    def release_ranges(self) -> None:
+        """Give back the addresses of ranges that have no memory: the allocator is not used any more."""
+        for kind in (self.small, self.large):
+            for segment in [segment for segment in kind.segments if segment.growable and segment.is_empty()]:
+                kind.segments.remove(segment)
+                self._raw.release_range(segment.address, segment.nbytes)
+                self._totals.remove_segment()
 
     def _deallocate(self, block: Block) -> int:
         segment = block.segment

@@ -239,8 +239,28 @@ class SlowPath:
         """Give all memory back that is cached and done with, by the private pools too; returns how many bytes."""
         with self._lock:
             returned = self._empty_own() + sum(other._empty_own() for other in self.private_pools)
-            self.private_pools = [other for other in self.private_pools if not other.abandoned or other.segments.all()]
+            self.forget_abandoned()
             return returned
+
+    def forget_abandoned(self) -> None:
+        """Let go of private pools that nobody will allocate from again, and that have no memory any more."""
+        self.private_pools = [other for other in self.private_pools if not other.abandoned or other.segments.all()]
+
+    def pin(self) -> None:
+        """Give nothing back from now on, not even what is free: a graph uses it."""
+        with self._lock:
+            self.segments.pins += 1
+
+    def unpin(self) -> None:
+        """End what ``pin`` began. Where nobody will allocate from it again, what is free goes back."""
+        with self._lock:
+            self.segments.pins -= 1
+        self.return_abandoned()
+
+    def return_abandoned(self) -> None:
+        """Give back what is free, if nobody will allocate from it again."""
+        if self.abandoned:
+            self.empty_cache()
 
     def _empty_own(self) -> int:
         if self._looking:
@@ -248,7 +268,10 @@ class SlowPath:
         self._looking = True
         try:
             self._empty_bins()
-            return self.segments.release(self.segments.idle())
+            returned = self.segments.release(self.segments.idle())
+            if self.abandoned:
+                self.segments.release_ranges()
+            return returned
         finally:
             self._looking = False
 

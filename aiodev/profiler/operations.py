@@ -13,6 +13,7 @@ from aiodev._core.backend.device import Device
 from aiodev._core.backend.kernel_arguments import WORD, parse_arguments
 from aiodev._core.backend.trace_log import (
     BEGUN,
+    BUFFER,
     ENDED,
     FATE_SHIFT,
     FATES,
@@ -35,7 +36,7 @@ from aiodev._core.streams.trace import KnownStream, Note, Source, TracedKernel, 
 
 __all__ = ["Operation", "by_stream", "read_operations"]
 
-_KINDS = {KERNEL: "kernel", WAIT: "wait", GATE: "gate", STAMP: "stamp"}
+_KINDS = {KERNEL: "kernel", WAIT: "wait", GATE: "gate", STAMP: "stamp", BUFFER: "graph"}
 _FATES = dict(zip(FATES, ("done", "failed", "skipped", "withdrawn"), strict=True))
 _describe = functools.lru_cache(4096)(callsites.describe_site)
 _FATE_MASK = (1 << NODE_SHIFT - FATE_SHIFT) - 1
@@ -48,7 +49,7 @@ class Operation(NamedTuple):
 
     ``kind`` is ``kernel``, ``copy`` or ``fill``; ``wait``, for another stream; ``call``, of a Python function; ``future``, a
     wait for the host; ``compilation`` and ``memory``, waits for a kernel's code and for memory that others still use; ``gate``,
-    held by anything else; and ``stamp``, the time of an event.
+    held by anything else; ``stamp``, the time of an event; and ``graph``, a graph's replay, or a part of one.
 
     Example:
         >>> from aiodev.profiler import Operation
@@ -86,8 +87,8 @@ class Operation(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether it is work of the device, that is a kernel, a copy or a fill; else it is a wait of some kind."""
-        return self.kind in ("kernel", "copy", "fill")
+        """Whether it is work of the device, that is a kernel, a copy, a fill or a graph; else it is a wait of some kind."""
+        return self.kind in ("kernel", "copy", "fill", "graph")
 
 
 def read_operations(window: Window) -> list[Operation]:

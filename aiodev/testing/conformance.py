@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from aiodev._core.backend.interface import Backend
 from aiodev.testing import (
+    buffer_rules,
     failure_rules,
     kernel_rules,
     memory_rules,
@@ -39,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     *sharing_rules.RULES,
     *trace_rules.RULES,
     *kernel_rules.RULES,
+    *buffer_rules.RULES,
 )
 
 

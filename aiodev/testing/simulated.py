@@ -118,11 +118,14 @@ class _SimulatedExecutor(PortableExecutor):
         self._device_of[queue] = index
         return queue, counters
 
-    def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
-        return self._submit(queue, _SimulatedCopy(self._backend.memory, dst, src, nbytes))
+    def copy_operation(self, dst: int, src: int, nbytes: int) -> Copy:
+        return _SimulatedCopy(self._backend.memory, dst, src, nbytes)
 
-    def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
-        return self._submit(queue, _SimulatedFill(self._backend.memory, dst, count, pattern))
+    def fill_operation(self, dst: int, count: int, pattern: bytes) -> Fill:
+        return _SimulatedFill(self._backend.memory, dst, count, pattern)
+
+    def read_word(self, address: int) -> int:
+        return super().read_word(self._backend.memory.host_address(address, 8))
 
     def before(self, queue: int) -> None:
         self._backend.before(self._device_of[queue])

@@ -112,12 +112,12 @@ _devices: dict[aiodev.Device, _Device] = {}
 _lock = threading.Lock()
 
 
-def multiply(stream: aiodev.Stream, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> bool:
+def multiply(call: aiodev.Call, a: aiodev.Array, b: aiodev.Array, out: aiodev.Array) -> bool:
     """Submit ``a @ b`` into ``out``, stacks of matrices; False where there is no cuBLAS, or it has not these types or strides.
 
     A stack of one is multiplied with each of the others.
     """
-    found = _TYPES.get(out.dtype.name)
+    found, stream = _TYPES.get(out.dtype.name), call.stream
     library = find_library() if found is not None and aiodev.capabilities(stream.device).cuda_interfaces else None
     if found is None or library is None:
         return False
@@ -126,7 +126,7 @@ def multiply(stream: aiodev.Stream, a: aiodev.Array, b: aiodev.Array, out: aiode
     if plan is None:
         return False
     if not device.loaded.query():
-        stream.wait(device.loaded)
+        call.wait(device.loaded)
     (m, n, k), left, right, (result, ldc, step) = plan
     kind, compute, _ = found
     one, zero = (table[out.dtype.name].ctypes.data for table in (_ONES, _ZEROS))

@@ -319,8 +319,7 @@ class _Plan:
         call = self.call
         table, done = openblas.functions(call.device)
         if not done.query():
-            call.stream.wait(done)
-            call.once()  # other streams have to wait, too
+            call.wait(done)
         call.launch(kernel, self.slots, call.constant(table), _CODES[self.dtype], self.group, *args)
 
 

@@ -219,8 +219,7 @@ def _unit(call: aiodev.Call, dtype: DType) -> tuple[Any, ...] | None:
         if done.query():
             _units[device] = units
         else:
-            call.stream.wait(done)
-            call.once()  # other streams have to wait, too
+            call.wait(done)
     unit = units[dtype]
     call.constant(unit[0])
     return unit
@@ -234,7 +233,7 @@ def _multiply(
     inner = a.shape[-1]
     step_a, step_b = int(a.shape[0] > 1), int(b.shape[0] > 1)
     if inner and aiodev.capabilities(out.device).simt:
-        if cublas.multiply(call.stream, a, b, out):
+        if cublas.multiply(call, a, b, out):
             return
         kernel, over = multiply_elements, out.shape
         if rows >= _TILE and columns >= _TILE and batch * rows * columns >= _TILED:

@@ -148,18 +148,18 @@ async def test_branches_on_different_streams_overlap() -> None:
 
 
 async def test_the_profiler_shows_where_nodes_ran() -> None:
-    """A recording of the pass has each kernel on the stream of its node's forward."""
+    """A profile of the pass has each kernel on the stream of its node's forward."""
     near, far = aiodev.Stream("cpu"), aiodev.Stream("cpu")
     x, w = a_leaf(), a_leaf()
     with near:
         first = (x * 2.0).sum()
     with far:
         second = (w * w * 3.0).sum()
-    with profiler.record() as activities:
+    async with profiler.profile() as profile:
         await autograd.backward([first, second])
         await near.synchronize()
         await far.synchronize()
-    seen = {activity.stream_id for activity in activities if activity.name.startswith("multiply")}
+    seen = {each.stream_id for each in profile.operations if each.name.startswith("multiply")}
     assert seen == {near.stream_id, far.stream_id}
 
 

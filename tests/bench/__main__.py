@@ -18,6 +18,7 @@ import core_overload
 import core_submit
 import crowded
 import generators
+import graphs
 import kernel_cold
 import kernel_compile
 import kernel_launch
@@ -39,6 +40,7 @@ GROUPS = {
     "fairness": (core_fairness,),
     "crowded": (crowded, services),
     "kernels": (kernel_launch, kernel_small, kernel_compile, kernel_cold),
+    "graphs": (graphs,),
     "memory": (memory,),
     "library": (library_elementwise, library_reductions, library_linalg, library_sorting),
     "factorizations": (library_factorizations,),

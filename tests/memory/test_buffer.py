@@ -15,7 +15,7 @@ from aiodev._memory.buffer import Buffer, Uses
 class Line:
     """Stands for a timeline, whose operations a test completes."""
 
-    lost = None
+    lost = recording = None
     withdrew = False
 
     def __init__(self) -> None:

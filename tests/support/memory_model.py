@@ -11,7 +11,7 @@ class FakeTimeline:
     """Numbered operations that a test completes one by one; a wait completes only after what it waits for."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.recording = name, None
         self.counters = [0] * COUNTER_WORDS
         self.frontier: tuple[int, dict[Any, int]] = (0, {})
         self.waits: dict[int, tuple[FakeTimeline, int]] = {}

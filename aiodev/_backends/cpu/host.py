@@ -138,4 +138,5 @@ def _pacing(spec: KernelSpec, places: tuple[int, ...]) -> int:
 def _located(error: BaseException, site: int) -> BaseException:
     if isinstance(error, KernelError) and error.submitted_at is None:
         error.submitted_at = callsites.describe_site(site)
+        error.node = callsites.node_of(site)
     return error

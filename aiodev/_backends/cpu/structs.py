@@ -14,7 +14,8 @@ PACES: Final = 4  #: how many paces a kernel's entry has room for
 CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
 RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
 OP_CHUNK = 0  #: the end of a chunk, which is no operation; those are numbered as in logs
-OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP = OPERATIONS
+OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP, OP_BUFFER = OPERATIONS
+OP_COMMAND, OP_BRANCH, OP_END = range(6, 9)  #: what is in command buffers, and has no slot in a log
 
 
 class Entry(Struct):
@@ -70,6 +71,22 @@ class StampRecord(Record):
     """The storing of the time."""
 
     cell: int  #: address of the word that it is stored to
+
+
+class BufferRecord(Record):
+    """The execution of a command buffer: records of ``OP_COMMAND``, which are as ``KernelRecord``, up to one of ``OP_END``."""
+
+    commands: Record  #: the first one
+    count: int  #: patches
+    patches: Cell[int] = words(0)  #: of each where to write, and which word
+
+
+class BranchRecord(Record):
+    """A command that goes to another one if a word is zero."""
+
+    target: int  #: how many bytes further that is
+    condition: int  #: address of the word
+    mask: int  #: its bits that count; 0: go there in any case
 
 
 class Chunk(Struct, alignment=64):
@@ -185,6 +202,7 @@ class Queue(structs.Queue):
     range_linked: Atomic[int]  #: 1 while others may join, and the queue is among those that wait
 
     ends: Atomic[int] = word(line=True)  #: when the kernel that runs, which is not shared, seems to end (ns)
+    caller: Record  #: while the cursor is in a command buffer, the operation that executes it
 
 
 class Helper(Struct):
@@ -196,6 +214,7 @@ class Helper(Struct):
     polled: Cell[int]  #: ``struct pollfd``
     longest: int  #: longest index that it may run, ns: within an index it cannot be called away
     off: int  #: for how long (ns) it has had no core in all, as ``Worker.off``
+    left: int  #: of its time (ns) what short commands may use before it looks at the clock
 
 
 class Outcome(Struct):

@@ -60,6 +60,12 @@ ALONE: Final = 100_000
 
 #: A helper polls its descriptor this often (ns). Larger: it is called away later; smaller: more system calls.
 LOOK_EVERY: Final = 50_000
+#: What a command of a command buffer takes (ns) beside its kernel. Larger: a stream of graphs of very many empty nodes is
+#: charged for more than it uses; smaller: for less.
+COMMAND: Final = 20
+#: A helper runs commands that are expected to take less than this (ns) one after the other without a look at the clock.
+#: Larger: it is called away later, where a command takes longer than those before; smaller: it looks at the clock for more.
+SHORT_COMMAND: Final = 8_000
 #: How long (ns) a helper looks for work before it has helped. Larger: more spinning in vain; smaller: waiters park just
 #: before there is work.
 PATIENCE: Final = 3_000

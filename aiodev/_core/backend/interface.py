@@ -12,7 +12,7 @@ completed when the queue's ``COMPLETED`` counter has reached its value; operatio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
@@ -27,6 +27,7 @@ __all__ = [
     "SUBMITTED",
     "Backend",
     "Capabilities",
+    "Command",
     "DeviceProperties",
     "Executor",
     "Fault",
@@ -101,6 +102,25 @@ class Fault(NamedTuple):
     error: BaseException | None  #: what operation ``first`` raised; None for a gate opened as failed, or a dependency
     dependency: tuple[int, int] | None = None  #: (queue, value of its first failed operation) when a wait failed
     withdrawn: bool = False  #: the operations were withdrawn; such a fault is forgiven from the beginning
+
+
+class Command(NamedTuple):
+    """An operation of a command buffer; see :meth:`Executor.create_buffer`.
+
+    Example:
+        >>> aiodev.Command("copy", 0, 16, (4096).to_bytes(8, "little") + (8192).to_bytes(8, "little")).size
+        16
+    """
+
+    #: ``launch``, ``copy`` or ``fill``, as the executor's methods; ``native``, as ``call_native``; ``branch``: go to another
+    #: command, if a word is zero.
+    kind: str
+    entry: int  #: of a launch
+    size: int  #: indices, bytes to copy, how often to write the pattern, or the number of the command to go to
+    #: Of a launch; the addresses of a copy, destination first; that of a fill, and the pattern; of a branch the address of the
+    #: word, and which of its bits count (none: go there in any case).
+    arguments: bytes
+    site: int = 0  #: where it was captured
 
 
 class KernelSpec(NamedTuple):
@@ -242,6 +262,31 @@ class Executor(ABC):
         whatever is traced since: the log lives until then.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot trace operations")
+
+    # Command buffers: operations that are submitted together, as one, and more than once. An executor may do without: it is
+    # given the operations one by one then.
+
+    #: Whether there are any.
+    has_buffers: ClassVar[bool] = False
+
+    def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
+        """Make a command buffer for device ``index``; gives it, and where each command's arguments are, as ``patches`` has it.
+
+        The entries of its launches need no code before it is executed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no command buffers")
+
+    def destroy_buffer(self, buffer: int) -> None:
+        """Give a command buffer back that nobody executes any more."""
+        raise NotImplementedError(f"{type(self).__name__} has no command buffers")
+
+    def execute(self, queue: int, buffer: int, patches: bytes) -> int:
+        """Run the commands of a buffer in order, as one operation: the first that fails is its failure, and the last.
+
+        ``patches`` are pairs of words, little-endian: an address of the device, or within the arguments of a command, and the
+        word that is written there before. No buffer is executed by two queues at once.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no command buffers")
 
     # Streams of other libraries, by the driver's handle (for CUDA as DLPack has it: 1 is the legacy default stream). Only
     # where the host cannot reach the memory are these needed.

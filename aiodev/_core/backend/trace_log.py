@@ -15,9 +15,9 @@ __all__ = [
     "OPERATION_MASK", "SLOT_WORDS", "TraceLog",
 ]  # fmt: skip
 
-#: What an operation is: a kernel, a wait for another queue, a gate, the storing of the time.
-OPERATIONS: Final = range(1, 5)
-KERNEL, WAIT, GATE, STAMP = OPERATIONS
+#: What an operation is: a kernel, a wait for another queue, a gate, the storing of the time, the execution of a command buffer.
+OPERATIONS: Final = range(1, 6)
+KERNEL, WAIT, GATE, STAMP, BUFFER = OPERATIONS
 #: Bits of a slot's word ``what``: the operation, how it came out, and the number of a graph's node + 1, or 0.
 OPERATION_MASK: Final = 63
 FATE_SHIFT: Final = 8
@@ -58,8 +58,8 @@ class TraceLog:
         1
     """
 
-    #: What an operation is: a kernel, copy or fill; a wait for another queue; a gate; the storing of the time.
-    KERNEL, WAIT, GATE, STAMP = OPERATIONS
+    #: What an operation is: a kernel, copy or fill; a wait for another queue; a gate; the storing of the time; commands.
+    KERNEL, WAIT, GATE, STAMP, BUFFER = OPERATIONS
     #: How it came out: done; failed; not run, since one ahead of it had failed; not run, since it was withdrawn.
     DONE, FAILED, SKIPPED, WITHDRAWN = FATES
 
@@ -95,7 +95,7 @@ class TraceLog:
         Args:
             queue: the queue.
             value: the operation's number there.
-            operation: what it is: ``KERNEL``, ``WAIT``, ``GATE`` or ``STAMP``.
+            operation: what it is: ``KERNEL``, ``WAIT``, ``GATE``, ``STAMP`` or ``BUFFER``.
             first: a kernel's entry, or the queue that is waited for; 0 for others.
             second: a kernel's indices, or the value that is waited for.
             submitted: when, in ns of ``time.perf_counter_ns``.

@@ -83,6 +83,8 @@ class Completion(Generic[T]):
         """Whether the operation is done (failed counts as done). One load; never blocks, never raises."""
         timeline = self._timeline
         if timeline.counters[COMPLETED] < self._value:
+            if timeline.recording is not None:
+                timeline.recording.refuse("captured work is not done before its graph is replayed")
             return False
         if timeline.needed:
             timeline.let_go()
@@ -122,7 +124,7 @@ class Completion(Generic[T]):
         """
         self._need_done()
         if self._timeline.counters[FAULTS]:
-            self._timeline.check(self._value)
+            self._timeline.check(self._value, getattr(self, "_first", 0))
         return cast("T", None) if self._outcome is None else self._outcome.result
 
     def exception(self) -> BaseException | None:
@@ -141,7 +143,7 @@ class Completion(Generic[T]):
             ValueError("invalid literal for int() with base 10: 'x'")
         """
         self._need_done()
-        return self._timeline.failure(self._value) if self._timeline.counters[FAULTS] else None
+        return self._timeline.failure(self._value, getattr(self, "_first", 0)) if self._timeline.counters[FAULTS] else None
 
     def _need_done(self) -> None:
         if not self.done():
@@ -215,7 +217,7 @@ class Completion(Generic[T]):
                     return DONE if outcome is None else _given(outcome)
         elif at_hand(timeline, self._value) and not timeline.counters[FAULTS]:
             return DONE if outcome is None else _given(outcome)
-        waiting = wait(timeline, self._value, check=True, spun=True)
+        waiting = wait(timeline, self._value, check=True, spun=True, first=getattr(self, "_first", 0))
         return cast("Generator[Any, Any, T]", waiting) if outcome is None else _given_after(waiting, outcome)
 
     async def synchronize(self) -> None:

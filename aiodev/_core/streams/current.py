@@ -117,7 +117,11 @@ def stream(stream: Stream | None) -> Stream | _NoStream:
 def _points_of(device: DeviceLike | None) -> Sequence[tuple[Timeline, int]]:
     """The last point of each of a device's timelines, those of streams that were dropped with work in flight included."""
     _, resolved = registry.resolve(device)
-    return [(timeline, timeline.submitted) for timeline in living_timelines() if timeline.device == resolved]
+    recording = current_stream(resolved).timeline.recording
+    if recording is not None:
+        recording.refuse("the host cannot wait for captured work, which runs when the graph is replayed")
+    own = [timeline for timeline in living_timelines() if timeline.device == resolved and not timeline.owned]
+    return [(timeline, timeline.submitted) for timeline in own]
 
 
 async def synchronize(device: DeviceLike | None = None) -> None:

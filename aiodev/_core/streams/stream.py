@@ -33,7 +33,7 @@ from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.waiting.blocking import wait_blocking
 from aiodev._core.waiting.reactor import at_hand, current_reactor, others_first, starting
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "streams_of"]
 
 T = TypeVar("T")
 
@@ -157,6 +157,8 @@ class Stream(NativeStream):
         self._launch = partial(operations.launch, queue)
         self._copy = partial(operations.copy, queue)
         self._fill = partial(operations.fill, queue)
+        if self.timeline.recording is not None:
+            return
         if settings.debug:
             journal.attach(self)
         if trace.active is not None:
@@ -261,9 +263,12 @@ class Stream(NativeStream):
             raise TypeError(f"call: expected a function, got {fn!r}")
         if inspect.iscoroutinefunction(fn):
             raise TypeError(f"call: {fn!r} makes coroutines; stream.wait_future(fn(*args)) waits for one")
+        timeline = self.timeline
+        if timeline.recording is not None:
+            return Completion(timeline, timeline.recording.call(timeline, fn, args), Outcome())
         self._check_room()
-        call = Call(self.timeline, fn, args)
-        return Completion(self.timeline, call.submit(), call.outcome)
+        call = Call(timeline, fn, args)
+        return Completion(timeline, call.submit(), call.outcome)
 
     def wait_future(self, awaitable: Awaitable[T] | concurrent.futures.Future[T]) -> Completion[T]:
         """Hold the stream until a future, a task or a coroutine of the host is done.
@@ -455,6 +460,8 @@ class Stream(NativeStream):
         """
         if self._closed:
             return
+        if self.timeline.recording is not None:
+            self.timeline.recording.refuse("the stream is being captured, and cannot be closed")
         self._closed = True
         self._bind()
         await Reached(self.timeline, self.timeline.submitted)
@@ -485,6 +492,11 @@ class Stream(NativeStream):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         context.pop(self)
+
+
+def streams_of(timeline: Timeline) -> list[Stream]:
+    """The living streams of a timeline."""
+    return [stream for stream in list(_streams.values()) if stream.timeline is timeline]
 
 
 def _mistaken(method: str, expected: str, given: object) -> TypeError:

@@ -34,6 +34,7 @@ class _Refusing(Executor):
 
     create_queue = destroy_queue = adopt_stream = handle_of = _refuse
     launch = copy = fill = wait = gate = open_gate = stamp = withdraw = call_native = trace = _refuse
+    create_buffer = destroy_buffer = execute = _refuse
     foreign_wait = wait_foreign = spin = help = create_waker = collect = arm = faults = forgive = _refuse
 
 

@@ -49,6 +49,7 @@ from aiodev._core.waiting.watcher import watcher
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
     from aiodev._core.backend.registry import BackendHandle
+    from aiodev._core.timeline.recording import Recording
 
 logger = logging.getLogger("aiodev")
 
@@ -94,12 +95,14 @@ class Timeline:
         "lost",
         "needed",
         "operations",
+        "owned",
         "parked",
         "parked_at",
         "past",
         "priority",
         "queue",
         "quick_waits",
+        "recording",
         "spin_doubts",
         "spin_ns",
         "tended",
@@ -114,6 +117,8 @@ class Timeline:
         self.priority = priority
         self.label = label
         self.lost: BaseException | None = None
+        self.recording: Recording | None = None  #: the graph that operations are captured into
+        self.owned = False  #: operations of other timelines stand for all of its own: nobody hears of its failures but by those
         self.frontier: tuple[int, Clock] = (0, NO_CLOCK)
         #: For debugging, those of before that operations which are not done have; else None.
         self.past: deque[tuple[int, Clock]] | None = deque() if settings.debug else None
@@ -136,11 +141,17 @@ class Timeline:
         self._native_counters: memoryview[int] | None = None
         self._lease: _Lease | None = None
         self.operations: Executor
-        self.deferred = not handle.started
+        self.counters: memoryview[int]
+        self.deferred = False
+        self._connect()
+
+    def _connect(self) -> None:
+        """Get a queue, or what stands for it until the backend has started."""
+        self.deferred = not self.handle.started
         if self.deferred:
             self.operations = deferred = Deferred(self.open_queue, self.bind, self.lose)
-            self.counters: memoryview[int] = deferred.counters
-            handle.start_soon(deferred.started)
+            self.counters = deferred.counters
+            self.handle.start_soon(deferred.started)
         else:
             self.open_queue()
             self.bind()
@@ -311,6 +322,9 @@ class Timeline:
         operations = self.operations
         if operations is other.operations:
             number = operations.wait(self.queue, other.queue, value)
+        elif other.recording is not None:
+            other.recording.take_in(self, other, value, clock)
+            return None
         else:
             number = self._enqueue_wait(other, value)
         totals.waits_enqueued += 1
@@ -399,17 +413,20 @@ class Timeline:
         fault = self.fault_of(value)
         return self.faults.withdrawals.error(value, self.label) if fault is None else fault.copy()
 
-    def check(self, value: int) -> None:
+    def check(self, value: int, first: int = 0) -> None:
         """Raise if operation ``value`` failed or did not run; that tells its fault (invariant 4)."""
-        error = self.failure(value)
+        error = self.failure(value, first)
         if error is not None:
             try:
                 raise error
             finally:
                 del error  # else the traceback, which has this frame, would hold itself
 
-    def failure(self, value: int) -> BaseException | None:
-        """What a waiter of operation ``value`` is to raise, or None; that tells its fault (invariant 4)."""
+    def failure(self, value: int, first: int = 0) -> BaseException | None:
+        """What a waiter of operation ``value`` is to raise, or None; that tells its fault (invariant 4).
+
+        ``first``: the waiter waits for operations from that one on together: what any of them raised is what it is to raise.
+        """
         if self.lost is not None:
             return fresh(self.lost)
         fault = self.fault_of(value)
@@ -420,7 +437,7 @@ class Timeline:
         if fault is None:
             return None
         faults.tell(self, fault)
-        if value in (fault.first, fault.guarded):
+        if value in (fault.first, fault.guarded) or 0 < first <= fault.first:
             return fault.to_raise()
         return dependency_error(f"an operation of {self.label}", fault.root())
 
@@ -467,7 +484,7 @@ class Timeline:
 
     def report(self) -> None:
         """Log failures that nobody was told of, as asyncio does for tasks."""
-        if self.lost is not None or not self.counters[FAULTS]:
+        if self.lost is not None or self.owned or not self.counters[FAULTS]:
             return
         with _reporting:
             for fault in self.untold_faults():

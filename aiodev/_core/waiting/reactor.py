@@ -393,8 +393,8 @@ def let_others_run() -> Wait:
     yield from reactor.pause()
 
 
-def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False) -> Wait:
-    """Wait in a coroutine until ``timeline`` reaches ``value``; then, with ``check``, raise if that failed.
+def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = False, first: int = 0) -> Wait:
+    """Wait in a coroutine until ``timeline`` reaches ``value``; then, with ``check``, raise if that failed (see ``failure``).
 
     One generator does it all: ten thousand parked tasks hold ten thousand of it.
     """
@@ -422,7 +422,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
     if timeline.needed:
         timeline.let_go()
     if check and timeline.counters[FAULTS]:
-        timeline.check(value)
+        timeline.check(value, first)
 
 
 def wait_any(points: Sequence[Point]) -> Wait:

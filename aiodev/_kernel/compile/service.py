@@ -15,6 +15,7 @@ import logging
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ from aiodev._kernel.compile.pool import QueuedJob, WorkerPool
 from aiodev._kernel.compile.snapshot import Snapshot, Uncapturable, capture
 from aiodev._kernel.compile.worker import Job
 
-__all__ = ["PendingKernel", "Totals", "service", "totals"]
+__all__ = ["PendingKernel", "Totals", "by_entry", "service", "totals"]
 
 logger = logging.getLogger("aiodev")
 
@@ -39,6 +40,10 @@ logger = logging.getLogger("aiodev")
 #: for a moment, as each of its system calls does, is not enough: a loop that waits for the GIL is woken too late to take
 #: it before this thread has it again, until the interpreter's switch interval, 5 ms, is over.
 PAUSE = 5e-5
+
+
+#: What an entry is of, for who sees nothing but launches.
+by_entry: weakref.WeakValueDictionary[int, PendingKernel] = weakref.WeakValueDictionary()
 
 
 class Totals:
@@ -64,7 +69,7 @@ class PendingKernel:
         awaited: somebody waits for the outcome.
     """
 
-    __slots__ = ("_callbacks", "_lock", "awaited", "backend", "entry", "error", "ready", "snapshot", "spec")
+    __slots__ = ("__weakref__", "_callbacks", "_lock", "awaited", "backend", "entry", "error", "ready", "snapshot", "spec")
 
     def __init__(self, backend: BackendHandle, spec: KernelSpec, snapshot: Snapshot) -> None:
         self.backend = backend
@@ -77,6 +82,7 @@ class PendingKernel:
         self._callbacks: list[Callable[[BaseException | None], object]] = []
         self.entry: int = backend.backend.reserve_entry()
         trace.entries[self.entry] = trace.TracedKernel(spec.name, spec.ndim, spec.arguments)
+        by_entry[self.entry] = self
 
     def when_done(self, callback: Callable[[BaseException | None], object]) -> None:
         """Call ``callback(error or None)`` when the outcome is known."""

@@ -262,6 +262,18 @@ class Call:
         self._launched += 1
         return kernel[(*lengths, stream)](*values)
 
+    def wait(self, done: Completion[Any]) -> None:
+        """Have the call wait for something that is done once and for good, such as the loading of a library.
+
+        The call is not remembered: others, on other streams, have to wait, too. In a capture all replays wait for it.
+        """
+        recording = self.stream.timeline.recording
+        if recording is None:
+            self.stream.wait(done)
+        else:
+            recording.wait_for(done)
+        self.once()
+
     def once(self) -> None:
         """Do not remember this call: another with operands like these would submit something else."""
         self._is_recorded = False

@@ -95,12 +95,12 @@ def bound_call_maker(kinds: str) -> Callable[..., Callable[[], Completion[None]]
     """
     buffers = [f"b{position}" for position in range(len(kinds))]
     call = ["if not loading.ready:", "    return slow(_outside(_getframe(1)))", *_SITE]
-    call += ["_value = stream._launch(entry, size, block, _site)"]
+    call += ["_value = stream._launch(entry, size, block, _site)", "_timeline = stream.timeline"]
     for name, kind in zip(buffers, kinds, strict=True):
         call += record_use(name, kind)
     call += _RETURN
     parameters = ", ".join(("loading", "stream", "entry", "size", "block", "slow", *buffers))
-    lines = [f"def make({parameters}):", "    _timeline = stream.timeline", "    def call():"]
+    lines = [f"def make({parameters}):", "    def call():"]
     lines += [f"        {line}" for line in call]
     lines.append("    return call")
     namespace: dict[str, Any] = {**SITE_NAMES, **_COMPLETION_NAMES}

@@ -61,7 +61,7 @@ def submit(
 ) -> Completion[None]:
     """Submit a launch, and note the use of its arrays."""
     loading = specialization.loading
-    if loading.ready:
+    if loading.ready or stream.timeline.recording is not None:  # a graph waits for its code when it is replayed
         completion: Completion[None] = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
     else:
         completion = _submit_gated(stream, loading, size, block, site)

@@ -28,6 +28,8 @@ GIL, submitters must never wait, an idle machine must sleep, and whoever makes w
     run, and one that runs is not withdrawn. Between two operations in a row the fence between is that of ``completed``:
     ``begun`` is stored ahead of it, which costs a plain store and, for some ns, calls begun what is about to. Where a queue
     changes hands it is fenced itself. What holds a queue, or waits on a list, has not begun.
+9.  A command buffer is one operation. While the cursor is in it, ``caller`` is that operation; between two commands the queue
+    gives way to others as between two operations, but has begun. Nobody writes to a command buffer but who executes it.
 
 A device's lock is held for tens of nanoseconds, and never across a call of the system or of a kernel.
 """
@@ -35,7 +37,7 @@ A device's lock is held for tens of nanoseconds, and never across a call of the 
 from aiodev._backends.cpu.executor.fairness import make_room
 from aiodev._backends.cpu.executor.helping import help, spin
 from aiodev._backends.cpu.executor.memory_operations import copy_entry, fill_entry
-from aiodev._backends.cpu.executor.submission import gate, launch, open_gate, stamp, wait
+from aiodev._backends.cpu.executor.submission import execute, gate, launch, open_gate, stamp, wait
 from aiodev._backends.cpu.executor.waiting import arm
 from aiodev._backends.cpu.executor.withdrawal import withdraw
 from aiodev._backends.cpu.executor.worker import stop, work
@@ -48,6 +50,7 @@ __all__ = [
     "arm",
     "copy_entry",
     "create_gate",
+    "execute",
     "fill_entry",
     "forget_withdrawals",
     "forgive",

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from aiodev._backends.cpu import executor as native
@@ -21,8 +21,12 @@ from aiodev._backends.cpu.code_cache import native_key
 from aiodev._backends.cpu.host import HostExecutor
 from aiodev._backends.cpu.structs import (
     CHUNK_BYTES,
+    OP_BRANCH,
+    OP_COMMAND,
+    OP_END,
     PRIORITIES,
     RECORD_ALIGNMENT,
+    BranchRecord,
     Chunk,
     Crowd,
     Device,
@@ -39,7 +43,7 @@ from aiodev._backends.executor.arena import arena, words_at
 from aiodev._backends.executor.fields import WORD, offset_of, sizeof
 from aiodev._backends.executor.native_code import COMPILED
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_DEPENDENCY, KIND_KERNEL, KIND_WITHDRAWN, NEVER, Waker
-from aiodev._core.backend.interface import COUNTER_WORDS, Fault
+from aiodev._core.backend.interface import COUNTER_WORDS, Command, Fault
 from aiodev._core.backend.trace_log import TraceLog
 
 #: Waiting queues of each priority that a device's heaps have room for at first; they grow.
@@ -55,6 +59,10 @@ _FRESH = tuple(
 )
 _PRIORITY = offset_of(Queue, "priority") // WORD
 _LOG = offset_of(Queue, "log") // WORD
+#: The head of a command: a ``KernelRecord`` without its arguments.
+_COMMAND = struct.Struct("5q")
+#: That of a branch: a ``BranchRecord`` without its condition and its mask.
+_BRANCH = struct.Struct("3q")
 
 
 def _work(work: Callable[[int, int], None], device: int, worker: int) -> None:
@@ -78,9 +86,10 @@ class NativeExecutor(HostExecutor):
     """Workers for ``device_count`` devices, ``threads_per_device`` each."""
 
     kind = "native"
+    has_buffers = True
 
     #: The hot methods, and ``withdraw``, are the compiled functions themselves, which an instance has.
-    launch = wait = stamp = spin = help = arm = forgive = open_gate = withdraw = COMPILED
+    launch = execute = wait = stamp = spin = help = arm = forgive = open_gate = withdraw = COMPILED
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int) -> None:
         code = self._code = native_code.load(native.__name__, native_key())
@@ -93,8 +102,10 @@ class NativeExecutor(HostExecutor):
         self._reserved: dict[int, deque[int]] = defaultdict(deque)
         self._pool_of: dict[int, deque[int]] = {}
         self._log = 0  # address of the log that submitters are to note operations in, or 0
+        self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._stopped = False
         self.launch = code.function(native.launch)
+        self.execute = code.function(native.execute)
         self.wait = code.function(native.wait)
         self.stamp = code.function(native.stamp)
         self.spin = code.function(native.spin)
@@ -234,8 +245,7 @@ class NativeExecutor(HostExecutor):
 
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
         """Write a pattern ``count`` times."""
-        words = struct.pack("qq", dst, len(pattern)) + pattern * (16 // len(pattern))
-        return self.launch(queue, self._fill_entry, count, words, 0)
+        return self.launch(queue, self._fill_entry, count, _fill_arguments(struct.pack("q", dst), pattern), 0)
 
     def gate(self, queue: int) -> tuple[int, int]:
         """Append a shut gate."""
@@ -248,6 +258,45 @@ class NativeExecutor(HostExecutor):
             self._log = 0 if log is None else log.address
             for queue in list(self._pool_of):
                 words_at(queue, sizeof(Queue) // WORD)[_LOG] = self._log
+
+    # Command buffers
+
+    def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
+        """Records of all commands, one behind the other, and the end."""
+        parts: list[bytes] = []
+        places: list[int] = []
+        begins: list[int] = []
+        end = 0
+        branches: list[tuple[int, int]] = []  # of each its part, and where it goes
+        for kind, entry, size, arguments, site in commands:
+            begins.append(end)
+            if kind == "branch":
+                branches.append((len(parts), size))
+                parts += [b"", arguments]
+                places.append(end + _BRANCH.size)
+                end += _BRANCH.size + len(arguments)
+                continue
+            if kind == "copy":
+                entry = self._copy_entry
+            elif kind == "fill":
+                entry, arguments = self._fill_entry, _fill_arguments(arguments[:WORD], arguments[WORD:])
+            nbytes = _COMMAND.size + len(arguments)
+            parts += [_COMMAND.pack(OP_COMMAND, nbytes, entry, size, site), arguments]
+            places.append(end + _COMMAND.size)
+            end += nbytes
+        begins.append(end)
+        for part, target in branches:
+            own = begins[part // 2]
+            parts[part] = _BRANCH.pack(OP_BRANCH, sizeof(BranchRecord), begins[target] - own)
+        parts.append(struct.pack("qq", OP_END, sizeof(Record)))
+        memory = ctypes.create_string_buffer(b"".join(parts))
+        buffer = ctypes.addressof(memory)
+        self._buffers[buffer] = memory
+        return buffer, [buffer + place for place in places]
+
+    def destroy_buffer(self, buffer: int) -> None:
+        """Let go of its memory."""
+        del self._buffers[buffer]
 
     # Wakers
 
@@ -295,6 +344,10 @@ class NativeExecutor(HostExecutor):
     def set_entry(self, entry: int, code: int) -> None:
         """Give an entry, an :class:`Entry` of the arena, its code: ``int32 f(result*, excinfo**, arguments, lo, hi)``."""
         Entry(entry).code.value = code
+
+
+def _fill_arguments(dst: bytes, pattern: bytes) -> bytes:
+    return dst + struct.pack("q", len(pattern)) + pattern * (16 // len(pattern))
 
 
 def _undecoded(excinfo: int, entry: int, site: int) -> BaseException:

@@ -18,7 +18,7 @@ from aiodev._backends.cpu.executor.fairness import begin_turn, first, take_out, 
 from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, time_left
 from aiodev._backends.cpu.executor.ready_queue import enter_range, outranked, send_for_worker, wake_for_range
 from aiodev._backends.cpu.executor.worker import finish, hand_back, next_record, step, take_up, turn_is_over
-from aiodev._backends.cpu.structs import OP_KERNEL, Crowd, Device, Helper, KernelRecord, Queue, Record
+from aiodev._backends.cpu.structs import OP_COMMAND, OP_KERNEL, Crowd, Device, Helper, KernelRecord, Queue, Record
 from aiodev._backends.cpu.tuning import (
     BRIEF,
     INDEX,
@@ -45,7 +45,8 @@ REFUSED, MISSED, HELPED, REACHED = -1, 0, 1, 2
 @inner
 def suits(crowd: Crowd, helper: Helper, record: Record, left: int) -> bool:
     """Whether a helper with ``left`` ns may run an operation: a kernel only if it is likely to be over, or shared, by then."""
-    if record.mark & OPERATION_MASK != OP_KERNEL:
+    operation = record.mark & OPERATION_MASK
+    if operation != OP_KERNEL and operation != OP_COMMAND:
         return left > 0
     cost = known_cost(KernelRecord(record))
     if cost == 0 or cost > helper.longest * 1000:
@@ -131,6 +132,7 @@ def wait_helping(queue: Queue, value: int, patience: int, longest: int, descript
     helper.looked = began
     helper.longest = longest if descriptor < 0 else min(longest, INDEX)
     helper.off = 0
+    helper.left = 0
     head, crowd = queue.device.first[queue.priority], queue.range_device.crowd
     brief = patience < BRIEF
     crowded = brief and is_crowded(crowd, began)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from aiodev._backends.cpu.executor.ready_queue import begin_queue, make_ready
 from aiodev._backends.cpu.structs import (
     CHUNK_BYTES,
+    OP_BUFFER,
     OP_CHUNK,
     OP_GATE,
     OP_KERNEL,
     OP_STAMP,
     OP_WAIT,
     RECORD_ALIGNMENT,
+    BufferRecord,
     Chunk,
     Entry,
     GateRecord,
@@ -22,7 +24,7 @@ from aiodev._backends.cpu.structs import (
     WaitRecord,
 )
 from aiodev._backends.executor.compile import boolean, bytes_type, exported, inner, int64, void
-from aiodev._backends.executor.fields import sizeof
+from aiodev._backends.executor.fields import WORD, sizeof
 from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.intrinsics import aligned_alloc, bytes_address, bytes_length, copy_memory, free
 from aiodev._backends.executor.locking import lock, unlock
@@ -88,6 +90,17 @@ def launch(queue: Queue, entry: Entry, size: int, arguments: bytes, site: int) -
     record.site = site
     describe_trace(record.mark, entry.address, size)
     copy_memory(record.arguments, bytes_address(arguments), nbytes)
+    return publish(queue)
+
+
+@exported(int64(int64, int64, bytes_type))
+def execute(queue: Queue, commands: Record, patches: bytes) -> int:
+    """Append the execution of a command buffer, behind the writing of patches, (address, word) each; returns its value."""
+    nbytes = bytes_length(patches)
+    record = BufferRecord(append(queue, OP_BUFFER, sizeof(BufferRecord) + nbytes))
+    record.commands = commands
+    record.count = nbytes // (2 * WORD)
+    copy_memory(record.patches, bytes_address(patches), nbytes)
     return publish(queue)
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.crowding import is_crowded
 from aiodev._backends.cpu.executor.fairness import begin_turn, charge_spent, depart, is_ahead, spend, watch_core
-from aiodev._backends.cpu.executor.parallel_for import join_range, run_kernel
+from aiodev._backends.cpu.executor.parallel_for import join_range, known_cost, run_chunk, run_kernel, time_left
 from aiodev._backends.cpu.executor.ready_queue import find_work, look_around, outranked, put_back, wake_worker
 from aiodev._backends.cpu.executor.waiting import complete
 from aiodev._backends.cpu.structs import (
+    OP_BRANCH,
+    OP_BUFFER,
     OP_CHUNK,
+    OP_COMMAND,
     OP_GATE,
     OP_KERNEL,
     OP_WAIT,
+    BranchRecord,
+    BufferRecord,
     Chunk,
     Device,
     GateRecord,
@@ -24,12 +29,12 @@ from aiodev._backends.cpu.structs import (
     WaitRecord,
     Worker,
 )
-from aiodev._backends.cpu.tuning import LOOK, OPERATION, SLICE
+from aiodev._backends.cpu.tuning import COMMAND, LOOK, LOOK_EVERY, OPERATION, SHORT_COMMAND, SLICE
 from aiodev._backends.executor.compile import exported, inner, int64, void
 from aiodev._backends.executor.faults import covering_fault, open_fault
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.gates import release_gate
-from aiodev._backends.executor.intrinsics import free, now, put
+from aiodev._backends.executor.intrinsics import free, get, now, put
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_SHUT, KIND_DEPENDENCY, KIND_GATE, KIND_KERNEL, Gate
 from aiodev._backends.executor.tracing import begin_trace, end_trace
@@ -42,6 +47,9 @@ from aiodev._core.backend.trace_log import OPERATION_MASK
 def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, value: int) -> bool:
     """Complete the operation at the cursor; False when the queue went idle, and this thread holds it no more (invariant 3).
 
+    A command is no operation: the next one is at the cursor then, but for the end, or where it failed, of a command buffer,
+    which complete what executes that (invariant 9).
+
     ``worker`` is None for a helper. Sleeping waiters are woken last: that may cost this thread its core, and if it still held
     the queue then, what is submitted next would wait with it.
     """
@@ -51,6 +59,11 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         excinfo = queue.range_excinfo
         launch = KernelRecord(record)
         open_fault(queue, value, KIND_KERNEL, excinfo, launch.site, launch.entry.address, status)
+    if record.mark & OPERATION_MASK >= OP_COMMAND:
+        if status == 0 and record.mark == OP_COMMAND:  # a range that others were in
+            queue.cursor = Record(record.address + record.nbytes)
+            return True
+        record = queue.caller
     if record.mark > OPERATION_MASK:
         end_trace(queue, value, record.mark)
     queue.cursor = Record(record.address + record.nbytes)
@@ -102,8 +115,9 @@ def take_up(queue: Queue) -> None:
 
 @inner
 def hand_back(queue: Queue) -> None:
-    """Make a queue that this thread holds ready again; its next operation has not begun."""
-    queue.begun.store(queue.completed.value)
+    """Make a queue that this thread holds ready again; its next operation has not begun, but for that of a command buffer."""
+    within = queue.cursor.mark & OPERATION_MASK >= OP_COMMAND
+    queue.begun.store(queue.completed.value + (1 if within else 0))
     put_back(queue)
 
 
@@ -171,6 +185,87 @@ def pass_gate(device: Device, worker: Worker | None, queue: Queue, gate: Gate, v
 
 
 @inner
+def enter(queue: Queue, record: BufferRecord) -> None:
+    """Begin with a command buffer: write its patches, and go to its first command."""
+    queue.caller = record
+    place = record.patches
+    for _ in range(record.count):
+        put(place.value, place[1].value)
+        place = place[2]
+    queue.cursor = record.commands
+
+
+@inner
+def run_commands(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue, value: int) -> bool:
+    """Run commands from the cursor on, all of them unless others are due or one is shared; as for ``step``.
+
+    A helper runs the first one, which it has looked at, and short ones behind it.
+    """
+    record = queue.cursor
+    if record.mark == OP_COMMAND:
+        if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
+            return False
+        record = pass_command(queue, record)
+    while record.mark <= OP_BRANCH and queue.range_status.value == 0:
+        if turn_is_over(device, worker, queue):
+            return True
+        if record.mark == OP_BRANCH:
+            if helper is not None and helper.left < COMMAND:
+                helper.left = min(time_left(helper, now()), LOOK_EVERY)
+                if helper.left < COMMAND:
+                    return True
+            if helper is not None:
+                helper.left -= COMMAND
+            record = pass_branch(queue, BranchRecord(record))
+            continue
+        if helper is not None:
+            if not run_short(helper, queue, KernelRecord(record)):
+                return True
+        elif not run_kernel(device, worker, helper, queue, KernelRecord(record)):
+            return False
+        record = pass_command(queue, record)
+    return finish(device, worker, queue, record, value)
+
+
+@inner
+def pass_command(queue: Queue, record: Record) -> Record:
+    """Move the cursor on behind a command, unless that has failed; gives what is at the cursor."""
+    if queue.range_status.value != 0:
+        return record
+    following = Record(record.address + record.nbytes)
+    queue.cursor = following
+    spend(queue, COMMAND)
+    return following
+
+
+@inner
+def pass_branch(queue: Queue, branch: BranchRecord) -> Record:
+    """Move the cursor to where a branch goes; gives what is there."""
+    mask = branch.mask
+    goes_on = mask != 0 and get(branch.condition) & mask != 0
+    following = Record(branch.address + (branch.nbytes if goes_on else branch.target))
+    queue.cursor = following
+    spend(queue, COMMAND)
+    return following
+
+
+@inner
+def run_short(helper: Helper, queue: Queue, record: KernelRecord) -> bool:
+    """Run a command that is known to be short, in a helper; False for another, and when the helper's time is over."""
+    cost, size = known_cost(record), record.size
+    duration = COMMAND + cost * size // 1000
+    if cost == 0 or duration > SHORT_COMMAND:
+        return False
+    if helper.left < duration:
+        helper.left = min(time_left(helper, now()), LOOK_EVERY)
+        if helper.left < duration:
+            return False
+    helper.left -= duration
+    run_chunk(queue, record, 0, size)
+    return True
+
+
+@inner
 def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue) -> bool:
     """Run the operation at the cursor; False when the queue is idle, held or a range, and this thread holds it no more."""
     record = next_record(queue)
@@ -196,6 +291,12 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
     elif operation == OP_GATE:
         if not pass_gate(device, worker, queue, GateRecord(record).gate, value):
             return False
+    elif operation >= OP_BUFFER:
+        if operation == OP_BUFFER:
+            enter(queue, BufferRecord(record))
+            if helper is not None:  # it looks whether the first command suits it
+                return True
+        return run_commands(device, worker, helper, queue, value)
     else:
         put(StampRecord(record).cell, now())
     return finish(device, worker, queue, record, value)

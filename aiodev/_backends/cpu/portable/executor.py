@@ -6,14 +6,18 @@ everything, so it is also the easiest place to read what those guarantees are (:
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiodev._backends.cpu.host import HostExecutor
 from aiodev._backends.cpu.portable.operations import (
+    CommandBuffer,
     Copy,
+    Execution,
     Fill,
     Function,
     Gate,
@@ -25,7 +29,7 @@ from aiodev._backends.cpu.portable.operations import (
     Wait,
 )
 from aiodev._backends.cpu.portable.worker import Device, PortableQueue, Waker, Worker
-from aiodev._core.backend.interface import Fault
+from aiodev._core.backend.interface import Command, Fault
 from aiodev._core.backend.trace_log import TraceLog
 
 __all__ = ["PortableExecutor"]
@@ -45,6 +49,7 @@ class PortableExecutor(HostExecutor):
     """
 
     kind = "python"
+    has_buffers = True
 
     def __init__(
         self, device_count: int, threads_per_device: int, now: Callable[[], int] = _THREAD_TIME
@@ -60,6 +65,7 @@ class PortableExecutor(HostExecutor):
         self._wakers: dict[int, Waker] = {}
         self._entries: dict[int, Function] = {}
         self._log: TraceLog | None = None
+        self._buffers: dict[int, CommandBuffer] = {}
         self._numbers = itertools.count(1)
         self._workers = [
             Worker(f"aiodev-cpu:{index}-{number}", device, self._lock, self)
@@ -121,11 +127,48 @@ class PortableExecutor(HostExecutor):
 
     def copy(self, queue: int, dst: int, src: int, nbytes: int) -> int:
         """Copy ``nbytes`` between two addresses, host or device; page-locked or not, the caller and the GIL are not needed."""
-        return self._submit(queue, Copy(dst, src, nbytes))
+        return self._submit(queue, self.copy_operation(dst, src, nbytes))
 
     def fill(self, queue: int, dst: int, count: int, pattern: bytes) -> int:
         """Write ``pattern`` (1, 2, 4, 8 or 16 bytes) ``count`` times from address ``dst`` on."""
-        return self._submit(queue, Fill(dst, count, pattern))
+        return self._submit(queue, self.fill_operation(dst, count, pattern))
+
+    def copy_operation(self, dst: int, src: int, nbytes: int) -> Operation:
+        """What a copy is; a device with memory of its own has another."""
+        return Copy(dst, src, nbytes)
+
+    def fill_operation(self, dst: int, count: int, pattern: bytes) -> Operation:
+        """What a fill is."""
+        return Fill(dst, count, pattern)
+
+    def read_word(self, address: int) -> int:
+        """A word of device memory, once all that was to write it has."""
+        return ctypes.c_int64.from_address(address).value
+
+    # Command buffers
+
+    def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
+        """Commands in the order of their numbers, and the addresses of their arguments."""
+        buffer = CommandBuffer(commands, self._operation_of, self.read_word)
+        self._buffers[buffer.address] = buffer
+        return buffer.address, buffer.places
+
+    def destroy_buffer(self, buffer: int) -> None:
+        """Let go of it."""
+        del self._buffers[buffer]
+
+    def execute(self, queue: int, buffer: int, patches: bytes) -> int:
+        """Run the commands of a buffer in order, as one operation."""
+        return self._submit(queue, Execution(self._buffers[buffer], patches))
+
+    def _operation_of(self, command: Command) -> Operation:
+        kind, entry, size, arguments, site = command
+        if kind == "launch":
+            return Launch(entry, size, arguments, site)
+        if kind == "copy":
+            dst, src = struct.unpack("<2q", arguments)
+            return self.copy_operation(dst, src, size)
+        return self.fill_operation(int.from_bytes(arguments[:8], "little", signed=True), size, arguments[8:])
 
     def stamp(self, queue: int, cell: int) -> int:
         """Store the time, in ns of ``time.perf_counter_ns``'s clock, as int64 at address ``cell`` (host memory)."""

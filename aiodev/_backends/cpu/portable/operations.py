@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import itertools
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from aiodev._backends.cpu.tuning import PORTABLE_CHUNK, PORTABLE_GRAIN
-from aiodev._core.backend.trace_log import GATE, KERNEL, STAMP, WAIT
+from aiodev._core.backend.interface import Command
+from aiodev._core.backend.trace_log import BUFFER, GATE, KERNEL, STAMP, WAIT
 
 if TYPE_CHECKING:
     from aiodev._backends.cpu.portable.worker import PortableQueue, Worker
 
 __all__ = [
+    "CommandBuffer",
     "Copy",
+    "Execution",
     "Failure",
     "Fill",
     "Function",
@@ -36,6 +41,9 @@ __all__ = [
     "Stamp",
     "Wait",
 ]
+
+_WORD = 8
+_ADDRESS, _PAIR, _PATCH = struct.Struct("<q"), struct.Struct("<2q"), struct.Struct("<q8s")
 
 #: How an operation failed: what it raised, or the (queue, value) whose failure it shares; neither for a failed gate.
 Failure = tuple[BaseException | None, tuple[int, int] | None]
@@ -195,6 +203,91 @@ class Launch:
         if work.error is None:
             return None
         return worker.explain(work.error, self.entry, self.site), None
+
+
+class Execution:
+    """Run the commands of a buffer, one after the other, behind its patches; and go on where it has given way to others."""
+
+    __slots__ = ("_buffer", "_current", "_patches", "_position")
+
+    def __init__(self, buffer: CommandBuffer, patches: bytes) -> None:
+        self._buffer, self._patches, self._position = buffer, patches, 0
+        self._current: Operation | None = None
+
+    def traced(self) -> tuple[int, int, int]:
+        """That it executes a command buffer."""
+        return BUFFER, 0, 0
+
+    def holds(self, queue: PortableQueue, skipped: bool) -> bool:
+        """Never."""
+        return False
+
+    def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+        """Run commands until one fails, or it is the turn of others."""
+        buffer = self._buffer
+        for word, value in _PATCH.iter_unpack(self._patches):
+            failure = buffer.patch(word, value, queue, worker)
+            if failure is not None:
+                return failure
+        self._patches = b""
+        while self._position < len(buffer.commands):
+            if self._current is None:
+                target = buffer.target(self._position)
+                if target is None:
+                    self._current = buffer.operation(self._position)
+                else:
+                    self._position = target
+            if self._current is not None:
+                outcome = self._current.run(queue, worker)
+                if outcome is not None:
+                    return outcome
+                self._current = None
+                self._position += 1
+            if queue.device.gives_way(queue):
+                return PAUSED
+        return None
+
+
+class CommandBuffer:
+    """Commands, and their arguments at addresses that patches may name.
+
+    Args:
+        commands: see :class:`aiodev.Command`.
+        make: makes a command's operation, of its kind, its numbers and its arguments.
+        read: reads a word of device memory.
+    """
+
+    def __init__(
+        self, commands: Sequence[Command], make: Callable[[Command], Operation], read: Callable[[int], int]
+    ) -> None:
+        self.commands, self._make, self._read = list(commands), make, read
+        self._memory = ctypes.create_string_buffer(b"".join(command.arguments for command in commands) + bytes(_WORD))
+        self.address = ctypes.addressof(self._memory)
+        self.places = [*itertools.accumulate((len(command.arguments) for command in commands), initial=self.address)][:-1]
+
+    def _arguments(self, position: int) -> bytes:
+        begin = self.places[position] - self.address
+        return self._memory.raw[begin : begin + len(self.commands[position].arguments)]
+
+    def operation(self, position: int) -> Operation:
+        """The operation of a command as its arguments are now."""
+        return self._make(self.commands[position]._replace(arguments=self._arguments(position)))
+
+    def target(self, position: int) -> int | None:
+        """Where a branch goes to; None of another command."""
+        command = self.commands[position]
+        if command.kind != "branch":
+            return None
+        address, mask = _PAIR.unpack(self._arguments(position))
+        return position + 1 if mask and self._read(address) & mask else command.size
+
+    def patch(self, address: int, word: bytes, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+        """Write a word, here or in memory of the device."""
+        if 0 <= address - self.address < len(self._memory):
+            ctypes.memmove(address, word, _WORD)
+            return None
+        fill = Command("fill", 0, 1, _ADDRESS.pack(address) + word)
+        return self._make(fill).run(queue, worker)
 
 
 class Range:

@@ -1,0 +1,43 @@
+"""What a timeline whose operations are captured into a graph asks of the capture (:mod:`aiodev._graph`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+from aiodev._core.timeline.vector_clock import Clock
+
+__all__ = ["Recording", "under_way"]
+
+#: Captures that are under way: mostly none, and then nobody looks further.
+under_way: list[Recording] = []
+
+
+class Recording(Protocol):
+    """A capture, as the layers below it know it.
+
+    Attributes:
+        memory: what serves the arrays that captured work makes.
+        held: buffers of before the capture that are known to be used, and whether they are known to be written to.
+    """
+
+    memory: Any
+    held: dict[Any, bool]
+
+    def hold(self, buffer: Any, writes: bool) -> bool:
+        """Keep memory of before the capture that a captured operation uses; False for memory that the capture has made."""
+
+    def depends_on_replay(self, buffer: Any) -> bool:
+        """Whether what a buffer holds is another thing at each replay: a captured operation writes to it, or it is an input."""
+
+    def take_in(self, timeline: Any, other: Any, value: int, clock: Clock) -> None:
+        """Capture the stream of ``timeline``, too, which is to wait for operation ``value`` of a captured one."""
+
+    def wait_for(self, done: Any) -> None:
+        """Order replays after a completion of work that is not captured."""
+
+    def call(self, timeline: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
+        """Capture the call of a function of the host; returns its number."""
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise CaptureError, which names what the program called, and where."""

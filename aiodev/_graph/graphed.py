@@ -1,0 +1,325 @@
+"""Functions that are captured when they are first called with arguments of some kind, and replayed from then on.
+
+The arrays of a call are put in the place of those that the function was captured with, and so is fresh memory in the place of
+each result: as for the function itself, results are the caller's. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar
+
+import numpy as np
+
+from aiodev._array.array import Array, array_of
+from aiodev._array.form import Form
+from aiodev._core import arguments
+from aiodev._core.streams.current import current_stream
+from aiodev._core.streams.stream import Stream
+from aiodev._graph.capture import capture
+from aiodev._graph.graph import Place, span
+from aiodev._graph.recorder import Recorder
+from aiodev._memory.allocators import allocator_of
+from aiodev._memory.buffer import Buffer
+
+__all__ = ["Graphed", "make_graphed"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: In a tree of containers: here is an array, or a number of NumPy's.
+_LEAF = object()
+
+
+class Graphed(Generic[P, R]):
+    """A function that :func:`make_graphed` has made, to be called like the one it was made of.
+
+    Attributes:
+        captures: how often it was captured.
+
+    Example:
+        >>> import aiodev
+        >>> double = aiodev.make_graphed(lambda x: 2 * x)
+        >>> double(aiodev.ones(3, device="cpu")).numpy_blocking()
+        array([2., 2., 2.])
+        >>> double(aiodev.zeros(3, device="cpu")).numpy_blocking(), double.captures
+        (array([0., 0., 0.]), 1)
+    """
+
+    __name__: str
+
+    def __init__(self, function: Callable[P, R], most: int) -> None:
+        functools.update_wrapper(self, function)
+        self.captures = 0
+        self._function = function
+        self._most = most
+        self._known: OrderedDict[Hashable, _Captured] = OrderedDict()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Submit to the current stream of the arrays' device what the function would submit; waits for nothing.
+
+        Raises:
+            CaptureError: the function does what cannot be captured.
+            TypeError: an argument cannot be hashed, and is no array; or the function makes coroutines.
+        """
+        leaves: list[Any] = []
+        found, stream = self._captured(args, kwargs, leaves)
+        result: R = found.submit(leaves, stream)
+        return result
+
+    def _captured(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> tuple[_Captured, Stream]:
+        """The capture for such arguments, whose arrays and numbers are listed, and the stream that is current for them."""
+        tree = _split((args, kwargs), leaves, _is_leaf)
+        stream = current_stream(next((leaf.device for leaf in leaves if isinstance(leaf, Array)), None))
+        key = (stream.device, _frozen(tree, self.__name__), *_kinds(leaves))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _Captured(self._function, tree, leaves, stream.device)
+            self.captures += 1
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        return found, stream
+
+    def __repr__(self) -> str:
+        return f"<aiodev.Graphed {self.__name__}, captured {self.captures} times>"
+
+    def __reduce__(self) -> NoReturn:
+        """Its captures are of this process."""
+        raise TypeError("graphed functions are not pickled or copied: make one there, of the same function")
+
+
+class _Argument(NamedTuple):
+    """A buffer of arguments."""
+
+    leaf: int  #: the first argument in it
+    writes: bool
+    places: list[Place]  #: what moves with it
+
+
+class _Made(NamedTuple):
+    """A buffer of results."""
+
+    nbytes: int
+    places: list[Place]
+
+
+class _Result(NamedTuple):
+    """An array among the results."""
+
+    array: Array | None  #: itself, if it is neither of a call's own memory nor an argument's
+    argument: int  #: whose memory it is in, or -1
+    made: int  #: the buffer that it is in, or -1
+    distance: int  #: from the argument's address, or that of the buffer
+    form: Form
+
+
+class _Captured:
+    """One capture of a function: for arguments of some kind."""
+
+    def __init__(self, function: Callable[..., Any], tree: Any, leaves: Sequence[Any], device: Any) -> None:
+        block = capture()
+        self._graph = graph = block._enter(Stream(device))
+        recorder = graph._recording()
+        is_whole = False
+        recorder.inputs.update(leaf._buffer for leaf in leaves if isinstance(leaf, Array))
+        try:
+            self._numbers = [n for n, leaf in enumerate(leaves) if not isinstance(leaf, Array)]
+            own = {n: graph.input(str(n), leaves[n]) for n in self._numbers}
+            args, kwargs = _join(tree, iter([own.get(n, leaf) for n, leaf in enumerate(leaves)]))
+            result = function(*args, **kwargs)
+            if inspect.isawaitable(result):
+                getattr(result, "close", lambda: None)()
+                raise TypeError(f"make_graphed: {function!r} makes coroutines; what is captured waits for nothing")
+            is_whole = True
+        finally:
+            block._leave(is_whole)
+        found: list[Array] = []
+        self._tree = _split(result, found, lambda value: isinstance(value, Array))
+        self._arguments = self._find_arguments(leaves)
+        self._find_results(found, leaves, recorder, {array._buffer for array in own.values()})
+
+    def _find_arguments(self, leaves: Sequence[Any]) -> list[_Argument]:
+        """The buffers of arguments that the graph uses, which it does not hold from now on."""
+        graph, resources = self._graph, self._graph._sealed()
+        groups: dict[Buffer, list[int]] = {}
+        for n, leaf in enumerate(leaves):
+            if isinstance(leaf, Array):
+                groups.setdefault(leaf._buffer, []).append(n)
+        found = []
+        for buffer, members in groups.items():
+            spans = [span(leaves[n]) for n in members]
+            first, last = min(first for first, _ in spans), max(last for _, last in spans)
+            places = graph._find_places(first, last, leaves[members[0]]._address)
+            if buffer in resources.held:
+                found.append(_Argument(members[0], resources.held[buffer], places))
+                if not graph._uses_otherwise(buffer, places):
+                    del resources.held[buffer]
+        graph._sort_uses(resources)
+        return found
+
+    def _find_results(self, found: list[Array], leaves: Sequence[Any], recorder: Recorder, numbers: set[Buffer]) -> None:
+        """What each array of the result is, and the memory that is made anew for each call."""
+        graph, resources, made = self._graph, self._graph._sealed(), recorder.memory.made
+        first = {leaf._buffer: n for n, leaf in reversed(list(enumerate(leaves))) if isinstance(leaf, Array)}
+        self._made: list[_Made] = []
+        self._results: list[_Result] = []
+        buffers: dict[Buffer, int] = {}
+        for array in found:
+            buffer = array._buffer
+            if buffer in first:
+                n = first[buffer]
+                self._results.append(_Result(None, n, -1, array._address - leaves[n]._address, array._form))
+            elif buffer in made and buffer not in numbers:
+                if buffer not in buffers:
+                    buffers[buffer], nbytes = len(self._made), made[buffer]
+                    places = graph._find_places(buffer.address, buffer.address + max(1, nbytes), buffer.address)
+                    self._made.append(_Made(nbytes, places))
+                distance = array._address - buffer.address
+                self._results.append(_Result(None, -1, buffers[buffer], distance, array._form))
+            else:
+                self._results.append(_Result(array, -1, -1, 0, array._form))
+        resources.made[:] = [own for own in resources.made if own() not in buffers]
+
+    def submit(self, leaves: Sequence[Any], stream: Stream) -> Any:
+        """Replay it with other arguments, which are like those that it was captured with."""
+        graph, timeline = self._graph, stream.timeline
+        replays = graph._sealed().replays
+        if timeline.recording is None and replays.timeline not in (None, timeline):
+            timeline.join(replays.timeline, replays.value, replays.timeline.clock_at(replays.value))
+        memory = allocator_of(timeline)
+        buffers = [memory.allocate(made.nbytes, timeline) for made in self._made]
+        for n in self._numbers:
+            graph._set_number(graph._inputs[str(n)].array, np.asarray(leaves[n]))
+        for argument in self._arguments:
+            graph._rebind(argument.places, leaves[argument.leaf]._address)
+        for buffer, made in zip(buffers, self._made, strict=True):
+            graph._rebind(made.places, buffer.address)
+        graph._pack_words()
+        value = graph.replay(stream).value
+        for argument in self._arguments:
+            used = leaves[argument.leaf]._buffer
+            if argument.writes:
+                used._record_write(timeline, value)
+            else:
+                used._record_read(timeline, value)
+        for buffer in buffers:
+            buffer._record_write(timeline, value)
+        return _join(self._tree, (self._array(result, leaves, buffers) for result in self._results))
+
+    @staticmethod
+    def _array(result: _Result, leaves: Sequence[Any], buffers: Sequence[Buffer]) -> Array:
+        if result.array is not None:
+            return result.array
+        if result.made >= 0:
+            buffer = buffers[result.made]
+            return array_of(buffer, buffer.address + result.distance, result.form)
+        base = leaves[result.argument]
+        return array_of(base._buffer, base._address + result.distance, result.form)
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, Array | np.generic)
+
+
+def _split(value: Any, leaves: list[Any], is_leaf: Callable[[Any], bool]) -> Any:
+    """A tree of tuples, lists and dictionaries without its leaves, which are listed."""
+    if is_leaf(value):
+        leaves.append(value)
+        return _LEAF
+    kind = type(value)
+    if kind is dict:
+        return {name: _split(one, leaves, is_leaf) for name, one in value.items()}
+    if kind in (list, tuple) or isinstance(value, tuple):
+        parts = [_split(one, leaves, is_leaf) for one in value]
+        return kind(*parts) if hasattr(value, "_fields") else kind(parts)
+    return value
+
+
+def _join(tree: Any, leaves: Iterator[Any]) -> Any:
+    """The tree with leaves."""
+    if tree is _LEAF:
+        return next(leaves)
+    kind = type(tree)
+    if kind is dict:
+        return {name: _join(one, leaves) for name, one in tree.items()}
+    if kind in (list, tuple) or isinstance(tree, tuple):
+        parts = [_join(one, leaves) for one in tree]
+        return kind(*parts) if hasattr(tree, "_fields") else kind(parts)
+    return tree
+
+
+def _frozen(tree: Any, name: str) -> Hashable:
+    """What tells a tree from others.
+
+    Raises:
+        TypeError: something in it cannot be hashed.
+    """
+    kind = type(tree)
+    if kind is dict:
+        return kind, *[(key, _frozen(one, name)) for key, one in tree.items()]
+    if kind in (list, tuple):
+        return kind, *[_frozen(one, name) for one in tree]
+    try:
+        hash(tree)
+    except TypeError:
+        shown = arguments.shown(tree)
+        expected = "examples and arguments are arrays, or constants that can be hashed"
+        raise TypeError(f"graphed {name}: {expected}, not {shown}") from None
+    return kind, tree
+
+
+def _kinds(leaves: Sequence[Any]) -> Iterator[Hashable]:
+    """What tells leaves from others that need another capture: layouts, dtypes, and which of them share memory."""
+    first: dict[Buffer, tuple[int, int]] = {}
+    for n, leaf in enumerate(leaves):
+        if isinstance(leaf, Array):
+            place, address = first.setdefault(leaf._buffer, (n, leaf._address))
+            form = leaf._form
+            yield form.device, form.shape, form.dtype, form.strides, form.writable, place, leaf._address - address
+        else:
+            yield leaf.dtype
+
+
+def make_graphed(function: Callable[P, R], /, *examples: Any, most: int = 8) -> Graphed[P, R]:
+    """A function that is called like ``function`` and captures it once for each kind of arguments: later calls are replays.
+
+    Kinds are told apart by the shapes, strides and dtypes of arrays, by which of them share memory, by the dtypes of NumPy's
+    numbers, and by the values of everything else, which are constants of the capture. Results are fresh arrays, or arguments,
+    as the function returns them, in tuples, lists and dictionaries. Calls on several streams run one after the other.
+
+    The function runs when it is captured, and not for each call: what it prints, or counts, it does once for each kind.
+
+    Args:
+        function: what is captured; a plain function that submits, and waits for nothing.
+        examples: arguments to capture it for at once; it does not run on the device.
+        most: captures that are kept; of more, the one that was used longest ago is dropped.
+
+    Raises:
+        TypeError: it is no function, or a coroutine function.
+        ValueError: ``most`` is less than 1.
+
+    Example:
+        >>> import aiodev
+        >>> from aiodev import kernels
+        >>> @aiodev.make_graphed
+        ... def normalized(x, shift):
+        ...     centered = x - kernels.mean(x)
+        ...     return centered / kernels.std(x) + shift
+        >>> x = aiodev.asarray([1.0, 3.0], device="cpu")
+        >>> normalized(x, 0).numpy_blocking(), normalized(2 * x, 0).numpy_blocking(), normalized.captures
+        (array([-1.,  1.]), array([-1.,  1.]), 1)
+    """
+    arguments.function("make_graphed", "function", function)
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"make_graphed: {function!r} makes coroutines; what is captured waits for nothing")
+    if arguments.integer("make_graphed", "most", most) < 1:
+        raise ValueError(f"make_graphed: most={most}: expected 1 or more")
+    made: Graphed[P, R] = Graphed(function, most)
+    if examples:
+        made._captured(examples, {}, [])
+    return made

@@ -1,0 +1,30 @@
+"""The devices that graphs are tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import aiodev
+from aiodev.testing import SimulatedBackend
+
+
+class Plain(SimulatedBackend):
+    """A device without command buffers: it is given the operations one by one."""
+
+    name = "plain"
+
+    def start(self) -> None:
+        super().start()
+        self.executor.has_buffers = False  # type: ignore[misc]
+
+
+@pytest.fixture(scope="module", params=["cpu", "sim", "plain"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The native executor; the portable one, with memory that the host does not reach; and one without command buffers."""
+    for name, kind in (("sim", SimulatedBackend), ("plain", Plain)):
+        if request.param == name and name not in aiodev.available_backends():
+            aiodev.register_backend(name, kind)
+    aiodev.init_blocking(request.param)
+    yield request.param

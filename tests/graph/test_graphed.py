@@ -1,0 +1,221 @@
+"""Functions that are captured once for each kind of arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import aiodev
+from aiodev import kernels
+from aiodev.kernels import random
+from aiodev.testing import Latch, SimulatedBackend
+
+
+@aiodev.kernel
+def add_into(i, x, y):
+    y[i] += x[i]
+
+
+def floats(*values: float, device: str) -> aiodev.Array:
+    return aiodev.asarray(list(values), "float64", device)
+
+
+async def test_called_like_the_function(device: str) -> None:
+    """Calls with other arrays of the same kind are replays with their values; results are the caller's."""
+    seen = []
+
+    def step(x: aiodev.Array, y: aiodev.Array) -> dict[str, Any]:
+        seen.append(x.shape)
+        total = x + y
+        return {"sum": total, "parts": (kernels.sum(total), total[1:]), "name": "step"}
+
+    graphed = aiodev.make_graphed(step)
+    results = []
+    for k in range(4):
+        x, y = floats(1, 2, 3, device=device), floats(k, k, k, device=device)
+        results.append(graphed(x, y=y))
+        del x, y
+    for k, result in enumerate(results):
+        assert await result["sum"].tolist() == [1 + k, 2 + k, 3 + k]
+        assert await result["parts"][0].item() == 6 + 3 * k
+        assert await result["parts"][1].tolist() == [2 + k, 3 + k]
+        assert result["parts"][1]._buffer is result["sum"]._buffer and result["name"] == "step"
+    assert seen == [(3,)] and graphed.captures == 1 and graphed.__name__ == "step"
+
+
+async def test_kinds_of_arguments(device: str) -> None:
+    """Another shape, dtype, layout or constant is another capture; a number of NumPy's may have any value."""
+
+    def scale(x: aiodev.Array, factor: Any, power: int = 1) -> aiodev.Array:
+        for _ in range(power):
+            x = x * factor
+        return x
+
+    graphed = aiodev.make_graphed(scale)
+    x = np.arange(6.0).reshape(2, 3)
+    calls: list[tuple[Any, ...]] = [
+        (x, 2.0), (x, 2.0), (x, 3.0), (x.astype("f4"), 2.0), (x[:1], 2.0), (x, np.float64(2)), (x, np.float64(7)), (x, 2.0, 2),
+    ]  # fmt: skip
+    for host, *others in calls:
+        array = aiodev.asarray(host, device=device)
+        assert np.array_equal(await graphed(array, *others).numpy(), scale(host, *others))
+    assert np.array_equal(await graphed(aiodev.asarray(x, device=device).T, 2.0).numpy(), x.T * 2)
+    assert graphed.captures == 7
+
+
+async def test_arguments_that_are_written(device: str) -> None:
+    """What the function writes to is the argument of the call, and may be what it returns."""
+
+    def accumulate(x: aiodev.Array, y: aiodev.Array) -> aiodev.Array:
+        add_into[3](x, y)
+        return y[::-1]
+
+    graphed = aiodev.make_graphed(accumulate, floats(0, 0, 0, device=device), floats(0, 0, 0, device=device))
+    with aiodev.device(device):
+        for k in range(3):
+            x, y = floats(1, 2, 3, device=device), floats(k, k, k, device=device)
+            result = graphed(x, y)
+            assert result._buffer is y._buffer
+            assert await result.tolist() == [3 + k, 2 + k, 1 + k]
+            assert await x.tolist() == [1, 2, 3]
+    assert graphed.captures == 1
+
+
+async def test_arguments_that_share_memory(device: str) -> None:
+    """Calls in which arguments share memory are of another kind than those in which they do not."""
+    graphed = aiodev.make_graphed(lambda x, y: x + y)
+    with aiodev.device(device):
+        for _ in range(2):
+            x = floats(1, 2, 3, 4, device=device)
+            assert await graphed(x[:2], x[2:]).tolist() == [4, 6]
+            assert await graphed(x[:2], x[1:3]).tolist() == [3, 5]
+            assert await graphed(x[:2], x[:2]).tolist() == [2, 4]
+            assert await graphed(floats(1, 2, device=device), floats(5, 6, device=device)).tolist() == [6, 8]
+    assert graphed.captures == 4
+
+
+async def test_closed_over_arrays_are_held(device: str) -> None:
+    """Arrays that are no arguments, such as weights, are the same in every call, and live as long as the captures."""
+    weights = floats(10, 20, 30, device=device)
+    graphed = aiodev.make_graphed(lambda x, weights=None: kernels.multiply(x, held[0]))
+    held = [weights]
+    assert await graphed(floats(1, 2, 3, device=device)).tolist() == [10, 40, 90]
+    buffer = weakref.ref(weights._buffer)
+    held.clear()
+    del weights
+    assert await graphed(floats(1, 1, 1, device=device)).tolist() == [10, 20, 30]
+    assert buffer() is not None
+
+
+async def test_arguments_are_not_held(device: str) -> None:
+    """Arrays of calls, the first one included, go when the caller drops them."""
+    graphed = aiodev.make_graphed(lambda x: kernels.add(x, 1))
+    for _ in range(2):
+        x = floats(1, 2, 3, device=device)
+        result = graphed(x)
+        buffers = weakref.ref(x._buffer), weakref.ref(result._buffer)
+        assert await result.tolist() == [2, 3, 4]
+        del x, result
+        gc.collect()
+        assert [buffer() for buffer in buffers] == [None, None]
+
+
+async def test_bound_on_captures(device: str) -> None:
+    """Of more kinds than are kept, the one that was used longest ago is captured again."""
+    graphed = aiodev.make_graphed(lambda x: kernels.add(x, 1), most=2)
+    for count in (1, 2, 1, 3, 1, 2):
+        assert await graphed(aiodev.zeros(count, device=device)).tolist() == [1] * count
+    assert graphed.captures == 4
+
+
+async def test_calls_on_several_streams(device: str) -> None:
+    """Calls on another stream wait for the last one, and each gives its own result."""
+    graphed = aiodev.make_graphed(lambda x: kernels.multiply(kernels.add(x, 1), 2))
+    x = floats(1, 2, 3, device=device)
+    await aiodev.synchronize(device)
+    streams = [aiodev.Stream(device) for _ in range(3)]
+    with Latch(streams[0]):
+        results = []
+        for k in range(9):
+            with streams[k % 3]:
+                results.append(graphed(x))
+    for result in results:
+        assert await result.tolist() == [4, 6, 8]
+
+
+async def test_draws(device: str) -> None:
+    """Calls draw what the function would."""
+
+    def draw(n: int) -> aiodev.Array:
+        return random.random(n, device=device)
+
+    aiodev.manual_seed(9)
+    expected = [await draw(5).tolist() for _ in range(4)]
+    aiodev.manual_seed(9)
+    with aiodev.device(device):
+        graphed = aiodev.make_graphed(draw)
+        assert [await graphed(5).tolist() for _ in range(4)] == expected
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+async def test_containers(device: str) -> None:
+    """Arguments and results may be in tuples, named tuples, lists and dictionaries."""
+
+    def swap(pair: Pair, more: dict[str, list[Any]]) -> Any:
+        return Pair(pair.second + 1, [more["xs"][0] + pair.first, more["k"]])
+
+    graphed = aiodev.make_graphed(swap)
+    for k in (1, 2):
+        x, y = floats(k, device=device), floats(2 * k, device=device)
+        found = graphed(Pair(x, y), {"xs": [y], "k": "name"})
+        assert isinstance(found, Pair) and await found.first.tolist() == [2 * k + 1]
+        assert await found.second[0].tolist() == [3 * k] and found.second[1] == "name"
+    assert graphed.captures == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: aiodev.make_graphed(3), TypeError, "make_graphed: argument function"),
+        (lambda: aiodev.make_graphed(asyncio.sleep), TypeError, "makes coroutines"),
+        (lambda: aiodev.make_graphed(lambda: asyncio.sleep(0))(), TypeError, "makes coroutines"),
+        (lambda: aiodev.make_graphed(abs, most=0), ValueError, "most=0: expected 1 or more"),
+        (lambda: aiodev.make_graphed(lambda x: x)(bytearray()), TypeError, "arrays, or constants that can be hashed"),
+        (lambda: aiodev.make_graphed(float)(aiodev.ones((), device="cpu")), aiodev.CaptureError, "cannot"),
+    ],
+)
+def test_refusals(make: Callable[[], Any], error: type[Exception], message: str) -> None:
+    """What cannot be captured is refused, and leaves nothing captured."""
+    with aiodev.device("cpu"), pytest.raises(error, match=message):
+        make()
+    assert aiodev.current_stream("cpu").timeline.recording is None
+
+
+async def test_before_the_device_has_started(register: Any) -> None:
+    """A function is captured and called while its device starts; nothing waits for that."""
+
+    class Fresh(SimulatedBackend):
+        def start(self) -> None:
+            begun.wait(10)
+            super().start()
+
+    begun = threading.Event()
+    name = register(Fresh)
+    with aiodev.device(name):
+        graphed = aiodev.make_graphed(lambda x: kernels.add(x, x))
+        stream = aiodev.current_stream()
+        assert stream.timeline.deferred
+        begun.set()
+        assert await graphed(aiodev.ones(3)).tolist() == [2, 2, 2]
+        assert await graphed(aiodev.zeros(3)).tolist() == [0, 0, 0]
