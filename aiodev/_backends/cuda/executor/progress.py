@@ -130,6 +130,7 @@ def lose(queue: Queue, device: Device, submitted: int) -> None:
         first = max(first, queue.forgiven.load() + 1) if queue.forgiven.load() != NEVER else NEVER
     if first <= submitted:
         open_fault(queue, first, KIND_LOST, device.lost.value, 0, 0, 0)
+    queue.shadow.store(submitted)  # another device may wait for it
     complete(queue, submitted)
 
 
@@ -137,8 +138,11 @@ def lose(queue: Queue, device: Device, submitted: int) -> None:
 def write_completion(queue: Queue, device: Device, value: int, shadowed: bool) -> bool:
     """Have the stream say that operation ``value`` is done, once it is: to the timeline, or for the host to look at first.
 
-    False if it refuses. Then the operation has failed, alone, and is held until the host can complete it in its turn.
+    False if it refuses. Then the operation has failed, alone, and is held until the host can complete it in its turn. Also
+    once the device is lost: that operation may not have been taken, and is completed with all others, as lost.
     """
+    if device.lost.load() != 0:
+        return False
     stream = queue.stream
     completed = queue.completed.load()
     last = queue.last_shadow.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import call, enter, leave
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
-from aiodev._backends.cuda.executor.issue import forgiven, is_settled, issue
+from aiodev._backends.cuda.executor.issue import is_settled, issue
 from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, wake
 from aiodev._backends.cuda.structs import (
     BUSY_COPYING,
@@ -257,16 +257,13 @@ def withdraw(queue: Queue, first: int, last: int, partly: bool) -> int:
 
 @exported(void(int64), nogil=True)
 def recycle(queue: Queue) -> None:
-    """Make an idle queue as good as new."""
-    device = queue.device
+    """Make an idle queue as good as new. What a failure has left on the device, the first operation has cleared."""
     lock(queue.lock)
-    before = enter(device)
-    forgiven(queue, device)
-    leave(device, before)
     forget_withdrawals(queue)
     queue.issued.value = queue.last_shadow.value = queue.shadow_from.value = queue.last_fallible.value = queue.shadow.value = 0
-    queue.faults.value = queue.failed = queue.held = 0
-    queue.forgiven.value = NEVER
+    queue.faults.value = queue.held = 0
+    queue.failed = queue.dirty
+    queue.forgiven.value = 0 if queue.dirty != 0 else NEVER
     queue.target.store(NEVER)
     queue.submitted.store(0)
     queue.completed.store(0)
