@@ -193,11 +193,13 @@ def arm(queue: Queue, value: int, waker: Waker) -> bool:
         return False
     device = queue.device
     if device.wait_by == BY_CALLBACK:
+        device.waiters.fetch_add(1)
         saved = lock_or_let_go(queue.lock, True)
         before = enter(device)
         announce_later(queue, device)
         leave(device, before)
         unlock(queue.lock)
+        device.waiters.fetch_add(-1)
         take_again(saved)
     else:
         wake(device)
