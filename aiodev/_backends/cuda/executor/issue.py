@@ -160,6 +160,8 @@ def wait(queue: Queue, device: Device, value: int, other: Queue, target: int, fa
         if not is_settled(other, target, reached):
             other.target.fetch_min(target)  # for its watching thread to look at, though nobody is parked there
             other.followed.store_fence(1)
+            if other.device != device:
+                wake(other.device)  # which looks but now and then at what nobody awaits
             if is_settled(other, target, reached):
                 wake(device)
             if other.completed.load_fence() < target:

@@ -59,21 +59,22 @@ def look_at(queue: Queue, device: Device) -> int:
     activity = FLYING if queue.issued.load() > completed else IDLE
     head = queue.head.load()
     if head is not None or queue.last_shadow.load() > completed or device.lost.load() != 0:
-        if not try_lock(queue.lock):
-            return HAPPENED  # whoever has it is at work
-        before = queue.completed.load()
-        progress(queue)
-        handed = drain(queue, device, False)
-        completed = queue.completed.load()
-        if handed > 0 and target != NEVER and device.wait_by == BY_CALLBACK:
-            announce_later(queue, device)
-        if handed > 0:
-            tell_followers(queue)
-        if handed > 0 or completed > before:
-            activity = HAPPENED
-        elif queue.head.value is not None and queue.held == HELD_DEVICE or queue.last_shadow.value > completed:
-            activity = AWAITED
-        unlock(queue.lock)
+        if try_lock(queue.lock):
+            before = queue.completed.load()
+            progress(queue)
+            handed = drain(queue, device, False)
+            completed = queue.completed.load()
+            if handed > 0 and target != NEVER and device.wait_by == BY_CALLBACK:
+                announce_later(queue, device)
+            if handed > 0:
+                tell_followers(queue)
+            if handed > 0 or completed > before:
+                activity = HAPPENED
+            elif queue.head.value is not None and queue.held == HELD_DEVICE or queue.last_shadow.value > completed:
+                activity = AWAITED
+            unlock(queue.lock)
+        else:
+            activity = AWAITED  # whoever has it is at work, or blocked in the driver
     if target <= completed:
         fire(queue, completed)
         return HAPPENED
