@@ -209,6 +209,32 @@ print(len(check_backend(backend, rules=names).kept), driver.count({function!r}) 
     assert said == "4 True\n"
 
 
+def test_what_others_hand_on_is_announced(run: Callable[..., str]) -> None:
+    """Who waits for what a gate holds is told by the driver, though the poller was told of the wait before it was under way."""
+    said = run(
+        CHOOSING.format(way="callback")
+        + """
+import os, select, time
+from aiodev._backends.cuda.structs import SLEEP_DEEP
+backend.start()
+queue, _ = backend.executor.create_queue(0, 0, False)
+memory = backend.allocate(0, 64)
+gated, gate = backend.executor.gate(queue)
+value = backend.executor.fill(queue, memory, 8, b"x")
+reading, writing = os.pipe()
+waker = backend.executor.create_waker(writing)
+assert backend.executor.arm(queue, value, waker)
+while backend.executor.devices[0].native.sleep.value != SLEEP_DEEP:
+    time.sleep(0.001)
+before = driver.count("cuLaunchHostFunc")
+backend.executor.open_gate(gate, False)
+told = bool(select.select([reading], [], [], 30)[0])
+print(driver.count("cuLaunchHostFunc") - before, told)
+"""
+    )
+    assert said == "1 True\n"
+
+
 def test_how_long_cuda_looks_without_a_pause_is_a_setting_of_its_own(run: Callable[..., str]) -> None:
     """The CPU's workers have another: what is good for cores that compute is not what is good for a thread that looks."""
     said = run(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, leave
 from aiodev._backends.cuda.executor.event_waiters import stop_event_waiters, wait_by_event
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
-from aiodev._backends.cuda.executor.progress import fire, is_sticky, progress, tell_followers, wake
+from aiodev._backends.cuda.executor.progress import announce_later, fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.executor.submission import drain
 from aiodev._backends.cuda.structs import (
     AWAKE,
@@ -43,12 +43,6 @@ IDLE, FLYING, AWAITED, HAPPENED = 0, 1, 2, 3
 
 
 @inner
-def announce_later(queue: Queue, device: Device) -> None:
-    """Have the driver wake the poller when what was handed on is done. Needs the lock and the context."""
-    call(device.driver.cuLaunchHostFunc, queue.stream, device.announce, device)
-
-
-@inner
 def look_at(queue: Queue, device: Device) -> int:
     """Do what there is to do for a queue; returns what was found."""
     submitted = queue.submitted.load()
@@ -64,8 +58,6 @@ def look_at(queue: Queue, device: Device) -> int:
             progress(queue)
             handed = drain(queue, device, False)
             completed = queue.completed.load()
-            if handed > 0 and target != NEVER and device.wait_by == BY_CALLBACK:
-                announce_later(queue, device)
             if handed > 0:
                 tell_followers(queue)
             if handed > 0 or completed > before:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import call, word_here
-from aiodev._backends.cuda.structs import AWAKE, HELD_DEVICE, Device, Queue
+from aiodev._backends.cuda.structs import AWAKE, BY_CALLBACK, HELD_DEVICE, Device, Queue
 from aiodev._backends.cuda.tuning import WINDOW
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import open_fault
@@ -18,6 +18,25 @@ def wake(device: Device) -> None:
     """Wake the device's watching thread if it sleeps."""
     if device.sleep.load_fence() != AWAKE and device.sleep.exchange(AWAKE) != AWAKE:
         sem_post(device.semaphore)
+
+
+@inner
+def announce_later(queue: Queue, device: Device) -> None:
+    """Have the driver wake the poller when what was handed on is done. Needs the context."""
+    call(device.driver.cuLaunchHostFunc, queue.stream, device.announce, device)
+
+
+@inner
+def tell_poller(queue: Queue, device: Device) -> None:
+    """Have the poller learn of the end of what was just handed on, if it is awaited. Needs the context.
+
+    Whoever awaits it has told the poller when it was not under way yet.
+    """
+    if queue.target.load_fence() != NEVER:
+        if device.wait_by == BY_CALLBACK:
+            announce_later(queue, device)
+        else:
+            wake(device)
 
 
 @inner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiodev._backends.cuda.executor.driver import call, enter, leave
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
 from aiodev._backends.cuda.executor.issue import is_settled, issue
-from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, wake
+from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, tell_poller, wake
 from aiodev._backends.cuda.structs import (
     BUSY_COPYING,
     BUSY_NOT,
@@ -112,6 +112,8 @@ def drain(queue: Queue, device: Device, with_gil: bool) -> int:
         queue.head.store(record.next)
         free(record)
         count += 1
+    if count > 0:
+        tell_poller(queue, device)
     if device.lost.load() != 0:
         drop_records(queue, device)
     return count
