@@ -27,7 +27,7 @@ from aiodev.kernels.reductions import launch as reduction_launches
 from aiodev.kernels.sorting import cuda_radix
 from aiodev.testing import SimulatedBackend
 
-__all__ = ["REAL", "functions", "recorded"]
+__all__ = ["REAL", "argument_lists", "functions", "recorded"]
 
 #: Functions that mean nothing for complex numbers, and are not refused before they are compiled.
 REAL = frozenset({"clip", "greater", "greater_equal", "less", "less_equal"})
@@ -50,7 +50,8 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
         )
 
 
-def _argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
+def argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
+    """Argument lists of many kinds, whose arrays are of one type and on a device."""
     chance = np.random.default_rng(0)
     plane = aiodev.asarray((chance.random((4, 4)) * 10).astype(code), device=device)
     line = aiodev.asarray((chance.random(4) * 10).astype(code), device=device)
@@ -105,7 +106,7 @@ def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
     with mock.patch.object(service.service, "load", record):
         for device, cut in (("sim", False), ("cuda", False), ("cuda", True)):
             with aiodev.device(device), _cut() if cut else contextlib.nullcontext():
-                arguments = {code: list(_argument_lists(code, device)) for code in TYPES}
+                arguments = {code: list(argument_lists(code, device)) for code in TYPES}
                 for name, function in functions():
                     taken = sum(_call(function, given) for code in TYPES for given in arguments[code])
                     if device == "cuda":
