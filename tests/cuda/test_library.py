@@ -38,6 +38,8 @@ for function, spec in recorded[share::shares]:
     except Exception as error:  # all that fail are to be listed
         failures.append(f"{function} launches {spec.name}{spec.arguments}: {str(error)[-400:]}")
 print(len(recorded), "kernels of", len(found), "functions;", len(refused), "took no arguments")
+if refused:
+    failures.append(f"no arguments are known for {', '.join(sorted(refused))}")
 print("\\n".join(failures))
 """
 
