@@ -1,9 +1,9 @@
 """What the functions of :mod:`aiodev.kernels` launch: each is called with whatever it takes, and nothing is compiled.
 
-Functions are added to the library all the time: each is offered many argument lists, of several types, and those that it refuses
-are passed over. Which kernels it launches depends on sizes and options, so some arrays are large, and functions with options of
-their own are named here. They are called on a simulated device that can what CUDA's can, under its name, with rows in one piece
-and in several.
+Functions are added to the library all the time: each is offered many argument lists, of several types, and those that it
+refuses are passed over. Which kernels it launches depends on sizes and options, so some arrays are large, and functions with
+options of their own are named here. They are called on a simulated device that can what CUDA's can, under its name, with
+rows in one piece and in several.
 """
 
 from __future__ import annotations
@@ -79,13 +79,14 @@ def argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
     yield from [(plane, index, plane), ([plane, plane],), (plane, 1), (plane, 2, 3), (plane, (1, 1)), (line, line)]
     yield from [(plane, ((1, 1), (1, 1))), (line, index, line), (line,), (plane, np.dtype("f4")), (plane, 0, 1)]
     yield from [(mask,), (mask, mask), (index,), (plane, 0.5), (line, 2), (plane, plane, plane), (line, 4)]
-    yield from [((3, 3),), ((3,), 1.0), ((3,), 0.5, 2.0), (0, 5, (3,)), (5,), (0.25, (3,)), (5, (0.25, 0.75), (3,)), (0, 5, 7)]
+    yield from [((3, 3),), ((3,), 1.0), ((3,), 0.5, 2.0), (0, 5, (3,)), (5,), (0.25, (3,)), (5, (0.25, 0.75), (3,))]
+    yield (0, 5, 7)
     vectors = aiodev.asarray((chance.random((4, 3)) * 10).astype(code), device=device)
     yield from [(vectors, vectors), (_negated, plane), (_less, plane, plane), (plane, (1, 0)), (plane[:1], 0), (_negated,)]
 
 
 def large_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
-    """Argument lists whose arrays are so large that functions choose other kernels for them; what is in them does not matter."""
+    """Argument lists with arrays of any contents that are so large that functions choose other kernels for them."""
     wide, tall, cube, line = (aiodev.empty(shape, code, device) for shape in ((3, 5000), (5000, 3), (2, 96, 96), 100_000))
     index, few = aiodev.empty(1000, "i8", device), aiodev.empty((3, 7), "i8", device)
     yield from [(wide,), (tall,), (cube,), (line,), (cube, cube), (wide, tall), (line, line), (cube[0], cube[0, 0])]

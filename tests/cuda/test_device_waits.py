@@ -1,4 +1,4 @@
-"""Waits of a queue for another one that the device carries out: where it looks, and what becomes of it when devices are lost."""
+"""Waits of a queue for another one that the device carries out: where it looks, and what becomes of them in a loss."""
 
 from __future__ import annotations
 

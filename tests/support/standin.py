@@ -67,7 +67,7 @@ class StandIn:
         return ctypes.c_long.in_dll(self._library, "standin_invalidated").value
 
     def waits(self, on: bool) -> None:
-        """Have allocating, freeing, loading and first launches wait for the device, and all others for them or a full channel."""
+        """Have allocating, freeing, loading and first launches wait for the device, and all else for them, or for room."""
         self._library.standin_waits(int(on))
 
     def blocked(self) -> int:
