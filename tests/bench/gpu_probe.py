@@ -1,7 +1,7 @@
 """What the driver does, asked of libcuda alone, before anything of aiodev: ``python3 tests/bench/gpu_probe.py``.
 
 About 25 s on one GPU. Each check is by itself; those that may crash run in processes of their own. One line a fact, and all of
-them as JSON in ``$OUT/probe.json``. ``PROBE_LIBCUDA`` names another library, such as the stand-in for the driver.
+them as JSON in the file that ``PROBE_JSON`` names. ``PROBE_LIBCUDA`` names another library, such as the stand-in for the driver.
 """
 
 from __future__ import annotations
@@ -421,8 +421,8 @@ def main() -> int:
         else:
             took = f"{time.perf_counter() - began:.1f} s"
             fact(mode, (done.returncode, done.stdout.strip().splitlines()[-3:], done.stderr[-200:], took))
-    if "OUT" in os.environ:
-        Path(os.environ["OUT"], "probe.json").write_text(json.dumps(facts))
+    if "PROBE_JSON" in os.environ:
+        Path(os.environ["PROBE_JSON"]).write_text(json.dumps(facts))
     return failed
 
 

@@ -5,6 +5,7 @@ A script stands in for Python, which notes what it is asked to run and in which 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -127,6 +128,21 @@ esac
     assert "FAILED test_sorting.py::test_x" in done.stdout
 
 
+def test_figures_come_back_as_one_file(check: Check, tmp_path: Path) -> None:
+    """What the probe and each group found, whatever runs: a lent machine gives few files back."""
+    body = """
+case "$*" in
+*gpu_probe*) echo '{"driver": 13000}' >"$PROBE_JSON" ;;
+*waiting*) exit 1 ;;
+*--json*) for file; do :; done; echo '{"figures": []}' >"$file" ;;
+esac
+"""
+    check("probe", "measured", body=body)
+    found = json.loads((tmp_path / "out" / "figures.json").read_text())
+    assert found == {"probe": {"driver": 13000}, "launching": {"figures": []}, "moving": {"figures": []}}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"log.txt", "figures.json", "summary.txt", "cache.tar.gz"}
+
+
 def test_what_was_compiled_is_carried_on(check: Check, tmp_path: Path) -> None:
     """The cache comes back as one file, which the next call takes."""
     check("first", body='mkdir -p "$AIODEV_CACHE_DIR/cuda"; echo cubin >"$AIODEV_CACHE_DIR/cuda/kernel.bin"')
@@ -136,6 +152,16 @@ def test_what_was_compiled_is_carried_on(check: Check, tmp_path: Path) -> None:
     found = 'cat "$AIODEV_CACHE_DIR/cuda/kernel.bin"'
     check("first", body=found, CACHE=str(packed), AIODEV_CACHE_DIR=str(tmp_path / "next"), OUT=str(tmp_path / "then"))
     assert "cubin\n" in (tmp_path / "then" / "log.txt").read_text()
+
+
+def test_a_large_cache_is_carried_on_in_pieces(check: Check, tmp_path: Path) -> None:
+    """A lent machine gives no large file back; the pieces are taken by the name that they have in common."""
+    check("first", body='head -c 50000 /dev/urandom >"$AIODEV_CACHE_DIR/kernel.bin"', CACHE_PIECE="20000")
+    packed = tmp_path / "out" / "cache.tar.gz"
+    assert not packed.exists() and len(list(packed.parent.glob("cache.tar.gz.*"))) == 3
+    there = {"CACHE": str(packed), "AIODEV_CACHE_DIR": str(tmp_path / "next"), "OUT": str(tmp_path / "then")}
+    check("first", body="true", **there)
+    assert (tmp_path / "next" / "kernel.bin").read_bytes() == (tmp_path / "cache" / "kernel.bin").read_bytes()
 
 
 def test_wheels_that_are_carried_along(check: Check, tmp_path: Path) -> None:
