@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -117,15 +118,15 @@ def test_the_librarys_files_run_side_by_side(check: Check, tmp_path: Path) -> No
 case "$*" in *pytest*)
     echo finished >>"$AIODEV_TESTS_BEGUN"
     echo "2 passed in 1.00s"
-    case "$*" in *test_sorting.py*) echo "FAILED test_sorting.py::test_x - it failed"; exit 1;; esac
+    case "$*" in *test_sorting.py*) echo "── failed: test_sorting.py::test_x: it failed"; exit 1;; esac
 esac
 """
     done = check("library", body=body)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("library")]
     files = [line for line in _asked(tmp_path) if "pytest" in line]
     assert "FAILED" in line and f"{2 * len(files)} passed" in line and "ended early" not in line
-    assert len(files) == 12 and all("-p on_gpu" in file for file in files)
-    assert "FAILED test_sorting.py::test_x" in done.stdout
+    assert len(files) == 17 and all("-p on_gpu" in file for file in files)
+    assert "── failed: test_sorting.py::test_x" in done.stdout
 
 
 def test_figures_come_back_as_one_file(check: Check, tmp_path: Path) -> None:
@@ -175,6 +176,15 @@ def test_wheels_that_are_carried_along(check: Check, tmp_path: Path) -> None:
     done = check("first", body=body, WHEELS=str(wheels))
     assert "left out" in done.stdout and "bad-1-cp27" in done.stdout
     assert "this is good" in done.stdout
+
+
+def test_what_cannot_run_is_said(check: Check) -> None:
+    """Without NVIDIA's checker, what needs it is left out by name, neither passed nor failed."""
+    if shutil.which("compute-sanitizer", path="/usr/bin:/bin") or list(Path("/usr/local").glob("cuda*/bin/compute-sanitizer")):
+        pytest.skip("NVIDIA's checker is installed")
+    done = check("sanitized")
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("memcheck", "racecheck"))]
+    assert done.returncode == 0 and len(lines) == 2 and all("LEFT OUT" in line for line in lines), done.stdout
 
 
 def test_what_there_is_no_part_for(check: Check) -> None:
