@@ -14,8 +14,8 @@
 #
 # Without arguments it is `probe correct`. It runs from a checkout and needs no network: Python is $PYTHON (python3), and wheels that lie
 # in $WHEELS are taken before what is installed (`pip download --python-version 3.12 --only-binary :all: -d FOLDER …`). Needs
-# numba, numba-cuda, numpy, anyio, pytest, and the toolkit's NVVM; hypothesis and ml_dtypes for the library's tests. Peers (torch, CuPy, cuda.core)
-# take part where they are. Each part goes on when another fails, and tests when one of them hangs, crashes, or loses the device
+# numba, numba-cuda, numpy, anyio, pytest, and the toolkit's NVVM; hypothesis and ml_dtypes for the library's tests. Peers (torch,
+# CuPy, cuda.core) take part where they are. Each part goes on when another fails, and tests when one of them hangs, crashes, or loses the device
 # (tests/cuda/resuming.py); the exit status says whether any did. $OUT gets four files, whatever runs: log.txt, as it is written;
 # figures.json, what the probe and the figures found, after each part; summary.txt; and cache.tar.gz, what was compiled, which the next
 # call takes as $CACHE (of pieces, cache.tar.gz.00 and on, the name without the number). What is printed are at most 12,000 characters,

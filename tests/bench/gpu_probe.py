@@ -1,7 +1,7 @@
 """What the driver does, asked of libcuda alone, before anything of aiodev: ``python3 tests/bench/gpu_probe.py``.
 
 About 25 s on one GPU. Each check is by itself; those that may crash run in processes of their own. One line a fact, and all of
-them as JSON in the file that ``PROBE_JSON`` names. ``PROBE_LIBCUDA`` names another library, such as the stand-in for the driver.
+them as JSON in the file that ``PROBE_JSON`` names. ``PROBE_LIBCUDA`` names another library, such as the driver's stand-in.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Runs a program with the stand-in as its driver: ``python tests/cuda/dry.py [-m MODULE | FILE] ARGUMENT…``.
 
 So that what is to run on a GPU, for a few minutes of a lent machine, runs to its end here first:
-``PYTHON='python tests/cuda/dry.py' SMOKE=1 tests/bench/gpu_check.sh``. The stand-in has no thread blocks: the library does without
-them, as on the simulated device. With ``DRY_CUBINS=FILE`` each kernel that is loaded is compiled for a GPU, too, and what
-cannot be is written to the file: the library's own tests find more kernels than ``tests/cuda/library.py`` does.
+``PYTHON='python tests/cuda/dry.py' SMOKE=1 tests/bench/gpu_check.sh``. The stand-in has no thread blocks: the library does
+without them, as on the simulated device. With ``DRY_CUBINS=FILE`` each kernel that is loaded is compiled for a GPU, too, and
+what cannot be is written to the file: the library's own tests find more kernels than ``tests/cuda/library.py`` does.
 """
 
 from __future__ import annotations
