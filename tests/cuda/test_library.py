@@ -58,7 +58,7 @@ def test_every_kernel_compiles() -> None:
         )
         for share in range(shares)
     ]
-    outcomes = [(process, *process.communicate(timeout=900)) for process in running]
+    outcomes = [(process, *process.communicate(timeout=1800)) for process in running]
     for process, said, error in outcomes:
         assert process.returncode == 0, error[-3000:]
         summary, _, failures = said.partition("\n")
