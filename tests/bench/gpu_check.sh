@@ -14,19 +14,24 @@
 #
 # Without arguments it is `probe correct`. It runs from a checkout and needs no network: Python is $PYTHON (python3), and wheels that lie
 # in $WHEELS are taken before what is installed (`pip download --python-version 3.12 --only-binary :all: -d FOLDER …`). Needs
-# numba, numba-cuda, numpy, anyio, pytest, and the toolkit's NVVM; hypothesis for the library's tests. Peers (torch, CuPy, cuda.core)
-# take part where they are. Each part goes on when another fails, and tests when one of them hangs, crashes, or loses the device
-# (tests/cuda/resuming.py); the exit status says whether any did. $OUT gets log.txt, as it is written, the figures as JSON, summary.txt, and
-# cache.tar.gz: what was compiled, which the next call takes as $CACHE. What is printed are at most 12,000 characters, the summary last.
-# PYTHON='python3 tests/cuda/dry.py' runs it all on the stand-in for the driver.
+# numba, numba-cuda, numpy, anyio, pytest, and the toolkit's NVVM; hypothesis and ml_dtypes for the library's tests. Peers (torch,
+# CuPy, cuda.core) take part where they are. Each part goes on when another fails, and tests when one of them hangs, crashes, or loses the device
+# (tests/cuda/resuming.py); the exit status says whether any did. $OUT gets four files, whatever runs: log.txt, as it is written;
+# figures.json, what the probe and the figures found, after each part; summary.txt; and cache.tar.gz, what was compiled, which the next
+# call takes as $CACHE (of pieces, cache.tar.gz.00 and on, the name without the number). What is printed are at most 12,000 characters,
+# the summary last. Three calls fill half an hour, with the machine's start: without arguments; `measured`; and BUDGET=450 with `library`.
+# PYTHON='python3 tests/cuda/dry.py' SMOKE=1 runs it all on the stand-in for the driver.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 deadline=${BUDGET:-570}
+piece=${CACHE_PIECE:-15000000} # bytes: larger files do not come back
 OUT=${OUT:-bench-output/gpu}
 mkdir -p "$OUT"
 log=$OUT/log.txt
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+figures=$scratch/figures
+mkdir "$figures"
 read -r -a python <<<"${PYTHON:-python3}"
 export PYTHONPATH=$PWD:$PWD/tests/cuda:$PWD/tests/support${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 COLUMNS=180 # so that messages are not cut
 export AIODEV_CACHE_DIR=${AIODEV_CACHE_DIR:-${TMPDIR:-/tmp}/aiodev-gpu-check} # which the next call finds filled
@@ -64,7 +69,7 @@ if [ -n "${WHEELS:-}" ]; then
 fi
 # What an earlier machine compiled: the executor's code for the same processor, kernels for the same folder.
 if [ -n "${CACHE:-}" ]; then
-    tar -xzf "$CACHE" -C "$AIODEV_CACHE_DIR" 2>>"$log" || echo "cannot be unpacked: $CACHE" | tee -a "$log"
+    cat "$CACHE"* 2>>"$log" | tar -xz --no-same-owner -C "$AIODEV_CACHE_DIR" 2>>"$log" || echo "cannot be unpacked: $CACHE" | tee -a "$log"
 fi
 
 # Without the project's settings, which ask for plugins that such machines lack.
@@ -106,10 +111,22 @@ counted() { # what pytest said of all its processes together
         awk '{ n[$2] += $1 } END { for (k in n) printf "%d %s, ", n[k], k }' | sed 's/, $//'
 }
 
+gather() { # the figures so far as one document, by the names of the parts
+    local file separator='{'
+    for file in "$figures"/*.json; do
+        [ -s "$file" ] && printf '%s"%s": ' "$separator" "$(basename "$file" .json)" && cat "$file" && separator=$',\n'
+    done >"$figures/all"
+    [ ! -s "$figures/all" ] || { cat "$figures/all" && echo '}'; } >"$OUT/figures.json"
+}
+
 end() { # status, what was said
     local outcome=ok said
-    [ "$1" = 0 ] || outcome=FAILED failed=1
-    [ "$1" != 124 ] || outcome="NO TIME"
+    case $1 in
+    0) ;;
+    77) outcome="LEFT OUT" ;; # for want of a program: no failure
+    124) outcome="NO TIME" failed=1 ;;
+    *) outcome=FAILED failed=1 ;;
+    esac
     said=$(tail -c "+$((written + 1))" "$log")
     tail -n 30 <<<"$said" | cut -c 1-200 | tail -c "$room"
     printf '── %s: %s, %d s\n' "$name" "$outcome" $((SECONDS - began)) | tee -a "$log"
@@ -121,6 +138,7 @@ part() { # name, limit in seconds, command…
     begin "$1" || return 0
     limited "$log" "${@:2}"
     end $?
+    gather
 }
 
 # Prints where the tests that have begun are kept: 0 when all have run and passed, 124 when time ran out.
@@ -161,7 +179,7 @@ side_by_side() { # name, limit in seconds, files…: each in processes of its ow
         found=$(cat "$each/$(basename "$file").status")
         [ "$found" = 0 ] || [ "$status" = 1 ] || status=$found
     done
-    grep -ahE '^(FAILED|ERROR) ' "$each"/*.said >>"$log" # again, where it is shown
+    grep -ahE '^(── failed:|ERROR) ' "$each"/*.said >>"$log" # again, where it is shown
     end "$status"
 }
 
@@ -171,7 +189,7 @@ side_by_side() { # name, limit in seconds, files…: each in processes of its ow
     ldconfig -p | grep -E 'libcuda\.so|libnvvm|libnvJitLink|libcublas\.so'
 } 2>&1 | tee -a "$log" | cut -c 1-160 | head -n 12
 part first 150 "${python[@]}" tests/bench/gpu_first.py
-part probe 90 "${python[@]}" tests/bench/gpu_probe.py
+PROBE_JSON=$figures/probe.json part probe 90 "${python[@]}" tests/bench/gpu_probe.py
 tests rules 150 tests/cuda/test_device.py -k test_rule
 tests device 190 tests/cuda/test_device.py -k 'not test_rule'
 for way in callback event; do
@@ -179,16 +197,17 @@ for way in callback event; do
 done
 tests compiler 90 tests/cuda/test_compiler.py
 for group in launching moving waiting; do
-    part "$group" 90 "${python[@]}" tests/bench/gpu.py "$group" --json "$OUT/$group.json"
+    part "$group" 90 "${python[@]}" tests/bench/gpu.py "$group" ${SMOKE:+--smoke} --json "$figures/$group.json"
 done
 for way in callback event; do
-    AIODEV_CUDA_WAIT=$way part "waiting-$way" 55 "${python[@]}" tests/bench/gpu.py waiting --json "$OUT/waiting-$way.json"
+    AIODEV_CUDA_WAIT=$way part "waiting-$way" 55 "${python[@]}" tests/bench/gpu.py waiting ${SMOKE:+--smoke} --json "$figures/waiting-$way.json"
 done
 AIODEV_TESTS_LIMIT=150 side_by_side library 480 \
-    tests/kernels/test_{elementwise,fusion,indexing,joins,searching,reductions,scans,sorting,norms,products,normalization,random}.py
+    tests/kernels/test_{axes,bfloat16_library,creation,elementwise,fusion,indexing,joins,norms,normalization,outputs}.py \
+    tests/kernels/test_{products,random,random_choice,reductions,scans,searching,sorting}.py
 for tool in memcheck racecheck; do
     if [ -z "$sanitizer" ]; then
-        part "$tool" 10 echo "compute-sanitizer is not installed: left out"
+        part "$tool" 10 bash -c 'echo "compute-sanitizer is not installed"; exit 77'
         continue
     fi
     plain=("${test[@]}")
@@ -201,6 +220,10 @@ for name in $wanted; do
     echo "there is no part called $name" | tee -a "$log"
     summary+="$name: there is no such part"$'\n' failed=1
 done
+rm -f "$OUT"/cache.tar.gz*
 timeout 20 tar -czf "$OUT/cache.tar.gz" -C "$AIODEV_CACHE_DIR" . 2>>"$log"
+if [ "$(stat -c %s "$OUT/cache.tar.gz")" -gt "$piece" ]; then
+    split -b "$piece" -d -a 2 "$OUT/cache.tar.gz" "$OUT/cache.tar.gz." && rm "$OUT/cache.tar.gz"
+fi
 printf '\n%s' "$summary" | cut -c 1-140 | tee -a "$log" | tee "$OUT/summary.txt"
 exit $failed

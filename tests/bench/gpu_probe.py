@@ -1,7 +1,7 @@
 """What the driver does, asked of libcuda alone, before anything of aiodev: ``python3 tests/bench/gpu_probe.py``.
 
 About 25 s on one GPU. Each check is by itself; those that may crash run in processes of their own. One line a fact, and all of
-them as JSON in ``$OUT/probe.json``. ``PROBE_LIBCUDA`` names another library, such as the stand-in for the driver.
+them as JSON in the file that ``PROBE_JSON`` names. ``PROBE_LIBCUDA`` names another library, such as the driver's stand-in.
 """
 
 from __future__ import annotations
@@ -222,9 +222,19 @@ def across() -> None:
 
 
 def depth() -> None:
-    """How many operations a busy stream takes before a submission blocks; whether others then do."""
+    """How many operations a busy stream takes before a submission blocks; whether other threads' calls then do."""
     for label, pair in (("launches", False), ("launches, each with its write", True)):
         s, other = stream(), stream()
+        beside, longest = threading.Event(), {"launch": 0.0, "query": 0.0}
+
+        def call_others(other: int = other, beside: threading.Event = beside, longest: dict[str, float] = longest) -> None:
+            cu("cuCtxSetCurrent", ctx)
+            while not beside.wait(0.005):
+                longest["launch"] = max(longest["launch"], ms(launch, spin, other, 10))
+                longest["query"] = max(longest["query"], ms(raw, "cuStreamQuery", other))
+
+        thread = threading.Thread(target=call_others)
+        thread.start()
         launch(spin, s, hold(0.4))
         n, worst = 0, 0.0
         while worst < 20 and n < 5000:
@@ -234,8 +244,11 @@ def depth() -> None:
                 write(s, 300, n)
             worst = max(worst, (time.perf_counter() - t) * 1e3)
             n += 1
+        beside.set()
+        thread.join()
         fact(f"{label} behind a kernel until one blocks for 20 ms", n if n < 5000 else "none of 5000")
-        fact("    meanwhile a launch on another stream, ms", ms(launch, spin, other, 10))
+        fact("    which took ms", round(worst, 1))
+        fact(f"    meanwhile the longest calls of another thread on another stream, {label}, ms", longest)
         idle()
     streams = [stream() for _ in range(96)]
     aim, worst = words[301] + 1, 0.0
@@ -408,8 +421,8 @@ def main() -> int:
         else:
             took = f"{time.perf_counter() - began:.1f} s"
             fact(mode, (done.returncode, done.stdout.strip().splitlines()[-3:], done.stderr[-200:], took))
-    if "OUT" in os.environ:
-        Path(os.environ["OUT"], "probe.json").write_text(json.dumps(facts))
+    if "PROBE_JSON" in os.environ:
+        Path(os.environ["PROBE_JSON"]).write_text(json.dumps(facts))
     return failed
 
 

@@ -1,15 +1,20 @@
 """Runs a program with the stand-in as its driver: ``python tests/cuda/dry.py [-m MODULE | FILE] ARGUMENT…``.
 
 So that what is to run on a GPU, for a few minutes of a lent machine, runs to its end here first:
-``PYTHON='python tests/cuda/dry.py' tests/bench/gpu_check.sh``.
+``PYTHON='python tests/cuda/dry.py' SMOKE=1 tests/bench/gpu_check.sh``. The stand-in has no thread blocks: the library does
+without them, as on the simulated device. With ``DRY_CUBINS=FILE`` each kernel that is loaded is compiled for a GPU, too, and
+what cannot be is written to the file: the library's own tests find more kernels than ``tests/cuda/library.py`` does.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import sys
+import types
 from pathlib import Path
+from typing import Any
 
 sys.path[0] = str(Path(__file__).parents[1] / "support")
 
@@ -17,6 +22,27 @@ import standin  # noqa: E402  # found through the line above
 
 import aiodev  # noqa: E402
 from aiodev._backends.cuda import CUDABackend  # noqa: E402
+from aiodev._core.backend.interface import KernelSpec  # noqa: E402
+
+
+class _Cubins(standin.StandInCompiler):
+    """Compiles what it makes images of for a GPU as well."""
+
+    def __init__(self, refused: Path) -> None:
+        self._refused = refused
+
+    def load_image(self, spec: KernelSpec, directory: str, architecture: tuple[int, int]) -> Any:
+        from aiodev._backends.cuda.compile.compiler import compile_image
+
+        line = ""
+        try:
+            compile_image(spec, (9, 0))
+        except Exception as error:  # all that fail are to be listed
+            message = " ".join(str(error)[-300:].split())
+            line = f"{spec.name} of {spec.arguments} {spec.options}: {type(error).__name__}: {message}\n"
+        with self._refused.open("a") as file:
+            file.write(line)
+        return super().load_image(spec, directory, architecture)
 
 
 def main() -> None:
@@ -25,8 +51,12 @@ def main() -> None:
     if library is None:
         raise SystemExit("no compiler for C is installed, to build the stand-in for the CUDA driver")
     os.environ.update(PROBE_LIBCUDA=library, PROBE_SCALE="0.1")
-    backend = CUDABackend(library=library, compiler=standin.StandInCompiler())
+    cubins = os.environ.get("DRY_CUBINS")
+    compiler = _Cubins(Path(cubins)) if cubins else standin.StandInCompiler()
+    backend = CUDABackend(library=library, compiler=compiler)
+    backend.capabilities = backend.capabilities._replace(thread_blocks=False)
     aiodev.register_backend("cuda", lambda: backend)
+    _leave_out_teams()
     kind, *sys.argv = sys.argv[1:]
     if kind == "-m":
         sys.path[0] = str(Path.cwd())
@@ -35,6 +65,16 @@ def main() -> None:
         sys.argv.insert(0, kind)
         sys.path[0] = str(Path(kind).absolute().parent)
         runpy.run_path(kind, run_name="__main__")
+
+
+def _leave_out_teams() -> None:
+    """Have the library's kernels run the bodies that one thread runs, also under CUDA's name."""
+    package = types.ModuleType("aiodev.kernels")  # so that its modules are not imported yet, which would have taken the others
+    package.__path__ = [str(Path(aiodev.__file__).parent / "kernels")]
+    sys.modules["aiodev.kernels"] = package
+    teams: Any = importlib.import_module("aiodev.kernels.thread_block")
+    teams.on_teams = lambda kernel, body: None
+    del sys.modules["aiodev.kernels"]
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """What the functions of :mod:`aiodev.kernels` launch: each is called with whatever it takes, and nothing is compiled.
 
-Functions are added to the library all the time, so none is named here: each is offered many argument lists, of several types,
-and those that it refuses are passed over. They are called on the simulated device, so that what is recorded is what a device
-that is not the CPU runs; and under CUDA's name, for the bodies that teams run, with rows in one piece and in several. Of those
-each is recorded once.
+Functions are added to the library all the time: each is offered many argument lists, of several types, and those that it
+refuses are passed over. Which kernels it launches depends on sizes and options, so some arrays are large, and functions with
+options of their own are named here. They are called on a simulated device that can what CUDA's can, under its name, with
+rows in one piece and in several.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import types
@@ -23,16 +24,33 @@ from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev._kernel.compile import service
 from aiodev.kernels import thread_block
+from aiodev.kernels.indexing.search import Selection
 from aiodev.kernels.reductions import launch as reduction_launches
 from aiodev.kernels.sorting import cuda_radix
 from aiodev.testing import SimulatedBackend
 
-__all__ = ["REAL", "functions", "recorded"]
+__all__ = ["REAL", "argument_lists", "functions", "recorded"]
 
 #: Functions that mean nothing for complex numbers, and are not refused before they are compiled.
 REAL = frozenset({"clip", "greater", "greater_equal", "less", "less_equal"})
 
 TYPES = ("f4", "f8", "i8", "c8")
+#: What a function is called with beside positional arguments, by its name, or any function; a function is called with these.
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "": [{"axis": 0}],
+    "histogram": [
+        {"density": True}, {"range": (0.0, 9.0)}, {"weights": lambda x, *rest: x}, {"bins": [0.0, 1.0, 5.0]},
+        {"bins": [0.0, 1.0, 5.0], "weights": lambda x: x}, {"bins": 5000, "density": True},
+    ],
+    "linspace": [{"dtype": "i8"}],
+    "put": [{"mode": "clip"}],
+    "random.choice": [{"replace": False}, {"replace": False, "p": [0.5, 0.25, 0.125, 0.125, 0.0]}],
+    "take": [{"axis": 1}, {"mode": "wrap"}],
+    "take_along_axis": [{"axis": 1}],
+    "scatter_add": [{"axis": 1}],
+    "searchsorted": [{"side": "right"}],
+    "cumulative_sum": [{"axis": 1, "include_initial": True}],
+}  # fmt: skip
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -46,11 +64,12 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
         yield from (
             (full, f)
             for full, f in inside
-            if callable(f) and not inspect.iscoroutinefunction(f) and f is not kernels.warm_up
+            if callable(f) and not isinstance(f, type) and not inspect.iscoroutinefunction(f) and f is not kernels.warm_up
         )
 
 
-def _argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
+def argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
+    """Argument lists of many kinds, whose arrays are of one type and on a device."""
     chance = np.random.default_rng(0)
     plane = aiodev.asarray((chance.random((4, 4)) * 10).astype(code), device=device)
     line = aiodev.asarray((chance.random(4) * 10).astype(code), device=device)
@@ -60,7 +79,31 @@ def _argument_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
     yield from [(plane, index, plane), ([plane, plane],), (plane, 1), (plane, 2, 3), (plane, (1, 1)), (line, line)]
     yield from [(plane, ((1, 1), (1, 1))), (line, index, line), (line,), (plane, np.dtype("f4")), (plane, 0, 1)]
     yield from [(mask,), (mask, mask), (index,), (plane, 0.5), (line, 2), (plane, plane, plane), (line, 4)]
-    yield from [((3, 3),), ((3,), 1.0), ((3,), 0.5, 2.0), (0, 5, (3,)), (5,)]
+    yield from [((3, 3),), ((3,), 1.0), ((3,), 0.5, 2.0), (0, 5, (3,)), (5,), (0.25, (3,)), (5, (0.25, 0.75), (3,))]
+    yield (0, 5, 7)
+    vectors = aiodev.asarray((chance.random((4, 3)) * 10).astype(code), device=device)
+    yield from [(vectors, vectors), (_negated, plane), (_less, plane, plane), (plane, (1, 0)), (plane[:1], 0), (_negated,)]
+
+
+def large_lists(code: str, device: str) -> Iterator[tuple[Any, ...]]:
+    """Argument lists with arrays of any contents that are so large that functions choose other kernels for them."""
+    wide, tall, cube, line = (aiodev.empty(shape, code, device) for shape in ((3, 5000), (5000, 3), (2, 96, 96), 100_000))
+    index, few = aiodev.empty(1000, "i8", device), aiodev.empty((3, 7), "i8", device)
+    yield from [(wide,), (tall,), (cube,), (line,), (cube, cube), (wide, tall), (line, line), (cube[0], cube[0, 0])]
+    yield from [(wide, 1), (tall, 1), (cube, 1), (line, 1000), (wide, few), (line, index), (wide, index), (tall, index)]
+    yield from [(line, index, line[:1000]), (tall, index, tall[:1000]), (wide, few, wide[:, :7]), (100_000,)]
+    yield from [([line] * 3,), ([wide, wide],), ([cube] * 4,), ([line[:7]] * 4,), (wide, (0, 7)), (line, index.astype("f8"))]
+    places = aiodev.empty((2, 7, 96), "i8", device)
+    yield from [(cube, places), (line, index, 1.0), (cube[:, :, :9],), (cube[0, :5, :3],), (cube, places, cube[:, :7])]
+    yield from [(cube, ((1, 1), (0, 0), (2, 2))), (wide, [3] * 3), (index, line), (cube.T,), (wide.T, tall.T), (5, (3,))]
+
+
+def _negated(value: Any) -> Any:
+    return -value
+
+
+def _less(one: Any, other: Any) -> Any:
+    return one - other
 
 
 class _Named(SimulatedBackend):
@@ -71,6 +114,10 @@ class _Named(SimulatedBackend):
     def __init__(self) -> None:
         super().__init__()
         self.capabilities = self.capabilities._replace(thread_blocks=True)
+
+
+async def _two(selection: Selection) -> int:
+    return 2
 
 
 @contextlib.contextmanager
@@ -84,8 +131,10 @@ def _cut() -> Iterator[None]:
 
 
 def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
-    """(kernels by the function that launches them first, names of functions that took no arguments at all)."""
-    aiodev.register_backend("sim", SimulatedBackend)
+    """(kernels by the function that launches them first, names of functions that took no arguments at all).
+
+    Functions which say that they are not implemented for such a device are none of these.
+    """
     aiodev.register_backend("cuda", _Named)
     seen: set[Any] = set()
     found: dict[str, list[KernelSpec]] = {}
@@ -95,29 +144,34 @@ def recorded() -> tuple[dict[str, list[KernelSpec]], set[str]]:
     def record(loading: service.PendingKernel) -> None:
         spec = loading.spec
         key = (spec.name, spec.function.__code__, spec.ndim, spec.arguments, spec.options)
-        if loading.backend.name == "cuda":
-            key = spec.function.__code__ if ("team", True) in spec.options else None
-        if key is not None and key not in seen:
+        if key not in seen:
             seen.add(key)
             found.setdefault(name, []).append(spec)
         loading.finish(CompileError(spec.name, "recorded, not compiled"))
 
     with mock.patch.object(service.service, "load", record):
-        for device, cut in (("sim", False), ("cuda", False), ("cuda", True)):
-            with aiodev.device(device), _cut() if cut else contextlib.nullcontext():
-                arguments = {code: list(_argument_lists(code, device)) for code in TYPES}
+        for cut in (False, True):
+            with aiodev.device("cuda"), _cut() if cut else contextlib.nullcontext():
+                small = [given for code in TYPES for given in argument_lists(code, "cuda")]
+                large = [given for code in TYPES[:1] for given in large_lists(code, "cuda")]
                 for name, function in functions():
-                    taken = sum(_call(function, given) for code in TYPES for given in arguments[code])
-                    if device == "cuda":
-                        _call(function, arguments[TYPES[0]][0], axis=0)
-                    if not taken and device == "sim":
+                    taken = sum([_call(function, given) for given in (*small, *large)])
+                    for options in (*OPTIONS[""], *OPTIONS.get(name, ())):
+                        taken += sum([_call(function, given, **options) for given in (*small[: len(small) // 4], *large)])
+                    if not taken:
                         refused.add(name)
     return found, refused
 
 
-def _call(function: Callable[..., Any], arguments: tuple[Any, ...], **named: int) -> bool:
-    """Whether it took the arguments."""
-    with contextlib.suppress(Exception):  # only whether it takes them is asked
-        function(*arguments, **named)
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...], **named: Any) -> bool:
+    """Whether it took the arguments, or would have on the CPU."""
+    try:
+        found = function(*arguments, **{own: value(*arguments) if callable(value) else value for own, value in named.items()})
+        if inspect.iscoroutine(found):
+            with mock.patch.object(Selection, "count", _two):
+                asyncio.run(found)
+    except NotImplementedError:
         return True
-    return False
+    except Exception:  # only whether it takes them is asked
+        return False
+    return True

@@ -72,6 +72,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
             pytest.exit(f"{item.nodeid} left the device lost: {loss}", returncode=3)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say at once what has failed: a process that time runs out for gives no account of it."""
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = str(report.longrepr if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}")
+        _stderr.write(f"\n── failed: {report.nodeid}: {' '.join(said.split())[:500]}\n")
+        _stderr.flush()
+
+
 def pytest_sessionfinish(exitstatus: int) -> None:
     """Say that all have run."""
     if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):

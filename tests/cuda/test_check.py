@@ -5,7 +5,9 @@ A script stands in for Python, which notes what it is asked to run and in which 
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -116,15 +118,30 @@ def test_the_librarys_files_run_side_by_side(check: Check, tmp_path: Path) -> No
 case "$*" in *pytest*)
     echo finished >>"$AIODEV_TESTS_BEGUN"
     echo "2 passed in 1.00s"
-    case "$*" in *test_sorting.py*) echo "FAILED test_sorting.py::test_x - it failed"; exit 1;; esac
+    case "$*" in *test_sorting.py*) echo "── failed: test_sorting.py::test_x: it failed"; exit 1;; esac
 esac
 """
     done = check("library", body=body)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("library")]
     files = [line for line in _asked(tmp_path) if "pytest" in line]
     assert "FAILED" in line and f"{2 * len(files)} passed" in line and "ended early" not in line
-    assert len(files) == 12 and all("-p on_gpu" in file for file in files)
-    assert "FAILED test_sorting.py::test_x" in done.stdout
+    assert len(files) == 17 and all("-p on_gpu" in file for file in files)
+    assert "── failed: test_sorting.py::test_x" in done.stdout
+
+
+def test_figures_come_back_as_one_file(check: Check, tmp_path: Path) -> None:
+    """What the probe and each group found, whatever runs: a lent machine gives few files back."""
+    body = """
+case "$*" in
+*gpu_probe*) echo '{"driver": 13000}' >"$PROBE_JSON" ;;
+*waiting*) exit 1 ;;
+*--json*) for file; do :; done; echo '{"figures": []}' >"$file" ;;
+esac
+"""
+    check("probe", "measured", body=body)
+    found = json.loads((tmp_path / "out" / "figures.json").read_text())
+    assert found == {"probe": {"driver": 13000}, "launching": {"figures": []}, "moving": {"figures": []}}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"log.txt", "figures.json", "summary.txt", "cache.tar.gz"}
 
 
 def test_what_was_compiled_is_carried_on(check: Check, tmp_path: Path) -> None:
@@ -138,6 +155,16 @@ def test_what_was_compiled_is_carried_on(check: Check, tmp_path: Path) -> None:
     assert "cubin\n" in (tmp_path / "then" / "log.txt").read_text()
 
 
+def test_a_large_cache_is_carried_on_in_pieces(check: Check, tmp_path: Path) -> None:
+    """A lent machine gives no large file back; the pieces are taken by the name that they have in common."""
+    check("first", body='head -c 50000 /dev/urandom >"$AIODEV_CACHE_DIR/kernel.bin"', CACHE_PIECE="20000")
+    packed = tmp_path / "out" / "cache.tar.gz"
+    assert not packed.exists() and len(list(packed.parent.glob("cache.tar.gz.*"))) == 3
+    there = {"CACHE": str(packed), "AIODEV_CACHE_DIR": str(tmp_path / "next"), "OUT": str(tmp_path / "then")}
+    check("first", body="true", **there)
+    assert (tmp_path / "next" / "kernel.bin").read_bytes() == (tmp_path / "cache" / "kernel.bin").read_bytes()
+
+
 def test_wheels_that_are_carried_along(check: Check, tmp_path: Path) -> None:
     """Each is installed by itself before what the machine has; one that is for another Python costs the others nothing."""
     wheels = tmp_path / "wheels"
@@ -149,6 +176,15 @@ def test_wheels_that_are_carried_along(check: Check, tmp_path: Path) -> None:
     done = check("first", body=body, WHEELS=str(wheels))
     assert "left out" in done.stdout and "bad-1-cp27" in done.stdout
     assert "this is good" in done.stdout
+
+
+def test_what_cannot_run_is_said(check: Check) -> None:
+    """Without NVIDIA's checker, what needs it is left out by name, neither passed nor failed."""
+    if shutil.which("compute-sanitizer", path="/usr/bin:/bin") or list(Path("/usr/local").glob("cuda*/bin/compute-sanitizer")):
+        pytest.skip("NVIDIA's checker is installed")
+    done = check("sanitized")
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("memcheck", "racecheck"))]
+    assert done.returncode == 0 and len(lines) == 2 and all("LEFT OUT" in line for line in lines), done.stdout
 
 
 def test_what_there_is_no_part_for(check: Check) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from aiodev import lang
+from aiodev._backends.cpu.compile import kernel_code
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.errors import CompileError
 from aiodev.dtypes import DTYPES
@@ -218,6 +219,18 @@ def atomics(i: int, x: Any, out: Any) -> None:
 def test_atomics(code: str) -> None:
     """Elements of 4 and 8 bytes are updated by instructions."""
     assert compiled(atomics, f"A1{code}C", f"A1{code}C").exceptions == {}
+
+
+@pytest.mark.parametrize("code", ["f4", "f8"])
+def test_atomics_after_the_cpu_s(code: str) -> None:
+    """A process that has compiled a kernel for the CPU, where its atomics are inlined, has the GPU's own for the GPU."""
+    arguments = f"A1{code}C", f"A1{code}C"
+    kernel_code.load_kernel(KernelSpec(atomics.__name__, atomics, 1, arguments), "")
+    text = ptx_of(atomics, *arguments)
+    assert f".add.f{8 * int(code[1:])}" in text and ".cas.b" in text
+    with pytest.raises(CompileError, match="cannot be updated atomically on CUDA"):
+        kernel_code.load_kernel(KernelSpec(atomics.__name__, atomics, 1, ("A1i2C", "A1i2C")), "")
+        compiled(atomics, "A1i2C", "A1i2C")
 
 
 @pytest.mark.parametrize("code", ["i1", "u2"])

@@ -140,6 +140,8 @@ async def test_exceptions(place: str, kind: type[Exception], device: aiodev.Devi
 async def test_teams(device: aiodev.Device) -> None:
     """A body that a block's threads run together shares memory and meets at barriers, for more rows than blocks."""
     cuda = pytest.importorskip("numba.cuda")
+    if not aiodev.capabilities(device).thread_blocks:
+        pytest.skip("the device is a stand-in without thread blocks")
     single = np.float32
 
     @aiodev.kernel

@@ -80,7 +80,13 @@ def test_a_thousand_rounds_keep_their_order(backend: CUDABackend, foreign: int) 
 
 
 PENDING = """
-import ctypes, threading, time
+import ctypes, struct, threading, time
+from aiodev._core.backend.interface import KernelSpec
+from aiodev._core.streams.native_calls import pack
+
+def line(i, x):
+    x[i] = i
+
 backend.start()
 calls, device = backend.executor.driver, backend.executor.devices[0]
 word = (ctypes.c_int64 * 1).from_address(backend.allocate_pinned(0, 8))
@@ -140,13 +146,65 @@ value = backend.executor.fill(ours, memory, 1, b"y")
 let_go(lambda: driver.blocked() > 0)
 assert backend.executor.foreign_wait(theirs, ours, value)
 """,
+        """
+queue, _ = backend.executor.adopt_stream(0, theirs)
+driver.waits(True)
+thread = threading.Thread(target=lambda: [backend.executor.fill(queue, memory, 1, b"x") for _ in range(1100)])
+thread.start()
+until(lambda: driver.blocked() > 0)
+before = driver.count("cuMemsetD8Async")
+let_go(lambda: driver.count("cuMemsetD8Async") > before)
+backend.executor.fill(ours, memory, 1, b"y")
+thread.join()
+""",
+        """
+entry = backend.load(KernelSpec("line", line, 1, ("A1i8C",)), "")
+elsewhere, there = backend.executor.create_queue(1, 0, False)[0], backend.allocate(1, 64)
+value = backend.executor.launch(elsewhere, entry, 8, struct.pack("<qqq", 8, there, 8), 0)
+assert backend.executor.spin(elsewhere, value, 30 * 10**9)
+driver.waits(True)
+before = driver.count("cuLaunchKernel")
+let_go(lambda: driver.count("cuLaunchKernel") > before)
+backend.executor.launch(ours, entry, 8, struct.pack("<qqq", 8, memory, 8), 0)
+""",
     ],
-    ids=["calls of a library", "a full channel", "a launch while memory is allocated", "another stream that waits for ours"],
-)
+    ids=[
+        "calls of a library", "a full channel", "a launch while memory is allocated", "another stream that waits for ours",
+        "a launch while another waits for room", "the first launch on another device",
+    ],
+)  # fmt: skip
 def test_nobody_waits_for_the_device_with_the_gil(program: str, run: Callable[..., str]) -> None:
     """A device that waits for a Python function goes on: whatever waits for the device lets that function have the GIL."""
     end = "until(lambda: calls_seen)\nsys.stdout.write('through\\n')\n"
-    said = run(f"from aiodev._core.streams.native_calls import pack\n{PENDING}\n{program}\n{end}")
+    said = run(f"{PENDING}\n{program}\n{end}")
+    assert sorted(said.split()) == ["called", "through"]
+
+
+def test_many_queues_do_not_fill_a_channel_with_the_gil(run: Callable[..., str]) -> None:
+    """Each has little in the driver's hands, all together more than a channel takes: whoever fills it has let go of the GIL."""
+    said = run(
+        f"""
+{PENDING}
+streams = []
+for priority in (0, -1):
+    by_stream = {{}}
+    for queue in (backend.executor.create_queue(0, priority, False)[0] for _ in range(17 * 32)):
+        by_stream.setdefault(backend.executor.handle_of(queue), []).append(queue)
+    stream = device.slots[priority][5]  # of one channel with that of the other priority
+    streams.append((stream, by_stream[stream]))
+with calls.bound(device.context):
+    for stream, _ in streams:
+        calls.call("cuStreamWaitValue64", stream, ctypes.addressof(word), 1, 0, doing="holding a stream")
+let_go(lambda: driver.blocked() > 0)
+for _ in range(15):
+    for _, queues in streams:
+        for queue in queues:
+            backend.executor.fill(queue, memory, 1, b"x")
+until(lambda: calls_seen)
+sys.stdout.write("through\\n")
+""",
+        STANDIN_DEPTH="600",
+    )
     assert sorted(said.split()) == ["called", "through"]
 
 

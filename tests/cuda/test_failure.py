@@ -209,6 +209,32 @@ print(len(check_backend(backend, rules=names).kept), driver.count({function!r}) 
     assert said == "4 True\n"
 
 
+def test_what_others_hand_on_is_announced(run: Callable[..., str]) -> None:
+    """Who waits for what a gate holds is told by the driver, though the poller was told of the wait before it was under way."""
+    said = run(
+        CHOOSING.format(way="callback")
+        + """
+import os, select, time
+from aiodev._backends.cuda.structs import SLEEP_DEEP
+backend.start()
+queue, _ = backend.executor.create_queue(0, 0, False)
+memory = backend.allocate(0, 64)
+gated, gate = backend.executor.gate(queue)
+value = backend.executor.fill(queue, memory, 8, b"x")
+reading, writing = os.pipe()
+waker = backend.executor.create_waker(writing)
+assert backend.executor.arm(queue, value, waker)
+while backend.executor.devices[0].native.sleep.value != SLEEP_DEEP:
+    time.sleep(0.001)
+before = driver.count("cuLaunchHostFunc")
+backend.executor.open_gate(gate, False)
+told = bool(select.select([reading], [], [], 30)[0])
+print(driver.count("cuLaunchHostFunc") - before, told)
+"""
+    )
+    assert said == "1 True\n"
+
+
 def test_how_long_cuda_looks_without_a_pause_is_a_setting_of_its_own(run: Callable[..., str]) -> None:
     """The CPU's workers have another: what is good for cores that compute is not what is good for a thread that looks."""
     said = run(
@@ -314,3 +340,84 @@ for index in (0, 1):
         STANDIN_MIXED="1",
     )
     assert said == "90\n80\n"
+
+
+@pytest.mark.parametrize("function", ["cuLaunchHostFunc", "cuMemsetD8Async", "cuMemcpyAsync"])
+def test_what_loses_the_device_is_not_completed_by_it(function: str, run: Callable[..., str]) -> None:
+    """A call that tells of the loss was not carried out: the stream is not asked to write that it was."""
+    said = run(
+        f"""
+backend.start()
+queue, counters = backend.executor.create_queue(0, 0, False)
+memory, cell = backend.allocate(0, 64), backend.allocate_pinned(0, 8)
+assert backend.executor.spin(queue, backend.executor.fill(queue, memory, 64, b"x"), 30 * 10**9)
+submit = {{
+    "cuLaunchHostFunc": lambda: backend.executor.stamp(queue, cell),
+    "cuMemsetD8Async": lambda: backend.executor.fill(queue, memory, 8, b"y"),
+    "cuMemcpyAsync": lambda: backend.executor.copy(queue, memory, memory + 32, 8),
+}}[{function!r}]
+driver.inject({function!r}, 700)
+before = driver.count("cuStreamWriteValue64")
+value = submit()
+assert backend.executor.spin(queue, value, 30 * 10**9)
+(fault,) = backend.executor.faults(queue)
+print(fault.first == value, type(fault.error).__name__, driver.count("cuStreamWriteValue64") - before)
+"""
+    )
+    assert said == "True DeviceLostError 0\n"
+
+
+def test_a_failure_that_cannot_be_cleared_fails_what_follows(backend: CUDABackend, driver: standin.StandIn) -> None:
+    """Kernels pass themselves over while the device's record of a failure stands: then an operation fails, instead of that."""
+    fails = backend.load(KernelSpec("fails", _fails, 1, ("A1i8C",)), "")
+    queue, _ = backend.executor.create_queue(0, 0, False)
+    memory = backend.allocate(0, 64)
+    block = struct.pack("<qqq", 8, memory, 8)
+    backend.executor.fill(queue, memory, 8, struct.pack("<q", -1))
+    assert backend.executor.spin(queue, backend.executor.launch(queue, fails, 8, block, 0), PATIENCE)
+    backend.executor.forgive(queue)
+    driver.inject("cuMemsetD32Async", INVALID_VALUE)
+    refused = backend.executor.launch(queue, fails, 8, block, 0)
+    assert backend.executor.spin(queue, refused, PATIENCE)
+    *_, fault = backend.executor.faults(queue)
+    assert fault.first == refused and isinstance(fault.error, DriverError)
+    backend.executor.forgive(queue)
+    backend.executor.fill(queue, memory, 8, struct.pack("<q", 3))
+    backend.executor.launch(queue, fails, 8, block, 0)
+    found = (ctypes.c_int64 * 8)()
+    assert backend.executor.spin(queue, backend.executor.copy(queue, ctypes.addressof(found), memory, 64), PATIENCE)
+    assert list(found) == [4] * 8 and len(backend.executor.faults(queue)) == 2
+    backend.executor.destroy_queue(queue)
+    backend.deallocate(0, memory, 64)
+
+
+def test_a_queue_that_ended_with_a_failure_begins_anew(backend: CUDABackend) -> None:
+    """Whoever has it next finds no failure, and kernels that can fail run."""
+    fails = backend.load(KernelSpec("fails", _fails, 1, ("A1i8C",)), "")
+    memory = backend.allocate(0, 64)
+    block = struct.pack("<qqq", 8, memory, 8)
+    queue, counters = backend.executor.create_queue(0, 0, False)
+    backend.executor.fill(queue, memory, 8, struct.pack("<q", -1))
+    assert backend.executor.spin(queue, backend.executor.launch(queue, fails, 8, block, 0), PATIENCE) and counters[FAULTS]
+    backend.executor.destroy_queue(queue)
+    again = 0
+    others = []
+    while again != queue:
+        again, counters = backend.executor.create_queue(0, 0, False)
+        others.append(again)
+    assert not counters[FAULTS]
+    launched = backend.executor.launch(again, fails, 0, block, 0)
+    backend.executor.fill(again, memory, 8, struct.pack("<q", 3))
+    backend.executor.launch(again, fails, 8, block, 0)
+    found = (ctypes.c_int64 * 8)()
+    assert backend.executor.spin(again, backend.executor.copy(again, ctypes.addressof(found), memory, 64), PATIENCE)
+    assert launched == 1 and list(found) == [4] * 8 and not backend.executor.faults(again)
+    for other in others:
+        backend.executor.destroy_queue(other)
+    backend.deallocate(0, memory, 64)
+
+
+def _fails(i: int, x: Any) -> None:
+    if x[i] < 0:
+        raise ValueError("negative")
+    x[i] += 1

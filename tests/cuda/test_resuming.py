@@ -48,3 +48,4 @@ def test_every_test_is_begun_once(tmp_path: Path) -> None:
     assert names == ["test_first", "test_that_crashes", "test_that_hangs", "test_that_fails", "test_last", "finished"]
     assert "test_that_hangs" in runs[1].stderr, "the stacks were not written"
     assert "1 failed, 1 passed, 3 deselected" in runs[2].stdout
+    assert "── failed: test_some.py::test_that_fails: " in runs[2].stderr and "assert False" in runs[2].stderr

@@ -9,7 +9,8 @@
    It is stricter than a driver where a driver may be so: a handle that is dead ends the process; a channel, which streams share, takes
    so many operations (STANDIN_DEPTH) before a submission blocks; host functions are called one after the other, also those of
    different streams; a kernel whose parameters have an address of another device is an illegal access; a stream that is being captured
-   refuses everything; and standin_waits has allocations, freeing and loading wait for the device, while every other call waits for them.
+   refuses everything; and standin_waits has allocations, freeing, loading and a kernel's first launch wait for the device, while every
+   other call waits for them, and for a submission that waits for room in a channel.
 
    Control: standin_inject (a status for the n-th next call of a function), standin_latency, standin_lose (a sticky status),
    standin_count (calls of a function so far), standin_alive (living handles of a kind). */
@@ -296,7 +297,9 @@ static CUresult push(void *stream, Op op) {
     Op *o = malloc(sizeof *o);
     pthread_mutex_lock(&channels[s->channel].lock);
     if (op.kind != END) {
-        if (channels[s->channel].held >= depth()) __atomic_add_fetch(&standin_blocked, 1, __ATOMIC_SEQ_CST);
+        int blocks = channels[s->channel].held >= depth(), alone = blocks && waits;
+        if (alone) pthread_rwlock_wrlock(&context_lock);
+        if (blocks) __atomic_add_fetch(&standin_blocked, 1, __ATOMIC_SEQ_CST);
         while (channels[s->channel].held >= depth() && !sticky) {
             struct timespec until;      /* a loss tells nobody here */
             clock_gettime(CLOCK_REALTIME, &until);
@@ -305,6 +308,7 @@ static CUresult push(void *stream, Op op) {
             pthread_cond_timedwait(&channels[s->channel].left, &channels[s->channel].lock, &until);
         }
         channels[s->channel].held++;
+        if (alone) pthread_rwlock_unlock(&context_lock);
     }
     pthread_mutex_unlock(&channels[s->channel].lock);
     *o = op, o->next = NULL;
@@ -687,7 +691,7 @@ CUresult cuEventSynchronize(void *event) {
 
 /* Modules and kernels */
 
-typedef struct Function { Handle h; Kernel kernel; size_t nbytes; } Function;
+typedef struct Function { Handle h; Kernel kernel; size_t nbytes; int launched; } Function;
 
 static void spin(void *parameters, size_t nbytes, const unsigned *grid) {
     uint64_t ns = *(uint64_t *)parameters;
@@ -736,6 +740,7 @@ CUresult cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned
     if (!is_alive(f, FUNCTION) || ((Handle *)f)->device != current->device) return INVALID_HANDLE;
     if (!gx || !gy || !gz || !bx || !by || !bz || bx * by * bz > 1024 || gy > 65535 || gz > 65535) return INVALID_VALUE;
     if (parameters || !extra || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4]) return INVALID_VALUE;
+    if (!__atomic_exchange_n(&((Function *)f)->launched, 1, __ATOMIC_SEQ_CST)) wait_for_device();
     memcpy(standin_grid, (unsigned[]){gx, gy, gz, bx, by, bz}, sizeof standin_grid);
     size_t n = *(size_t *)extra[3];
     if (n != ((Function *)f)->nbytes) return INVALID_VALUE;

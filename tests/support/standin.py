@@ -67,7 +67,7 @@ class StandIn:
         return ctypes.c_long.in_dll(self._library, "standin_invalidated").value
 
     def waits(self, on: bool) -> None:
-        """Have allocating, freeing and loading wait for the device, and all other calls for them."""
+        """Have allocating, freeing, loading and first launches wait for the device, and all else for them, or for room."""
         self._library.standin_waits(int(on))
 
     def blocked(self) -> int:

@@ -40,7 +40,7 @@ class Entry(Struct):
     block: int  #: threads of a block
     grid: int  #: most blocks
     team: int  #: 1: an index is a block's, not a thread's
-    launched: int  #: 1 once it was launched: the first launch may make the driver load code, or move local memory
+    launched: int  #: a bit for each device it was launched on: the first launch may have the driver load code, or move memory
     functions: Cell[int] = words(MAXIMUM_DEVICES, line=True)  #: CUfunction for each device
 
 
@@ -192,6 +192,7 @@ class Device(Struct, alignment=64):
     follow_event: int  #: CUevent for another library's stream to wait for a queue, under ``follow_lock``
     follow_lock: Lock = embedded(Lock)
     waiters: Atomic[int]  #: calls of ours under way that may wait for the device, and hold up all others meanwhile
+    surely_room: int  #: with so many operations of a queue in the driver's hands, its channel has room for more
     ring: int  #: page-locked: RING_SLOTS slots of RING_BYTES, for small copies from ordinary memory, under ``ring_lock``
     ring_lock: Lock = embedded(Lock)
     ring_next: int  #: which slot is tried next

@@ -27,8 +27,9 @@ WATCHDOG: Final = 20_000_000
 #: Most operations of a queue that are in the driver's hands. Larger: more memory for each queue; smaller: a device that runs
 #: short operations waits for the host.
 WINDOW: Final = 128
-#: Operations of a queue in the driver's hands with which a submission surely finds room; beyond, it lets go of the GIL.
-#: Larger: a submission may block with the GIL; smaller: submissions take the GIL anew, and may wait for another thread.
+#: Operations of a queue in the driver's hands with which a submission surely finds room; beyond, it lets go of the GIL. Fewer
+#: where so many queues share a channel that all of theirs together might fill it. Larger: a submission may block with the
+#: GIL; smaller: submissions take the GIL anew, and may wait for another thread.
 SURELY_ROOM: Final = 32
 #: Most operations in the driver's hands of all queues of a CUstream. Larger: the driver, whose own limit is somewhat higher,
 #: blocks in a call; smaller: queues that share a stream wait for the host.

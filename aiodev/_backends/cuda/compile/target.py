@@ -3,6 +3,7 @@
 Left alone it asks the driver which architecture to compile for, has 0 for an integer division by zero, cannot check bounds,
 and numbers the exceptions of each function from 1 again. Arithmetic of ``float16`` it leaves to CUDA's headers, which needs the
 driver, and rounds each result; here, as on the CPU, ``float16`` is a way of storing numbers, computed with in ``float32``.
+Of overloads that are to be inlined it takes the CPU's as well as its own, where these have been compiled in this process.
 :func:`compiling_for` changes that for what is compiled in its block, under the compiler's lock; nothing is changed for other
 users of numba-cuda.
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 from numba.cuda import cudadecl, cudamath, dispatcher, fp16, lowering, types
 from numba.cuda._internal import cuda_fp16
-from numba.cuda.core import callconv
+from numba.cuda.core import callconv, typed_passes
 from numba.cuda.core.base import BaseContext
 from numba.cuda.target import CUDATargetContext
 from numba.cuda.typing import signature
@@ -100,6 +101,7 @@ _PYTHON = frozenset({"_operator", "builtins", "operator"})
 _exceptions = _Exceptions()
 _place: list[Any] = []  #: locations of the instructions that are being lowered, which nest; under the compiler's lock
 _lower_inst = lowering.Lower.lower_inst
+_get_callable = typed_passes.InlineOverloads._get_callable_info
 _generic = _OverloadFunctionTemplate.generic
 _cast = BaseContext.cast
 
@@ -111,6 +113,15 @@ def _lower_located(lower: Any, inst: Any) -> None:
         _lower_inst(lower, inst)
     finally:
         _place.pop()
+
+
+def _get_own_callable(inlining: Any, state: Any, expression: Any) -> Any:
+    """What a call may be replaced by, without the overloads of other targets."""
+    found = _get_callable(inlining, state, expression)
+    if found is None or found[0] is None:
+        return found
+    templates, *rest = found
+    return ([own for own in templates if getattr(own, "metadata", {}).get("target") != "cpu"], *rest)
 
 
 def exceptions() -> dict[int, tuple[Any, Any, Any]]:
@@ -125,6 +136,7 @@ def compiling_for(architecture: tuple[int, int], boundscheck: bool) -> Iterator[
         (dispatcher, "get_current_device", lambda: _Device(architecture)),
         (callconv.MinimalCallConv, "_make_call_helper", lambda convention, builder: _exceptions),
         (lowering.Lower, "lower_inst", _lower_located),
+        (typed_passes.InlineOverloads, "_get_callable_info", _get_own_callable),
         (CUDATargetContext, "enable_boundscheck", property(lambda context: boundscheck)),
         *_storage_only(),
     ]

@@ -22,9 +22,11 @@ hands operations to the driver as early as they may go, usually in the call that
 5.  Waiters and the poller shake hands as on the CPU: a waiter stores its target, then loads the counter and
     ``sleep``; the thread stores ``sleep``, then loads counters and targets.
 6.  Nobody waits for the device with the GIL: a submission that may block in the driver (``may_block``), or that does not get
-    the queue's lock, lets go of it first, and takes it again when it holds no lock.
+    the queue's lock, lets go of it first, and takes it again when it holds no lock. A driver may hold up all calls of a
+    context while one is blocked, so while one of ours may be (``waiters``), every submission does so.
 7.  Operations are withdrawn under the queue's lock, if they were not handed on and the staging thread does not carry them out.
-8.  Once ``lost`` is set every operation of the device completes as failed, those in flight and those to come.
+8.  Once ``lost`` is set every operation of the device completes as failed, those in flight and those to come. The device is
+    asked to complete nothing any more: it might do so with an operation that it refused.
 """
 
 from aiodev._backends.cuda.executor.event_waiters import run_event_waiter
@@ -33,6 +35,7 @@ from aiodev._backends.cuda.executor.staging import run_stager
 from aiodev._backends.cuda.executor.submission import (
     call_native,
     copy,
+    count_waiters,
     fill,
     foreign_wait,
     gate,
@@ -56,6 +59,7 @@ __all__ = [
     "run_stager",
     "call_native",
     "copy",
+    "count_waiters",
     "create_gate",
     "fill",
     "foreign_wait",

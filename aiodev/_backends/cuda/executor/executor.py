@@ -62,7 +62,8 @@ class _Device:
         total = driver.number("cuDeviceTotalMem", ordinal, doing=doing)
         self.memory = DeviceMemory(driver, index, ordinal, self.context, total)
         self.native = Device(arena.allocate(sizeof(Device)))
-        self._waiters, self._waiters_lock = self.native.waiters, threading.Lock()
+        self.native.surely_room = tuning.SURELY_ROOM
+        self._count_waiters = executor.code.function(native.count_waiters)
         self.memory.waiting = self.waiting
         #: Queues to be used again, by priority and whether they have a CUstream of their own.
         self.pools: dict[tuple[int, bool], deque[int]] = defaultdict(deque)
@@ -73,6 +74,7 @@ class _Device:
         self.used: dict[int, int] = defaultdict(int)
         self._records: deque[int] = deque()
         self._sharing: dict[int, list[int]] = defaultdict(list)
+        self._queues = 0
         self._pinned = self._pinned_end = 0
         with driver.bound(self.context):
             least, greatest = ctypes.c_int(), ctypes.c_int()
@@ -112,13 +114,11 @@ class _Device:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Around calls of the driver that may wait for the device: while they do, submissions let go of the GIL."""
-        with self._waiters_lock:
-            self._waiters.value += 1
+        self._count_waiters(self.native.address, 1)
         try:
             yield
         finally:
-            with self._waiters_lock:
-                self._waiters.value -= 1
+            self._count_waiters(self.native.address, -1)
 
     def _make_event_waiters(self) -> list[int]:
         first = EventWaiter(arena.allocate(tuning.EVENT_WAITERS * sizeof(EventWaiter)))
@@ -176,7 +176,10 @@ class _Device:
         return stream
 
     def share(self, stream: int, queue: int) -> None:
-        """Divide a CUstream's room among the queues that have it, ``queue`` from now on among them."""
+        """Divide a CUstream's room, and the channels', among the queues that have it, ``queue`` from now on among them."""
+        self._queues += 1
+        room = tuning.STREAM_SLOTS * tuning.STREAM_WINDOW // self._queues - 1  # there are as many channels as slots
+        self.native.surely_room = min(tuning.SURELY_ROOM, room)
         queues = self._sharing[stream]
         queues.append(queue)
         window = max(1, min(tuning.WINDOW, tuning.STREAM_WINDOW // len(queues)))
@@ -264,7 +267,7 @@ class CUDAExecutor(Executor):
         """A queue on another library's CUstream."""
         device = self.devices[index]
         doing = f"taking another library's stream for one of cuda:{index}"
-        with self._lock, self.driver.bound(device.context):
+        with self._lock, device.waiting(), self.driver.bound(device.context):
             self._refuse_captured(stream, doing)
             context = ctypes.c_void_p()
             self.driver.call("cuStreamGetCtx", stream, ctypes.byref(context), doing=doing)
@@ -287,7 +290,7 @@ class CUDAExecutor(Executor):
 
     def _make_queue(self, device: _Device, priority: int = 0, reserved: bool = False, stream: int = 0) -> int:
         foreign = stream != 0
-        with self._lock, self.driver.bound(device.context):
+        with self._lock, device.waiting(), self.driver.bound(device.context):
             address = device.queue_memory()
             stream = stream or device.stream(priority, reserved)
             record = device.fault_record(address, stream)
@@ -335,7 +338,7 @@ class CUDAExecutor(Executor):
         """
         device = self._device(queue)
         doing = f"ordering a stream of cuda:{device.index} after another library's"
-        with self.driver.bound(device.context):
+        with device.waiting(), self.driver.bound(device.context):
             whole = stream == 0 and self.driver.has("cuCtxRecordEvent", _RECORDS_CONTEXTS)
             if not whole:
                 stream = stream or _LEGACY

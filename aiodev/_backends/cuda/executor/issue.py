@@ -114,7 +114,7 @@ def launch(
     )  # fmt: skip
     if status != 0:
         driver_failed(queue, device, value, status)
-    entry.launched = 1
+    entry.launched |= 1 << device.index
     return write_completion(queue, device, value, fallible)
 
 
@@ -125,10 +125,14 @@ def is_settled(other: Queue, target: int, reached: int) -> bool:
 
 
 @inner
-def place_of(other: Queue, target: int, reached: int) -> Atomic[int]:
-    """Where the device writes that ``target``, which a queue has handed on, is done."""
-    shadowed = reached < other.last_shadow.load() and target >= other.shadow_from.load()
-    return other.shadow if shadowed else other.completed
+def place_of(other: Queue, target: int) -> Atomic[int]:
+    """Where the device writes that ``target``, which a queue has handed on, is done.
+
+    To the shadow, what is in the present row; what was in an earlier one is completed, what is behind it goes to the timeline.
+    The queue may go on meanwhile, and begin a new row, whose first number is stored before its last one.
+    """
+    last = other.last_shadow.load()
+    return other.shadow if other.shadow_from.load() <= target <= last else other.completed
 
 
 @inner
@@ -156,6 +160,8 @@ def wait(queue: Queue, device: Device, value: int, other: Queue, target: int, fa
         if not is_settled(other, target, reached):
             other.target.fetch_min(target)  # for its watching thread to look at, though nobody is parked there
             other.followed.store_fence(1)
+            if other.device != device:
+                wake(other.device)  # which looks but now and then at what nobody awaits
             if is_settled(other, target, reached):
                 wake(device)
             if other.completed.load_fence() < target:
@@ -163,7 +169,7 @@ def wait(queue: Queue, device: Device, value: int, other: Queue, target: int, fa
         else:
             if not share_fault(queue, value, other, target, failed):
                 return hold(queue, HELD_DEVICE)
-            status = call(device.driver.cuStreamWaitValue64, queue.stream, place_of(other, target, reached), target, 0)
+            status = call(device.driver.cuStreamWaitValue64, queue.stream, place_of(other, target), target, 0)
             if status != 0:
                 driver_failed(queue, device, value, status)
             return write_completion(queue, device, value, False)
@@ -196,13 +202,20 @@ def pass_gate(queue: Queue, device: Device, value: int, gate: Gate) -> bool:
 
 
 @inner
-def forgiven(queue: Queue, device: Device) -> None:
-    """Begin anew after a failure that is over: the records of it are cleared in stream order."""
+def forgiven(queue: Queue, device: Device, value: int) -> int:
+    """Begin anew with operation ``value`` after a failure that is over: the records of it are cleared in stream order.
+
+    Returns ``value`` if they cannot be, since kernels would pass themselves over without a word: it fails, else 0.
+    """
     queue.failed = 0
     if queue.dirty != 0:
-        queue.status.store(0)
-        queue.dirty = 0
-        call(device.driver.cuMemsetD32Async, queue.record, 0, 2, queue.stream)
+        status = call(device.driver.cuMemsetD32Async, queue.record, 0, 2, queue.stream)
+        if status != 0:
+            driver_failed(queue, device, value, status)
+        else:
+            queue.status.store(0)
+            queue.dirty = 0
+    return queue.failed
 
 
 @inner
@@ -237,8 +250,7 @@ def issue(queue: Queue, window: int, operation: int, a: int, b: int, c: int, arg
     if failed != 0 and value > queue.forgiven.load():
         if suspect:
             return hold(queue, HELD_DEVICE)
-        forgiven(queue, device)
-        failed = 0
+        failed = forgiven(queue, device, value)
     if failed == 0 and value >= queue.withdrawn.value:
         if completed < value - 1:  # what is ahead may fail, or be lost, still, and then this is behind that
             return hold(queue, HELD_DEVICE)

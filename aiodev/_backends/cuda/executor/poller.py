@@ -11,7 +11,7 @@ from __future__ import annotations
 from aiodev._backends.cuda.executor.driver import allow_captures, call, enter, leave
 from aiodev._backends.cuda.executor.event_waiters import stop_event_waiters, wait_by_event
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
-from aiodev._backends.cuda.executor.progress import fire, is_sticky, progress, tell_followers, wake
+from aiodev._backends.cuda.executor.progress import announce_later, fire, is_sticky, progress, tell_followers, wake
 from aiodev._backends.cuda.executor.submission import drain
 from aiodev._backends.cuda.structs import (
     AWAKE,
@@ -43,12 +43,6 @@ IDLE, FLYING, AWAITED, HAPPENED = 0, 1, 2, 3
 
 
 @inner
-def announce_later(queue: Queue, device: Device) -> None:
-    """Have the driver wake the poller when what was handed on is done. Needs the lock and the context."""
-    call(device.driver.cuLaunchHostFunc, queue.stream, device.announce, device)
-
-
-@inner
 def look_at(queue: Queue, device: Device) -> int:
     """Do what there is to do for a queue; returns what was found."""
     submitted = queue.submitted.load()
@@ -59,21 +53,20 @@ def look_at(queue: Queue, device: Device) -> int:
     activity = FLYING if queue.issued.load() > completed else IDLE
     head = queue.head.load()
     if head is not None or queue.last_shadow.load() > completed or device.lost.load() != 0:
-        if not try_lock(queue.lock):
-            return HAPPENED  # whoever has it is at work
-        before = queue.completed.load()
-        progress(queue)
-        handed = drain(queue, device, False)
-        completed = queue.completed.load()
-        if handed > 0 and target != NEVER and device.wait_by == BY_CALLBACK:
-            announce_later(queue, device)
-        if handed > 0:
-            tell_followers(queue)
-        if handed > 0 or completed > before:
-            activity = HAPPENED
-        elif queue.head.value is not None and queue.held == HELD_DEVICE or queue.last_shadow.value > completed:
-            activity = AWAITED
-        unlock(queue.lock)
+        if try_lock(queue.lock):
+            before = queue.completed.load()
+            progress(queue)
+            handed = drain(queue, device, False)
+            completed = queue.completed.load()
+            if handed > 0:
+                tell_followers(queue)
+            if handed > 0 or completed > before:
+                activity = HAPPENED
+            elif queue.head.value is not None and queue.held == HELD_DEVICE or queue.last_shadow.value > completed:
+                activity = AWAITED
+            unlock(queue.lock)
+        else:
+            activity = AWAITED  # whoever has it is at work, or blocked in the driver
     if target <= completed:
         fire(queue, completed)
         return HAPPENED
@@ -193,11 +186,13 @@ def arm(queue: Queue, value: int, waker: Waker) -> bool:
         return False
     device = queue.device
     if device.wait_by == BY_CALLBACK:
+        device.waiters.fetch_add(1)
         saved = lock_or_let_go(queue.lock, True)
         before = enter(device)
         announce_later(queue, device)
         leave(device, before)
         unlock(queue.lock)
+        device.waiters.fetch_add(-1)
         take_again(saved)
     else:
         wake(device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import call, word_here
-from aiodev._backends.cuda.structs import AWAKE, HELD_DEVICE, Device, Queue
+from aiodev._backends.cuda.structs import AWAKE, BY_CALLBACK, HELD_DEVICE, Device, Queue
 from aiodev._backends.cuda.tuning import WINDOW
 from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import open_fault
@@ -18,6 +18,25 @@ def wake(device: Device) -> None:
     """Wake the device's watching thread if it sleeps."""
     if device.sleep.load_fence() != AWAKE and device.sleep.exchange(AWAKE) != AWAKE:
         sem_post(device.semaphore)
+
+
+@inner
+def announce_later(queue: Queue, device: Device) -> None:
+    """Have the driver wake the poller when what was handed on is done. Needs the context."""
+    call(device.driver.cuLaunchHostFunc, queue.stream, device.announce, device)
+
+
+@inner
+def tell_poller(queue: Queue, device: Device) -> None:
+    """Have the poller learn of the end of what was just handed on, if it is awaited. Needs the context.
+
+    Whoever awaits it has told the poller when it was not under way yet.
+    """
+    if queue.target.load_fence() != NEVER:
+        if device.wait_by == BY_CALLBACK:
+            announce_later(queue, device)
+        else:
+            wake(device)
 
 
 @inner
@@ -130,6 +149,7 @@ def lose(queue: Queue, device: Device, submitted: int) -> None:
         first = max(first, queue.forgiven.load() + 1) if queue.forgiven.load() != NEVER else NEVER
     if first <= submitted:
         open_fault(queue, first, KIND_LOST, device.lost.value, 0, 0, 0)
+    queue.shadow.store(submitted)  # another device may wait for it
     complete(queue, submitted)
 
 
@@ -137,8 +157,11 @@ def lose(queue: Queue, device: Device, submitted: int) -> None:
 def write_completion(queue: Queue, device: Device, value: int, shadowed: bool) -> bool:
     """Have the stream say that operation ``value`` is done, once it is: to the timeline, or for the host to look at first.
 
-    False if it refuses. Then the operation has failed, alone, and is held until the host can complete it in its turn.
+    False if it refuses. Then the operation has failed, alone, and is held until the host can complete it in its turn. Also
+    once the device is lost: that operation may not have been taken, and is completed with all others, as lost.
     """
+    if device.lost.load() != 0:
+        return False
     stream = queue.stream
     completed = queue.completed.load()
     last = queue.last_shadow.value

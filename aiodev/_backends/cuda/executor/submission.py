@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiodev._backends.cuda.executor.driver import call, enter, leave
 from aiodev._backends.cuda.executor.gil import lock_or_let_go, take_again
-from aiodev._backends.cuda.executor.issue import forgiven, is_settled, issue
-from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, wake
+from aiodev._backends.cuda.executor.issue import is_settled, issue
+from aiodev._backends.cuda.executor.progress import is_captured, lose, tell_followers, tell_poller, wake
 from aiodev._backends.cuda.structs import (
     BUSY_COPYING,
     BUSY_NOT,
@@ -23,7 +23,7 @@ from aiodev._backends.cuda.structs import (
     Queue,
     Record,
 )
-from aiodev._backends.cuda.tuning import BATCH, SURELY_ROOM
+from aiodev._backends.cuda.tuning import BATCH
 from aiodev._backends.executor.compile import boolean, bytes_type, exported, inner, int64, void
 from aiodev._backends.executor.fields import sizeof
 from aiodev._backends.executor.gates import release_gate
@@ -78,13 +78,13 @@ def may_block(queue: Queue, device: Device, operation: int, a: int) -> bool:
     """Whether handing an operation to the driver may take as long as work on the device does.
 
     That is: calls of other libraries, a kernel's first launch, whatever goes to another library's stream, or to one that has so
-    much to do that its channel may be full; and everything while a call of ours that waits for the device holds up all others.
+    much to do that its channel may be full; and everything while a call of ours that may take so long holds up all others.
     """
-    if operation == OP_NATIVE or operation == OP_LAUNCH and Entry(a).launched == 0:
+    if operation == OP_NATIVE or operation == OP_LAUNCH and Entry(a).launched >> device.index & 1 == 0:
         return True
     if queue.foreign != 0 or device.waiters.load() != 0:
         return True
-    return queue.issued.value - max(queue.completed.load(), queue.shadow.load()) > SURELY_ROOM
+    return queue.issued.value - max(queue.completed.load(), queue.shadow.load()) > device.surely_room
 
 
 @inner
@@ -96,22 +96,24 @@ def drain(queue: Queue, device: Device, with_gil: bool) -> int:
     count = 0
     while count < BATCH and device.lost.load() == 0:
         record = queue.head.value
-        if record is None or with_gil and may_block(queue, device, record.operation, record.a):
+        if record is None:
             break
-        if not issue(
-            queue,
-            queue.window,
-            record.operation,
-            record.a,
-            record.b,
-            record.c,
-            record.arguments.address,
-            record.nbytes,
-        ):
+        blocks = may_block(queue, device, record.operation, record.a)
+        if blocks:
+            if with_gil:
+                break
+            device.waiters.fetch_add(1)
+        operation, arguments = record.operation, record.arguments.address
+        done = issue(queue, queue.window, operation, record.a, record.b, record.c, arguments, record.nbytes)
+        if blocks:
+            device.waiters.fetch_add(-1)
+        if not done:
             break
         queue.head.store(record.next)
         free(record)
         count += 1
+    if count > 0:
+        tell_poller(queue, device)
     if device.lost.load() != 0:
         drop_records(queue, device)
     return count
@@ -124,7 +126,10 @@ def submit(queue: Queue, operation: int, a: int, b: int, c: int, arguments: int,
     To another library's stream goes whatever can, however much it has to do: that library submits there as well, and not later.
     """
     device = queue.device
-    saved = lock_or_let_go(queue.lock, may_block(queue, device, operation, a))
+    blocks = may_block(queue, device, operation, a)
+    if blocks:
+        device.waiters.fetch_add(1)  # with the GIL still: whoever has it next knows, and does not wait with it for us
+    saved = lock_or_let_go(queue.lock, blocks)
     value = queue.submitted.value + 1
     queue.submitted.store(value)
     done = False
@@ -133,6 +138,8 @@ def submit(queue: Queue, operation: int, a: int, b: int, c: int, arguments: int,
         window = NEVER if queue.foreign != 0 else queue.window
         done = issue(queue, window, operation, a, b, c, arguments, nbytes)
         leave(device, before)
+    if blocks:
+        device.waiters.fetch_add(-1)
     if not done and not append(queue, operation, a, b, c, arguments, nbytes):
         queue.submitted.store(value - 1)
         unlock(queue.lock)
@@ -234,13 +241,21 @@ def foreign_wait(stream: int, queue: Queue, value: int) -> bool:
     if is_captured(device, stream):
         leave(device, before)
         return False
+    device.waiters.fetch_add(1)
     lock(device.follow_lock)
     status = call(device.driver.cuEventRecord, device.follow_event, queue.stream)
     if status == 0:
         status = call(device.driver.cuStreamWaitEvent, stream, device.follow_event, 0)
     unlock(device.follow_lock)
+    device.waiters.fetch_add(-1)
     leave(device, before)
     return status == 0
+
+
+@exported(void(int64, int64))
+def count_waiters(device: Device, change: int) -> None:
+    """Note that so many calls more are under way that may wait for the device."""
+    device.waiters.fetch_add(change)
 
 
 @exported(int64(int64, int64, int64, boolean))
@@ -257,16 +272,13 @@ def withdraw(queue: Queue, first: int, last: int, partly: bool) -> int:
 
 @exported(void(int64), nogil=True)
 def recycle(queue: Queue) -> None:
-    """Make an idle queue as good as new."""
-    device = queue.device
+    """Make an idle queue as good as new. What a failure has left on the device, the first operation has cleared."""
     lock(queue.lock)
-    before = enter(device)
-    forgiven(queue, device)
-    leave(device, before)
     forget_withdrawals(queue)
     queue.issued.value = queue.last_shadow.value = queue.shadow_from.value = queue.last_fallible.value = queue.shadow.value = 0
-    queue.faults.value = queue.failed = queue.held = 0
-    queue.forgiven.value = NEVER
+    queue.faults.value = queue.held = 0
+    queue.failed = queue.dirty
+    queue.forgiven.value = 0 if queue.dirty != 0 else NEVER
     queue.target.store(NEVER)
     queue.submitted.store(0)
     queue.completed.store(0)
