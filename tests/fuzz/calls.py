@@ -328,11 +328,11 @@ class Fuzzer:
 
     async def one(self, number: int) -> None:
         target = self.random.choice(self.targets)
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)  # until the next call: whatever hangs shows where
         function, own = self.prepare(target)
         positional, named = self.arguments_of(target)
         shown = f"seed {self.arguments.seed}, call {number}: {target.name}({kinds(positional)}; {kinds(named)})"
         os.pwrite(self.last, shown.encode(errors="replace")[:900].ljust(900), 0)
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
         context = contextvars.copy_context()
         handles = dict(registry._handles)
         self.counts[target.name] += 1
@@ -346,7 +346,6 @@ class Fuzzer:
                 self.complain(target, outcome, error, shown)
             del error
         finally:
-            faulthandler.cancel_dump_traceback_later()
             if registry._handles != handles:
                 registry._handles = handles
                 registry._forget_answers()

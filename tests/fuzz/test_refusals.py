@@ -20,7 +20,7 @@ def fuzz(tmp_path: Path, seed: int, calls: int, *arguments: str) -> None:
     environment = {**os.environ, "AIODEV_CPU_DEVICES": "2", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     called = last.read_text(errors="replace").strip() if last.exists() else "nothing"
-    assert done.returncode == 0, f"exit status {done.returncode}; called last: {called}\n{done.stdout}{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"exit status {done.returncode}; called last: {called}\n{done.stdout}{done.stderr[-20000:]}"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
