@@ -7,7 +7,7 @@ replayed. Parameters are written to in place; gradients are left as they are. A 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,7 +16,7 @@ import aiodev
 from aiodev import kernels
 from aiodev._autograd.delivery import follow
 from aiodev._autograd.variable import Variable
-from aiodev._core.arguments import instance, number
+from aiodev._core.arguments import instance, items, message, number
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "clip_grad_norm"]
 
@@ -80,7 +80,7 @@ class Optimizer:
         lr: the learning rate, to be changed at any time.
 
     Raises:
-        TypeError: a parameter is no leaf that may require a gradient, or a number none.
+        TypeError: a parameter is no leaf that may require a gradient, or a number none; or this class itself is called.
         ValueError: there are no parameters, one is there twice, they are on different devices, or a number is out of bounds.
 
     Example:
@@ -98,7 +98,9 @@ class Optimizer:
 
     def __init__(self, parameters: Iterable[Variable], lr: float) -> None:
         name = type(self).__name__
-        self._parameters = [instance(name, "parameters", one, Variable, "variables") for one in parameters]
+        if type(self) is Optimizer:
+            raise TypeError("Optimizer: is what optimizers share; make one of them, such as SGD or Adam")
+        self._parameters = _variables(name, parameters)
         if not self._parameters:
             raise ValueError(f"{name}: parameters: expected one or more, got none")
         if len({id(one) for one in self._parameters}) != len(self._parameters):
@@ -170,21 +172,25 @@ class Optimizer:
         """
         return {"lr": self.lr, "state": dict(self._state)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` gave; arrays may be NumPy's, and are copied in stream order.
 
         Raises:
+            TypeError: it is no such dictionary, or has something else than arrays and numbers in it.
             ValueError: it is that of another optimizer, or of other parameters.
         """
+        where = f"{type(self).__name__}: load_state_dict"
+        instance(where, "state", state, Mapping, "what state_dict gave")  # type: ignore[type-abstract]
         given = state.get("state")
-        if not isinstance(given, dict) or given.keys() != self._state.keys():
-            shown = sorted(given) if isinstance(given, dict) else given
-            raise ValueError(f"{type(self).__name__}: load_state_dict: expected arrays {sorted(self._state)}, got {shown}")
+        if not isinstance(given, Mapping) or given.keys() != self._state.keys():
+            shown = list(given) if isinstance(given, Mapping) else given
+            raise ValueError(f"{where}: expected arrays {sorted(self._state)}, got {shown}")
         for name, own in self._state.items():
+            instance(where, name, given[name], aiodev.Array | np.ndarray, "an array")  # type: ignore[arg-type]
             if given[name].shape != own.shape:
-                raise ValueError(
-                    f"{type(self).__name__}: load_state_dict: {name}: expected the shape {own.shape}, got {given[name].shape}"
-                )
+                raise ValueError(f"{where}: {name}: expected the shape {own.shape}, got {given[name].shape}")
+        if "lr" not in state:
+            raise ValueError(f"{where}: expected a learning rate, lr, got none")
         self.lr = state["lr"]
         for name, own in self._state.items():
             value = given[name]
@@ -264,7 +270,8 @@ class Adam(Optimizer):
         weight_decay: how much of the parameter is added to its gradient.
 
     Raises:
-        ValueError: a number is out of bounds.
+        TypeError: as :class:`Optimizer`.
+        ValueError: a number is out of bounds, or ``betas`` are not two.
 
     Example:
         >>> import aiodev, aiodev.optim
@@ -291,7 +298,10 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         name = type(self).__name__
-        first, second = betas
+        pair = items(name, "betas", betas, "two numbers")
+        if len(pair) != 2:
+            raise ValueError(message(name, "betas", "two numbers", betas))
+        first, second = pair
         self.betas = _bounded(name, "betas", first, below=1.0), _bounded(name, "betas", second, below=1.0)
         self.eps = _bounded(name, "eps", eps)
         self.weight_decay = _bounded(name, "weight_decay", weight_decay)
@@ -355,7 +365,8 @@ def clip_grad_norm(parameters: Iterable[Variable], max_norm: float, *, ord: floa
         ord: of the norm of all elements together.
 
     Raises:
-        ValueError: no parameter has a gradient.
+        TypeError: a parameter is no variable, or ``max_norm`` no number.
+        ValueError: no parameter has a gradient, or ``max_norm`` is below 0.
 
     Example:
         >>> import aiodev, aiodev.optim
@@ -369,7 +380,7 @@ def clip_grad_norm(parameters: Iterable[Variable], max_norm: float, *, ord: floa
         (5.0, [0.6, 0.8])
     """
     largest = _bounded("clip_grad_norm", "max_norm", max_norm)
-    with_gradient = [one for one in parameters if one.grad is not None]
+    with_gradient = [one for one in _variables("clip_grad_norm", parameters) if one.grad is not None]
     if not with_gradient:
         raise ValueError("clip_grad_norm: no parameter has a gradient")
     gradients = [_detached(one.grad) for one in with_gradient]
@@ -382,6 +393,11 @@ def clip_grad_norm(parameters: Iterable[Variable], max_norm: float, *, ord: floa
     for one, gradient in zip(with_gradient, gradients, strict=True):
         one.grad = kernels.multiply(gradient, factor if factor.dtype == gradient.dtype else factor.astype(gradient.dtype))
     return total
+
+
+def _variables(function: str, parameters: Iterable[Variable]) -> list[Variable]:
+    given = items(function, "parameters", parameters, "variables")
+    return [instance(function, "parameters", one, Variable, "variables") for one in given]
 
 
 def _detached(gradient: Any) -> aiodev.Array:

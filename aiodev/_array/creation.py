@@ -210,7 +210,8 @@ def arange(
         raise ValueError(f"arange: expected numbers with a finite number of steps between them, got {between}") from None
     stream = current_stream(device)
     if length * resolved.itemsize <= HERE:
-        return host_values.array_of(_values(start, stop, step, resolved)[:length], resolved, stream, ours=True)
+        values = _values(start, stop, step, resolved)[:length] if length else np.empty(0, resolved)
+        return host_values.array_of(values, resolved, stream, ours=True)
     bounds: list[Any] = [start, stop, step, resolved]
     bounds = [number[()] if isinstance(number, np.ndarray) else number for number in bounds]  # as they are now
     array, values = allocate((length,), resolved, stream), np.empty(length, resolved)

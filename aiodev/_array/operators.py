@@ -284,6 +284,8 @@ def _replaced(array: Any, values: Any) -> Any:
     """The array, filled with a result that was computed in other memory."""
     if values.shape != array.shape:
         raise ValueError(f"the result has the shape {values.shape}, and cannot be written to an {array._describe()}")
+    if not array.writable:
+        raise ValueError(f"the result cannot be written to an {array._describe()}, which is read-only")
     if values.dtype != array.dtype:
         if not can_cast(values.dtype, array.dtype, "same_kind"):
             raise TypeError(f"the result has the dtype {values.dtype}, and cannot be written to an {array._describe()}")

@@ -151,12 +151,14 @@ class Protocols:
             copy: True for a copy; False for none; None for one where there must be.
 
         Raises:
-            TypeError: ``dl_device`` or ``max_version`` is no pair of integers.
+            TypeError: ``dl_device`` or ``max_version`` is no pair of integers, or ``copy`` no truth value.
             BufferError: ``copy=False`` and another device; a device that is neither; a stream that does not exist; negative
                 strides; or the array is read-only and the consumer too old to be told.
         """
         from aiodev._array.capsules import export_capsule
 
+        if copy is not None and not isinstance(copy, bool | np.bool_):
+            raise refusal("__dlpack__", "copy", "True, False or None", copy)
         own = self.__dlpack_device__()
         wanted = own if dl_device is None else _pair("dl_device", dl_device)
         if max_version is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from aiodev._array.array import Array
 from aiodev._array.creation import zeros
 from aiodev._autograd.engine import Pass
 from aiodev._autograd.variable import Variable, plain_of, run_backward
-from aiodev._core.arguments import instance
+from aiodev._core.arguments import function as callable_of, instance, integer, items, refusal
 
 __all__ = ["backward", "grad", "value_and_grad"]
 
@@ -52,7 +53,7 @@ async def backward(
         >>> import asyncio; asyncio.run(main())
         [2.0, 4.0, 6.0]
     """
-    roots = _roots("backward", tensors, grads)
+    roots = _roots("backward", "tensors", tensors, grads)
     retain = create_graph if retain_graph is None else retain_graph
     await Pass(roots, None, _flag("backward", "retain_graph", retain), _flag("backward", "create_graph", create_graph)).run()
 
@@ -92,7 +93,7 @@ async def grad(
         >>> import asyncio; asyncio.run(main())
         (27.0, 18.0)
     """
-    roots = _roots("grad", outputs, grads)
+    roots = _roots("grad", "outputs", outputs, grads)
     asked = _several("grad", "inputs", inputs)
     for place, one in enumerate(asked):
         _check("grad", f"inputs[{place}]", one)
@@ -118,7 +119,7 @@ def value_and_grad(
         argnums: of which arguments, by their places: of one the gradient, of several a tuple.
 
     Raises:
-        TypeError: ``function`` is none, or an argument no array.
+        TypeError: ``function`` is none, ``argnums`` are no integers, or an argument is no array.
 
     Example:
         >>> import aiodev
@@ -131,14 +132,18 @@ def value_and_grad(
         >>> import asyncio; asyncio.run(main())
         (73.0, [18.0, 64.0])
     """
-    if not callable(function):
-        raise TypeError(f"value_and_grad: expected a function, got {type(function).__name__}")
-    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    callable_of("value_and_grad", "function", function)
+    is_one = isinstance(argnums, numbers.Integral)
+    several = [argnums] if is_one else items("value_and_grad", "argnums", argnums, "an integer, or a sequence of them")
+    places = tuple([integer("value_and_grad", "argnums", one) for one in several])
 
     async def compute(*arguments: Any) -> tuple[Any, Any]:
         given = list(arguments)
-        for place in places:
-            given[place] = Variable(plain_of(given[place]))
+        try:
+            for place in places:
+                given[place] = Variable(plain_of(given[place]))
+        except IndexError:
+            raise refusal("value_and_grad", "argnums", f"places among {len(given)} arguments", argnums) from None
         result = function(*given)
         if inspect.isawaitable(result):
             result = await result
@@ -147,13 +152,15 @@ def value_and_grad(
             zeros(given[place].shape, given[place].dtype, given[place].device) if one is None else one
             for place, one in zip(places, found, strict=True)
         )
-        return plain_of(result), gradients[0] if isinstance(argnums, int) else gradients
+        return plain_of(result), gradients[0] if is_one else gradients
 
     return compute
 
 
 @run_backward.provide
 async def _backward_of(variable: Variable, grad: Array | None, retain_graph: bool | None, create_graph: bool) -> None:
+    if grad is not None:
+        instance("backward", "grad", grad, Array, "an array, or None")
     await backward(variable, grad, retain_graph=retain_graph, create_graph=create_graph)
 
 
@@ -176,16 +183,19 @@ def _check(function: str, name: str, value: Any) -> None:
         )
 
 
-def _roots(function: str, tensors: Any, grads: Any) -> list[tuple[Any, Array | None]]:
+def _roots(function: str, name: str, tensors: Any, grads: Any) -> list[tuple[Any, Array | None]]:
     """Variables and their gradients, checked."""
-    several = _several(function, "tensors", tensors)
+    several = _several(function, name, tensors)
     if not several:
-        raise ValueError(f"{function}: expected a variable or more, got none")
-    given = [None] * len(several) if grads is None else [grads] if isinstance(grads, Array) else list(grads)
+        raise ValueError(f"{function}: {name}: expected a variable or more, got none")
+    given: list[Any] = [None] * len(several)
+    if grads is not None:
+        expected = "an array, or one or None for each variable"
+        given = [grads] if isinstance(grads, Array) else items(function, "grads", grads, expected)
     if len(given) != len(several):
         raise ValueError(f"{function}: {len(given)} gradients for {len(several)} variables")
     for place, (one, gradient) in enumerate(zip(several, given, strict=True)):
-        _check(function, f"tensors[{place}]", one)
+        _check(function, f"{name}[{place}]", one)
         if gradient is None:
             if one.size != 1:
                 raise ValueError(

@@ -11,6 +11,7 @@ from aiodev._autograd import modes
 from aiodev._autograd.backward import backward
 from aiodev._autograd.function import Context, Function, once_differentiable
 from aiodev._autograd.variable import Variable
+from aiodev._core.arguments import function as callable_of, refusal
 from aiodev._generator.defaults import fork_rng, get_rng_state, set_rng_state
 
 __all__ = ["checkpoint"]
@@ -28,7 +29,8 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
         arguments: arrays, variables among them, and anything else.
 
     Raises:
-        TypeError: there is no array among the arguments, or the function returns something else than arrays.
+        TypeError: ``function`` is none, there is no array among the arguments, or the function returns something else than
+            arrays.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -41,6 +43,7 @@ def checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
         >>> import asyncio; asyncio.run(main())
         [5.437, 218.393]
     """
+    callable_of("checkpoint", "function", function)
     device = next((one.device for one in arguments if isinstance(one, Array)), None)
     if device is None:
         raise TypeError("checkpoint: expected an array among the arguments")
@@ -59,7 +62,11 @@ class _Checkpoint(Function):
         rest = [None if place in places else one for place, one in enumerate(arguments)]
         device = arguments[places[0]].device
         ctx.__dict__["call"] = function, places, rest, device, get_rng_state(device)
-        return function(*arguments)
+        returned = function(*arguments)
+        results = returned if isinstance(returned, tuple) else (returned,)
+        if not results or not all(isinstance(one, Array) for one in results):
+            raise refusal("checkpoint", "function", "one that gives an array, or a tuple of them", returned)
+        return returned
 
     @staticmethod
     @once_differentiable

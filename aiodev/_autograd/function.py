@@ -51,15 +51,14 @@ class Context(Node):
 
     needs_input_grad: tuple[bool, ...]
 
-    def __init__(self, function: type[Function], edges: Sequence[Any]) -> None:
-        self._function, self.edges = function, edges
-        self.needs_input_grad = tuple([edge is not None for edge in edges])
-        self._kept: list[Kept] = []
-        self._links: list[Any] = []
-        self._plain: tuple[Array, ...] = ()  # results without gradients
-        self._created = False
-        self.forms, self.hooks, self.is_released, self.stack = (), None, False, None
-        self.sequence = number()
+    _function: type[Function]
+    _kept: list[Kept]
+    _links: list[Any]
+    _plain: tuple[Array, ...]  #: results without gradients
+    _created: bool
+
+    def __init__(self) -> None:
+        raise TypeError("Context: contexts are made by Function.apply")
 
     @property
     def name(self) -> str:
@@ -149,6 +148,17 @@ class Context(Node):
         self.__dict__.clear()
 
 
+def _context(function: type[Function], edges: Sequence[Any]) -> Context:
+    """The node of a call."""
+    node = object.__new__(Context)
+    node._function, node.edges = function, edges
+    node.needs_input_grad = tuple([edge is not None for edge in edges])
+    node._kept, node._links, node._plain, node._created = [], [], (), False
+    node.forms, node.hooks, node.is_released, node.stack = (), None, False, None
+    node.sequence = number()
+    return node
+
+
 def _described(returned: Any) -> str:
     shown = returned if isinstance(returned, tuple) else (returned,)
     return f"({', '.join(type(one).__name__ for one in shown)})"
@@ -193,13 +203,21 @@ class Function:
 
     @staticmethod
     def forward(ctx: Context, *arguments: Any) -> Any:
-        """Compute the results."""
-        raise NotImplementedError("a Function defines forward and backward")
+        """Compute the results.
+
+        Raises:
+            NotImplementedError: a subclass defines none.
+        """
+        raise NotImplementedError("a Function defines forward and backward, for apply")
 
     @staticmethod
     def backward(ctx: Context, *gradients: Any) -> Any:
-        """Compute the gradients of the arguments."""
-        raise NotImplementedError("a Function defines forward and backward")
+        """Compute the gradients of the arguments.
+
+        Raises:
+            NotImplementedError: a subclass defines none.
+        """
+        raise NotImplementedError("a Function defines forward and backward, for apply")
 
     @classmethod
     def apply(cls, *arguments: Any) -> Any:
@@ -207,10 +225,11 @@ class Function:
 
         Raises:
             TypeError: ``forward`` returns something else than arrays.
+            NotImplementedError: there is no ``forward``.
         """
         edges = tuple([edge_of(argument) for argument in arguments])
         mode = modes.current()
-        node = Context(cls, edges)
+        node = _context(cls, edges)
         node.site, node.stack = callsites.here(1), stack_of(mode, 1)
         plain = [plain_of(argument) for argument in arguments]
         with modes.no_grad():

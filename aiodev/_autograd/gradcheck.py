@@ -12,6 +12,7 @@ from aiodev._array.array import Array
 from aiodev._array.creation import asarray
 from aiodev._autograd.backward import grad
 from aiodev._autograd.variable import Variable, plain_of
+from aiodev._core.arguments import function as callable_of, integer, items, message, number, refusal
 
 __all__ = ["gradcheck", "gradgradcheck"]
 
@@ -39,7 +40,9 @@ async def gradcheck(
 
     Raises:
         AssertionError: a gradient differs, or is missing where the central difference is not 0.
-        TypeError: no input is a variable that requires a gradient.
+        TypeError: ``function`` is none or gives something else than arrays, no input is a variable that requires a gradient,
+            or a number is none.
+        ValueError: ``eps`` is not above 0, or ``seed`` is below.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -49,9 +52,8 @@ async def gradcheck(
         ...     await autograd.gradcheck(aiodev.kernels.sin, [x])
         >>> import asyncio; asyncio.run(main())
     """
-    checked = [place for place, one in enumerate(inputs) if isinstance(one, Variable) and one.requires_grad]
-    if not checked:
-        raise TypeError("gradcheck: expected a variable that requires a gradient among the inputs")
+    inputs = _checked("gradcheck", function, inputs, eps, atol, rtol, seed)
+    checked = _differentiated(inputs)
     leaves = [Variable(one.detach()) if place in checked else one for place, one in enumerate(inputs)]
     results = await _results(function, leaves)
     reached = [one for one in results if isinstance(one, Variable) and one.requires_grad]
@@ -87,6 +89,8 @@ async def gradgradcheck(
 
     Raises:
         AssertionError: one differs.
+        TypeError: as :func:`gradcheck`.
+        ValueError: as :func:`gradcheck`.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -96,7 +100,8 @@ async def gradgradcheck(
         ...     await autograd.gradgradcheck(aiodev.kernels.exp, [x])
         >>> import asyncio; asyncio.run(main())
     """
-    checked = [place for place, one in enumerate(inputs) if isinstance(one, Variable) and one.requires_grad]
+    inputs = _checked("gradgradcheck", function, inputs, eps, atol, rtol, seed)
+    checked = _differentiated(inputs)
     results = [one for one in await _results(function, inputs) if isinstance(one, Variable) and one.requires_grad]
     random = np.random.default_rng(seed)
     given = [Variable(asarray(random.standard_normal(one.shape).astype(one.dtype), device=one.device)) for one in results]
@@ -117,11 +122,36 @@ async def gradgradcheck(
     await gradcheck(first, [*inputs, *given], eps=eps, atol=atol, rtol=rtol, seed=seed + 1)
 
 
+def _differentiated(inputs: Sequence[Any]) -> list[int]:
+    """Which inputs require a gradient, by their places."""
+    return [place for place, one in enumerate(inputs) if isinstance(one, Variable) and one.requires_grad]
+
+
+def _checked(
+    name: str, function: Callable[..., Any], inputs: Any, eps: float, atol: float, rtol: float, seed: int
+) -> list[Any]:
+    """The inputs, with all arguments checked."""
+    callable_of(name, "function", function)
+    given = items(name, "inputs", inputs, "a sequence of arrays")
+    if not _differentiated(given):
+        raise TypeError(f"{name}: inputs: expected a variable that requires a gradient among them, got none")
+    if not number(name, "eps", eps) > 0:
+        raise ValueError(message(name, "eps", "a number above 0", eps))
+    number(name, "atol", atol)
+    number(name, "rtol", rtol)
+    integer(name, "seed", seed, 0)
+    return given
+
+
 async def _results(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
     returned = function(*inputs)
     if inspect.isawaitable(returned):
         returned = await returned
-    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+    results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+    for one in results:
+        if not isinstance(one, Array):
+            raise refusal("gradcheck", "function", "one that gives an array, or several", one)
+    return results
 
 
 async def _differences(

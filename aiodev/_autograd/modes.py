@@ -74,6 +74,11 @@ class _Guard:
         raise NotImplementedError
 
     def __exit__(self, *error: object) -> None:
+        """Leave the block.
+
+        Raises:
+            RuntimeError: the innermost block of this task is another one.
+        """
         pop(self)
 
     def __call__(self, function: F) -> F:

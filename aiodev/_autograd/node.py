@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 from aiodev._array.array import Array
 from aiodev._autograd.modes import Mode
 from aiodev._core import callsites
+from aiodev._core.arguments import function
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.buffer import Buffer, Uses
 
-__all__ = ["Edge", "HookHandle", "Hooks", "Kept", "Node", "number", "stack_of"]
+__all__ = ["Edge", "HookHandle", "Hooks", "Kept", "Node", "hooked", "number", "stack_of"]
 
 #: Where a gradient goes: a node and which of its results; a leaf, which is a variable; None, nowhere.
 Edge = Any
@@ -51,11 +52,11 @@ class HookHandle:
 
     __slots__ = ("__weakref__", "_key", "_table")
 
-    def __init__(self, table: dict[int, Any], hook: Callable[..., Any]) -> None:
-        if not callable(hook):
-            raise TypeError(f"a hook: expected a function, got {type(hook).__name__}")
-        self._table, self._key = table, number()
-        table[self._key] = hook
+    _table: dict[int, Any]
+    _key: int
+
+    def __init__(self) -> None:
+        raise TypeError("HookHandle: handles are made by register_hook, and what else registers hooks")
 
     def remove(self) -> None:
         """Have the function not called any more; nothing happens a second time."""
@@ -72,6 +73,15 @@ class HookHandle:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("the handle of a hook belongs to its graph, and is not pickled or copied")
+
+
+def hooked(table: dict[int, Any], hook: Callable[..., Any]) -> HookHandle:
+    """Register a hook in a table."""
+    function("register_hook", "hook", hook)
+    handle = object.__new__(HookHandle)
+    handle._table, handle._key = table, number()
+    table[handle._key] = hook
+    return handle
 
 
 class Node:
@@ -106,6 +116,9 @@ class Node:
     hooks: Hooks | None
     is_released: bool
 
+    def __init__(self) -> None:
+        raise TypeError(f"{type(self).__name__}: nodes are made by functions of variables")
+
     @property
     def name(self) -> str:
         """The operation's."""
@@ -131,15 +144,22 @@ class Node:
         return callsites.describe_site(self.site)
 
     def register_prehook(self, hook: Callable[[tuple[Any, ...]], Any]) -> HookHandle:
-        """Call ``hook(gradients of the results)`` before the node runs; what it returns, if not None, takes their place."""
-        return HookHandle(self._own_hooks().before, hook)
+        """Call ``hook(gradients of the results)`` before the node runs; what it returns, if not None, takes their place.
+
+        Raises:
+            TypeError: the hook is no function.
+        """
+        return hooked(self._own_hooks().before, hook)
 
     def register_hook(self, hook: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> HookHandle:
         """Call ``hook(gradients of the operands, gradients of the results)`` when the node has run.
 
         What it returns, if not None, takes the place of the former.
+
+        Raises:
+            TypeError: the hook is no function.
         """
-        return HookHandle(self._own_hooks().after, hook)
+        return hooked(self._own_hooks().after, hook)
 
     def _own_hooks(self) -> Hooks:
         """Its hooks, made on first use."""

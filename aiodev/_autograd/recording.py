@@ -199,7 +199,7 @@ def differentiate(operation: Operation, key: Hashable, given: Sequence[Any]) -> 
     result = operation._call_plainly(*plain)
     if out is not None and result is plain_of(out):
         return out
-    rules = operation.gradients
+    rules = operation.gradients_for([plain[place] for place in operation._operands[: len(operation.reads)]])
     if rules and not any(rules.values()):  # it never has a gradient
         if key is not None and out is None and not operation._several:
             _remember(operation, key, given, None)

@@ -16,7 +16,7 @@ from aiodev._array.dtypes import row_of
 from aiodev._array.form import Form
 from aiodev._array.layout import Shape
 from aiodev._autograd import modes
-from aiodev._autograd.node import Edge, HookHandle, Node, number, stack_of
+from aiodev._autograd.node import Edge, HookHandle, Node, hooked, number, stack_of
 from aiodev._core import callsites
 from aiodev._core.arguments import instance
 from aiodev._core.backend.device import Device
@@ -43,6 +43,8 @@ class Variable(Array):
 
     Raises:
         TypeError: ``x`` is no such array.
+        RuntimeError: a variable is written to where that would have to be recorded.
+        NotImplementedError: a function without a gradient would have to be recorded, such as one to complex numbers.
 
     Example:
         >>> import aiodev
@@ -140,10 +142,10 @@ class Variable(Array):
             raise RuntimeError("register_hook: no gradient reaches a variable that requires none")
         if self._edge.__class__ is tuple:
             node, output = self._edge
-            return HookHandle(node._own_hooks().results.setdefault(output, {}), hook)
+            return hooked(node._own_hooks().results.setdefault(output, {}), hook)
         if self._hooks is None:
             self._hooks = {}
-        return HookHandle(self._hooks, hook)
+        return hooked(self._hooks, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Variable], Any]) -> HookHandle:
         """Call ``hook(leaf)`` as soon as a pass has added to its :attr:`grad`, while the pass goes on.
@@ -158,7 +160,7 @@ class Variable(Array):
             raise RuntimeError("register_post_accumulate_grad_hook: only leaves accumulate; use register_hook")
         if self._post_hooks is None:
             self._post_hooks = {}
-        return HookHandle(self._post_hooks, hook)
+        return hooked(self._post_hooks, hook)
 
     async def backward(
         self, grad: Array | None = None, *, retain_graph: bool | None = None, create_graph: bool = False
@@ -331,7 +333,10 @@ def _written(variable: Variable, other: Any, compute: Callable[[Any], Any], writ
         result = write(variable._plain, plain_of(other))
         return result if result is NotImplemented else variable
     if variable.is_leaf:
-        raise RuntimeError("a leaf is not written to where that would be recorded; do it under no_grad, or write `x = x + y`")
+        raise RuntimeError(
+            "a variable that is a leaf is not written to where that would be recorded; "
+            "do it under no_grad, or write `x = x + y`"
+        )
     return compute(other)
 
 

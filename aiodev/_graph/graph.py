@@ -456,10 +456,10 @@ class Graph:
         if stream is None:
             stream = current_stream(self.device)
         try:
-            timeline, resources = stream.timeline, self._resources
+            timeline, resources, device = stream.timeline, self._resources, stream.device
         except AttributeError:
             raise arguments.refusal("replay", "stream", "a Stream, or None", stream) from None
-        if resources is None or timeline.recording is not None or stream.device is not self.device:
+        if resources is None or timeline.recording is not None or device is not self.device:
             resources = self._admit(stream)
         if stream.maxsize or stream._closed:
             stream._check_room()

@@ -117,6 +117,9 @@ class Operation:
         self._resolved: dict[tuple[Any, ...], Sequence[Any]] = {}
         #: How a gradient reaches an operand, by its name, or all of them at once, under ``""``; see :meth:`gradient`.
         self.gradients: dict[str, Callable[..., Any] | None] = {}
+        #: Where none is declared: finds them, from the operands; None where it cannot. Declared ones take their place.
+        self.derive: Callable[[Sequence[Any]], dict[str, Callable[..., Any] | None] | None] | None = None
+        self._is_derived = False
         #: What was found out of these, by the keys of calls.
         self.derivatives: dict[Hashable, Any] = {}
         #: What was called before: a function of the operands, by the options and the operands' forms.
@@ -197,7 +200,7 @@ class Operation:
 
     def _declare(self, rules: dict[str, Callable[..., Any] | None]) -> None:
         several = "" in rules and len(rules) > 1
-        if self.gradients or several or not rules:
+        if (self.gradients and not self._is_derived) or several or not rules:
             raise TypeError(f"{self.name}: gradient: expected a function for each operand, or one for all, once")
         known = {"g", "result", "shapes", *self._names} - {self.writes}
         for own, rule in rules.items():
@@ -206,8 +209,16 @@ class Operation:
             unknown = [] if rule is None else [name for name in inspect.signature(rule).parameters if name not in known]
             if unknown:
                 raise TypeError(f"{self.name}: gradient: {', '.join(unknown)}: expected any of {', '.join(sorted(known))}")
-        self.gradients = rules
+        self.gradients, self._is_derived = rules, False
         self.forget()
+
+    def gradients_for(self, operands: Sequence[Any]) -> dict[str, Callable[..., Any] | None]:
+        """The gradients that are declared, or those that are derived for the first operands."""
+        if not self.gradients and self.derive is not None:
+            found = self.derive(operands)
+            if found is not None:
+                self.gradients, self._is_derived = found, True
+        return self.gradients
 
     def forget(self) -> None:
         """Forget all calls; they are found out again."""

@@ -125,7 +125,8 @@ def astype(
         device: where to; elements are converted there.
 
     Raises:
-        TypeError: complex numbers cannot become real ones; or ``x`` is no array, or no device has the dtype.
+        TypeError: complex numbers cannot become real ones; or ``x`` is no array, ``copy`` no truth value, or no device has
+            the dtype.
 
     Example:
         >>> import aiodev, aiodev.kernels
@@ -138,6 +139,8 @@ def astype(
     array_of("astype", x)
     wanted = dtype_of("astype", np.float64 if dtype is None else dtype)
     assert wanted is not None
+    if copy is not True and not isinstance(copy, bool | np.bool_):
+        raise TypeError(f"astype: argument copy: expected True or False, got {type(copy).__name__}")
     there = x if device is None else x.to(device)
     if wanted == x.dtype:
         if there is not x or not copy:

@@ -15,6 +15,7 @@ import numpy as np
 import aiodev
 from aiodev import dtypes
 from aiodev.kernels.arguments import array_of, arrays_of, dtype_of
+from aiodev.kernels.elementwise.reverse import gradient_of
 from aiodev.kernels.elementwise.tracing import Trace, trace
 from aiodev.kernels.elementwise.ufunc import DType, Elementwise, Operand
 
@@ -86,6 +87,7 @@ class _Traceable(Elementwise):
         super().__init__(name, expression, operands, self._resolve, function, module=module, by_name=False)
         self._function, self._dtype = function, dtype
         self._traces: dict[tuple[Any, ...], Trace | None] = {}
+        self.function.operation.derive = self._derive  # type: ignore[attr-defined]
 
     def computes(self, kinds: Sequence[Any], inputs: Sequence[DType]) -> tuple[str, Callable[..., Any] | None]:
         trace = self._traces.get(tuple(kinds))
@@ -98,6 +100,27 @@ class _Traceable(Elementwise):
             self._traces[kinds] = None
             return self._try_ones(kinds)
         return *found.inputs, found.result if self._dtype is None else self._dtype
+
+    def _derive(self, operands: Sequence[Any]) -> dict[str, Callable[..., Any] | None] | None:
+        """The gradients, where the function and those of its steps can be traced; they are found when they are first needed."""
+        kinds = tuple([dtypes.kind_of_operand(operand) for operand in operands])
+        if self._traces.get(kinds) is None or self._dtype is not None:
+            return None
+        result = self._traces[kinds].result  # type: ignore[union-attr]
+        inner = tuple(f"a{place}" for place in range(len(self.operands) + 1))
+        rules: dict[str, Callable[..., Any] | None] = {}
+        for place, operand in enumerate(self.operands):
+            if isinstance(kinds[place], type):
+                rules[operand] = None
+                continue
+            gradient = gradient_of(self._function, place)
+            try:
+                trace(gradient, inner, (result, *kinds))
+            except Exception:  # of some step there is no gradient
+                return None
+            made = _Traceable(f"{self.name}_gradient", gradient, inner, None, __name__).function
+            rules[operand] = _with_names(made, ("g", *self.operands))
+        return rules
 
     def _try_ones(self, kinds: Sequence[Any]) -> Sequence[DType]:
         """What NumPy's promotion gives: the function is tried with ones of these types."""
@@ -120,6 +143,17 @@ class _Traceable(Elementwise):
         if not isinstance(result, bool | int | float | complex):
             raise TypeError(f"{self.name}: expected a function that returns a number, got {result!r}")
         return *inputs, np.dtype(bool) if isinstance(result, bool) else dtypes.result_type(*arrays, type(result))
+
+
+def _with_names(made: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """A function of the result's gradient and the operands, under the names that a gradient's parameters have."""
+
+    def rule(*values: Any) -> Any:
+        return made(*values, None)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    rule.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    return rule
 
 
 def _names(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -155,6 +189,9 @@ def fused(function: Callable[..., Any] | None = None, /, *, dtype: Any = None) -
     A function that decides by a value (``if x > 0``), or computes by something else (``math``, :mod:`aiodev.lang`), is taken
     as a function of numbers, and compiled as a kernel's body is, with the compiler's types in between. The result's dtype is
     that of a call with ones.
+
+    Of variables (:mod:`aiodev.autograd`) gradients of the first kind follow from the steps, each as one kernel; those of the
+    other, ``operation.gradient`` declares.
 
     Args:
         function: of one or more arrays or numbers; its name and parameters appear in messages.

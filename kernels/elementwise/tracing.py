@@ -22,7 +22,7 @@ from aiodev.kernels.elementwise import conversion, table
 from aiodev.kernels.elementwise.rows import TABLE
 from aiodev.kernels.elementwise.ufunc import DECLARED, DType, Elementwise
 
-__all__ = ["Trace", "Untraceable", "trace"]
+__all__ = ["Step", "Trace", "Traced", "Untraceable", "trace"]
 
 _WEAK = (int, float, complex)
 
@@ -39,11 +39,24 @@ class Trace(NamedTuple):
     result: DType
 
 
-class _Tape:
-    """The statements of a trace."""
+class Step(NamedTuple):
+    """A statement of a trace, as what it computes."""
+
+    made: Elementwise | None  #: the operation; None for a conversion
+    values: Sequence[Any]
+    result: Traced
+
+
+class Tape:
+    """The statements of a trace.
+
+    Attributes:
+        steps: what they compute, of arrays.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.steps: list[Step] = []
         #: Which dtypes a number is used in, by its operand.
         self.uses: dict[str, set[DType]] = {}
 
@@ -75,7 +88,7 @@ class Traced:
 
     __slots__ = ("code", "is_operand", "kind", "tape")
 
-    def __init__(self, tape: _Tape, code: str, kind: Any, is_operand: bool = False) -> None:
+    def __init__(self, tape: Tape, code: str, kind: Any, is_operand: bool = False) -> None:
         self.tape = tape
         self.code = code
         self.kind = kind
@@ -94,7 +107,11 @@ class Traced:
         wanted = dtypes.parse_dtype(dtype)
         if self.dtype.kind == "c" and wanted.kind not in "bc":
             raise Untraceable(f"{self.dtype} cannot become {wanted}")
-        return self if self.dtype == wanted else self.tape.note(self.code, wanted)
+        if self.dtype == wanted:
+            return self
+        result = self.tape.note(self.code, wanted)
+        self.tape.steps.append(Step(None, (self,), result))
+        return result
 
     def __aiodev_operation__(self, operation: aiodev.Operation, given: Sequence[Any]) -> Traced:
         """The operation of this operand and others, as a statement."""
@@ -119,7 +136,9 @@ class Traced:
         *inputs, result = made.types(*kinds)
         codes = [self.tape.used(value, dtype) for value, dtype in zip(values, inputs, strict=True)]
         named = dict(zip(made.operands, (f"({code})" for code in codes), strict=True))
-        return self.tape.note(made.expression_of(inputs).format(**named), result)
+        computed = self.tape.note(made.expression_of(inputs).format(**named), result)
+        self.tape.steps.append(Step(made, values, computed))
+        return computed
 
     def _by(self, name: str, *values: Any) -> Any:
         """An operator: of arrays and numbers the operation, of numbers alone Python's."""
@@ -201,7 +220,7 @@ def trace(function: Callable[..., Any], names: Sequence[str], kinds: Sequence[An
         Untraceable: the function does something else than elementwise operations.
         Exception: the function's own.
     """
-    tape = _Tape()
+    tape = Tape()
     operands = [
         Traced(tape, name if isinstance(kind, type) else f"{{{name}}}", kind, isinstance(kind, type))
         for name, kind in zip(names, kinds, strict=True)

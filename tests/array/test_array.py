@@ -63,6 +63,7 @@ def test_dtypes_by_default() -> None:
     assert aiodev.full(1, 3, device="cpu").dtype == np.int64
     assert aiodev.full(1, True, device="cpu").dtype == np.bool_
     assert aiodev.arange(3, device="cpu").dtype == np.int64
+    assert aiodev.arange(1e19, 3, device="cpu").shape == (0,)  # of which NumPy says that it is too large
     assert aiodev.asarray([1.5], device="cpu").dtype == np.float64
     assert aiodev.empty_like(aiodev.ones(2, "i2", "cpu")).dtype == np.int16
 

@@ -85,6 +85,10 @@ def test_products_of_matrices(x: aiodev.Array) -> None:
     view = m
     m @= m
     assert m is view and same(m, host @ host)
+    host.flags.writeable = False
+    m = aiodev.asarray(host, device="cpu", copy=False)
+    with pytest.raises(ValueError, match="aiodev.Array .* is read-only"):
+        m @= view
 
 
 def test_quotient_and_remainder(x: aiodev.Array) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -313,14 +314,53 @@ async def test_an_operations_joint_gradient() -> None:
         assert await x.grad.tolist() == [6.0, 8.0] and await y.grad.tolist() == [2.0, 4.0]
 
 
-async def test_a_fused_functions_gradient() -> None:
-    """Declared as that of any operation; without it a call with a variable says so."""
-    step = kernels.fused(lambda x, dx: x + 0.5 * dx * dx)
+FUSED: list[Callable[..., Any]] = [
+    lambda x, y: x + 0.5 * y * y,
+    lambda x, y: kernels.exp(-x * y) / (1 + kernels.abs(y)),
+    lambda x, y: kernels.where(x > 1, kernels.tanh(x) * y, kernels.sqrt(y)) - x,
+    lambda x, y: kernels.maximum(x, y) ** 2 + kernels.sin(x),
+    lambda x, y: x.astype("float32").astype("float64") * y * x,
+    lambda x, y: x,
+    lambda x, y: kernels.floor(x) * y,
+]
+
+
+@pytest.mark.parametrize("function", FUSED)
+async def test_gradients_of_fused_functions_are_derived(function: Any) -> None:
+    """From the steps that it is traced to, to any order; with the values that the steps give one after the other."""
+    fused = kernels.fused(lambda x, y: function(x, y))
+    values = [1.5, 0.25, 3.5], [[2.0], [0.75]]
+    shape = (2, 3)
+    found, expected = [], []
+    for call, grads in ((fused, found), (function, expected)):
+        x, y = (autograd.Variable(aiodev.asarray(value, dtype="float64", device="cpu")) for value in values)
+        result = call(x, y)
+        weights = aiodev.asarray(np.arange(1.0, 7).reshape(shape), device="cpu")
+        loss = (aiodev.broadcast_to(result, shape) * weights).sum()
+        first = await autograd.grad(loss, [x, y], create_graph=True, allow_unused=True)
+        grads += [None if one is None else await one.numpy() for one in first]
+        known = [(one * one).sum() for one in first if isinstance(one, autograd.Variable)]
+        if known:
+            second = await autograd.grad(sum(known[1:], known[0]), [x, y], allow_unused=True)
+            grads += [None if one is None else await one.numpy() for one in second]
+    for one, other in zip(found, expected, strict=False):
+        zero = 0.0 if one is None or other is None else None
+        np.testing.assert_allclose(zero if one is None else one, zero if other is None else other, rtol=1e-12)
+
+
+async def test_a_gradient_that_cannot_be_derived() -> None:
+    """Of a function that decides by values: it is declared, as that of any operation; a declared one comes first."""
+    step = kernels.fused(lambda x, dx: x + dx if x > 0 else x)
     x, dx = a_leaf(), a_leaf(3.0, 4.0)
     with pytest.raises(NotImplementedError, match="no gradient is declared"):
         step(x, dx)
     step.operation.gradient(x=lambda g: g, dx=lambda g, dx: g * dx)
-    await autograd.gradgradcheck(step, [x, dx])
+    for own in (step, kernels.fused(lambda x, dx: x * dx)):
+        if own is not step:
+            own(x, dx)  # it is derived
+            own.operation.gradient(x=lambda g: 2 * g, dx=lambda g: 3 * g)
+        first, second = await autograd.grad(own(x, dx).sum(), [x, dx])
+        assert await second.tolist() == ([3.0, 4.0] if own is step else [3.0, 3.0])
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,8 @@ LEFT_OUT = {
     "aiodev.Number": "is what bodies of operations are given",
     "aiodev.Operation": "is what aiodev.operation makes",
     "aiodev.TraceLog": "is written to by executors, who know what they do",
+    "aiodev.autograd.Context.apply": "is how the backward pass runs nodes, with gradients that it has checked",
+    "aiodev.autograd.Node.apply": "is how the backward pass runs nodes, with gradients that it has checked",
     "aiodev.profiler.BlockingCall.__init__": "is what detectors make",
     "aiodev.profiler.BlockingDetector.__init__": "is what aiodev.profiler.detect_blocking makes",
     "aiodev.profiler.LoopLag.__init__": "is what aiodev.profiler.loop_lag makes",
@@ -178,7 +180,7 @@ def documented(target: Target) -> tuple[type[BaseException], ...]:
     """What its docstring says that it raises, besides the library's own errors and those of a wrong type or value."""
     texts = [inspect.getdoc(target.function) or ""]
     if target.kind is not None:
-        texts.append(inspect.getdoc(target.kind) or "")
+        texts += [inspect.cleandoc(kind.__doc__ or "") for kind in target.kind.__mro__]
     names = set()
     for text in texts:
         for section in re.findall(r"Raises:\n((?:    .*\n?|\n)+)", text):
@@ -199,14 +201,14 @@ def names_of(target: Target) -> set[str]:
     """The words of which a message must have one."""
     found = {target.member, target.member.strip("_"), target.name.rpartition(".")[2]}
     if target.kind is not None:
-        found |= {target.kind.__name__, target.kind.__name__.lower()}
+        for kind in target.kind.__mro__[:-1]:  # a variable is an array, and may be called so
+            found |= {kind.__name__, kind.__name__.lower(), f"{kind.__name__.lower()}s"}
     with contextlib.suppress(ValueError, TypeError):
         found |= set(inspect.signature(target.function).parameters)
     if inspect.isclass(target.function):
         found |= {target.member.lower(), f"{target.member.lower()}s"}
     if target.kind is not None:
         found |= {word.lower() for word in re.findall("[A-Z][a-z]*", target.kind.__name__)}
-        found |= {f"{target.kind.__name__.lower()}s"}
     operator = target.name.rpartition(".")[2].strip("_")
     for form in (operator, operator[1:] if operator[:1] in ("r", "i") else ""):
         found |= set(STAND_FOR.get(form, "").split())
@@ -219,6 +221,11 @@ def _is_anothers(error: BaseException) -> bool:
     return not last.filename.endswith("graphed.py") or last.name == "__init__"
 
 
+def _called_in(error: BaseException, file: str, function: str) -> bool:
+    """Whether it was raised there, or by what is called there."""
+    return any(frame.filename.endswith(file) and frame.name == function for frame in traceback.extract_tb(error.__traceback__))
+
+
 def fault_of(target: Target, own: Any, error: BaseException) -> str | None:
     """What is wrong with the way in which a call was refused, or None."""
     if isinstance(error, HostileError) or is_bystander(error):
@@ -229,6 +236,8 @@ def fault_of(target: Target, own: Any, error: BaseException) -> str | None:
         return None  # what the operation has raised
     if target.name in {"aiodev.Graphed.__call__", "aiodev.make_graphed"} and _is_anothers(error):
         return None  # what the function has raised that is captured
+    if target.name == "aiodev.autograd.checkpoint" and _called_in(error, "checkpoint.py", "forward"):
+        return None  # what the function has raised that is called
     allowed = documented(target)
     if isinstance(error, NEVER) and not isinstance(error, aiodev.AiodevError):
         return f"{type(error).__name__} is no refusal"

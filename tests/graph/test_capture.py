@@ -818,6 +818,8 @@ async def test_replay_on_a_stream_of_another_device() -> None:
         graph.replay(aiodev.Stream("sim"))
     with pytest.raises(TypeError, match="replay: argument stream: expected a Stream"):
         graph.replay(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="replay: argument stream: expected a Stream"):
+        graph.replay(aiodev.default_stream("cpu").call(int))  # type: ignore[arg-type]
 
 
 async def test_empty_graph(device: str) -> None:
