@@ -37,6 +37,11 @@ class LeakError(AssertionError):
         return "left behind: " + "; ".join(self.leaks)
 
 
+#: How often it is looked whether a descriptor is still there, and the seconds before each look. Larger: leaks are told of
+#: later; smaller: a file that is being read counts as left behind.
+LOOKS, PAUSE = 10, 0.01
+
+
 @contextmanager
 def check_leaks(
     *, probes: Mapping[str, Callable[[], int]] | None = None, allow: tuple[str, ...] = ("aiodev-cpu",),
@@ -74,7 +79,13 @@ def check_leaks(
         for thread in threading.enumerate()
         if thread not in threads and not thread.name.startswith(allow)
     ]
-    leaks += [f"descriptor {number} ({what})" for number, what in _descriptors().items() if number not in descriptors]
+    opened = {number: what for number, what in _descriptors().items() if number not in descriptors}
+    for _ in range(LOOKS):  # a thread that goes on may have had a file open for a moment
+        if opened:
+            time.sleep(PAUSE)
+            now = _descriptors()
+            opened = {number: what for number, what in opened.items() if now.get(number) == what}
+    leaks += [f"descriptor {number} ({what})" for number, what in opened.items()]
     for name, before in counts.items():
         after = probes[name]()
         if after > before:
