@@ -16,7 +16,7 @@ from typing import Any
 
 import numba
 import numpy as np
-from crowded import busy_processes, compiled_columns, compiled_gradient, compiled_rows, compiled_shade
+from crowded import busy_processes, compiled_demo
 from harness import Bar, Figure, Run
 
 import aiodev
@@ -35,23 +35,6 @@ OUTER, INNER = SIDE + 2 * RADIUS, SIDE - 2
 FEATURES, HIDDEN, CLASSES, LARGEST_BATCH = 64, 512, 10, 64
 
 Way = Callable[[], Awaitable[object]]
-
-
-@numba.njit(nogil=True)
-def compiled_image(image, weights, across, height, gx, gy, slope, shade) -> None:
-    """The demo's four kernels, one after the other, without the GIL."""
-    for i in range(across.shape[0]):
-        for j in range(across.shape[1]):
-            compiled_rows(i, j, image, weights, across)
-    for i in range(height.shape[0]):
-        for j in range(height.shape[1]):
-            compiled_columns(i, j, across, weights, height)
-    for i in range(shade.shape[0]):
-        for j in range(shade.shape[1]):
-            compiled_gradient(i, j, height, 0.5, 0.5, gx, gy, slope)
-    for i in range(shade.shape[0]):
-        for j in range(shade.shape[1]):
-            compiled_shade(i, j, gx, gy, 0.5, 0.5, 0.7, shade)
 
 
 @dataclass
@@ -92,7 +75,7 @@ class Images:
         """All of a request, in a thread."""
         across, height = (np.empty((n, SIDE), np.float32) for n in (OUTER, SIDE))
         gx, gy, slope, shade = (np.empty((INNER, INNER), np.float32) for _ in range(4))
-        compiled_image(self.decode(), self.weights, across, height, gx, gy, slope, shade)
+        compiled_demo(self.decode(), self.weights, across, height, gx, gy, slope, shade)
         self.encode(shade)
 
 

@@ -105,25 +105,28 @@ def test_what_somebody_waits_for_is_compiled_first(workers: WorkerPool, tmp_path
 
 
 @pytest.mark.parametrize("launched", [False, True])
-def test_a_kernel_is_compiled_ahead_until_it_is_launched(monkeypatch: pytest.MonkeyPatch, launched: bool) -> None:
+async def test_a_kernel_is_compiled_ahead_until_it_is_launched(monkeypatch: pytest.MonkeyPatch, launched: bool) -> None:
     """By ``prepare()``, which says when the code is there; it raises at once if the arguments do not fit."""
-    hurried: list[str] = []
-    monkeypatch.setattr(service_module.service, "hurry", lambda loading: hurried.append(loading.spec.name))
+    service = service_module.service
+    held: list[service_module.PendingKernel] = []
+    load = service.load
+    monkeypatch.setattr(service, "load", held.append)
 
     @aiodev.kernel
     def touch(i: int, x: Any) -> None:
         x[i] = 1
 
-    x = aiodev.zeros(3, device="cpu")
-    touch.prepare(x)
-    assert not hurried
-    stream = aiodev.Stream("cpu")
+    x, stream = aiodev.zeros(3, device="cpu"), aiodev.Stream("cpu")
+    assert not touch.prepare(x)
+    (loading,) = held
+    assert not loading.awaited
     if launched:
         touch[3, stream](x)
-        assert hurried in ([], ["touch"])  # by then it may have been there
-    while not touch.prepare(x):
-        time.sleep(0.001)
-    stream.synchronize_blocking()
+    assert loading.awaited == launched
+    load(loading)
+    await touch.compile(x)
+    assert touch.prepare(x)
+    await stream.synchronize()
     with pytest.raises(aiodev.LaunchError):
         touch.prepare("three")
 
