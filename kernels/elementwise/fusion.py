@@ -96,7 +96,9 @@ class _Traceable(Elementwise):
     def _resolve(self, *kinds: Any) -> Sequence[DType]:
         try:
             found = self._traces[kinds] = trace(self._function, self.operands, kinds)
-        except Exception:  # whatever is wrong with it, or with us, the compiler will say
+        except OverflowError:  # a constant is beyond the dtype that it is computed with in
+            raise
+        except Exception:  # it looks at values, or is wrong, which the call with ones tells
             self._traces[kinds] = None
             return self._try_ones(kinds)
         return *found.inputs, found.result if self._dtype is None else self._dtype
@@ -110,14 +112,12 @@ class _Traceable(Elementwise):
         inner = tuple(f"a{place}" for place in range(len(self.operands) + 1))
         rules: dict[str, Callable[..., Any] | None] = {}
         for place, operand in enumerate(self.operands):
-            if isinstance(kinds[place], type):
-                rules[operand] = None
-                continue
             gradient = gradient_of(self._function, place)
-            try:
-                trace(gradient, inner, (result, *kinds))
-            except Exception:  # of some step there is no gradient
-                return None
+            if not isinstance(kinds[place], type):  # what is a number in this call may be a variable in the next one
+                try:
+                    trace(gradient, inner, (result, *kinds))
+                except Exception:  # of some step there is no gradient
+                    return None
             made = _Traceable(f"{self.name}_gradient", gradient, inner, None, __name__).function
             rules[operand] = _with_names(made, ("g", *self.operands))
         return rules

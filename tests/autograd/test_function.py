@@ -348,6 +348,16 @@ async def test_gradients_of_fused_functions_are_derived(function: Any) -> None:
         np.testing.assert_allclose(zero if one is None else one, zero if other is None else other, rtol=1e-12)
 
 
+async def test_a_number_of_one_call_is_a_variable_of_the_next() -> None:
+    """Gradients that were derived for the first serve the second."""
+    saxpy = kernels.fused(lambda a, x, y: a * x + y)
+    a, x, y = a_leaf(3.0, 4.0), a_leaf(), a_leaf()
+    (first,) = await autograd.grad(saxpy(2.0, x, y).sum(), [x])
+    assert await first.tolist() == [2.0, 2.0]
+    found = await autograd.grad(saxpy(a, x, y).sum(), [a, x, y])
+    assert [await one.tolist() for one in found] == [[1.0, 2.0], [3.0, 4.0], [1.0, 1.0]]
+
+
 async def test_a_gradient_that_cannot_be_derived() -> None:
     """Of a function that decides by values: it is declared, as that of any operation; a declared one comes first."""
     step = kernels.fused(lambda x, dx: x + dx if x > 0 else x)
