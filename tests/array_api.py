@@ -5,6 +5,9 @@ with its submodule, the standard itself; what it needs is in its requirements.tx
 
     ARRAY_API_TESTS=~/array-api-tests python tests/array_api.py --max-examples=20 -q
 
+With ``--record`` the calls that its tests make are written to ``tests/array/standard_calls.json.gz``, each with what it gave:
+``tests/array/test_standard_calls.py`` makes them again where the suite is not at hand.
+
 Every test passes but those in ``SKIPPED``, which says of each why. Without the folder nothing is run, and the status is 0.
 """
 
@@ -17,8 +20,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SUPPORT = ROOT / "tests" / "support"
 #: Tests that are not run, and why.
-SKIPPED: dict[str, str] = {}
+SKIPPED = {
+    "array_api_tests/test_data_type_functions.py::test_can_cast": "asks what its table lacks with `== dtype('float64')`, which "
+    "NumPy's dtypes answer with True for None: it expects every dtype to go into float64 where it meets such a pair",
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -39,6 +46,11 @@ def main(arguments: list[str]) -> int:
             "ARRAY_API_TESTS_MODULE": "aiodev.array_api",
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         }
+        if "--record" in arguments:
+            arguments = [argument for argument in arguments if argument != "--record"]
+            environment["ARRAY_API_TESTS_MODULE"] = "recorded_array_api"
+            environment["AIODEV_TESTS_RECORD"] = str(ROOT / "tests" / "array" / "standard_calls.json.gz")
+            environment["PYTHONPATH"] += os.pathsep + str(SUPPORT)
         tests = [] if any("array_api_tests" in argument for argument in arguments) else ["array_api_tests"]
         options = ["-p", "no:cacheprovider", "--disable-deadline", f"--skips-file={skips.name}"]
         return subprocess.call([sys.executable, "-m", "pytest", *options, *arguments, *tests], cwd=suite, env=environment)

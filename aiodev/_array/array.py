@@ -25,7 +25,7 @@ from aiodev._core.errors import BackendError, ClosedError, InvalidDeviceError
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._memory.allocators import allocator_of
-from aiodev._memory.buffer import Buffer
+from aiodev._memory.buffer import Buffer, record_torn
 
 if TYPE_CHECKING:
     from aiodev._core.backend.device import Device
@@ -328,7 +328,7 @@ class Array(Operators, Methods, Protocols):
             ValueError: the shape has another number of elements.
         """
         key = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
-        known = self._form.shapes.get(key) if _are_integers(key) else None
+        known = self._form.shapes.get(key) if are_integers(key) else None
         return self._reshape(shape) if known is None else view_of(self, known)
 
     def _reshape(self, shape: tuple[Any, ...]) -> Array:
@@ -343,7 +343,7 @@ class Array(Operators, Methods, Protocols):
                 return self._copied(self.device)._reshape((wanted,))
             other = form.other(wanted, strides)
         given = shape[0] if len(shape) == 1 and shape[0].__class__ is tuple else shape
-        form.keep_shape(given if _are_integers(given) else wanted, other)
+        form.keep_shape(given if are_integers(given) else wanted, other)
         return view_of(self, other)
 
     def transpose(self, *axes: Any) -> Array:
@@ -352,7 +352,7 @@ class Array(Operators, Methods, Protocols):
         Raises:
             ValueError: the axes are no permutation.
         """
-        known = self._form.orders.get(axes) if _are_integers(axes) else None
+        known = self._form.orders.get(axes) if are_integers(axes) else None
         return self._transpose(axes) if known is None else view_of(self, known)
 
     def _transpose(self, axes: tuple[Any, ...], key: object = None) -> Array:
@@ -360,15 +360,15 @@ class Array(Operators, Methods, Protocols):
         self._form = form = self._form.again()
         found = layout.permute(Layout(form.shape, form.strides), layout.transposition(len(form.shape), axes))
         other = form.other(found.shape, found.strides)
-        if key or _are_integers(axes):
+        if key or are_integers(axes):
             form.keep_order(key or axes, other)
         return view_of(self, other)
 
     def _broadcast(self, shape: Shape, strides: Shape) -> Array:
         return view_of(self, self._form.other(shape, strides, writable=False))
 
-    def _plainly(self, role: str) -> Array:
-        """The array for a copy that no operation makes, as its ``dst`` or ``src``; a variable refuses what is not recorded."""
+    def _plainly(self, what: str) -> Array:
+        """The array for what no operation does, such as "a copy to"; a variable refuses what is not recorded."""
         return self
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
@@ -507,13 +507,23 @@ class Array(Operators, Methods, Protocols):
         """
         return self._address
 
-    def record_stream(self, stream: Stream) -> None:
+    def record_stream(self, stream: Stream, *, writes: bool = True) -> None:
         """Say that what was submitted to ``stream`` so far uses this array's memory.
 
         Launches and copies of aiodev say so themselves; this is for work that other libraries submit.
+
+        Args:
+            stream: the stream.
+            writes: it may have written the array, whose contents fail with it. Work that only reads leaves them as they are.
+
+        Raises:
+            TypeError: ``stream`` is none, or ``writes`` is no truth value.
         """
         timeline = instance("record_stream", "stream", stream, Stream, "a Stream").timeline
-        self._buffer.record_foreign(timeline, timeline.submitted)
+        if instance("record_stream", "writes", writes, bool, "True or False"):
+            self._buffer.record_foreign(timeline, timeline.submitted)
+        else:
+            self._buffer._record_read(timeline, timeline.submitted)
 
     def free(self) -> None:
         """Give the memory back now, whoever still refers to the array: a frame, a traceback, a cache.
@@ -585,7 +595,7 @@ def view_of(array: Array, form: Form, offset: int = 0) -> Array:
     return view
 
 
-def _are_integers(items: tuple[Any, ...]) -> bool:
+def are_integers(items: tuple[Any, ...]) -> bool:
     """Whether all are plain ones: what equals them is another thing to the parsers."""
     for item in items:  # noqa: SIM110  # a generator would take longer than the rest
         if item.__class__ is not int:
@@ -608,6 +618,16 @@ def array_of(buffer: Buffer, address: int, form: Form) -> Array:
     array._form = form
     array._packed = None
     return array
+
+
+def fill_array(array: Array, stream: Stream, count: int, pattern: bytes) -> None:
+    """Submit the repetition of a pattern, ``count`` times from the array's first byte on."""
+    buffer, timeline = array._buffer, stream.timeline
+    try:
+        buffer._record_write(timeline, stream._fill(array._address, count, pattern))
+    except BaseException as error:
+        record_torn(error, timeline, (buffer,))
+        raise
 
 
 def allocate(shape: Shape, dtype: DType, stream: Stream) -> Array:

@@ -41,7 +41,7 @@ from aiodev._core.hooks import Hook
 from aiodev._core.streams.completion import Completion, point, several
 from aiodev._core.streams.stream import Stream, copy_arrays as copying
 from aiodev._core.timeline.timeline import Timeline
-from aiodev._memory.buffer import Foreign, ForeignBuffer
+from aiodev._memory.buffer import Foreign, ForeignBuffer, record_torn
 
 __all__ = ["boxes_of", "copy_arrays", "known_copy", "strided_kernel"]
 
@@ -71,9 +71,13 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
             nbytes = _whole.get((stream.device, dst._form, src._form))
             if nbytes is not None:
                 timeline = stream.timeline
-                value = stream._copy(dst._address, src._address, nbytes)
-                to._record_write(timeline, value)
-                fro._record_read(timeline, value)
+                try:
+                    value = stream._copy(dst._address, src._address, nbytes)
+                    to._record_write(timeline, value)
+                    fro._record_read(timeline, value)
+                except BaseException as error:
+                    record_torn(error, timeline, (to,), (fro,))
+                    raise
                 return Completion(timeline, value)
             known = known_copy.call((src._form, dst._form))
             if known is not None and known(src, dst, stream) is not None:
@@ -86,19 +90,18 @@ def copy_arrays(stream: Stream, dst: Any, src: Any) -> Completion[None]:
 def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
     """Copy, and find out how."""
     if dst.__class__ is not Array and isinstance(dst, Array):
-        dst = dst._plainly("dst")
+        dst = dst._plainly("a copy with a variable as its dst")
     try:
-        source = src._plainly("src") if isinstance(src, Array) else np.asarray(src)
+        source = src._plainly("a copy with a variable as its src") if isinstance(src, Array) else np.asarray(src)
     except UNCONVERTED as error:
         raise named("copy", "src", error) from error
     _check(stream, dst, source)
     if _has_no_gaps(dst) and _has_no_gaps(source) and dst.size:
         to, fro = _address(dst), _address(source)
         if not 0 < abs(to - fro) < dst.nbytes:
-            value = stream._copy(to, fro, dst.nbytes)
+            value = _submit(stream.timeline, dst, source, stream._copy, to, fro, dst.nbytes)
             if isinstance(dst, Array) and isinstance(source, Array):
                 enter(_whole, (stream.device, dst._form, source._form), dst.nbytes, MOST_KNOWN)
-            _note_use(stream.timeline, value, dst, source)
             return Completion(stream.timeline, value)
     if _overlap(dst, source):
         apart = allocate(source.shape, source.dtype, stream)
@@ -108,10 +111,12 @@ def _copy_anew(stream: Stream, dst: Any, src: Any) -> Completion[None]:
 
 
 def _overlap(dst: Side, src: Side) -> bool:
-    """Whether the memory of both, from first to last element, has bytes in common; not of an array and itself."""
+    """Whether both have bytes in common; not of an array and itself."""
     to, fro = _address(dst), _address(src)
-    (first, last), (begin, end) = (layout.extent(Layout(side.shape, side.strides), side.itemsize) for side in (dst, src))
-    return to + first < fro + end and fro + begin < to + last and (to, dst.strides) != (fro, src.strides)
+    if (to, dst.strides) == (fro, src.strides):
+        return False
+    here, there = (Layout(side.shape, side.strides) for side in (dst, src))
+    return layout.overlaps(here, dst.itemsize, there, src.itemsize, fro - to)
 
 
 def _has_no_gaps(side: Side) -> bool:
@@ -131,12 +136,19 @@ def _copy_pieces(stream: Stream, dst: Side, source: Side) -> Completion[None]:
     nbytes, offsets = pieces
     to, fro = _address(dst), _address(source)
     value = first = 0
-    try:
+
+    def submit_pieces() -> int:
+        nonlocal value, first
         for there, here in offsets:
             value = stream._copy(to + there, fro + here, nbytes)
             first = first or value
-    finally:  # also of the pieces before one that was refused
+        return value
+
+    try:
+        _submit(timeline, dst, source, submit_pieces)
+    except Exception:  # one was refused; those before it are under way
         _note_use(timeline, value, dst, source)
+        raise
     whole = value - first == len(offsets) - 1  # else others have submitted in between
     return several(timeline, first, value) if whole else Completion(timeline, value)
 
@@ -161,18 +173,37 @@ def _pieces(
     return None if count > most else (nbytes, tuple(offsets))
 
 
+def _submit(timeline: Timeline, dst: Side, src: Side, submit: Callable[..., int], *args: Any) -> int:
+    """Submit what uses the memory of both sides, and keep that until it is done."""
+    written, read = ([side._buffer] if isinstance(side, Array) else [] for side in (dst, src))
+    try:
+        if written and read:
+            value = submit(*args)
+        else:
+            host = src if written else dst
+            value = timeline.submit_with(host, host.nbytes, submit, *args)
+        _note_arrays(timeline, value, dst, src)
+    except BaseException as error:
+        record_torn(error, timeline, written, read)
+        raise
+    return value
+
+
+def _note_arrays(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
+    if isinstance(dst, Array):
+        dst._buffer._record_write(timeline, value)
+    if isinstance(src, Array):
+        src._buffer._record_read(timeline, value)
+
+
 def _note_use(timeline: Timeline, value: int, dst: Side, src: Side) -> None:
     """Keep the memory that operation ``value`` uses until it is done; 0, no operation, keeps nothing."""
     if not value:
         return
-    if isinstance(dst, Array):
-        dst._buffer._record_write(timeline, value)
-    else:
-        timeline.keep(value, dst, dst.nbytes)
-    if isinstance(src, Array):
-        src._buffer._record_read(timeline, value)
-    else:
-        timeline.keep(value, src, src.nbytes)
+    _note_arrays(timeline, value, dst, src)
+    for side in (dst, src):
+        if not isinstance(side, Array):
+            timeline.keep(value, side, side.nbytes)
 
 
 def _address(side: Side) -> int:
@@ -285,8 +316,14 @@ def boxes_of(dst: Array, src: Array) -> Iterator[tuple[Array, Array]]:
 def _boxes(
     shape: tuple[int, ...], to: tuple[int, ...], fro: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """The shape and strides of three dimensions, and where those begin on both sides, once for each index of the others."""
+    """The shape and strides of three dimensions, and where those begin on both sides, once for each index of the others.
+
+    The last dimension stays, which most often has no gaps, and of the others the longest do: so there are few launches.
+    """
     shape, (to, fro) = layout.collapse(shape, to, fro)
+    if len(shape) > 3:
+        order = [*sorted(range(len(shape) - 1), key=shape.__getitem__), len(shape) - 1]
+        shape, to, fro = (tuple(own[axis] for axis in order) for own in (shape, to, fro))
     fill = (0,) * (3 - len(shape))
     places = tuple(
         (sum(i * s for i, s in zip(index, to, strict=False)), sum(i * s for i, s in zip(index, fro, strict=False)))

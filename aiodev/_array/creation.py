@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from aiodev._array import host_values
-from aiodev._array.array import Array, allocate, array_of
+from aiodev._array.array import Array, allocate, array_of, fill_array
 from aiodev._array.copy import copy_arrays
 from aiodev._array.dtypes import DType, parse_dtype
 from aiodev._array.foreign import from_dlpack, is_elsewhere, share_elsewhere
@@ -169,7 +170,7 @@ def full(shape: Any, fill_value: complex, dtype: Any = None, device: DeviceLike 
     count = array.size
     if count:
         stream = current_stream(array.device)
-        array._buffer._record_write(stream.timeline, stream._fill(array._address, count, pattern.tobytes()))
+        fill_array(array, stream, count, pattern.tobytes())
     return array
 
 
@@ -255,7 +256,7 @@ def asarray(obj: Any, dtype: Any = None, device: DeviceLike | None = None, *, co
     if copy is not None:
         arguments.instance("asarray", "copy", copy, bool, "True, False or None")
     if isinstance(obj, Array) or is_elsewhere(obj):
-        array = obj if isinstance(obj, Array) else share_elsewhere(obj)
+        array = obj if isinstance(obj, Array) else _taken(share_elsewhere, obj)
         if dtype is None or (other := parse_dtype(dtype)) == array.dtype:
             return _shared(array, device, copy)
         if copy is False:
@@ -286,13 +287,20 @@ def _on_host(obj: Any, dtype: DType | None) -> np.ndarray[Any, DType]:
         raise arguments.named("asarray", "obj", error) from error
 
 
+def _taken(share: Callable[[Any], Array], obj: Any) -> Array:
+    try:
+        return share(obj)
+    except TypeError as error:
+        raise arguments.named("asarray", "obj", error) from error
+
+
 def _seen_by_numpy(obj: Any) -> Any:
     """The object, or a NumPy array over its memory where it has a dtype that NumPy has not, and only DLPack has a name for."""
     if hasattr(obj, "__dlpack__") and not isinstance(obj, np.ndarray | np.generic):
         try:
             np.asarray(obj)
         except TypeError:
-            return host_view(from_dlpack(obj))
+            return host_view(_taken(from_dlpack, obj))
     return obj
 
 

@@ -89,8 +89,8 @@ class Form:
     def find_tail(self) -> bytes:
         """What a kernel is given behind the address: lengths, and strides where there are gaps."""
         words = self.shape if self.packed else self.shape + self.strides
-        self.tail = found = _packers[len(words)](*words)
-        return found
+        self.tail = tail = _packers[len(words)](*words)
+        return tail
 
     def read_index(self, index: tuple[Any, ...]) -> tuple[tuple[Any, ...], int] | None:
         """The key of a view, and the bytes that integers skip; None for what is no plain index.
@@ -137,12 +137,12 @@ class Form:
 
     def like(self, dtype: DType) -> Form:
         """The form of a new array of this shape."""
-        found = form_of(self.device, dtype, self.shape, None, True)
+        form = form_of(self.device, dtype, self.shape, None, True)
         if self._has_room():
             if self.likes is _NOTHING:
                 self.likes = {}
-            self.likes[dtype] = found
-        return found
+            self.likes[dtype] = form
+        return form
 
     def again(self) -> Form:
         """This form, or if it was forgotten the one that has its place."""
@@ -182,9 +182,9 @@ class Form:
 def form_of(device: Device, dtype: DType, shape: Shape, strides: Shape | None, writable: bool) -> Form:
     """The form of an array; ``strides`` None for C order without gaps."""
     what = device, dtype, shape, strides, writable
-    found = _forms.get(what)
-    if found is not None:
-        return found
+    form = _forms.get(what)
+    if form is not None:
+        return form
     made = _new(Form)
     made.device, made.dtype, made.shape = device, dtype, shape
     made.itemsize = itemsize = dtype.itemsize

@@ -22,9 +22,13 @@ from aiodev._array.protocols import host_view
 from aiodev._array.tuning import TAKEN_LOCKED
 from aiodev._core.errors import fresh
 from aiodev._core.streams.stream import Stream
+from aiodev._memory.buffer import Buffer
 from aiodev._memory.pinned import pinned_cache
 
-__all__ = ["array_of"]
+__all__ = ["array_of", "watching"]
+
+#: What takes note of memory that the host writes to without an operation, by the id of who wants to know: mostly nobody.
+watching: dict[int, set[Buffer]] = {}
 
 HostArray = np.ndarray[Any, DType]
 
@@ -42,6 +46,9 @@ def array_of(host: HostArray, dtype: DType, stream: Stream, ours: bool = False) 
     recorded = timeline.recording is not None  # a replay writes them anew, since other arrays may get the memory meanwhile
     if buffer.source.host_accessible and not recorded and not buffer.pending():
         np.copyto(host_view(array), host, casting="unsafe")
+        if watching:
+            for seen in list(watching.values()):
+                seen.add(buffer)
     elif host.size:
         if not (ours and host.dtype == dtype):
             host = _staged(host, dtype, stream, buffer.source.host_accessible)

@@ -14,7 +14,7 @@ from types import EllipsisType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.exceptions import AxisError
+from numpy.exceptions import AxisError, TooHardError
 
 __all__ = [
     "Index",
@@ -27,6 +27,7 @@ __all__ = [
     "index_layout",
     "is_contiguous",
     "leave",
+    "overlaps",
     "packed_strides",
     "parse_shape",
     "permute",
@@ -131,6 +132,41 @@ def extent(layout: Layout, itemsize: int) -> tuple[int, int]:
         return 0, 0
     steps = [(length - 1) * stride for length, stride in zip(layout.shape, layout.strides, strict=True)]
     return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0) + itemsize
+
+
+@functools.lru_cache(4096)
+def overlaps(first: Layout, itemsize: int, second: Layout, other_size: int, distance: int) -> bool:
+    """Whether two layouts have a byte in common, where the second begins ``distance`` bytes behind the first.
+
+    Columns beside columns have none, nor have even rows and odd ones. True where it takes too long to find that out.
+    """
+    (begin, end), (low, high) = extent(first, itemsize), extent(second, other_size)
+    if not begin < high + distance or not low + distance < end or begin == end or low == high:
+        return False
+    try:
+        return np.shares_memory(
+            _Placed(first, itemsize, _ANYWHERE).seen(), _Placed(second, other_size, _ANYWHERE + distance).seen(), _EFFORT
+        )
+    except TooHardError:
+        return True
+
+
+#: An address, in the middle of all.
+_ANYWHERE = 1 << 46
+#: How many steps, of some nanoseconds, a byte in common is looked for. Larger: longer calls; smaller: more copies without need.
+_EFFORT: Any = 10_000
+
+
+class _Placed:
+    """A layout as an array of NumPy's, where no memory need be: nobody looks at elements."""
+
+    def __init__(self, layout: Layout, itemsize: int, address: int) -> None:
+        self.__array_interface__ = {
+            "version": 3, "data": (address, True), "shape": layout.shape, "strides": layout.strides, "typestr": f"|V{itemsize}",
+        }  # fmt: skip
+
+    def seen(self) -> np.ndarray[Any, Any]:
+        return np.asarray(self)
 
 
 def permute(layout: Strided, axes: Sequence[int]) -> Layout:

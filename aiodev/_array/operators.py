@@ -4,8 +4,8 @@
 Python's numbers are weak. NumPy arrays and sequences are refused by name: what is on the host is brought to the device by who
 wants it there. With anything else an operator is left to the other operand, as Python has it.
 
-**In place.** ``x += y`` writes to the array's memory, in stream order. Where ``y`` is another view of that memory, the result
-is computed apart first.
+**In place.** ``x += y`` writes to the array's memory, in stream order. ``y`` may be another view of that memory: what was there
+before is read.
 
 **Values.** ``bool(x)``, ``float(x)`` and their kin need a value here and now. They block, as Python has it; what is there
 already is not waited for. :func:`aiodev.set_sync_debug_mode` tells of those that hold an event loop, and ``await x.item()``
@@ -273,11 +273,7 @@ def _computes(other: Any) -> bool:
 
 
 def _in_place(function: Callable[..., Any], array: Any, other: Any) -> Any:
-    if not _computes(other):
-        return NotImplemented
-    if other is not array and isinstance(other, Operators) and other._buffer is array._buffer:
-        return _replaced(array, function(array, other))
-    return function(array, other, out=array)
+    return function(array, other, out=array) if _computes(other) else NotImplemented
 
 
 def _replaced(array: Any, values: Any) -> Any:

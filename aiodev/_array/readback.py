@@ -41,7 +41,7 @@ from aiodev._core.streams.stream import Stream
 from aiodev._core.timeline.recording import under_way
 from aiodev._core.waiting.block_until import hold_behind, waits_for_program
 from aiodev._core.waiting.blocking import wait_all_blocking
-from aiodev._memory.buffer import check_writes
+from aiodev._memory.buffer import check_writes, record_torn
 from aiodev._memory.pinned import pinned_cache
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def read(array: Protocols) -> HostArray:
 
 
 def read_blocking(array: Protocols, timeout: float | None) -> HostArray:
-    """The same, blocking this thread."""
+    """A copy of the array on the host; blocks this thread."""
     while (at_once := read_at_once(array)) is None and (ahead := _not_to_be_held_for(array._buffer)):
         began = time.monotonic()
         wait_all_blocking(ahead, timeout)
@@ -117,8 +117,8 @@ def read_at_once(array: Protocols) -> HostArray | None:
         return None
     buffer.check()
     if form.packed and form.size:
-        found: HostArray = np.ndarray(form.shape, form.dtype, _Window.from_address(array._address)).copy()
-        return found
+        copy: HostArray = np.ndarray(form.shape, form.dtype, _Window.from_address(array._address)).copy()
+        return copy
     return host_view(array).copy("K") if form.size else np.empty(form.shape, form.dtype)
 
 
@@ -192,8 +192,14 @@ class _Readback:
             staging = self._staging(timeline, last - first)
             self._result: HostArray = np.ndarray(array.shape, array.dtype, staging, -first, array.strides)
             target = staging.__array_interface__["data"][0]
-            value = timeline.operations.copy(timeline.queue, target, array._address + first, last - first)
-            timeline.keep(value, staging, staging.nbytes)  # the reader may be cancelled; the copy is not
+            operands = timeline.queue, target, array._address + first, last - first
+            # The reader may be cancelled; the copy is not.
+            try:
+                value = timeline.submit_with(staging, staging.nbytes, timeline.operations.copy, *operands)
+                self._buffer._record_read(timeline, value)
+            except BaseException as error:
+                record_torn(error, timeline, (), (self._buffer,))
+                raise
         else:
             reader = self._own_reader(array.device)
             self._result = np.empty(array.shape, array.dtype)
@@ -227,7 +233,6 @@ class _Readback:
         return reader
 
     def _keep_writers_out(self, device: Device, timeline: Timeline, value: int) -> None:
-        self._buffer._record_read(timeline, value)
         writers = [writer for writer, _ in self._written if writer is not timeline]
         for writer in writers:
             if _follows(writer, self._ahead):

@@ -21,7 +21,7 @@ from types import CodeType, FrameType
 from aiodev._core import arguments
 
 __all__ = ["describe_site", "enter_library", "enter_node", "forget_nodes", "here", "index_of", "is_library", "node_of",
-           "outside", "register_library", "show"]  # fmt: skip
+           "outside", "register_library", "show", "standing"]  # fmt: skip
 
 #: File names of IPython's cells. Notebooks name a file that does not exist; IPython knows the cell.
 _CELL = re.compile(r"<ipython-input-(\d+)-\w+>\Z")
@@ -33,8 +33,8 @@ _indices: dict[int, int] = {}
 #: The index for a code object's id, or None. At hand for code that does what ``here`` does without the cost of calling it.
 index_of = _indices.get
 _libraries: set[str] = {"aiodev._core"}  # `Stream.launch` and its like
-#: Of an operation of a graph, where it was captured, and its number.
-_nodes: dict[int, tuple[int, int]] = {}
+#: Of an operation of a graph, where it was captured, as a site or as text of another process, and its number.
+_nodes: dict[int, tuple[int | str, int]] = {}
 _serials = itertools.count(1)
 _lock = threading.RLock()  # re-entrant: a finalizer, or a signal's handler, may submit while this thread holds it
 
@@ -69,8 +69,24 @@ def here(depth: int = 1) -> int:
     return index << 32 | frame.f_lasti
 
 
+class _Standing(threading.local):
+    """What stands for the sites of whatever a library submits, for a part of a thread's program that never waits.
+
+    Attributes:
+        site: a site; 0 where the stack is looked at.
+    """
+
+    site = 0
+
+
+standing = _Standing()
+
+
 def outside(frame: FrameType | None) -> int:
-    """The site of the first frame from ``frame`` on that is no library's; 0 if there is none."""
+    """The site that stands for libraries' own; else that of the first frame from ``frame`` on that is no library's, or 0."""
+    site = standing.site
+    if site:
+        return site
     while frame is not None:
         code = frame.f_code
         index = index_of(id(code))
@@ -102,8 +118,8 @@ def is_library(frame: FrameType) -> bool:
     return False
 
 
-def enter_node(site: int, number: int) -> int:
-    """A site for an operation of a graph that was captured at ``site``; until it is forgotten."""
+def enter_node(site: int | str, number: int) -> int:
+    """A site for an operation of a graph that was captured at ``site``, or ``file:line``; until it is forgotten."""
     with _lock:
         own = -next(_serials)
         _nodes[own] = site, number
@@ -134,8 +150,11 @@ def describe_site(site: int) -> str | None:
         True
     """
     site = arguments.integer("describe_site", "site", site)
-    if site < 0:  # of a graph's operation; 0 where the graph is gone
-        site = _nodes.get(site, (0, 0))[0]
+    while site < 0:  # of a graph's operation; 0 where the graph is gone
+        place = _nodes.get(site, (0, 0))[0]
+        if isinstance(place, str):
+            return place or None
+        site = place
     if site == 0:
         return None
     try:

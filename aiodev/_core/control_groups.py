@@ -35,7 +35,7 @@ def groups_of(controller: str, root: Path = _ROOT) -> list[tuple[Path, int]]:
         root: where the file system begins that is looked at.
     """
     paths = _paths(controller, root)
-    found: list[tuple[Path, int]] = []
+    groups: list[tuple[Path, int]] = []
     for version, mounted, place in _mounts(controller, root):
         path = paths.get(version)
         if path is None:
@@ -45,11 +45,11 @@ def groups_of(controller: str, root: Path = _ROOT) -> list[tuple[Path, int]]:
         if ".." in own.parts or not os.path.isdir(own):  # False, too, where it may not look
             own = top
         for directory in (own, *own.parents):
-            if (directory, version) not in found:
-                found.append((directory, version))
+            if (directory, version) not in groups:
+                groups.append((directory, version))
             if directory == top:
                 break
-    return found
+    return groups
 
 
 def read_file(path: Path) -> str:
@@ -62,17 +62,17 @@ def read_file(path: Path) -> str:
 
 def _paths(controller: str, root: Path) -> dict[int, PurePosixPath]:
     """Where this process's group is in the tree of each version."""
-    found = {}
+    paths = {}
     for line in read_file(root / _SELF / "cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if not path.startswith("/"):
             continue
         if number == "0" and not controllers:
-            found[2] = PurePosixPath(path)
+            paths[2] = PurePosixPath(path)
         elif controller in controllers.split(","):
-            found[1] = PurePosixPath(path)
-    return found
+            paths[1] = PurePosixPath(path)
+    return paths
 
 
 def _mounts(controller: str, root: Path) -> Iterator[tuple[int, PurePosixPath, PurePosixPath]]:

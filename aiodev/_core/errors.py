@@ -17,6 +17,7 @@
     │  ├─ LaunchError                 (TypeError)     ``.argument`` is the argument at fault
     │  └─ DependencyError                             an earlier operation failed; the cause is that failure
     ├─ GradientError               (RuntimeError)    a backward pass failed at a node; the cause is that failure
+    ├─ GraphFileError                (ValueError)    a graph cannot be saved, or loaded from a file
     ├─ CallError                   (RuntimeError)    what a called function raised would end the waiting task
     ├─ ThreadLimitError            (RuntimeError)    no thread could be started to call a function
     ├─ WithdrawnError                                 the operation was withdrawn before it began
@@ -50,6 +51,7 @@ __all__ = [
     "DeviceError",
     "DeviceLostError",
     "GradientError",
+    "GraphFileError",
     "InvalidDeviceError",
     "KernelError",
     "LaunchError",
@@ -416,6 +418,33 @@ class CallError(AiodevError, RuntimeError):
     def __str__(self) -> str:
         raised = f"{type(self.__cause__).__name__} was raised" if self.__cause__ is not None else "an exception was raised"
         return f"{self.operation}: {raised}, which would end the task that waits, and not for its own sake; see __cause__"
+
+
+class GraphFileError(AiodevError, ValueError):
+    """A graph cannot be saved, or a file holds none that can be loaded here.
+
+    Attributes:
+        path: the file.
+        reason: what is in the way, and what to do about it.
+
+    Example:
+        >>> async def main():
+        ...     async with aiodev.capture(aiodev.Stream("cpu")) as graph:
+        ...         aiodev.current_stream().call(print)
+        ...     await graph.save("step.graph")
+        >>> asyncio.run(main())
+        Traceback (most recent call last):
+        ...
+        aiodev.GraphFileError: step.graph: the graph calls print, a function of the host (captured at <doctest ...>:3)...
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(path, reason)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
 
 
 class GradientError(AiodevError, RuntimeError):

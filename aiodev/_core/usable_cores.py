@@ -176,15 +176,15 @@ class CoreWatch:
 
     def look(self) -> UsableCores:
         """Look, and tell what has changed."""
-        found = self._read()
+        cores = self._read()
         with self._lock:
-            before, self._cores = self._cores, found
-            spin = self._judge(before, found)
+            before, self._cores = self._cores, cores
+            spin = self._judge(before, cores)
             if spin != self.spin:
                 self.spin = spin
                 for follower in self._followers:
                     follower(spin)
-        return found
+        return cores
 
     def _judge(self, before: UsableCores | None, found: UsableCores) -> Spin:
         now = self._clock()

@@ -45,7 +45,7 @@ class Scope:
         if outer is not None:
             with guard():
                 self.seed = outer.seed
-                self.states = {device: State(*state.read()) for device, state in outer.states.items()}
+                self.states = {device: state.copy() for device, state in outer.states.items()}
 
     def state(self, device: Device) -> State:
         """The state of a device's default generator."""
@@ -60,7 +60,7 @@ class Scope:
     def _make(self, device: Device) -> State:
         if self.seed is not None:
             return State(self.seed)
-        return State(fresh_seed()) if self.outer is None else State(*self.outer.state(device).read())
+        return State(fresh_seed()) if self.outer is None else self.outer.state(device).copy()
 
     def reseed(self, seed: int) -> None:
         """Set the seed of every device's default generator."""

@@ -30,8 +30,9 @@ class Reservation(NamedTuple):
     Attributes:
         seed: Philox's key, 64 bits; the low word comes first.
         offset: of the first word, a multiple of 4. The counter of its block is ``offset // 4``.
-        words: None; or, in what is recorded to be replayed, a device array of two ``uint64``: the seed, and what ``offset``
-            counts from.
+        words: None; or a device array of two ``uint64``: the seed, and what ``offset`` counts from, modulo 2**64. So it is in
+            what is recorded to be replayed, and while a replay runs that draws in loops or branches; then the current stream
+            of the generator's device is ordered after that replay.
     """
 
     seed: int
@@ -125,13 +126,15 @@ class Generator:
         seed have one seed, however many there are and whenever they were spawned. Seeds of generators that
         are not siblings meet as random numbers of 64 bits do: with a probability below m² / 2**65 among m.
 
+        While a replay runs that draws from it in loops or branches, this blocks, as :meth:`get_offset` does.
+
         Raises:
             TypeError: ``n`` is no integer.
             ValueError: ``n`` is negative.
         """
         count = integer("spawn", "n", n, least=0)
         self._refuse_recorded("spawn from")
-        seed, offset = self._state.reserve(BLOCK * count)
+        seed, offset = self._state.reserve_known(BLOCK * count)
         children = []
         for index in range(count):
             child = Generator(self._device)
@@ -142,7 +145,10 @@ class Generator:
     # The state
 
     def get_state(self) -> bytes:
-        """All that determines what comes next: 16 bytes, the seed and the offset in little-endian order."""
+        """All that determines what comes next: 16 bytes, the seed and the offset in little-endian order.
+
+        While a replay runs that draws from it in loops or branches, this blocks, as :meth:`get_offset` does.
+        """
         self._refuse_recorded("get the state of")
         return self._state.to_bytes()
 
@@ -158,9 +164,16 @@ class Generator:
         self._state.write(seed, offset)
 
     def get_offset(self) -> int:
-        """How many words were drawn since it was seeded, those included that rounding to blocks of 4 left out."""
+        """How many words were drawn since it was seeded, those included that rounding to blocks of 4 left out.
+
+        How many a replay draws in loops and branches, the device alone knows. This blocks until such a replay is done, as far
+        as :func:`aiodev.set_sync_debug_mode` allows; await the replay first.
+
+        Raises:
+            SyncError: it has to wait, in a thread whose loop runs, and :func:`aiodev.set_sync_debug_mode` forbids it.
+        """
         self._refuse_recorded("get the offset of")
-        return self._state.offset
+        return self._state.read()[1]
 
     def set_offset(self, offset: SupportsIndex) -> None:
         """Continue from a word of the sequence.
@@ -176,10 +189,10 @@ class Generator:
             state.write(state.seed, number)
 
     def clone_state(self) -> Generator:
-        """Another generator for the same device with the same state; draws from one leave the other as it is."""
+        """Another generator for the same device with the same state; draws from one leave the other as it is. Never blocks."""
         self._refuse_recorded("clone")
         clone = Generator(self._device)
-        clone._state.write(*self._state.read())
+        clone._own = self._state.copy()
         return clone
 
     def reserve(self, count: SupportsIndex) -> Reservation:
@@ -217,8 +230,9 @@ class Generator:
         return _restore, (self._device, self.get_state())
 
     def __repr__(self) -> str:
-        seed, offset = self._state.read()
-        return f"<aiodev.Generator on {self._device}, seed {seed}, offset {offset}>"
+        state = self._state
+        where = f"offset {state.offset}" if state.look_ahead() is None else "behind a replay that runs"
+        return f"<aiodev.Generator on {self._device}, seed {state.seed}, {where}>"
 
 
 def _restore(device: Device, state: bytes) -> Generator:

@@ -4,23 +4,43 @@ A kernel that was recorded is launched again with the very same arguments, yet m
 are recorded they get no seed and no offset of their own, but a device array of two words, the seed and a base offset, and
 an offset from that base. Before each replay the words are refilled from the generator, which moves on by the whole
 recording's use. Hence each replay equals the same calls made directly at that moment.
+
+**What runs as often as the device decides** moves a base on by itself: at the end of each of its rounds a kernel adds the words
+of the round, and what is drawn later counts from there. So rounds draw what the same calls, made directly, would draw, and
+so does all that follows. The base of a block is one of its own, made of the one before when the block begins: other streams,
+which may still draw from that, do not see it move. How far a replay has come, the host finds out later
+(:mod:`aiodev._generator.ahead`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from aiodev._array.array import Array
 from aiodev._array.creation import empty
+from aiodev._core import callsites
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.stream import Stream
+from aiodev._generator.ahead import UNTOLD, Ahead, Told
 from aiodev._generator.generator import Generator, Reservation, recordings
-from aiodev._generator.state import BLOCK
+from aiodev._generator.state import BLOCK, State
+from aiodev._kernel.kernel import kernel
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "move_on"]
+
+_words = struct.Struct("<QQ")
+callsites.register_library(__package__)
+
+
+@kernel(reads=("words",))
+def move_on(i: Any, words: Any, distance: Any, target: Any) -> None:
+    """Have ``target`` say what is ``distance`` words behind where ``words`` says."""
+    target[0], target[1] = words[0], words[1] + distance
 
 
 class Recording:
@@ -29,12 +49,15 @@ class Recording:
     Attributes:
         generator: from which.
         words: where kernels find the seed and the base offset; two ``uint64`` on the generator's device.
-        count: how many words a replay takes, so far.
+        last: the same for the draws that come next: ``words``, or those of the last block that runs as often as the device
+            decides.
+        count: how many words were drawn from there, so far.
     """
 
-    def __init__(self, generator: Generator) -> None:
+    def __init__(self, generator: Generator, words: Array | None = None) -> None:
         self.generator = generator
-        self.words: Array = empty(2, np.uint64, generator.device)
+        self.words: Array = empty(2, np.uint64, generator.device) if words is None else words
+        self.last = self.words
         self.count = 0
 
     @contextlib.contextmanager
@@ -59,15 +82,67 @@ class Recording:
         """The next words, counted from the base."""
         offset = self.count
         self.count += count + (-count % BLOCK)
-        return Reservation(0, offset, self.words)
+        return Reservation(0, offset, self.last)
 
-    def refill(self, stream: Stream) -> Completion[None]:
-        """Take the words of one replay from the generator, and submit to ``stream`` what makes the kernels use them.
+    @property
+    def is_fixed(self) -> bool:
+        """Whether each replay draws the same number of words."""
+        return self.last is self.words
 
-        The replay must come after, and the next refill after that, in the order of the stream.
+    def refill(self, stream: Stream) -> bytes:
+        """Take the words of one replay from the generator; where :attr:`is_fixed`.
+
+        Gives what ``words`` is to hold before the replay, or nothing, if that is submitted to ``stream`` now. The replay must
+        come after, and the next one's words after that, in the order of the stream.
 
         Raises:
             ValueError: the generator has fewer words left.
         """
-        seed, offset, _ = self.generator.reserve(self.count)
-        return stream.copy(self.words, np.array([seed, offset], np.uint64))
+        seed, offset, words = Reservation(*self.generator._state.reserve_ahead(self.count, stream))
+        if words is None:
+            return _words.pack(seed, offset)
+        move_on[1, stream](words, np.uint64(offset), self.words)
+        return b""
+
+    def begin(self, stream: Stream, state: State) -> tuple[bytes, Telling]:
+        """As :meth:`refill`, of a replay that draws as often as the device decides; and what is to tell how far it comes.
+
+        That is submitted behind the replay, under one :func:`guard` with this.
+        """
+        telling, ahead = Telling(self, stream, state), state.look_ahead()
+        if ahead is None:
+            telling.began = state.offset
+            return _words.pack(state.seed, state.offset), telling
+        telling.began = ahead
+        ahead.forget_past()
+        ahead.order(stream)
+        move_on[1, stream](ahead.told.words, np.uint64(ahead.offset), self.words)
+        return b"", telling
+
+
+class Telling:
+    """What tells how far a replay comes.
+
+    Attributes:
+        began: where it begins.
+    """
+
+    __slots__ = ("_draws", "_host", "_state", "_stream", "_words", "began")
+
+    began: int | Ahead
+
+    def __init__(self, draws: Recording, stream: Stream, state: State) -> None:
+        self._draws, self._stream, self._state = draws, stream, state
+        with stream:
+            self._words = empty(2, np.uint64, stream.device)
+        self._host = np.array([state.seed, UNTOLD], np.uint64)
+
+    def submit(self) -> None:
+        """Submit it, as a part of the replay, and have the generator continue there."""
+        draws, words, host, timeline = self._draws, self._words, self._host, self._stream.timeline
+        operations, queue, last = timeline.operations, timeline.queue, draws.last._address
+        value = operations.copy(queue, words._address, last, words.nbytes)
+        words._buffer._record_write(timeline, value)
+        value = operations.copy(queue, host.__array_interface__["data"][0], last, host.nbytes)
+        timeline.keep(value, (host, words, draws), host.nbytes)
+        self._state.follow(Ahead(Told(words, host, Completion(timeline, value), self.began, draws.count), 0))

@@ -3,6 +3,9 @@
 1. The offset is a multiple of 4: words are made in blocks of four, one for each value of Philox's counter.
 2. What :meth:`State.reserve` gave is given to nobody else, whatever threads and tasks ask at once, until the generator is
    reseeded or set back. Seed and offset are read and written together.
+3. While a replay runs that draws as often as the device decides, the host does not know the offset. Then ``ahead`` says where
+   the device has it when that is done, and ``offset`` is beyond all offsets. So :meth:`State.reserve`, which must compare with
+   that limit anyway, finds out without another look.
 """
 
 from __future__ import annotations
@@ -12,9 +15,14 @@ import os
 import struct
 import threading
 from contextlib import AbstractContextManager
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 from aiodev._core.at_fork import in_child
+
+if TYPE_CHECKING:
+    from aiodev._array.array import Array
+    from aiodev._core.streams.stream import Stream
+    from aiodev._generator.ahead import Ahead
 
 __all__ = ["BLOCK", "State", "check_offset", "check_seed", "fresh_seed", "guard", "parse_state"]
 
@@ -43,26 +51,67 @@ in_child(_forget_after_fork)
 
 
 class State:
-    """The seed and the offset."""
+    """The seed and the offset.
 
-    __slots__ = ("offset", "seed")
+    Attributes:
+        seed: the key.
+        offset: of the next word; or beyond all offsets, where ``ahead`` has it.
+        ahead: what is drawn before the next word, as often as the device says; or None.
+    """
+
+    __slots__ = ("ahead", "offset", "seed")
 
     def __init__(self, seed: int, offset: int = 0) -> None:
         self.seed = seed
         self.offset = offset
+        self.ahead: Ahead | None = None
 
     def read(self) -> tuple[int, int]:
-        """Seed and offset, of one moment."""
+        """Seed and offset, of one moment. Blocks while the offset is the device's to tell (invariant 3).
+
+        Raises:
+            SyncError: it has to wait, and an event loop runs here whose task does not want that.
+        """
+        while True:
+            with _lock:
+                ahead = self.look_ahead()
+                if ahead is None:
+                    return self.seed, self.offset
+            ahead.wait_blocking()
+
+    def look_ahead(self) -> Ahead | None:
+        """Where the device has the offset, as long as it is not known here. Never blocks."""
         with _lock:
-            return self.seed, self.offset
+            if self.ahead is not None:
+                found = self.ahead.look()
+                if isinstance(found, int):
+                    self.offset, self.ahead = min(found, _LIMIT - BLOCK), None
+                else:
+                    self.ahead = found
+            return self.ahead
 
     def write(self, seed: int, offset: int) -> None:
         """Set both."""
         with _lock:
-            self.seed, self.offset = seed, offset
+            self.seed, self.offset, self.ahead = seed, offset, None
 
-    def reserve(self, count: int) -> tuple[int, int]:
-        """Take ``count`` words, rounded up to whole blocks; the seed, and the offset of the first.
+    def follow(self, ahead: Ahead) -> None:
+        """Continue from where the device says."""
+        with _lock:
+            self.offset, self.ahead = _LIMIT, ahead
+
+    def copy(self) -> State:
+        """Another one that stands where this one does. Never blocks."""
+        with _lock:
+            state = State(self.seed, self.offset)
+            state.ahead = self.ahead
+            return state
+
+    def reserve(self, count: int) -> tuple[int, int] | tuple[int, int, Array]:
+        """Take ``count`` words, rounded up to whole blocks; the seed, and the offset of the first. Never blocks.
+
+        Where the device is to tell the offset, it is counted from what the device has in the array that is given as well, and
+        the current stream is ordered after what tells it.
 
         Raises:
             ValueError: there are not so many left.
@@ -71,12 +120,35 @@ class State:
             seed, offset = self.seed, self.offset
             after = offset + count + (-count % BLOCK)
             if after >= _LIMIT:
+                return self.reserve_ahead(count, None)
+            self.offset = after
+            return seed, offset
+
+    def reserve_ahead(self, count: int, stream: Stream | None) -> tuple[int, int] | tuple[int, int, Array]:
+        """As :meth:`reserve`, also where the device has the offset, for a stream, or the current one."""
+        with _lock:
+            ahead, words = self.look_ahead(), count + (-count % BLOCK)
+            if ahead is not None:
+                ahead.order(stream)
+                self.follow(ahead._replace(distance=ahead.distance + words))
+                return 0, ahead.offset, ahead.told.words
+            seed, offset = self.seed, self.offset
+            if offset + words >= _LIMIT:
                 raise ValueError(
                     f"{count} words asked for, {_LIMIT - offset} are left under seed {seed}; "
                     f"seed the generator anew, or draw from what it spawns"
                 )
-            self.offset = after
+            self.offset = offset + words
             return seed, offset
+
+    def reserve_known(self, count: int) -> tuple[int, int]:
+        """As :meth:`reserve`, of words whose offset the host knows. Blocks as :meth:`read`."""
+        while True:
+            self.read()
+            with _lock:
+                if self.ahead is None:
+                    seed, offset, *_ = self.reserve(count)
+                    return seed, offset
 
     def to_bytes(self) -> bytes:
         """16 bytes, little-endian: the seed, then the offset."""

@@ -100,9 +100,9 @@ def allocator_of(timeline: Timeline) -> CachingAllocator:
     if pool_count:
         if timeline.recording is not None:
             return timeline.recording.memory  # type: ignore[no-any-return]
-        found = chosen.get().allocators.get(timeline.device)
-        if found is not None:
-            return found
+        allocator = chosen.get().allocators.get(timeline.device)
+        if allocator is not None:
+            return allocator
     return pools.get(timeline.device) or _make(timeline.handle, timeline.device)
 
 
@@ -113,7 +113,7 @@ def allocator_for(device: DeviceLike | None) -> CachingAllocator:
 
 
 def known_allocator(device: DeviceLike | None) -> CachingAllocator | None:
-    """The same, if it has been needed so far."""
+    """The allocator of a device, or None if nothing was allocated there yet."""
     return pools.get(registry.resolve(device)[1])
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Point = tuple[Timeline, int]
 
-__all__ = ["Alias", "Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "check_writes"]
+__all__ = ["Alias", "Buffer", "Foreign", "ForeignBuffer", "Source", "Uses", "check_writes", "record_torn"]
 
 
 class Source(Protocol):
@@ -216,6 +216,24 @@ class Buffer:
         """The uses that are not done; a timeline may be there more than once."""
         return [(timeline, value) for timeline, value in self.uses() if timeline.counters[COMPLETED] < value]
 
+    def join_uses(self, timeline: Timeline) -> None:
+        """Order later operations of a timeline after what others were given that uses the memory.
+
+        If the timeline is captured, this holds for each replay.
+        """
+        recording = timeline.recording
+        if recording is not None:
+            recording.follow(timeline, self)
+            return
+        reader = self._reader
+        is_read = not (reader is timeline or reader is None or reader.counters[COMPLETED] >= self._read)
+        if self._writer is timeline and self._readers is None and not is_read:
+            return
+        for other, value in (*self.contents(), *self.pending()):
+            if other.recording is not None:
+                other.recording.refuse("what is not captured cannot follow captured work")
+            timeline.join(other, value, other.clock_at(value))
+
     def check(self) -> None:
         """Raise what went wrong with the contents, as far as that is known; see :func:`check_writes`."""
         writer, written = self._writer, self._written
@@ -230,6 +248,20 @@ class Buffer:
         if all_done and self._writer is writer and writer == writers:  # no call from here on
             self._writer = last  # nobody need know of the others any more
             self._written = written
+
+
+def record_torn(error: BaseException, timeline: Timeline, written: Iterable[Buffer], read: Iterable[Buffer] = ()) -> None:
+    """Note that an operation may use buffers though its number got lost: an exception arrived behind its submission.
+
+    Ctrl-C's is such a one. An ``Exception`` is a refusal, and nothing was submitted.
+    """
+    if isinstance(error, Exception):
+        return
+    value = timeline.submitted
+    for buffer in written:
+        buffer._record_write(timeline, value)
+    for buffer in read:
+        buffer._record_read(timeline, value)
 
 
 def check_writes(points: Iterable[Point]) -> None:

@@ -3,9 +3,9 @@
 Around each buffer are guards. Freed memory is filled with 0xFF bytes, not-a-number for floats and -1 for integers, once the
 work that used it is done, and is not handed out before. What has changed was written by somebody who had no right to.
 
--   Guards are looked at when the last array lets go of the buffer, and again when the work that used it is done, at the next
-    allocation or release that finds it so; for every buffer when the cache is emptied, and at exit, where work that still runs
-    has a second to finish. A buffer whose guards are broken is told of once.
+-   Guards are looked at when the last array lets go of the buffer, and again at the first allocation or release behind the end
+    of the work that used it. Those of every buffer are looked at when the cache is emptied, and at exit, where work that still
+    runs has a second to finish. A buffer whose guards are broken is told of once.
 -   The fill is looked at when the memory is handed out again.
 
 Streams that use the same array have to be ordered. A use is looked at when it is submitted: work of another stream that has not

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiodev._core.backend.interface import COMPLETED
 from aiodev._core.config import settings
-from aiodev._memory.block import FREE, HOLE, LIVE, Block, Segment
-from aiodev._memory.extents import Extents
+from aiodev._memory.block import FREE, HOLE, LIVE, Block, Extents, Segment
 from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import LARGE_SEGMENT, OWN_SEGMENT_FROM, SLACK, SMALL_SEGMENT
 

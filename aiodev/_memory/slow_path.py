@@ -18,8 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aiodev._core.errors import OutOfMemoryError
-from aiodev._memory.block import FREE, Bin, Block, Segment
-from aiodev._memory.extents import Extents
+from aiodev._memory.block import FREE, Bin, Block, Extents, Segment
 from aiodev._memory.segments import RawMemory, Segments
 from aiodev._memory.stats import Totals
 from aiodev._memory.tuning import WORTHWHILE, WORTHWHILE_IN_SEGMENTS

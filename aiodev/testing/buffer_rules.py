@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from aiodev._core.backend.interface import Command
+from aiodev._core.backend.interface import COMPLETED, Command
 from aiodev.testing.rule import NotApplicable, rule
 from aiodev.testing.workbench import Cells, Lane, Workbench
 
@@ -88,4 +88,77 @@ def a_withdrawn_execution_does_not_run(bench: Workbench) -> None:
     bench.executor.destroy_buffer(buffer)
 
 
-RULES = (commands_run_in_order, fills_write_their_pattern, patches_are_written_first, a_withdrawn_execution_does_not_run)
+@rule
+def branches_go_where_a_word_says(bench: Workbench) -> None:
+    """Blocks of a buffer are run, passed over or run again as words of memory say when they are come to, also within blocks."""
+    if not bench.executor.has_branches:
+        raise NotApplicable("command buffers do not branch")
+    lane, left, flags, seen = bench.lane(), bench.cells([0] * 3), bench.cells([0, 0]), bench.cells([0] * 5)
+
+    def branch(target: int, word: int, mask: int) -> Command:
+        return Command("branch", 0, target, struct.pack("<qQ", word, mask))
+
+    def copy(dst: int, src: int) -> Command:
+        return Command("copy", 0, 8, _PAIR.pack(dst, src))
+
+    commands = [
+        branch(8, left[0], (1 << 64) - 1),  # while there is one left
+        branch(5, flags[0], 0xFF),  # and if the flag is set
+        copy(seen[2], seen[1]),
+        copy(seen[1], seen[0]),
+        branch(5, 0, 0),
+        copy(left[0], left[1]),
+        copy(left[1], left[2]),
+        branch(0, 0, 0),
+        branch(11, flags[1], (1 << 64) - 1),
+        copy(seen[3], seen[0]),
+        branch(11, 0, 0),
+        copy(seen[4], seen[0]),
+    ]
+    buffer, _ = bench.executor.create_buffer(0, commands)
+    for rounds, flag in ((0, 1), (2, 1), (2, 0), (1, 0x100), (1, 0x101)):
+        patches = [(left[i], 1 if i < rounds else 0) for i in range(3)] + [(flags[0], flag), (seen[0], 7)]
+        lane.reach(_execute(bench, lane, buffer, *patches, *((seen[i], 0) for i in range(1, 5))))
+        often = rounds if flag & 0xFF else 0
+        expected = [7, 7 if often else 0, 7 if often > 1 else 0, 0, 7]
+        assert bench.values(seen) == expected, f"{rounds} rounds with the flag {flag:#x}: {bench.values(seen)}, not {expected}"
+    bench.executor.destroy_buffer(buffer)
+
+
+@rule
+def signals_complete_positions(bench: Workbench) -> None:
+    """A signal completes the next position of a queue without operations, up to its bound, behind the commands ahead of it.
+
+    Whoever waits there is told while later commands run, and the queue is as good as new for its next owner.
+    """
+    lane, chain, reading = bench.lane(), bench.chain(3, 3), bench.pipe()
+    if not bench.executor.has_signals:
+        raise NotApplicable("command buffers take no signals")
+    for _ in range(2):
+        queue, counters = bench.executor.create_queue(0, 0, False)
+        waker = bench.executor.create_waker(reading[1])
+        signal = Command("signal", 0, 0, _PAIR.pack(0, 2))
+        copies = [Command("copy", 0, 8, _PAIR.pack(chain[i + 1], chain[i])) for i in range(2)]
+        buffer, places = bench.executor.create_buffer(0, [copies[0], signal, copies[1], signal, signal])
+        patches = [(places[at], queue) for at in (1, 3, 4)]
+        _, gate = lane.gate()
+        value = _execute(bench, lane, buffer, *patches)
+        assert counters[COMPLETED] == 0 and bench.executor.arm(queue, 1, waker)
+        bench.open(gate)
+        bench.until(lambda: queue in bench.executor.collect(waker), "who waits for a position is not told")  # noqa: B023
+        lane.reach(value)
+        assert counters[COMPLETED] == 2, f"two positions were to be completed, not {counters[COMPLETED]}"
+        assert bench.executor.spin(queue, 2, 0) and not bench.executor.arm(queue, 2, waker)
+        assert bench.executor.arm(queue, 3, waker)
+        bench.executor.destroy_queue(queue)
+        bench.executor.destroy_buffer(buffer)
+
+
+RULES = (
+    commands_run_in_order,
+    fills_write_their_pattern,
+    patches_are_written_first,
+    a_withdrawn_execution_does_not_run,
+    branches_go_where_a_word_says,
+    signals_complete_positions,
+)

@@ -90,7 +90,8 @@ class QueueLatch:
     """
 
     def __init__(self, executor: Executor, queue: int) -> None:
-        self.value, self._gate = executor.gate(queue)
+        self._gate = executor.create_gate()
+        self.value = executor.gate(queue, self._gate)
         self._executor = executor
         self._held = True
 

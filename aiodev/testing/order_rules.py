@@ -31,7 +31,8 @@ def recycled_queues_start_afresh(bench: Workbench) -> None:
         number, counters = bench.executor.create_queue(0, 0, False)
         assert list(counters[:2]) == [0, 0], f"a fresh queue has counters {list(counters)}"
         assert bench.executor.faults(number) == [], "a fresh queue has faults"
-        _, gate = bench.executor.gate(number)
+        gate = bench.executor.create_gate()
+        bench.executor.gate(number, gate)
         bench.executor.open_gate(gate, True)
         bench.until(partial(bench.executor.spin, number, 1, 1_000_000), "a failed gate does not complete")
         bench.executor.destroy_queue(number)
@@ -159,6 +160,20 @@ def gates_open_from_any_thread_at_any_moment(bench: Workbench) -> None:
         ready.release()
     opener.join()
     lane.finish()
+
+
+@rule
+def a_gate_may_be_opened_first(bench: Workbench) -> None:
+    """Before it is submitted, and if it never is: whoever submits may be interrupted in between."""
+    lane, chain = bench.lane(), bench.chain(7, 2)
+    bench.executor.open_gate(bench.executor.create_gate(), False)
+    lane.open_gate_first()
+    lane.copy_chain(chain)
+    lane.finish()
+    assert bench.last(chain) == 7, "an operation behind an opened gate did not run"
+    failed = lane.open_gate_first(failed=True)
+    lane.reach(failed)
+    assert [(fault.first, fault.error) for fault in lane.faults()] == [(failed, None)], "it was opened as failed"
 
 
 @rule

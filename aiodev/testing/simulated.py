@@ -17,7 +17,8 @@ import time
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.memory import HostMemory
 from aiodev._backends.cpu.portable.executor import PortableExecutor
-from aiodev._backends.cpu.portable.operations import Copy, Fill, Function, NativeCode
+from aiodev._backends.cpu.portable.operations import Copy, Fill, NativeCode
+from aiodev._backends.cpu.portable.queues import Function
 from aiodev._core.backend.interface import SUBMITTED, Capabilities, DeviceProperties, KernelSpec
 from aiodev._core.backend.kernel_arguments import KernelArgument
 from aiodev._core.errors import BackendUnavailableError, DeviceError, DeviceLostError

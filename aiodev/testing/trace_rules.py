@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from aiodev._core.backend.interface import Command
 from aiodev._core.backend.trace_log import (
     BEGUN,
+    BUFFER,
+    COMMAND,
     ENDED,
     FATE_DONE,
     FATE_FAILED,
@@ -36,6 +40,7 @@ from aiodev.testing.workbench import Workbench
 __all__ = ["RULES"]
 
 _FATE_MASK = len(FATES) - 1
+_PAIR = struct.Struct("<2q")
 
 
 @contextmanager
@@ -143,10 +148,46 @@ def traces_no_more_than_there_is_room_for(bench: Workbench) -> None:
     assert len(_slots(log)) == 2
 
 
+@rule
+def traces_commands_as_they_run(bench: Workbench) -> None:
+    """Each command of an execution is noted each time that it runs, within the time of that, with its site."""
+    if not bench.executor.has_buffers:
+        raise NotApplicable("there are no command buffers")
+    if not bench.backend.capabilities.tracing:
+        raise NotApplicable("capabilities.tracing is false")
+    lane, cells, left = bench.lane(), bench.chain(7, 2), bench.cells([1, 1])
+    commands = [
+        Command("copy", 0, 8, _PAIR.pack(cells[1], cells[0]), -11),
+        Command("branch", 0, 5, struct.pack("<qQ", left[0], (1 << 64) - 1)),
+        Command("fill", 0, 1, struct.pack("<qq", cells[1], 3), -12),
+        Command("copy", 0, 8, _PAIR.pack(left[0], left[1]), -13),
+        Command("branch", 0, 1, struct.pack("<qq", 0, 0)),
+    ]
+    buffer, _ = bench.executor.create_buffer(0, commands)
+    _, gate = lane.gate()
+    bench.executor.execute(lane.number, buffer, _PAIR.pack(left[1], 0))
+    with _traced(bench) as log:
+        before = log.claimed
+        value = bench.executor.execute(lane.number, buffer, b"".join(_PAIR.pack(left[i], 1 - i) for i in range(2)))
+        bench.open(gate)
+        lane.reach(value)
+        slots = [slot for slot in _slots(log)[before:] if slot[QUEUE] == lane.number]
+    execution, *own = slots
+    assert execution[WHAT] & OPERATION_MASK == BUFFER and execution[VALUE] == value, f"the execution is noted as {execution}"
+    seen = [(slot[WHAT] & OPERATION_MASK, slot[VALUE], slot[FIRST], slot[SECOND]) for slot in own]
+    expected = [(COMMAND, value, site, size) for site, size in ((-11, 8), (-12, 1), (-13, 8))]
+    assert seen == expected, f"noted are {seen}, not {expected}"
+    times = [execution[SUBMITTED], execution[BEGUN], *(slot[at] for slot in own for at in (BEGUN, ENDED)), execution[ENDED]]
+    assert times == sorted(times) and times[0] > 0, f"times are not in order: {times}"
+    assert all(slot[WHAT] >> FATE_SHIFT & _FATE_MASK == FATE_DONE for slot in slots), "not all are noted as done"
+    bench.executor.destroy_buffer(buffer)
+
+
 RULES = (
     traces_each_operation_once,
     traces_operations_of_a_queue_apart,
     traces_how_operations_come_out,
     traces_what_was_submitted_meanwhile,
     traces_no_more_than_there_is_room_for,
+    traces_commands_as_they_run,
 )

@@ -214,7 +214,8 @@ def recycled_queues_have_no_withdrawals(bench: Workbench) -> None:
     """What was withdrawn of a queue, ahead of its time or behind a failure, is not of the one that is made after it."""
     for _ in range(40):
         number, _ = bench.executor.create_queue(0, 0, False)
-        _, gate = bench.executor.gate(number)
+        gate = bench.executor.create_gate()
+        bench.executor.gate(number, gate)
         bench.executor.fill(number, 0, 0, bytes(1))
         assert bench.executor.withdraw(number, 2, 50, False) == 2
         bench.executor.open_gate(gate, True)

@@ -74,9 +74,15 @@ class Lane:
 
     def gate(self) -> tuple[int, int]:
         """Submit a gate; the workbench opens it at the end if nobody did."""
-        value, gate = self._executor.gate(self.number)
+        gate = self._executor.create_gate()
         self._bench.shut_gates.add(gate)
-        return value, gate
+        return self._executor.gate(self.number, gate), gate
+
+    def open_gate_first(self, failed: bool = False) -> int:
+        """Submit a gate that is open already; returns its value."""
+        gate = self._executor.create_gate()
+        self._executor.open_gate(gate, failed)
+        return self._executor.gate(self.number, gate)
 
     def fail(self) -> int:
         """Submit an operation that fails (a gate opened as failed); returns its value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import aiodev
+from aiodev import profiler
 from aiodev._array.copy import copy_arrays
 from aiodev._array.host_changes import copy_checked
 from aiodev._core.streams import stream
@@ -32,10 +34,10 @@ def test_a_source_that_changes_too_early_is_told_with_the_line(
     """By shape, dtype, stream and place of submission."""
     with aiodev.Stream("cpu") as stream, caplog.at_level(logging.ERROR, "aiodev"):
         array, host = aiodev.empty(100), np.zeros(200)[::2] if gaps else np.zeros(100)
-        held = Latch(stream)
+        held = stream.timeline.gate()  # not one that waits for the program, which might then write the source
         done = stream.copy(array, host) if how == "copy" else array.copy_from(host)
         host[50] = 1
-        held.release()
+        held.open()
         done.synchronize_blocking(30)
     (record,) = caplog.records
     message = record.getMessage()
@@ -72,17 +74,50 @@ def test_a_constructors_source_may_change_at_once(caplog: pytest.LogCaptureFixtu
     assert not caplog.records
 
 
+async def test_profiles_show_the_check() -> None:
+    """Behind the copy, as the operation that it is."""
+    stream, array = aiodev.Stream("cpu"), aiodev.empty(100, device="cpu")
+    async with profiler.profile() as prof:
+        await stream.copy(array, np.zeros(100))
+    own = [operation for operation in prof.operations if operation.stream_id == stream.stream_id]
+    assert [(operation.kind, operation.name) for operation in own] == [("copy", "copy"), ("call", "check_host_array")]
+
+
+async def test_a_source_may_be_written_in_stream_order(caplog: pytest.LogCaptureFixture) -> None:
+    """By functions and futures of the program's ahead of the copy, on its stream or one that it follows."""
+    async with aiodev.Stream("cpu") as stream:
+        with caplog.at_level(logging.ERROR, "aiodev"):
+            other, host = aiodev.Stream("cpu"), np.zeros(3)
+            opened = asyncio.get_running_loop().create_future()
+
+            async def download() -> None:
+                await opened
+                host[:] = 1
+
+            array, again, last = (aiodev.empty(3) for _ in range(3))
+            stream.wait_future(download())
+            array.copy_from(host)
+            other.wait_stream(stream)
+            other.call(host.__iadd__, 1)
+            stream.wait_stream(other)
+            again.copy_from(host)
+            stream.call(host.fill, 7)
+            last.copy_from(host)
+            opened.set_result(None)
+            found = [await x.tolist() for x in (array, again, last)]
+    assert found == [[1] * 3, [2] * 3, [7] * 3] and not caplog.records
+
+
 def test_the_debug_mode_of_a_process() -> None:
     """The setting is enough."""
     code = (
         "import numpy as np, aiodev\n"
-        "from aiodev.testing import Latch\n"
         "with aiodev.Stream('cpu') as stream:\n"
         "    array, host = aiodev.empty(3), np.zeros(3)\n"
-        "    held = Latch(stream)\n"
+        "    held = stream.timeline.gate()\n"
         "    done = array.copy_from(host)\n"
         "    host[:] = 1\n"
-        "    held.release()\n"
+        "    held.open()\n"
         "    done.synchronize_blocking(60)\n"
     )
     found = subprocess.run(
@@ -93,4 +128,4 @@ def test_the_debug_mode_of_a_process() -> None:
         timeout=120,
         check=True,
     )
-    assert "changed before it was read" in found.stderr and "<string>:6" in found.stderr
+    assert "changed before it was read" in found.stderr and "<string>:5" in found.stderr

@@ -165,6 +165,20 @@ def test_five_dimensions_with_gaps_in_each() -> None:
     assert np.array_equal(array.numpy_blocking(), host)
 
 
+def test_many_dimensions_are_few_operations() -> None:
+    """Of more than three dimensions that do not lie together the shortest ones count how many operations a copy is."""
+    x = aiodev.asarray(np.arange(40 * 30 * 3 * 2 * 8, dtype=np.int32).reshape(40, 30, 3, 2, 8), device="cpu")
+    turned, stream = x.transpose(2, 0, 3, 1, 4), aiodev.Stream("cpu")
+    copied = aiodev.empty(x.shape, x.dtype, "cpu")
+    apart = aiodev.asarray(np.ascontiguousarray(turned.numpy_blocking()), device="cpu")
+    stream.synchronize_blocking()
+    before = stream.timeline.submitted
+    stream.copy(copied, apart.transpose(1, 3, 0, 2, 4))
+    assert stream.timeline.submitted - before <= 2 * 3 * 2  # a launch each, and a wait for code that is not there yet
+    stream.synchronize_blocking()
+    assert (copied.numpy_blocking() == x.numpy_blocking()).all()
+
+
 def test_what_cannot_be_copied_says_why() -> None:
     """Other shapes, other dtypes, read-only targets, host to host, no array."""
     stream = aiodev.default_stream("cpu")

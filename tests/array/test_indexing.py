@@ -235,3 +235,38 @@ def test_the_last_two_dimensions_exchanged(x: aiodev.Array) -> None:
     assert np.array_equal(x[None].mT.numpy_blocking(), np.arange(12).reshape(1, 3, 4).mT)
     with pytest.raises(ValueError, match="2 dimensions"):
         _ = x[0].mT
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [3, 1], (slice(None, 2), [3, 1]), ([3, 1], slice(0, 4, -1), 0), ([0, 2], 5, [1, 1]), (5, 5, [-1]),
+        ([True] * 2 + [False] * 98, 2, slice(3)),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("on_device", [False, True])
+def test_an_assignment_takes_the_memory_of_what_is_chosen(index: Any, on_device: bool) -> None:
+    """Not of the array: places are not looked up among those of all elements."""
+    x = aiodev.zeros((100, 200, 300), "uint8", "cpu")
+    aiodev.synchronize_blocking("cpu")
+    if on_device:
+        items = index if isinstance(index, tuple) else (index,)
+        index = tuple([aiodev.asarray(item, device="cpu") if isinstance(item, list) else item for item in items])
+    expected = x[index].size
+    aiodev.memory.reset_peak_memory_stats("cpu")
+    before = aiodev.memory.memory_allocated("cpu")
+    x[index] = [7]  # a mask takes other ways for a single number
+    assert aiodev.memory.max_memory_allocated("cpu") - before < x.nbytes / 2
+    assert np.count_nonzero(x.numpy_blocking() == 7) == expected
+
+
+def test_places_out_of_bounds_stay_out_of_bounds() -> None:
+    """Whatever is added to them for the other dimensions."""
+    x = aiodev.zeros((3, 4), "int64", "cpu")
+    for far in (3, -4, 2**40):
+        x[aiodev.asarray([0, far], device="cpu"), ::-1] = 1
+        with pytest.raises(aiodev.KernelError, match="out of bounds"):
+            x.numpy_blocking()
+    x[:] = 0
+    assert not x.numpy_blocking().any()

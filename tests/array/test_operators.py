@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from selection import some
 
 import aiodev
 from aiodev import kernels
@@ -50,11 +51,11 @@ def test_operators_of_arrays_and_numbers(symbol: Callable[[Any, Any], Any]) -> N
     """On either side; types are promoted as NumPy's, Python's numbers are weak, and shapes broadcast."""
     # NumPy's own operator squares where a power is 2, which up to 2.0 gave the array's type.
     numpys = np.power if symbol is operator.pow else symbol
-    for dtype in ("i4", "f4", "f8"):
+    for dtype in some(("f4", "i4", "f8")):
         host, other = np.arange(1, 4).astype(dtype), np.arange(2, 8).reshape(2, 3)
         x, y = aiodev.asarray(host, device="cpu"), aiodev.asarray(other, device="cpu")
         assert same(symbol(x, y), numpys(host, other)) and same(symbol(y, x), numpys(other, host))
-        for number in NUMBERS:
+        for number in some(NUMBERS, 4):
             assert same(symbol(x, number), numpys(host, number))
             assert same(symbol(number, x), numpys(number, host))
 

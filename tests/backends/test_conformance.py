@@ -7,7 +7,7 @@ import pytest
 from aiodev._backends.cpu.host import HostBackend
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._backends.cpu.portable.operations import Wait
-from aiodev._backends.cpu.portable.worker import PortableQueue, Waker
+from aiodev._backends.cpu.portable.queues import PortableQueue, Waker
 from aiodev._core.backend.interface import Fault
 from aiodev.testing import RULES, ConformanceError, NotApplicable, Rule, SimulatedBackend, check_backend, check_rule
 

@@ -10,7 +10,15 @@ import pytest
 from interpreted import TICK, World
 from pieces import MS, PATIENCE, Entry, one_worker_held, started
 
-from aiodev._backends.cpu.executor import crowding, helping, parallel_for, ready_queue, waiting, worker as worker_module
+from aiodev._backends.cpu.executor import (
+    crowding,
+    fairness,
+    helping,
+    parallel_for,
+    ready_queue,
+    waiting,
+    worker as worker_module,
+)
 from aiodev._backends.cpu.structs import Device, Entry as Code, KernelRecord, Queue, Worker
 from aiodev._backends.cpu.tuning import (
     ALONE,
@@ -20,8 +28,10 @@ from aiodev._backends.cpu.tuning import (
     FORGOTTEN,
     LATE,
     LONGEST_CROWD,
+    OFFER,
     OVERDUE,
     SHORTEST_CROWD,
+    SUSPICIOUS,
     TAKEN,
 )
 from aiodev._backends.executor.structs import Waker
@@ -61,6 +71,15 @@ def test_what_is_known_already_counts_once() -> None:
     assert (world.crowd.until.value, world.crowd.span) == (at + SHORTEST_CROWD, SHORTEST_CROWD)
 
 
+@pytest.mark.parametrize("until", [0, LONG])
+def test_what_is_said_to_stay_stays(until: int) -> None:
+    """Whatever a thread has seen: tests that are about something else want one of the two."""
+    world, at = World(), 10 * LONGEST_CROWD
+    world.crowd.until.value, world.crowd.span = until, -1
+    world.run(crowding, "note_crowd", world.crowd, at)
+    assert (world.crowd.until.value, world.crowd.span) == (until, -1)
+
+
 def test_what_was_long_ago_is_forgotten() -> None:
     world, at = World(), 10 * LONGEST_CROWD
     world.crowd.until.value, world.crowd.span = at, LONGEST_CROWD
@@ -87,6 +106,52 @@ def test_a_worker_that_lost_its_core_while_it_looked_looks_no_more() -> None:
     world.time, world.worker.idle = until, 0
     assert not world.run(ready_queue, "look_around", world.device, world.worker, None, 0, **replaced) and looks != []
     assert world.device.spinners.value == 0
+
+
+def test_a_core_that_was_offered_is_in_nobodys_time() -> None:
+    """What others had of it while a worker looked for work is not taken off what its next kernel takes."""
+    world = World()
+    world.worker.spin, computed, lent = 10 * OFFER, [0], [0]
+
+    def has_work(device: Device, queue: Queue | None, owed: int) -> bool:
+        world.time += OFFER
+        computed[0] += OFFER
+        return False
+
+    def offer() -> int:
+        world.time += TAKEN // 2
+        lent[0] += TAKEN // 2
+        return 0
+
+    replaced = {"now": lambda: world.time, "thread_time": lambda: computed[0]}
+    world.run(ready_queue, "look_around", world.device, world.worker, None, 0, has_work=has_work, sched_yield=offer, **replaced)
+    assert world.worker.off == lent[0] > 0
+    world.time += SUSPICIOUS
+    computed[0] += SUSPICIOUS
+    assert world.run(fairness, "on_core", world.crowd, world.worker, None, world.time, SUSPICIOUS, **replaced) == SUSPICIOUS
+
+
+def test_a_core_that_was_offered_between_two_chunks_is_in_neithers_time() -> None:
+    """Else a kernel beside a busy loop would seem to take no time, and its chunks would grow without a limit."""
+    world, computed = World(), [0]
+    queue, record = world.queue, KernelRecord(0x70000, world)
+    queue.cursor, record.size, record.entry = record, 8, Code(0x80000, world)
+    world.device.workers, queue.range_members.value, queue.range_left.value = 1, 1, 1
+    queue.partitions[0].end, queue.range_chunk.value = 8, 1
+
+    def run_chunk(queue: Queue, record: KernelRecord, lo: int, hi: int) -> None:
+        world.time += SUSPICIOUS * (hi - lo)
+        computed[0] += SUSPICIOUS * (hi - lo)
+        assert hi == lo + 1
+
+    def offer() -> int:
+        world.time += TAKEN // 2
+        return 0
+
+    replaced = {"now": lambda: world.time, "thread_time": lambda: computed[0], "this_core": lambda: 0}
+    replaced |= {"run_chunk": run_chunk, "sched_yield": offer, "leave_range": lambda helper, queue: True}
+    assert world.run(parallel_for, "join_range", world.device, world.worker, None, queue, **replaced)
+    assert computed[0] == 8 * SUSPICIOUS and record.entry.cost == SUSPICIOUS * 1000
 
 
 @pytest.mark.parametrize("late", [0, LATE])
@@ -317,6 +382,21 @@ def test_a_helper_runs_a_loop_that_it_has_seen() -> None:
             value = executor.launch(queue, entry.address, 4, unknown, 0)
             assert not executor.help(queue, value, PATIENCE, -1) and counters[0] < value
         assert executor.spin(queue, value, PATIENCE)
+
+
+def test_long_indices_are_shared_at_once_in_a_crowd() -> None:
+    """Who runs a range alone at first looks for help between two indices, and these take longer than that."""
+    with started(2) as executor:
+        executor._crowd.until.value = LONG
+        queue, _ = executor.create_queue(0, 0, False)
+        entry, both, done = Entry(executor, 20_000 * MS), threading.Event(), threading.Event()
+        entry.before = lambda lo, hi: both.set() if len(entry.threads()) == 2 else both.wait(10) and None
+        last = Entry(executor, 1)
+        last.before = lambda lo, hi: done.set()
+        executor.launch(queue, entry.address, 64, b"", 0)
+        executor.launch(queue, last.address, 1, b"", 0)
+        assert done.wait(30) and entry.covered(64)
+        assert len({thread for thread, _, _ in entry.pieces[:2]}) == 2
 
 
 @pytest.mark.parametrize(("cost", "helps"), [(MS // 100, True), (MS, False)])

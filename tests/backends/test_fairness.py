@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import random
 import threading
@@ -47,9 +48,10 @@ class Board:
 
         def each(lo: int, hi: int) -> None:
             for _ in range(lo, hi):
-                self._work_for(duration)
+                end = self._clock() + duration  # of which the function takes a part: it is nobody's work
                 self.log.append(name)
                 then()
+                self._work_until(end)
 
         if not isinstance(self.executor, NativeExecutor):
             number = next(self._numbers)
@@ -60,13 +62,14 @@ class Board:
         self._kept.append(entry)
         return entry.address
 
-    def _work_for(self, duration: int) -> None:
-        """Have a core for so many ns."""
+    def _clock(self) -> int:
+        """For how long (ns) this thread has had a core."""
+        return self.time if isinstance(self.executor, PortableExecutor) else time.thread_time_ns()
+
+    def _work_until(self, end: int) -> None:
         if isinstance(self.executor, PortableExecutor):
-            self.time += duration
-            return
-        end = time.thread_time_ns() + duration
-        while time.thread_time_ns() < end:
+            self.time = max(self.time, end)
+        while self._clock() < end:
             pass
 
     def queue(self) -> int:
@@ -79,7 +82,9 @@ class Board:
 
 @pytest.fixture(params=["native", "python"])
 def board(request: pytest.FixtureRequest) -> Iterator[Board]:
-    """An executor that has one worker for all."""
+    """An executor that has one worker for all; no kernel's time is taken for a collection of garbage."""
+    gc.disable()
+    request.addfinalizer(gc.enable)
     if request.param == "native":
         with started(1) as native:
             yield Board(native)
@@ -192,7 +197,7 @@ def test_time_counts_and_not_how_many_operations(board: Board) -> None:
             done.set()
 
     with held(board):
-        for name, duration, count in (("long", 2_000 * US, 20), ("short", 200 * US, 300)):
+        for name, duration, count in (("long", 5_000 * US, 20), ("short", 500 * US, 300)):
             queue, entry = board.queue(), board.entry(name, duration, look)
             for _ in range(count):
                 board.executor.launch(queue, entry, 1, b"", 0)
@@ -368,6 +373,26 @@ def test_time_without_a_core_is_not_the_queues(lost: int) -> None:
     assert on_core(world.crowd, world.worker, None, time, 5_000 * US) == 5_000 * US - lost
     assert (world.crowd.until.value > time) is (lost > 0), "all threads are to know"
     assert on_core(world.crowd, world.worker, None, time, 5_000 * US) == 5_000 * US, "counted twice"
+
+
+@pytest.mark.parametrize("lost", [0, 3_000 * US])
+def test_a_measured_kernel_is_charged_for_its_time_on_a_core(lost: int) -> None:
+    """What others took meanwhile is counted neither when the kernel is measured nor when the turn is charged by the clock."""
+    waiting = Waiting()
+    world, clock = waiting.world, {"now": 10_000 * US, "lost": 0}
+    functions = world.functions(fairness, now=lambda: clock["now"], thread_time=lambda: clock["now"] - clock["lost"])
+    served, other = waiting.queue(), waiting.queue()
+    assert waiting.take() == served
+    functions["begin_turn"](waiting.device, served)
+    assert served.charged_at
+    begin = clock["now"]
+    clock["now"] += 500 * US + lost
+    clock["lost"] += lost
+    on_core = functions["on_core_in_turn"]
+    assert on_core(world.crowd, world.worker, None, served, begin, clock["now"]) == 500 * US
+    clock["now"] += 10 * US
+    functions["charge_spent"](waiting.device, world.worker, served)
+    assert served.time.value - other.time.value == 510 * US
 
 
 def test_more_queues_than_there_was_room_for() -> None:

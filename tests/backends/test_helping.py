@@ -92,7 +92,8 @@ def test_a_worker_comes_where_helpers_are_expected_and_do_not() -> None:
                 both.set()
             if len(entry.pieces) > 1:
                 assert both.wait(20)
-            busy_for(2 * ALONE)
+            else:
+                busy_for(2 * ALONE)  # so that it is time
 
         entry.before = before
         last.before = lambda lo, hi: done.set()
@@ -223,7 +224,7 @@ def test_a_helper_that_leaves_nobody_inside_sends_for_a_worker(reserved: bool) -
             deadline = time.monotonic() + 10
             while counters[0] < value:
                 assert time.monotonic() < deadline, "what the helper left is on the open list, and everybody sleeps"
-                time.sleep(0.0001)  # and not awake, as a helper would
+                time.sleep(0.0001)  # who parks, or submits, has a worker come; who waits awake helps
 
 
 def test_who_may_be_called_away_begins_no_long_index() -> None:
@@ -258,7 +259,7 @@ def test_a_helper_is_not_kept_by_what_costs_more_than_it_did(said: int, size: in
         entry = Entry(executor, said)
         entry.before = lambda lo, hi: busy_for(1_000_000 * (hi - lo))
         value = executor.launch(queue, entry.address, size, b"", 0)
-        assert executor.help(queue, value, 100_000_000, -1)
+        assert any(executor.help(queue, value, 100_000_000, -1) for _ in range(300))  # on a busy machine it takes longer
         assert all(hi - lo <= 4 for _, lo, hi in entry.pieces)
         entry.before = lambda lo, hi: None
 
@@ -268,11 +269,11 @@ def test_helpers_that_do_not_come_are_soon_not_expected() -> None:
     with started(2) as executor:
         queue, counters = executor.create_queue(0, 0, False)
         Queue(queue).expected_helpers.value = 1
-        entry = Entry(executor, MS // 1000)
+        entry, last, done = Entry(executor, MS // 1000), Entry(executor, 1), threading.Event()
         entry.before = lambda lo, hi: busy_for(10_000)
+        last.before = lambda lo, hi: done.set()
         for _ in range(100):
             value = executor.launch(queue, entry.address, 20, b"", 0)
-        deadline = time.monotonic() + 30
-        while counters[0] < value and time.monotonic() < deadline:
-            time.sleep(0.001)  # and not awake, as a helper would
-        assert counters[0] == value and Queue(queue).expected_helpers.value == 0
+        executor.launch(queue, last.address, 1, b"", 0)
+        assert done.wait(30)  # and not awake, as a helper would
+        assert counters[0] >= value and Queue(queue).expected_helpers.value == 0

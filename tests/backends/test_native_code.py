@@ -27,8 +27,8 @@ from aiodev._backends.executor.compile import (
 )
 from aiodev._backends.executor.emit import emit
 from aiodev._backends.executor.intrinsics import bytes_address, bytes_length, get, on_stack, put
+from aiodev._backends.executor.kinds import TranslationError
 from aiodev._backends.executor.native_code import NativeCode
-from aiodev._backends.executor.translate import TranslationError
 
 TWO = 2
 _abs = External("abs", int32(int32))

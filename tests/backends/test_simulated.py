@@ -51,7 +51,8 @@ def test_use_after_free_fails_the_operation(sim: SimulatedBackend) -> None:
     """A fill of memory that was given back in the meantime fails instead of corrupting something."""
     queue, _ = sim.executor.create_queue(0, 0, False)
     address = sim.allocate(0, 256)
-    _, gate = sim.executor.gate(queue)
+    gate = sim.executor.create_gate()
+    sim.executor.gate(queue, gate)
     value = sim.executor.fill(queue, address, 256, b"x")
     sim.deallocate(0, address, 256)
     sim.executor.open_gate(gate, False)

@@ -29,9 +29,9 @@ from aiodev._backends.executor.intrinsics import (
     store,
     store_fence,
 )
+from aiodev._backends.executor.kinds import TranslationError
 from aiodev._backends.executor.native_code import NativeCode
 from aiodev._backends.executor.structs import FAULT_SLOTS, KIND_KERNEL, NEVER, Waker
-from aiodev._backends.executor.translate import TranslationError
 from aiodev._core.backend.interface import COMPLETED, FAULTS, SUBMITTED
 
 # Declarations

@@ -89,7 +89,8 @@ def test_withdrawals_in_the_middle_of_a_range_end_nothing_else(cpu: HostBackend,
 
 def test_threads_withdraw_at_once(cpu: HostBackend, queue: int) -> None:
     """Withdrawals from several threads are all kept, and each is answered."""
-    _, gate = cpu.executor.gate(queue)
+    gate = cpu.executor.create_gate()
+    cpu.executor.gate(queue, gate)
     for _ in range(400):
         cpu.executor.fill(queue, 0, 0, b"x")
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import threading
+from collections.abc import Callable
 
 import pytest
 
+import aiodev
 from aiodev._core import at_fork
 from aiodev._core.backend.registry import registry
+from aiodev._core.waiting import waitset, watcher as watcher_module
+from aiodev._core.waiting.waitset import Descriptor, WaitSet
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
@@ -31,6 +37,117 @@ def test_callbacks_run_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not done, "the parent has called them"
     os.close(reading)
     os.close(writing)
+
+
+def test_what_is_called_is_a_function() -> None:
+    """Refused where it is given, not in the child."""
+    with pytest.raises(TypeError, match="in_child: argument callback: expected a function"):
+        aiodev.in_child("forget")  # type: ignore[arg-type]
+
+
+def check_in_child(check: Callable[[], bool]) -> bool:
+    """What a child says, which this process forks."""
+    child = os.fork()
+    if not child:
+        os._exit(0 if check() else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> at_fork.Whole:
+    """The only one there is."""
+    monkeypatch.setattr(at_fork.Whole, "_all", [])
+    return at_fork.Whole()
+
+
+def free(whole: at_fork.Whole) -> bool:
+    """Whether another thread could have it."""
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(whole._lock.acquire(blocking=False)))
+    thread.start()
+    thread.join()
+    return found == [True]
+
+
+def test_a_fork_waits_until_it_is_done(whole: at_fork.Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another thread does as a whole is done in the child, where nobody holds it, and goes on in neither process."""
+    begun, waited, done = threading.Event(), threading.Event(), list[int]()
+
+    def hold() -> None:
+        with whole:
+            begun.set()
+            assert waited.wait(30)
+            done.append(1)
+
+    monkeypatch.setattr(at_fork.time, "sleep", lambda seconds: waited.set())
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert begun.wait(30)
+    assert check_in_child(lambda: done == [1] and free(whole))
+    thread.join()
+    assert free(whole)
+
+
+def test_who_never_ends_does_not_keep_others_from_forking(whole: at_fork.Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the patience is over, the child gets it anew."""
+    monkeypatch.setattr(at_fork, "PATIENCE", 0.0)
+    begun, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with whole:
+            begun.set()
+            assert over.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert begun.wait(30)
+    assert check_in_child(lambda: free(whole))
+    over.set()
+    thread.join()
+    assert free(whole)
+
+
+def test_who_forks_may_hold_it(whole: at_fork.Whole) -> None:
+    """The thread that forks goes on with it in both processes."""
+
+    def leave() -> bool:
+        whole.__exit__()
+        return free(whole)
+
+    whole.__enter__()
+    assert check_in_child(leave)
+    assert leave()
+
+
+def test_the_collector_waits_for_the_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finalizers run before the first callback or behind the last, and the collector is as it was."""
+    seen: list[bool] = []
+    monkeypatch.setattr(at_fork, "_in_child", [lambda: seen.append(gc.isenabled())])
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            at_fork._run()
+            seen.append(gc.isenabled())
+        finally:
+            gc.enable()
+    assert seen == [False, True, False, False]
+
+
+def test_nobody_finds_a_closed_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a child forgets the watcher's descriptor and those in the pool, what a finalizer would take is open."""
+    mine, pool, taken = watcher_module.Watcher(), [Descriptor(), Descriptor()], list[bool]()
+    waits = mine._waits = WaitSet()
+    monkeypatch.setattr(waitset, "_descriptors", pool)
+
+    def close(descriptor: Descriptor) -> None:
+        left = [*pool] if mine._waits is None else [*pool, mine._waits.descriptor]
+        taken.append(all(other is not descriptor for other in left))
+
+    monkeypatch.setattr(Descriptor, "close", close)
+    mine.forget_after_fork()
+    waitset.forget_after_fork()
+    assert taken == [True, True, True]
+    assert waits.descriptor not in pool
 
 
 def test_backends_are_forgotten_before_what_stands_on_them() -> None:

@@ -62,7 +62,7 @@ async def test_what_dropped_work_needs_lives_until_it_is_done() -> None:
     weakref.finalize(needed, finished.set)
     stream = aiodev.Stream("cpu")
     latch = Latch(stream)
-    stream._keep(stream.call(int).value, needed)
+    stream.timeline.keep(stream.call(int).value, needed)
     del stream, needed
     gc.collect()
     assert gone() is not None

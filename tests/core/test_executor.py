@@ -54,7 +54,7 @@ def test_a_native_executors_hot_methods_are_the_compiled_functions() -> None:
     if aiodev.get_backend("cpu").executor_kind != "native":  # type: ignore[attr-defined]
         pytest.skip("the portable executor is in use")
     executor = aiodev.get_backend("cpu").executor
-    for name in ("launch", "wait", "stamp", "spin", "help", "arm", "forgive", "open_gate", "withdraw"):
+    for name in ("launch", "wait", "stamp", "spin", "help", "arm", "forgive", "create_gate", "gate", "open_gate", "withdraw"):
         assert inspect.isbuiltin(getattr(executor, name)), name
 
 

@@ -219,14 +219,14 @@ def test_a_failure_that_is_being_logged_at_exit_is_logged() -> None:
 def test_native_code_that_is_being_made_is_waited_for() -> None:
     """LLVM takes itself down at exit, under whoever compiles then; nobody begins to afterwards."""
     program = """
-import atexit, sys, threading, time
+import threading
 from aiodev._backends.executor import native_code
 
 begun = threading.Event()
 
 def make(package, key):
     begun.set()
-    time.sleep(0.3)  # without the GIL, as LLVM
+    threading.main_thread().join()  # until the process ends
     print("made", package, flush=True)
 
 native_code._load = make

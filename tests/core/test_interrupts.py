@@ -5,6 +5,7 @@ The interpreter looks for them where a function begins, after each call and wher
 
 from __future__ import annotations
 
+import asyncio
 import dis
 import functools
 import itertools
@@ -19,22 +20,32 @@ from contextlib import suppress
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from aiodev import Stream
-from aiodev._backends.cpu.portable import executor as portable, worker
+import aiodev
+from aiodev import Stream, kernels
+from aiodev._array import array, copy as array_copy, readback
+from aiodev._array.array import fill_array
+from aiodev._backends.cpu.portable import executor as portable, queues, worker
 from aiodev._backends.cpu.portable.executor import PortableExecutor
 from aiodev._core import callsites
 from aiodev._core.backend.handle import BackendHandle
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS
-from aiodev._core.streams import host_calls
+from aiodev._core.streams import event as event_module, future_bridge, host_calls, stream as stream_module
 from aiodev._core.streams.host_calls import HostThreads
-from aiodev._core.timeline import deferred as deferred_module, gate as gate_module
+from aiodev._core.timeline import deferred as deferred_module, gate as gate_module, timeline as timeline_module
 from aiodev._core.timeline.deferred import Deferred
 from aiodev._core.timeline.gate import Gate
+from aiodev._core.timeline.withdrawal import Withdrawals
 from aiodev._core.waiting import blocking, waitset
 from aiodev._core.waiting.blocking import wait_all_blocking
 from aiodev._core.waiting.waitset import WaitSet
+from aiodev._graph import graph as graph_module, resources, submitter
+from aiodev._kernel.compile.service import PendingKernel
+from aiodev._kernel.dispatch import submission
+from aiodev._memory import buffer
+from aiodev.testing import Latch, SimulatedBackend
 
 _poll = select.poll
 WAIT = 30  # seconds that no test takes
@@ -287,6 +298,191 @@ def test_who_is_interrupted_leaves_a_descriptor_that_wakes_its_next_owner() -> N
         waits.recycle()
 
 
+@aiodev.kernel
+def step(i: int, a: int, x: Any) -> None:
+    x[i] += a
+
+
+def _generated(*names: str) -> list[SimpleNamespace]:
+    return [SimpleNamespace(__file__=name) for name in names]
+
+
+@pytest.mark.parametrize("kind", ["launch", "bound", "operation", "copy", "fill", "replay"])
+async def test_an_array_whose_use_was_submitted_is_known_to_be_used(kind: str) -> None:
+    """The interrupt may come too late: what the submission writes must not be read, or serve others, before it is done."""
+    aiodev.init_blocking("cpu")
+    stream = Stream("cpu")
+    with stream:
+        x, y = aiodev.zeros(8, "int64"), aiodev.ones(8, "int64")
+        made: list[aiodev.Array] = []
+        bound = step.bind((8, stream), 1, x) if kind == "bound" else None
+        acts: dict[str, Callable[[], object]] = {
+            "launch": lambda: step[8, stream](1, x),
+            "bound": lambda: bound() if bound else None,
+            "operation": lambda: kernels.add(x, y, out=x),
+            "copy": lambda: stream.copy(x, y),
+            "fill": lambda: fill_array(made.pop(), stream, 8, bytes(8)),
+            "replay": lambda: graph.replay(stream),
+        }
+        async with aiodev.capture(stream) as graph:
+            step[8, stream](1, x)
+        made_code = "<aiodev launch of step>", "<aiodev bound launch, A>", "<aiodev repeated call, 3 operands>"
+        modules = (array, array_copy, buffer, graph_module, resources, *_generated(*made_code))
+        for _ in range(4):  # until it is known
+            made.append(x)
+            acts[kind]()
+            stream.synchronize_blocking()
+        torn = 0
+        with Latch(stream):
+            before = stream.timeline.submitted
+
+            def prepare() -> None:
+                nonlocal before
+                before = stream.timeline.submitted
+                made.append(x)
+
+            for _ in interrupted_everywhere(acts[kind], *modules, prepare=prepare, least=1):
+                made.clear()
+                if stream.timeline.submitted > before:
+                    torn += 1
+                    assert x._buffer._writer is stream.timeline and x._buffer._written == stream.timeline.submitted
+        assert torn
+
+
+@aiodev.kernel
+def step_and_stop(i: int, x: Any, rows: Any, goes_on: Any) -> None:
+    rows[0] = x[0]
+    goes_on[0] = 0
+
+
+@pytest.mark.parametrize("kind", ["read", "to_host", "from_host", "pieces", "event", "rows"])
+async def test_what_the_host_gave_is_held_until_an_interrupted_submission_is_done(kind: str) -> None:
+    """The work goes on, though nobody knows its number: memory that is free by then would be written to."""
+    aiodev.init_blocking("cpu")
+    stream = Stream("cpu")
+    timeline, event = stream.timeline, aiodev.Event(enable_timing=True)
+    with stream:
+        x = aiodev.zeros((4, 1000), "int64")
+        acts: dict[str, Callable[[], object]] = {
+            "read": lambda: readback._Readback(x),
+            "to_host": lambda: stream.copy(np.empty((4, 1000), np.int64), x),
+            "from_host": lambda: stream.copy(x, np.ones((4, 1000), np.int64)),
+            "pieces": lambda: stream.copy(np.empty((4, 2000), np.int64)[:, :1000], x),
+            "event": lambda: event.record(stream),
+            "rows": lambda: graph.replay(stream),
+        }
+        rows, goes_on = aiodev.zeros(1, "int64"), aiodev.ones(1, "bool")
+        async with aiodev.capture(stream) as graph:
+            with graph.while_(goes_on, rows=rows):
+                step_and_stop[1, stream](x[0], rows, goes_on)
+        await graph.replay(stream)
+        with Latch(stream):
+            before = 0
+
+            def prepare() -> None:
+                nonlocal before
+                stream.copy(x, x + 1)  # on this stream, and to be waited for
+                before = timeline.submitted
+
+            torn, modules = 0, (readback, array_copy, event_module, timeline_module, graph_module, submitter)
+            for _ in interrupted_everywhere(acts[kind], *modules, prepare=prepare, least=5):
+                if timeline.submitted > before:
+                    torn += 1
+                    assert max((value for value, _ in timeline.needed), default=0) == timeline.submitted
+            assert torn
+
+
+@pytest.mark.parametrize("kind", ["launch", "replay"])
+async def test_what_was_not_submitted_whole_does_not_run_without_its_code(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails, where an interrupt has left nobody who would have it wait for the compiler."""
+    aiodev.init_blocking("cpu")
+    compiled = queue.SimpleQueue[tuple[PendingKernel, BaseException | None]]()
+    monkeypatch.setattr(PendingKernel, "finish", lambda *outcome: compiled.put(outcome))
+    acts: list[tuple[Stream, aiodev.Array, Callable[[], object]]] = []
+
+    @aiodev.kernel
+    def step_late(i: int, x: Any) -> None:
+        x[i] += 1
+
+    for _ in range(300):
+        stream = Stream("cpu")
+        with stream:
+            x = aiodev.zeros(8, "int64")
+        launch = functools.partial(step_late[8, stream], x)
+        if kind == "replay":
+            async with aiodev.capture(stream) as graph:
+                launch()
+            assert len(graph) == 1
+            launch = functools.partial(graph.replay, stream)
+        acts.append((stream, x, launch))
+    attempts = iter(acts)
+    tried: list[tuple[Stream, aiodev.Array]] = []
+
+    def act() -> None:
+        stream, x, launch = next(attempts)
+        tried.append((stream, x))
+        launch()
+
+    for _ in interrupted_everywhere(act, submission, gate_module, timeline_module, submitter, least=10):
+        pass
+    kernel, error = compiled.get(timeout=WAIT)
+    monkeypatch.undo()
+    kernel.finish(error)
+    failed = 0
+    for stream, x in tried:
+        try:
+            await stream.synchronize()
+        except aiodev.KernelError as error:
+            assert "interrupted" in f"{error} {error.__cause__}"
+            failed += 1
+            with pytest.raises(aiodev.KernelError):
+                await x.tolist()
+    assert failed
+    stream, x = tried[-1]
+    assert await x.tolist() == [1] * 8
+
+
+@pytest.mark.parametrize("kind", ["call", "future", "other device"])
+async def test_a_stream_goes_on_after_an_interrupted_gate(
+    kind: str, register: Callable[[type[Any]], str]
+) -> None:
+    """It is open, whoever was to open it was told of it or not."""
+    aiodev.init_blocking("cpu")
+    stream, other = Stream("cpu"), Stream(f"{register(SimulatedBackend)}:0")
+    other.synchronize_blocking()
+    acts: dict[str, Callable[[], object]] = {
+        "call": lambda: stream.call(int),
+        "future": lambda: stream.wait_future(futures[-1]),
+        "other device": lambda: stream.wait_stream(other),
+    }
+    modules = (gate_module, timeline_module, host_calls, stream_module, future_bridge)
+    latches: list[Latch] = []
+    futures: list[asyncio.Future[None]] = []
+
+    def prepare() -> None:
+        latches.append(Latch(other))
+        futures.append(asyncio.get_running_loop().create_future())
+
+    def resolve() -> None:
+        latches.pop().release()
+        futures.pop().set_result(None)
+
+    for _ in interrupted_everywhere(acts[kind], *modules, prepare=prepare, least=5):
+        resolve()
+        await asyncio.wait_for(stream.synchronize(), WAIT)
+        assert stream.timeline.held == 0 and not stream.timeline.faults.withdrawals.gates
+    resolve()
+
+
+def _gate(opens: Callable[[bool], None], fail: Callable[..., None]) -> Gate:
+    gate = Gate(fail, Withdrawals())
+    gate.opens = opens
+    gate.hold(1)
+    return gate
+
+
 def test_a_gate_that_is_being_opened_when_an_interrupt_arrives_is_opened() -> None:
     """Once, or it can still be opened: else its stream would hang."""
     opened: list[bool] = []
@@ -295,7 +491,7 @@ def test_a_gate_that_is_being_opened_when_an_interrupt_arrives_is_opened() -> No
 
     def prepare() -> None:
         opened.clear()
-        gates[:] = [Gate(1, opened.append, lambda *_: None, SimpleNamespace(gates={}))]  # type: ignore[arg-type]
+        gates[:] = [_gate(opened.append, lambda *_: None)]
 
     for _ in interrupted_everywhere(lambda: gates[0].open(failure), gate_module, prepare=prepare, least=4):
         gates[0].open(failure)
@@ -309,7 +505,7 @@ def test_a_gate_whose_failure_cannot_be_noted_is_opened_as_failed() -> None:
     def fail(*_: object) -> None:
         raise MemoryError
 
-    gate = Gate(1, opened.append, fail, SimpleNamespace(gates={}))  # type: ignore[arg-type]
+    gate = _gate(opened.append, fail)
     with pytest.raises(MemoryError):
         gate.open(ValueError("why"))
     assert opened == [True]
@@ -343,14 +539,15 @@ def test_the_portable_executor_may_be_called_while_it_is_called() -> None:
         submitted = {ours: 0, theirs: 0}
 
         def submit(queue: int) -> None:
-            number, gate = executor.gate(queue)
+            gate = executor.create_gate()
+            number = executor.gate(queue, gate)
             executor.arm(queue, number, waker)
             executor.open_gate(gate, False)
             submitted[queue] = max(number, submitted[queue])
             executor.collect(waker)
 
         for count in interrupted_everywhere(
-            lambda: submit(ours), portable, worker, arrive=lambda: submit(theirs)
+            lambda: submit(ours), portable, queues, worker, arrive=lambda: submit(theirs)
         ):
             assert executor.spin(ours, submitted[ours], WAIT * 10**9)
             assert executor.spin(theirs, submitted[theirs], WAIT * 10**9)

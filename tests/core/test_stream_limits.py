@@ -11,7 +11,7 @@ import anyio
 import pytest
 from turns import Clock, Turns
 
-from aiodev import ClosedError, Stream, StreamFullError
+from aiodev import ClosedError, Stream, StreamFullError, default_stream
 from aiodev.testing import Latch, SimulatedBackend
 
 pytestmark = pytest.mark.anyio
@@ -236,6 +236,14 @@ async def test_closing_twice_does_nothing() -> None:
     await stream.synchronize()
     with pytest.raises(ClosedError):
         stream.call(int)
+
+
+async def test_a_default_stream_is_not_closed() -> None:
+    """It belongs to every task: whoever closes it is told so, and it takes work afterwards."""
+    stream = default_stream("cpu")
+    with pytest.raises(RuntimeError, match="is a default stream, for everybody, and stays open"):
+        await stream.aclose()
+    assert await stream.call(int) == 0 and default_stream("cpu") is stream
 
 
 async def test_a_closed_stream_stays_closed_when_its_backend_starts(simulated: SimulatedBackend) -> None:

@@ -290,11 +290,14 @@ async def test_a_wait_that_failed_unseen_is_not_relied_on() -> None:
 
 async def test_operations_before_the_backend_starts(simulated: SimulatedBackend) -> None:
     """What was submitted to a backend that has not started can be withdrawn, and never reaches it."""
+    held, start = threading.Event(), simulated.start
+    simulated.start = lambda: held.wait(30) and start()
     stream, log = aiodev.Stream(simulated.name), list[object]()
-    assert stream.timeline.deferred
     calls = [stream.call(note, log, n) for n in range(4)]
     assert calls[1].cancel() and calls[3].cancel() and not calls[1].cancel()
     kept = stream.call(note, log, "kept")
+    assert stream.timeline.deferred
+    held.set()
     expected = [0, aiodev.WithdrawnError, aiodev.DependencyError, aiodev.WithdrawnError, "kept"]
     assert [await outcome_of(call) for call in (*calls, kept)] == expected
     assert log == [0, "kept"]

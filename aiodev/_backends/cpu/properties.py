@@ -98,13 +98,13 @@ def _meminfo(key: str) -> int | None:
 
 def _cgroup_memory() -> list[tuple[int, int]]:
     """(limit, bytes used) of each control group that limits this process's memory, from its own up to the root."""
-    found = []
+    limits = []
     for directory, version in _cgroup_directories():
         limit_name, used_name = _MEMORY_FILES[version]
         limit, used = read_file(directory / limit_name).strip(), read_file(directory / used_name).strip()
         if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT:
-            found.append((int(limit), int(used) - _cgroup_cache(directory)))
-    return found
+            limits.append((int(limit), int(used) - _cgroup_cache(directory)))
+    return limits
 
 
 def _cgroup_cache(directory: Path) -> int:

@@ -14,8 +14,8 @@ PACES: Final = 4  #: how many paces a kernel's entry has room for
 CHUNK_BYTES: Final = 16384  #: of a chunk of records, unless one record needs more
 RECORD_ALIGNMENT: Final = 64  #: a record that is written shares no cache line with one that is read
 OP_CHUNK = 0  #: the end of a chunk, which is no operation; those are numbered as in logs
-OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP, OP_BUFFER = OPERATIONS
-OP_COMMAND, OP_BRANCH, OP_END = range(6, 9)  #: what is in command buffers, and has no slot in a log
+OP_KERNEL, OP_WAIT, OP_GATE, OP_STAMP, OP_BUFFER, OP_COMMAND = OPERATIONS
+OP_BRANCH, OP_SIGNAL, OP_END = range(7, 10)  #: what else is in command buffers, and has no slot in a log
 
 
 class Entry(Struct):
@@ -89,6 +89,13 @@ class BranchRecord(Record):
     mask: int  #: its bits that count; 0: go there in any case
 
 
+class SignalRecord(Record):
+    """A command that completes the next position of another queue, which has no operations of its own."""
+
+    queue: Queue
+    bound: int  #: no position above this is completed
+
+
 class Chunk(Struct, alignment=64):
     """Room for records, which follow."""
 
@@ -131,7 +138,7 @@ class Crowd(Struct, alignment=64):
     """Whether the machine is crowded, as the threads of an executor tell each other (see ``executor/crowding.py``)."""
 
     until: Atomic[int]  #: the machine counts as crowded until then, ns
-    span: int  #: for how long it was, the last time (ns)
+    span: int  #: for how long it was, the last time (ns); negative if it stays as it is, whatever threads see
     clock_wait: int  #: address of the C library's ``sem_clockwait``; 0 if it has none, and so no worker is the lookout
 
 
@@ -203,6 +210,7 @@ class Queue(structs.Queue):
 
     ends: Atomic[int] = word(line=True)  #: when the kernel that runs, which is not shared, seems to end (ns)
     caller: Record  #: while the cursor is in a command buffer, the operation that executes it
+    command: int  #: address of the slot in a log of the command at the cursor, which has begun; or 0
 
 
 class Helper(Struct):

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiodev._backends.executor import code_cache
 from aiodev._backends.executor.preload import load_llvm
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import Whole
 from aiodev._core.compilations import reported
 
 __all__ = ["COMPILED", "NativeCode", "NativeCodeError", "load", "prepare"]
@@ -146,17 +146,10 @@ def _wait_for_llvm() -> None:
         _leaving = True
 
 
-def _forget_threads() -> None:
-    """After a fork: whoever had the lock is not here."""
-    global _lock
-    _lock = threading.Lock()
-
-
-_lock = threading.Lock()
+_lock = Whole()
 _leaving = False
 _loaded: dict[str, NativeCode] = {}
 _kept: list[NativeCode] = []  # its functions may be anywhere
-in_child(_forget_threads)
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.restype = ctypes.py_object
 _new_function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]

@@ -10,9 +10,9 @@ from aiodev._backends.executor.compile import inner
 from aiodev._backends.executor.faults import fate_of
 from aiodev._backends.executor.intrinsics import now
 from aiodev._backends.executor.structs import Queue, TraceLog, TraceSlot
-from aiodev._core.backend.trace_log import FATE_SHIFT, OPERATION_MASK
+from aiodev._core.backend.trace_log import COMMAND, FATE_SHIFT, OPERATION_MASK
 
-__all__ = ["begin_trace", "claim_slot", "describe_trace", "end_trace"]
+__all__ = ["begin_command", "begin_trace", "claim_slot", "describe_trace", "end_trace"]
 
 
 @inner
@@ -44,6 +44,29 @@ def begin_trace(mark: int) -> None:
     slot = TraceSlot(mark & ~OPERATION_MASK)
     if slot.begun == 0:
         slot.begun = now()
+
+
+@inner
+def begin_command(queue: Queue, execution: int, site: int, size: int) -> int:
+    """Note that the queue has come to a command of an execution that has a slot; gives the address of its own, or 0.
+
+    A loop runs a command any number of times, so a slot is claimed for each when it begins.
+    """
+    log = queue.log
+    if log is None:  # the profile is over
+        return 0
+    number = log.claimed.fetch_add(1)
+    if number >= log.room:
+        return 0
+    slot, whole = log.slots[number], TraceSlot(execution & ~OPERATION_MASK)
+    slot.queue = queue
+    slot.value = whole.value
+    slot.first = site
+    slot.second = size
+    slot.submitted = whole.submitted
+    slot.begun = now()
+    slot.what = COMMAND
+    return slot.address
 
 
 @inner

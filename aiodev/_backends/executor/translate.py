@@ -12,9 +12,8 @@ Anything else is refused, by its line. Floor division, remainder and the order a
 division by 0 gives 0.
 
 **Structs** (:mod:`aiodev._backends.executor.fields`). A word may be known to be the address of a struct, or to refer to a cell
-or an atomic: a parameter or result by its annotation, a local by what is first assigned to it or by an annotation, anything by
-a cast, ``Queue(address)``. Then it has that struct's fields, and may only go where one of these is expected. ``None`` is 0, and
-goes wherever an address does. All this is settled when a function is translated: what remains are loads, stores and additions.
+or an atomic (:mod:`aiodev._backends.executor.kinds`). Then it has that struct's fields, and may only go where one of these is
+expected. All this is known when a function is translated: what remains are loads, stores and additions.
 
 A function that may raise, or calls one that may, returns a second word beside its own: 0, or the address of the message.
 """
@@ -22,11 +21,9 @@ A function that may raise, or calls one that may, returns a second word beside i
 from __future__ import annotations
 
 import ast
-import builtins
 import linecache
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,17 +31,8 @@ from llvmlite import ir
 
 from aiodev._backends.executor import intrinsics
 from aiodev._backends.executor.compile import External, Function, Intrinsic
-from aiodev._backends.executor.fields import (
-    WORD as WORD_BYTES,
-    Atomic,
-    Cell,
-    Field,
-    Kind,
-    Reference,
-    Struct,
-    kind_of,
-    sizeof,
-)
+from aiodev._backends.executor.fields import WORD as WORD_BYTES, Atomic, Cell, Kind, Reference, Struct, sizeof
+from aiodev._backends.executor.kinds import Kinds, Null, Signature, TranslationError, annotated, names_of
 
 WORD = ir.IntType(64)
 _HALF = ir.IntType(32)
@@ -70,35 +58,17 @@ _COMPARISONS: dict[type, tuple[str, Callable[[int, int], bool]]] = {
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
-
-
-#: An atomic's methods, and whether what they give is of the kind that it holds.
-_METHODS: dict[str, tuple[Intrinsic, bool]] = {
-    "load": (intrinsics.load, True),
-    "load_fence": (intrinsics.load_fence, True),
-    "exchange": (intrinsics.exchange, True),
-    "store": (intrinsics.store, False),
-    "store_fence": (intrinsics.store_fence, False),
-    "fetch_add": (intrinsics.fetch_add, False),
-    "fetch_min": (intrinsics.fetch_min, False),
-    "compare_exchange": (intrinsics.compare_exchange, False),
+#: An atomic's methods.
+_METHODS: dict[str, Intrinsic] = {
+    "load": intrinsics.load,
+    "load_fence": intrinsics.load_fence,
+    "exchange": intrinsics.exchange,
+    "store": intrinsics.store,
+    "store_fence": intrinsics.store_fence,
+    "fetch_add": intrinsics.fetch_add,
+    "fetch_min": intrinsics.fetch_min,
+    "compare_exchange": intrinsics.compare_exchange,
 }
-
-
-class TranslationError(Exception):
-    """A native function uses what native code has not."""
-
-
-class _Null(Struct):
-    """The kind of ``None``, which is an address of any kind."""
-
-
-@dataclass(frozen=True)
-class _Signature:
-    """The kinds of a function's words."""
-
-    parameters: tuple[Kind, ...]
-    result: Kind
 
 
 class Module:
@@ -109,7 +79,7 @@ class Module:
         self._done: dict[Function, ir.Function] = {}
         self._under_way: set[Function] = set()
         self._trees: dict[str, dict[tuple[str, int], ast.FunctionDef]] = {}
-        self._signatures: dict[Function, _Signature] = {}
+        self._signatures: dict[Function, Signature] = {}
 
     def add(self, function: Function) -> ir.Function:
         """A function, internal to the module, and all that it calls."""
@@ -145,44 +115,13 @@ class Module:
             }
         return self._trees[code.co_filename][code.co_name, code.co_firstlineno]
 
-    def signature(self, function: Function) -> _Signature:
+    def signature(self, function: Function) -> Signature:
         """The signature that a function's annotations declare."""
         if function not in self._signatures:
             tree, names = self.tree(function), names_of(function)
             kinds = tuple(annotated(each.annotation, names) for each in tree.args.args)
-            self._signatures[function] = _Signature(kinds, annotated(tree.returns, names))
+            self._signatures[function] = Signature(kinds, annotated(tree.returns, names))
         return self._signatures[function]
-
-
-def names_of(function: Function) -> dict[str, Any]:
-    """The values of the names in a function that it does not assign."""
-    code, names = function.py_func.__code__, {**vars(builtins), **function.py_func.__globals__}
-    for name, cell in zip(code.co_freevars, function.py_func.__closure__ or (), strict=True):
-        names[name] = cell.cell_contents
-    return names
-
-
-def annotated(annotation: ast.expr | None, names: dict[str, Any]) -> Kind:
-    """The kind that an annotation says."""
-    return None if annotation is None else kind_of(eval(ast.unparse(annotation), names))
-
-
-def fits(given: Kind, expected: Kind) -> bool:
-    """Whether a word of one kind may go where another is expected."""
-    if given == expected or expected is None and given is _Null:
-        return True
-    if isinstance(given, Reference) and isinstance(expected, Reference):
-        return issubclass(given.form, expected.form) and (given.content == expected.content or given.content is None)
-    if isinstance(given, Reference) or isinstance(expected, Reference):
-        return given is _Null
-    return given is _Null or given is not None and expected is not None and issubclass(given, expected)
-
-
-def described(kind: Kind) -> str:
-    """A kind, for a message."""
-    if kind is None or kind is _Null:
-        return "int" if kind is None else "None"
-    return f"{kind.form.__name__}[{described(kind.content)}]" if isinstance(kind, Reference) else kind.__name__
 
 
 def may_raise(function: ir.Function) -> bool:
@@ -197,11 +136,8 @@ class _Body:
         self.module, self.function = module, function
         code = function.py_func.__code__
         self.tree = module.tree(function)
-        self.names = names_of(function)
-        self.signature = module.signature(function)
+        self.kinds = Kinds(function, self.tree, module.signature)
         self.parameters: tuple[str, ...] = code.co_varnames[: code.co_argcount]
-        self.local = set(code.co_varnames)
-        self.kinds: dict[str, Kind] = dict(zip(self.parameters, self.signature.parameters, strict=True))  #: of names
         self.raises = any(self._may_raise(node) for node in ast.walk(self.tree))
         result = _OUTCOME if self.raises else WORD
         kind = ir.FunctionType(result, [WORD] * len(self.parameters))
@@ -215,19 +151,8 @@ class _Body:
     def _may_raise(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Raise):
             return True
-        called = self._meaning(node.func) if isinstance(node, ast.Call) else None
+        called = self.kinds.meaning(node.func) if isinstance(node, ast.Call) else None
         return isinstance(called, Function) and may_raise(self.module.add(called))
-
-    def _meaning(self, node: ast.AST) -> Any:
-        """The value of a name that is not assigned here; None for any other expression."""
-        if isinstance(node, ast.Name) and node.id not in self.local:
-            return self.names.get(node.id)
-        return None
-
-    def refuse(self, node: ast.AST, what: str = "") -> TranslationError:
-        line = getattr(node, "lineno", self.tree.lineno)
-        place = f"{self.function.py_func.__code__.co_filename}:{line}"
-        return TranslationError(f"{place}: {what or type(node).__name__} is not understood in native code")
 
     def translate(self) -> ir.Function:
         entry = self.builder.block
@@ -264,7 +189,7 @@ class _Body:
                 return
             method = getattr(self, f"run_{type(statement).__name__}", None)
             if method is None:
-                raise self.refuse(statement)
+                raise self.kinds.refuse(statement)
             method(statement)
 
     def run_Pass(self, node: ast.Pass) -> None:
@@ -276,118 +201,62 @@ class _Body:
 
     def run_Return(self, node: ast.Return) -> None:
         if node.value is not None:
-            self.expect(node, "the result", self.kind(node.value), self.signature.result)
+            self.kinds.expect(node, "the result", self.kinds.of(node.value), self.kinds.signature.result)
         self.leave(self.constant(0) if node.value is None else self.word(node.value))
 
     def run_Raise(self, node: ast.Raise) -> None:
         call = node.exc
-        if isinstance(call, ast.Call) and self._meaning(call.func) is MemoryError and len(call.args) == 1:
+        if isinstance(call, ast.Call) and self.kinds.meaning(call.func) is MemoryError and len(call.args) == 1:
             message = call.args[0]
             if isinstance(message, ast.Constant) and isinstance(message.value, str):
                 self.fail(self.builder.ptrtoint(self.module.text(message.value), WORD))
                 return
-        raise self.refuse(node, "an exception other than MemoryError with a constant message")
+        raise self.kinds.refuse(node, "an exception other than MemoryError with a constant message")
 
     def run_Assign(self, node: ast.Assign) -> None:
         items = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-        values = [(self.kind(item), self.word(item)) for item in items]
+        values = [(self.kinds.of(item), self.word(item)) for item in items]
         for target in node.targets:
             names = target.elts if isinstance(target, ast.Tuple) else [target]
             if len(names) != len(values):
-                raise self.refuse(node)
+                raise self.kinds.refuse(node)
             for name, (kind, value) in zip(names, values, strict=True):
                 self.assign(name, value, kind)
 
     def run_AnnAssign(self, node: ast.AnnAssign) -> None:
         if not isinstance(node.target, ast.Name) or node.value is None:
-            raise self.refuse(node)
-        self.kinds.setdefault(node.target.id, annotated(node.annotation, self.names))
-        self.assign(node.target, self.word(node.value), self.kind(node.value))
+            raise self.kinds.refuse(node)
+        self.kinds.known.setdefault(node.target.id, annotated(node.annotation, self.kinds.names))
+        self.assign(node.target, self.word(node.value), self.kinds.of(node.value))
 
     def run_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name):
             before = self.builder.load(self.places[node.target.id])
         else:
             before = self.value(node.target)
-        self.expect(node, ast.unparse(node.target), self.kind(node.target), None)
+        self.kinds.expect(node, ast.unparse(node.target), self.kinds.of(node.target), None)
         self.assign(node.target, self.as_word(self.compute(node, before, self.value(node.value))))
 
     def assign(self, target: ast.expr, value: Any, kind: Kind = None) -> None:
         if isinstance(target, ast.Name):
-            if self.kinds.get(target.id, _Null) is _Null:
-                self.kinds[target.id] = kind
-            self.expect(target, target.id, kind, self.kinds[target.id])
+            known = self.kinds.known
+            if known.get(target.id, Null) is Null:
+                known[target.id] = kind
+            self.kinds.expect(target, target.id, kind, known[target.id])
             self.builder.store(value, self.places[target.id])
             return
         if not isinstance(target, ast.Attribute):
-            raise self.refuse(target)
-        place = self.cell(target.value)
+            raise self.kinds.refuse(target)
+        place = self.kinds.cell(target.value)
         if place is not None and target.attr == "value":
-            self.expect(target, ast.unparse(target), kind, place.content)
+            self.kinds.expect(target, ast.unparse(target), kind, place.content)
             intrinsics.put.emit(self.builder, self.word(target.value), value)
             return
-        field = self.field(target)
+        field = self.kinds.field(target)
         if field.is_place:
-            raise self.refuse(target, f"an assignment to {ast.unparse(target)}, which lies in the struct,")
-        self.expect(target, ast.unparse(target), kind, field.kind)
+            raise self.kinds.refuse(target, f"an assignment to {ast.unparse(target)}, which lies in the struct,")
+        self.kinds.expect(target, ast.unparse(target), kind, field.kind)
         intrinsics.put.emit(self.builder, self.offset(self.word(target.value), field.offset), value)
-
-    # Kinds
-
-    def expect(self, node: ast.AST, what: str, given: Kind, expected: Kind) -> None:
-        """Refuse a word of another kind than what is expected."""
-        if not fits(given, expected):
-            raise self.refuse(node, f"{described(given)} where {what} is {described(expected)}: it")
-
-    def expect_comparable(self, node: ast.Compare, operation: ast.cmpop, left: Kind, right: Kind) -> None:
-        """Refuse what is compared by address without saying so: an order of addresses, or words of several kinds."""
-        same = isinstance(operation, ast.Eq | ast.NotEq | ast.Is | ast.IsNot) and (fits(left, right) or fits(right, left))
-        if (left is not None or right is not None) and not same or isinstance(left, Reference):
-            raise self.refuse(node, f"{ast.unparse(node)}, {described(left)} and {described(right)},")
-
-    def kind(self, node: ast.expr) -> Kind:
-        """The kind of an expression's word."""
-        if isinstance(node, ast.Constant) and node.value is None:
-            return _Null
-        if isinstance(node, ast.Name):
-            return self.kinds.get(node.id)
-        if isinstance(node, ast.IfExp):
-            kinds = self.kind(node.body), self.kind(node.orelse)
-            return kinds[1] if fits(*kinds) else kinds[0]
-        if isinstance(node, ast.Subscript):
-            return self.kind(node.value)
-        if isinstance(node, ast.Attribute):
-            place = self.cell(node.value)
-            if place is not None:
-                return place.content if node.attr == "value" else None
-            return None if node.attr == "address" else self.field(node).kind
-        if isinstance(node, ast.Call):
-            return self.kind_of_call(node)
-        return None
-
-    def kind_of_call(self, node: ast.Call) -> Kind:
-        if isinstance(node.func, ast.Attribute):
-            place = self.cell(node.func.value)
-            _, same = _METHODS.get(node.func.attr, (None, False))
-            return place.content if place is not None and same else None
-        called = self._meaning(node.func)
-        if isinstance(called, type):
-            return kind_of(called)
-        return self.module.signature(called).result if isinstance(called, Function) else None
-
-    def cell(self, node: ast.expr) -> Reference | None:
-        """The cell or the atomic that an expression refers to, if any."""
-        kind = self.kind(node)
-        return kind if isinstance(kind, Reference) else None
-
-    def field(self, node: ast.Attribute) -> Field:
-        """The field that an attribute is."""
-        struct = self.kind(node.value)
-        if struct is None or struct is _Null or isinstance(struct, Reference):
-            raise self.refuse(node, f"{ast.unparse(node)}, of which no struct is known,")
-        if node.attr not in struct.fields:
-            raise self.refuse(node, f"{ast.unparse(node)}: {struct.__name__} has no such field; it")
-        return struct.fields[node.attr]
 
     def offset(self, address: Any, nbytes: int) -> Any:
         return self.builder.add(address, self.constant(nbytes))
@@ -411,7 +280,7 @@ class _Body:
 
     def run_While(self, node: ast.While) -> None:
         if node.orelse:
-            raise self.refuse(node, "else behind a loop")
+            raise self.kinds.refuse(node, "else behind a loop")
         head, body, after = self.block("while"), self.block("do"), self.block("after")
         self.builder.branch(head)
         self.builder.position_at_end(head)
@@ -432,16 +301,16 @@ class _Body:
 
     def run_For(self, node: ast.For) -> None:
         if node.orelse:
-            raise self.refuse(node, "else behind a loop")
+            raise self.kinds.refuse(node, "else behind a loop")
         if isinstance(node.iter, ast.Tuple):
             self.unroll(node, node.iter)
             return
-        if not isinstance(node.iter, ast.Call) or self._meaning(node.iter.func) is not range:
-            raise self.refuse(node.iter)
+        if not isinstance(node.iter, ast.Call) or self.kinds.meaning(node.iter.func) is not range:
+            raise self.kinds.refuse(node.iter)
         given = [self.value(item) for item in node.iter.args]
         start, stop, step = (0, given[0], 1) if len(given) == 1 else (*given, 1)[:3]
         if not isinstance(step, int) or step <= 0:
-            raise self.refuse(node.iter, "a step that is not a positive constant")
+            raise self.kinds.refuse(node.iter, "a step that is not a positive constant")
         with self.builder.goto_entry_block():
             counter = self.builder.alloca(WORD)
         self.builder.store(self.as_word(start), counter)
@@ -492,8 +361,8 @@ class _Body:
 
     def truth(self, node: ast.expr) -> Any:
         """Whether it is not 0: a bit, or an int of Python."""
-        if self.cell(node) is not None:
-            raise self.refuse(node, f"the truth of {ast.unparse(node)}, which is where a word is,")
+        if self.kinds.cell(node) is not None:
+            raise self.kinds.refuse(node, f"the truth of {ast.unparse(node)}, which is where a word is,")
         value = self.value(node)
         if isinstance(value, int) or value.type != WORD:
             return value
@@ -502,26 +371,26 @@ class _Body:
     def value(self, node: ast.expr) -> Any:
         method = getattr(self, f"value_{type(node).__name__}", None)
         if method is None:
-            raise self.refuse(node)
+            raise self.kinds.refuse(node)
         return method(node)
 
     def value_Attribute(self, node: ast.Attribute) -> Any:
-        place = self.cell(node.value)
+        place = self.kinds.cell(node.value)
         if node.attr == "address":
             return self.word(node.value)
         if place is not None:
             if node.attr != "value":
-                raise self.refuse(node, f"{ast.unparse(node)}: {place.form.__name__} has no such attribute; it")
+                raise self.kinds.refuse(node, f"{ast.unparse(node)}: {place.form.__name__} has no such attribute; it")
             return intrinsics.get.emit(self.builder, self.word(node.value))
-        field = self.field(node)
+        field = self.kinds.field(node)
         address = self.offset(self.word(node.value), field.offset)
         return address if field.is_place else intrinsics.get.emit(self.builder, address)
 
     def value_Subscript(self, node: ast.Subscript) -> Any:
         """The struct, cell or atomic so many further."""
-        kind = self.kind(node.value)
+        kind = self.kinds.of(node.value)
         if kind is None or isinstance(node.slice, ast.Slice):
-            raise self.refuse(node, f"{ast.unparse(node)}, of which no struct is known,")
+            raise self.kinds.refuse(node, f"{ast.unparse(node)}, of which no struct is known,")
         nbytes = WORD_BYTES if isinstance(kind, Reference) else sizeof(kind)
         address, index = self.word(node.value), self.value(node.slice)
         if isinstance(index, int):
@@ -532,39 +401,39 @@ class _Body:
         if node.value is None:
             return 0
         if not isinstance(node.value, int):
-            raise self.refuse(node, repr(node.value))
+            raise self.kinds.refuse(node, repr(node.value))
         return int(node.value)
 
     def value_Name(self, node: ast.Name) -> Any:
-        if node.id in self.local:
+        if node.id in self.kinds.local:
             return self.builder.load(self.places[node.id])
-        meaning = self._meaning(node)
+        meaning = self.kinds.meaning(node)
         if not isinstance(meaning, int):
-            raise self.refuse(node, node.id)
+            raise self.kinds.refuse(node, node.id)
         return int(meaning)
 
     def value_UnaryOp(self, node: ast.UnaryOp) -> Any:
         if isinstance(node.op, ast.Not):
             condition = self.truth(node.operand)
             return int(not condition) if isinstance(condition, int) else self.builder.not_(condition)
-        self.expect(node, ast.unparse(node.operand), self.kind(node.operand), None)
+        self.kinds.expect(node, ast.unparse(node.operand), self.kinds.of(node.operand), None)
         value = self.value(node.operand)
         if isinstance(node.op, ast.USub):
             return -value if isinstance(value, int) else self.builder.neg(self.as_word(value))
         if isinstance(node.op, ast.Invert):
             return ~value if isinstance(value, int) else self.builder.not_(self.as_word(value))
-        raise self.refuse(node)
+        raise self.kinds.refuse(node)
 
     def value_BinOp(self, node: ast.BinOp) -> Any:
         for operand in (node.left, node.right):
-            self.expect(node, f"an operand of {ast.unparse(node)}", self.kind(operand), None)
+            self.kinds.expect(node, f"an operand of {ast.unparse(node)}", self.kinds.of(operand), None)
         left = self.value(node.left)
         return self.compute(node, left, self.value(node.right))
 
     def compute(self, node: ast.BinOp | ast.AugAssign, left: Any, right: Any) -> Any:
         kind = type(node.op)
         if kind not in _ARITHMETIC:
-            raise self.refuse(node, kind.__name__)
+            raise self.kinds.refuse(node, kind.__name__)
         instruction, constant = _ARITHMETIC[kind]
         if isinstance(left, int) and isinstance(right, int):
             return constant(left, right)
@@ -596,7 +465,7 @@ class _Body:
 
     def value_Compare(self, node: ast.Compare) -> Any:
         for before, operation, after in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
-            self.expect_comparable(node, operation, self.kind(before), self.kind(after))
+            self.kinds.expect_comparable(node, operation, self.kinds.of(before), self.kinds.of(after))
         left = self.value(node.left)
         if len(node.ops) == 1:
             return self.compare(node.ops[0], left, self.value(node.comparators[0]))
@@ -616,7 +485,7 @@ class _Body:
     def compare(self, operation: ast.cmpop, left: Any, right: Any) -> Any:
         operation = {ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}.get(type(operation), operation)
         if type(operation) not in _COMPARISONS:
-            raise self.refuse(operation)
+            raise self.kinds.refuse(operation)
         text, constant = _COMPARISONS[type(operation)]
         if isinstance(left, int) and isinstance(right, int):
             return int(constant(left, right))
@@ -660,14 +529,14 @@ class _Body:
 
     def value_Call(self, node: ast.Call) -> Any:
         if node.keywords or any(isinstance(item, ast.Starred) for item in node.args):
-            raise self.refuse(node, "an argument by name or star")
+            raise self.kinds.refuse(node, "an argument by name or star")
         if isinstance(node.func, ast.Attribute):
             return self.call_method(node, node.func)
-        called = self._meaning(node.func)
+        called = self.kinds.meaning(node.func)
         if called is min or called is max:
             return self.extreme("<" if called is min else ">", [self.value(item) for item in node.args])
         if called is sizeof and len(node.args) == 1:
-            return sizeof(self._meaning(node.args[0]))
+            return sizeof(self.kinds.meaning(node.args[0]))
         words = [self.word(item) for item in node.args]
         if isinstance(called, type) and issubclass(called, (Struct, Cell)) and len(words) == 1:
             return words[0]
@@ -677,14 +546,14 @@ class _Body:
         if isinstance(called, External):
             return self.call_external(called, words)
         if not isinstance(called, Function):
-            raise self.refuse(node, f"a call of {ast.unparse(node.func)}")
+            raise self.kinds.refuse(node, f"a call of {ast.unparse(node.func)}")
         function = self.module.add(called)
         if len(words) != len(function.args):
-            raise self.refuse(node, f"a call of {called.name} with {len(words)} arguments")
+            raise self.kinds.refuse(node, f"a call of {called.name} with {len(words)} arguments")
         for name, item, expected in zip(
             called.py_func.__code__.co_varnames, node.args, self.module.signature(called).parameters, strict=False
         ):
-            self.expect(item, f"{name} of {called.py_func.__name__}", self.kind(item), expected)
+            self.kinds.expect(item, f"{name} of {called.py_func.__name__}", self.kinds.of(item), expected)
         result = self.builder.call(function, words)
         if not may_raise(function):
             return result
@@ -695,13 +564,12 @@ class _Body:
 
     def call_method(self, node: ast.Call, method: ast.Attribute) -> Any:
         """A method of an atomic."""
-        place = self.cell(method.value)
+        place = self.kinds.cell(method.value)
         if place is None or not issubclass(place.form, Atomic) or method.attr not in _METHODS:
-            raise self.refuse(node, f"a call of {ast.unparse(method)}")
-        intrinsic, _ = _METHODS[method.attr]
+            raise self.kinds.refuse(node, f"a call of {ast.unparse(method)}")
         for item in node.args:
-            self.expect(item, ast.unparse(method.value), self.kind(item), place.content)
-        result = intrinsic.emit(self.builder, self.word(method.value), *map(self.word, node.args))
+            self.kinds.expect(item, ast.unparse(method.value), self.kinds.of(item), place.content)
+        result = _METHODS[method.attr].emit(self.builder, self.word(method.value), *map(self.word, node.args))
         return self.constant(0) if result is None else result
 
     def extreme(self, order: str, values: list[Any]) -> Any:

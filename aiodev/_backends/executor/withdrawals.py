@@ -95,7 +95,15 @@ def create_withdrawal() -> Withdrawal:
 
 @exported(void(int64))
 def forget_withdrawals(queue: Queue) -> None:
-    """Make an idle queue as good as new: withdrawn operations behind another failure are passed without a look at the list."""
+    """Make an idle queue as good as new.
+
+    Withdrawn operations behind another failure are passed without a look at the list. Who waited for a position of a signalled
+    queue that nothing has come to has gone.
+    """
+    waiter = queue.waiters.load()
+    while waiter is not None:
+        waiter.target.store(NEVER)
+        waiter = waiter.next
     node = queue.withdrawals.value
     while node is not None:
         following = node.next.value

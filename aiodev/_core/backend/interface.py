@@ -113,12 +113,12 @@ class Command(NamedTuple):
     """
 
     #: ``launch``, ``copy`` or ``fill``, as the executor's methods; ``native``, as ``call_native``; ``branch``: go to another
-    #: command, if a word is zero.
+    #: command, if a word is zero; ``signal``: complete the next position of another queue, which is given no operations.
     kind: str
     entry: int  #: of a launch
     size: int  #: indices, bytes to copy, how often to write the pattern, or the number of the command to go to
     #: Of a launch; the addresses of a copy, destination first; that of a fill, and the pattern; of a branch the address of the
-    #: word, and which of its bits count (none: go there in any case).
+    #: word, and which of its bits count (none: go there in any case); of a signal the queue, and the last position that it has.
     arguments: bytes
     site: int = 0  #: where it was captured
 
@@ -232,12 +232,16 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def gate(self, queue: int) -> tuple[int, int]:
-        """Hold ``queue`` until the host opens a gate; returns (value, gate). A gate behind a failure does not hold."""
+    def create_gate(self) -> int:
+        """A gate, which is shut, for one operation."""
+
+    @abstractmethod
+    def gate(self, queue: int, gate: int) -> int:
+        """Hold ``queue`` until the host opens the gate. A gate behind a failure does not hold."""
 
     @abstractmethod
     def open_gate(self, gate: int, failed: bool) -> None:
-        """Open a gate, once; with ``failed`` its operation fails, with ``Fault.error`` None."""
+        """Open a gate, once, if it holds nothing yet, too; ``failed``: its operation fails, with ``Fault.error`` None."""
 
     @abstractmethod
     def stamp(self, queue: int, cell: int) -> int:
@@ -266,15 +270,24 @@ class Executor(ABC):
     # Command buffers: operations that are submitted together, as one, and more than once. An executor may do without: it is
     # given the operations one by one then.
 
-    #: Whether there are any.
+    #: Whether there are any, whether their commands can branch, which a driver may decide, and whether they take ``signal``.
     has_buffers: ClassVar[bool] = False
+    has_branches: bool = False
+    has_signals: ClassVar[bool] = False
 
     def create_buffer(self, index: int, commands: Sequence[Command]) -> tuple[int, list[int]]:
         """Make a command buffer for device ``index``; gives it, and where each command's arguments are, as ``patches`` has it.
 
-        The entries of its launches need no code before it is executed.
+        The entries of its launches need no code before it is executed, where the executor does not say so.
+
+        Raises:
+            NotImplementedError: these commands are to be submitted one by one, for the reason that it says.
         """
         raise NotImplementedError(f"{type(self).__name__} has no command buffers")
+
+    def buffer_obstacle(self, buffer: int) -> str | None:
+        """Why the commands of a buffer are submitted one by one each time that it is executed; None where they are not."""
+        return None
 
     def destroy_buffer(self, buffer: int) -> None:
         """Give a command buffer back that nobody executes any more."""

@@ -195,10 +195,14 @@ class Registry:
         What has become visible meanwhile would else split the work of one program, and to look at every call takes as long as
         to make several arrays.
         """
-        found = self._default
-        if found is None:
-            found = self._default = self.resolve_default()
-        return found
+        default = self._default
+        if default is None:
+            default = self._default = self.resolve_default()
+        return default
+
+    def set_default(self, device: DeviceLike) -> None:
+        """Have None mean this device where no device is current, from now on; its backend has been started."""
+        self._default = self.resolve(device)
 
     def _look_up(self, asked: DeviceLike) -> Resolved:
         if isinstance(asked, int):  # not kept: 1.0 and True would be found for 1

@@ -11,24 +11,24 @@ import mmap
 from typing import Final, NoReturn
 
 __all__ = [
-    "FATES", "FATE_DONE", "FATE_FAILED", "FATE_SHIFT", "FATE_SKIPPED", "FATE_WITHDRAWN", "NODE_SHIFT", "OPERATIONS",
+    "FATES", "FATE_DONE", "FATE_FAILED", "FATE_SHIFT", "FATE_SKIPPED", "FATE_WITHDRAWN", "OPERATIONS",
     "OPERATION_MASK", "SLOT_WORDS", "TraceLog",
 ]  # fmt: skip
 
-#: What an operation is: a kernel, a wait for another queue, a gate, the storing of the time, the execution of a command buffer.
-OPERATIONS: Final = range(1, 6)
-KERNEL, WAIT, GATE, STAMP, BUFFER = OPERATIONS
-#: Bits of a slot's word ``what``: the operation, how it came out, and the number of a graph's node + 1, or 0.
+#: What an operation is: a kernel, a wait for another queue, a gate, the storing of the time, the execution of a command buffer,
+#: a command of that.
+OPERATIONS: Final = range(1, 7)
+KERNEL, WAIT, GATE, STAMP, BUFFER, COMMAND = OPERATIONS
+#: Bits of a slot's word ``what``: the operation, and how it came out.
 OPERATION_MASK: Final = 63
 FATE_SHIFT: Final = 8
-NODE_SHIFT: Final = 16
 #: How operations come out: done; failed; not run, since one ahead of it had failed; not run, since it was withdrawn.
 FATES: Final = range(4)
 FATE_DONE, FATE_FAILED, FATE_SKIPPED, FATE_WITHDRAWN = FATES
 
-#: Words of a slot, and which is which: the queue; the operation's number there; what it is (see above); a kernel's entry and
-#: size, or the queue and number that is waited for; when it was submitted, begun and ended (ns of ``time.perf_counter_ns``; 0:
-#: not yet).
+#: Words of a slot, and which is which: the queue; the operation's number there, of a command that of the execution; what it is
+#: (see above); a kernel's entry and size, the queue and number that is waited for, or a command's site and size; when it was
+#: submitted, begun and ended (ns of ``time.perf_counter_ns``; 0: not yet).
 SLOT_WORDS: Final = 8
 QUEUE, VALUE, WHAT, FIRST, SECOND, SUBMITTED, BEGUN, ENDED = range(SLOT_WORDS)
 _WORD: Final = 8
@@ -58,8 +58,9 @@ class TraceLog:
         1
     """
 
-    #: What an operation is: a kernel, copy or fill; a wait for another queue; a gate; the storing of the time; commands.
-    KERNEL, WAIT, GATE, STAMP, BUFFER = OPERATIONS
+    #: What an operation is: a kernel, copy or fill; a wait for another queue; a gate; the storing of the time; the execution of
+    #: a command buffer; and a launch, copy or fill of that, each time that it runs.
+    KERNEL, WAIT, GATE, STAMP, BUFFER, COMMAND = OPERATIONS
     #: How it came out: done; failed; not run, since one ahead of it had failed; not run, since it was withdrawn.
     DONE, FAILED, SKIPPED, WITHDRAWN = FATES
 
@@ -94,11 +95,11 @@ class TraceLog:
 
         Args:
             queue: the queue.
-            value: the operation's number there.
-            operation: what it is: ``KERNEL``, ``WAIT``, ``GATE``, ``STAMP`` or ``BUFFER``.
-            first: a kernel's entry, or the queue that is waited for; 0 for others.
-            second: a kernel's indices, or the value that is waited for.
-            submitted: when, in ns of ``time.perf_counter_ns``.
+            value: the operation's number there; of a command, that of the execution.
+            operation: what it is: ``KERNEL``, ``WAIT``, ``GATE``, ``STAMP``, ``BUFFER`` or ``COMMAND``.
+            first: a kernel's entry, the queue that is waited for, or a command's site; 0 for others.
+            second: the indices of a kernel, or the size of a command; or the value that is waited for.
+            submitted: when, in ns of ``time.perf_counter_ns``; of a command, when the execution was.
 
         Returns:
             the operation's place in the log; 0 where there is no room.
@@ -111,6 +112,10 @@ class TraceLog:
         for offset, word in enumerate((queue, value, operation, first, second, submitted)):
             self._words[place + offset] = word
         return place
+
+    def submitted_at(self, place: int) -> int:
+        """When the operation at a place was submitted."""
+        return self._words[place + SUBMITTED]
 
     def name(self, place: int, value: int, second: int) -> None:
         """Note the number of the operation of a slot, and the second word of what it is about."""

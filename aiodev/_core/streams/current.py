@@ -24,6 +24,8 @@ _making_default = threading.RLock()
 def default_stream(device: DeviceLike | None = None) -> Stream:
     """The stream that a device's work goes to when no other is current; one for each device, made on first use.
 
+    It is never closed: ``aclose`` raises RuntimeError.
+
     Example:
         >>> aiodev.default_stream("cpu") is aiodev.default_stream("cpu")
         True
@@ -35,6 +37,7 @@ def default_stream(device: DeviceLike | None = None) -> Stream:
             default = _defaults.get(resolved)
             if default is None:  # nor has a finalizer made it meanwhile
                 default = _defaults.setdefault(resolved, Stream(resolved))
+                default._is_default = True
     return default
 
 
@@ -57,9 +60,9 @@ def current_stream(device: DeviceLike | None = None) -> Stream:
         if device is None:
             device = registry.settle_default()[1]
     if device.__class__ is Device:  # where it has a stream already, it is one
-        found: Stream | None = frame.streams.get(device) or _defaults.get(device)
-        if found is not None:
-            return found
+        stream: Stream | None = frame.streams.get(device) or _defaults.get(device)
+        if stream is not None:
+            return stream
     resolved = registry.resolve(device)[1]
     return frame.streams.get(resolved) or _defaults.get(resolved) or default_stream(resolved)
 

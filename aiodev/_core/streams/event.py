@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from aiodev._core import arguments
 from aiodev._core.backend.device import Device
@@ -15,9 +15,6 @@ from aiodev._core.streams.completion import DONE, Completion, point
 from aiodev._core.timeline.timeline import Timeline
 from aiodev._core.timeline.vector_clock import Clock, totals
 
-if TYPE_CHECKING:
-    from aiodev._core.streams.stream import Stream
-
 __all__ = ["Event"]
 
 _ids = itertools.count(1)
@@ -26,6 +23,16 @@ _ids = itertools.count(1)
 def _check_flags(**flags: bool) -> None:
     for name, flag in flags.items():
         arguments.instance("Event", name, flag, bool, "True or False")
+
+
+class StreamLike(Protocol):
+    """A stream, as events know it: streams make events, and not the other way round."""
+
+    @property
+    def timeline(self) -> Timeline: ...
+
+    @property
+    def device(self) -> Device: ...
 
 
 #: What one `record` saw: a point, what that point follows, and where the time is written. Replaced as a whole.
@@ -63,7 +70,7 @@ class Event:
     __slots__ = ("__weakref__", "_blocking", "_device", "_record", "enable_timing", "event_id")
 
     #: Set by ``stream``, which is further up the ladder: the current stream of a device.
-    current_stream: ClassVar[Callable[[Device | None], Stream]]
+    current_stream: ClassVar[Callable[[Device | None], StreamLike]]
 
     def __init__(
         self,
@@ -101,7 +108,7 @@ class Event:
         """Whether waiters park at once."""
         return self._blocking
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: StreamLike | None = None) -> None:
         """Move the event to the present end of ``stream`` (default: the current stream of the event's device).
 
         Never blocks.
@@ -126,8 +133,7 @@ class Event:
         clock = timeline.frontier[1]  # before the point itself: what is read later may be true of later points only
         if self.enable_timing:
             cell = ctypes.c_int64()
-            value = timeline.operations.stamp(timeline.queue, ctypes.addressof(cell))
-            timeline.keep(value, cell)
+            value = timeline.submit_with(cell, 0, timeline.operations.stamp, timeline.queue, ctypes.addressof(cell))
             self._record = (timeline, value, clock, cell)
         else:
             value = timeline.counters[SUBMITTED]
@@ -136,11 +142,10 @@ class Event:
             if timeline.faults.known and (fault := timeline.fault_of(value)) is not None and fault.told:
                 # The last operation failed, and that has been told. What follows it is clean: put a point there.
                 cell = ctypes.c_int64()
-                value = timeline.operations.stamp(timeline.queue, ctypes.addressof(cell))
-                timeline.keep(value, cell)
+                value = timeline.submit_with(cell, 0, timeline.operations.stamp, timeline.queue, ctypes.addressof(cell))
             self._record = (timeline, value, clock, None)
 
-    def wait(self, stream: Stream | None = None) -> Completion[None]:
+    def wait(self, stream: StreamLike | None = None) -> Completion[None]:
         """Order what is submitted to ``stream`` from now on after the event; returns what a task may await too.
 
         Does not block. On a stream that already follows the event nothing is enqueued.

@@ -149,13 +149,14 @@ class Call:
         self._timeline = timeline
         self._gate: Gate | None = None
 
-    def submit(self) -> int:
-        """Append the call to its timeline; returns its number."""
-        gate = self._gate = self._timeline.gate(by_program=True)
-        gate.when_withdrawn = self._let_go
-        if trace.active is not None:
-            trace.label(self._timeline, gate.value, "call", getattr(self._function, "__qualname__", repr(self._function)))
+    def submit(self, by_program: bool = True) -> int:
+        """Append the call to its timeline; returns its number. ``by_program``: who knows what the function waits for."""
+        gate = self._gate = self._timeline.gate(by_program)
         with opened_on_error(gate):
+            gate.when_withdrawn = self._let_go
+            if trace.active is not None:
+                name = getattr(self._function, "__qualname__", repr(self._function))
+                trace.label(self._timeline, gate.value, "call", name)
             watcher.watch(self._timeline, gate.value - 1, self._its_turn)
         return gate.value
 

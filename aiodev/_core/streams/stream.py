@@ -99,6 +99,7 @@ class Stream(NativeStream):
         "_closed",
         "_copy",
         "_fill",
+        "_is_default",
         "_launch",
         "device",
         "low_water",
@@ -142,7 +143,7 @@ class Stream(NativeStream):
             raise ValueError(f"low_water={low_water}: a number of operations below maxsize={maxsize}")
         slot = next(_slots.setdefault((resolved, self.priority), itertools.count())) % SLOTS
         self.stream_id = next(_serials) << _PRIORITY_BITS + _SLOT_BITS | (self.priority + 1) << _SLOT_BITS | slot
-        self._closed = False
+        self._closed = self._is_default = False
         self.timeline = Timeline(handle, resolved, self.priority, reserve, repr(self), external=(driver_stream, external))
         _streams[self.stream_id] = self
         self._bind()
@@ -287,22 +288,19 @@ class Stream(NativeStream):
         if not isinstance(awaitable, concurrent.futures.Future) and not inspect.isawaitable(awaitable):
             raise TypeError(f"wait_future: expected a future, a task or a coroutine, got {awaitable!r}")
         gate = self.timeline.gate(by_program=True)
-        if trace.active is not None:
-            trace.label(self.timeline, gate.value, "future", getattr(awaitable, "__qualname__", type(awaitable).__name__))
-        outcome: Outcome[T] = Outcome()
         with opened_on_error(gate):  # no loop is running, or it is closed
+            if trace.active is not None:
+                name = getattr(awaitable, "__qualname__", type(awaitable).__name__)
+                trace.label(self.timeline, gate.value, "future", name)
+            outcome: Outcome[T] = Outcome()
             if isinstance(awaitable, Completion):
                 self.timeline.follow(gate.value, awaitable.timeline, awaitable.value)
             Bridge(gate, outcome).follow(awaitable)
-        return Completion(self.timeline, gate.value, outcome)
+            return Completion(self.timeline, gate.value, outcome)
 
     def _gate(self, by_program: bool = False) -> Gate:
         """Hold the stream until the gate is opened; see :meth:`Timeline.gate`."""
         return self.timeline.gate(by_program)
-
-    def _keep(self, value: int, needed: object) -> None:
-        """Hold a reference until operation ``value`` is done, and somebody has learnt that; see :meth:`Timeline.keep`."""
-        self.timeline.keep(value, needed)
 
     # Order
 
@@ -457,9 +455,15 @@ class Stream(NativeStream):
         """Wait for what is pending, report failures that nobody was told of, and refuse further work.
 
         Closing twice does nothing.
+
+        Raises:
+            RuntimeError: it is a device's default stream, which every task may use.
+            CaptureError: it is being captured.
         """
         if self._closed:
             return
+        if self._is_default:
+            raise RuntimeError(f"{self!r} is a default stream, for everybody, and stays open; synchronize() waits for its work")
         if self.timeline.recording is not None:
             self.timeline.recording.refuse("the stream is being captured, and cannot be closed")
         self._closed = True

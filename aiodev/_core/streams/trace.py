@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -34,7 +34,8 @@ from aiodev._core.backend.interface import Executor
 from aiodev._core.backend.trace_log import BEGUN, ENDED, KERNEL, QUEUE, SECOND, SLOT_WORDS, VALUE, TraceLog
 from aiodev._core.waiting.loops import task_namer
 
-__all__ = ["Note", "Recorder", "TracedKernel", "Window", "active", "begin", "end", "entries", "kernel_name", "label"]
+__all__ = ["NodeNote", "Note", "Recorder", "TracedKernel", "Window", "active", "begin", "end", "entries", "kernel_name",
+           "label"]  # fmt: skip
 
 
 class TracedKernel(NamedTuple):
@@ -71,7 +72,7 @@ class TracedTimeline(Protocol):
     def submitted(self) -> int: ...
     @property
     def handle(self) -> Any: ...
-    def keep(self, value: int, needed: object) -> None: ...
+    def submit_with(self, needed: object, nbytes: int, submit: Callable[..., int], *args: Any) -> int: ...
     def reached(self, value: int) -> bool: ...
 
 
@@ -99,6 +100,16 @@ class Note(NamedTuple):
     payload: Any  #: a kernel's argument block; how many bytes are copied or filled; which stream's operation is waited for
     site: int
     task: str | None
+
+
+class NodeNote(NamedTuple):
+    """What a graph says of a node, whose site executors note whenever it runs."""
+
+    number: int
+    kind: str  #: ``kernel``, ``copy``, ``fill`` or ``native``
+    what: Any  #: as of a :class:`Note`
+    payload: Any
+    site: int  #: where it was captured
 
 
 class KnownStream(NamedTuple):
@@ -172,15 +183,15 @@ class Window:
 
     def stamps(self) -> list[tuple[Any, int]]:
         """The stamps behind operations that are done, by timeline and number; they are about to be made."""
-        found: list[tuple[Any, int]] = []
+        stamps: list[tuple[Any, int]] = []
         for source, slots in self.slots():
             for place in range(0, len(slots) if source.executor is None else 0, SLOT_WORDS):
                 value, closing = slots[place + VALUE], slots[place + SECOND]
                 known = self.recorder.streams.get(-slots[place + QUEUE])
                 timeline = None if known is None else known.timeline()
                 if not slots[place + ENDED] and closing == value + 1 and timeline is not None and timeline.reached(value):
-                    found.append((timeline, closing))
-        return found
+                    stamps.append((timeline, closing))
+        return stamps
 
     def notes(self) -> list[Note]:
         """What streams have noted since it began. A thread may note what it has submitted a while after others have gone on."""
@@ -209,6 +220,7 @@ class Recorder:
         memory: what allocators have noted.
         sources: the executors' logs.
         streams: what there is to know of each stream, by its id.
+        nodes: of graphs that were replayed, by their sites.
         windows: the windows that are open, weakly.
     """
 
@@ -218,6 +230,7 @@ class Recorder:
         self.memory: list[Any] = []
         self.sources: list[Source] = []
         self.streams: dict[int, KnownStream] = {}
+        self.nodes: dict[int, NodeNote] = {}
         self.windows: weakref.WeakSet[Window] = weakref.WeakSet()
         self.ranges: Ranges | None = None
         self._ids: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -313,10 +326,9 @@ class Recorder:
             if not place:
                 return submit(*args)
             operations = timeline.operations
-            timeline.keep(operations.stamp(timeline.queue, log.address_of(place, BEGUN)), log)
+            timeline.submit_with(log, 0, operations.stamp, timeline.queue, log.address_of(place, BEGUN))
             value = submit(*args)
-            closing = operations.stamp(timeline.queue, log.address_of(place, ENDED))
-            timeline.keep(closing, log)
+            closing = timeline.submit_with(log, 0, operations.stamp, timeline.queue, log.address_of(place, ENDED))
             log.name(place, value, closing)
             return value
 
@@ -329,6 +341,24 @@ class Recorder:
             follows = None if after is None else (self._ids.get(after[0], 0), after[1])
             site = callsites.outside(sys._getframe(1))
             self.notes.append(Note(stream_id, value, time.perf_counter_ns(), kind, name, follows, site, self._task()))
+
+    def note_nodes(self, sites: Sequence[int], nodes: Callable[[], Iterable[NodeNote]]) -> None:
+        """Note what the nodes of a graph are that is replayed, by their sites, unless that is known."""
+        if sites and sites[0] not in self.nodes and len(self.nodes) + len(sites) <= self.room:
+            self.nodes.update(zip(sites, nodes(), strict=True))
+
+    def note_replay(self, stream_id: int, value: int) -> None:
+        """Note that an operation of a stream is the replay of a graph, or a part of one."""
+        if len(self.notes) < self.room:
+            site = callsites.outside(sys._getframe(2))
+            self.notes.append((stream_id, value, time.perf_counter_ns(), "graph", "graph", None, site, self._task()))  # type: ignore[arg-type]
+
+    def note_node(self, stream_id: int, value: int, site: int) -> None:
+        """Note that an operation of a stream is a node, which its executor was given as any other operation."""
+        node = self.nodes.get(site)
+        if node is not None and len(self.notes) < self.room:
+            now = time.perf_counter_ns()
+            self.notes.append(Note(stream_id, value, now, node.kind, node.what, node.payload, site, self._task()))
 
     def note_memory(self, event: Any) -> None:
         """Note what an allocator has to say."""

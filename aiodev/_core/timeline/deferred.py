@@ -33,8 +33,8 @@ class _Refusing(Executor):
         raise self._refusal()
 
     create_queue = destroy_queue = adopt_stream = handle_of = _refuse
-    launch = copy = fill = wait = gate = open_gate = stamp = withdraw = call_native = trace = _refuse
-    create_buffer = destroy_buffer = execute = _refuse
+    launch = copy = fill = wait = create_gate = gate = open_gate = stamp = withdraw = call_native = trace = _refuse
+    create_buffer = destroy_buffer = buffer_obstacle = execute = _refuse
     foreign_wait = wait_foreign = spin = help = create_waker = collect = arm = faults = forgive = _refuse
 
 
@@ -128,16 +128,20 @@ class Deferred(_Refusing):
     def wait(self, queue: int, other: int, value: int) -> int:
         return self.defer(lambda executor, queue: executor.wait(queue, other, value))
 
-    def gate(self, queue: int) -> tuple[int, int]:
-        handle, gate = next(_gates), DeferredGate()
-        self._gates[handle] = gate
+    def create_gate(self) -> int:
+        handle = next(_gates)
+        self._gates[handle] = DeferredGate()
+        return handle
+
+    def gate(self, queue: int, gate: int) -> int:
+        deferred = self._gates[gate]
 
         def make(executor: Executor, queue: int) -> int:
-            value, handle = executor.gate(queue)
-            gate.bind(functools.partial(executor.open_gate, handle))
-            return value
+            made = executor.create_gate()
+            deferred.bind(functools.partial(executor.open_gate, made))
+            return executor.gate(queue, made)
 
-        return self.defer(make), handle
+        return self.defer(make)
 
     def open_gate(self, gate: int, failed: bool) -> None:
         self._gates.pop(gate).open(failed)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from aiodev._core.backend.interface import Executor
 
-__all__ = ["Tended", "Waited"]
+__all__ = ["Reachable", "Tended", "Waited"]
 
 
 class Waited(Protocol):
@@ -33,18 +33,23 @@ class Starting(Protocol):
     def start_soon(self, callback: Callable[[BaseException | None], object]) -> None: ...
 
 
-class Tended(Waited, Protocol):
-    """A timeline that the watcher waits for, or has let go of what its finished operations needed."""
+class Reachable(Waited, Protocol):
+    """A line whose points tasks wait for."""
 
     deferred: bool
-    tended: bool
 
     @property
     def handle(self) -> Starting: ...
 
+    def reached(self, value: int) -> bool: ...
+
+
+class Tended(Reachable, Protocol):
+    """A timeline that the watcher waits for, or has let go of what its finished operations needed."""
+
+    tended: bool
+
     @property
     def needed(self) -> Any: ...  # true while there is something
-
-    def reached(self, value: int) -> bool: ...
 
     def let_go(self) -> None: ...

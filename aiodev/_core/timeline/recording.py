@@ -39,5 +39,14 @@ class Recording(Protocol):
     def call(self, timeline: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
         """Capture the call of a function of the host; returns its number."""
 
+    def follow(self, timeline: Any, buffer: Any) -> None:
+        """Order a captured stream after whatever uses memory: captured work, and at each replay what others do."""
+
+    def made(self, buffer: Any) -> bool:
+        """Whether the capture has made memory."""
+
+    def keep_in_place(self, buffer: Any) -> None:
+        """Have memory that the capture has made stay where it is, since somebody keeps an array of it."""
+
     def refuse(self, reason: str) -> NoReturn:
         """Raise CaptureError, which names what the program called, and where."""

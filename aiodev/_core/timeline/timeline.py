@@ -30,7 +30,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from aiodev._core.backend.interface import COMPLETED, COUNTER_WORDS, FAULTS, SUBMITTED, Executor
 from aiodev._core.config import settings
@@ -61,6 +61,9 @@ _dropped: set[Timeline] = set()  # held by the watcher alone, until they are idl
 #: Operations, and faults, of timelines that have ended, so that totals never fall.
 ended_operations: Counter[Device] = Counter()
 ended_faults: Counter[Device] = Counter()
+
+#: In place of the number of an operation that is just being submitted: more than any.
+_UNKNOWN: Final = (1 << 63) - 1
 
 #: Another library's stream: its handle, and what keeps it alive.
 External = tuple[int | None, object]
@@ -132,7 +135,7 @@ class Timeline:
         self._reserved = reserved
         self._external = external
         self._kept: deque[tuple[int, Timeline]] = deque()
-        self.needed: deque[tuple[int, object]] = deque()
+        self.needed: deque[list[Any]] = deque()  # pairs of an operation's number and what it needs
         self._untended = 0  # bytes of what is needed
         self.tended = False  # by the watcher
         self.faults = FaultLog()
@@ -198,11 +201,14 @@ class Timeline:
 
     def gate(self, by_program: bool = False) -> Gate:
         """Hold the timeline until the gate that is returned is opened; ``by_program``: when the program sees fit."""
-        operations = self.operations
-        value, gate = operations.gate(self.queue)
-        self.held += by_program
-        faults = self.faults
-        return Gate(value, partial(self._open_gate, operations, gate, by_program), faults.gate_fails, faults.withdrawals)
+        operations, faults = self.operations, self.faults
+        gate = Gate(faults.gate_fails, faults.withdrawals)
+        number = operations.create_gate()
+        with opened_on_error(gate):
+            gate.opens = partial(self._open_gate, operations, number, by_program)
+            self.held += by_program  # nothing comes in between
+            gate.hold(operations.gate(self.queue, number))
+        return gate
 
     def _open_gate(self, operations: Executor, gate: int, by_program: bool, failed: bool) -> None:
         self.held -= by_program
@@ -225,10 +231,31 @@ class Timeline:
 
     def keep(self, value: int, needed: object, nbytes: int = 0) -> None:
         """Hold ``needed``, which is host memory of ``nbytes``, until operation ``value`` is done (invariant 3)."""
+        self.needed.append([value, needed])
+        self._tend(nbytes)
+
+    def submit_with(self, needed: object, nbytes: int, submit: Callable[..., int], *args: Any) -> int:
+        """Call ``submit``, which returns an operation's number, and hold ``needed`` until that is done, as :meth:`keep` does.
+
+        It is held from before: an exception may arrive when the operation has been submitted and its number is not known yet,
+        as Ctrl-C's does, and memory that is written then must not be free.
+        """
+        held: list[Any] = [_UNKNOWN, needed]
+        try:
+            self.needed.append(held)
+            held[0] = submit(*args)
+        except BaseException:
+            held[0] = self.submitted
+            raise
+        self._tend(nbytes)
+        value: int = held[0]
+        return value
+
+    def _tend(self, nbytes: int) -> None:
+        """Let go of what is done; have the watcher look after the rest, if that is much."""
         queue = self.needed
         if queue and queue[0][0] <= self.counters[COMPLETED]:
             self.let_go()
-        queue.append((value, needed))
         self._untended += nbytes
         if self._untended >= TENDED_BYTES and not self.tended:
             self.tended = True
@@ -363,7 +390,6 @@ class Timeline:
             return operations.wait(self.queue, other.queue, value)
         # Another kind of device: the host carries the news, in native wake-ups, and opens a gate.
         gate = self.gate()
-        trace.label(self, gate.value, "wait", str(other.device), (other, value))
 
         def open_gate() -> None:
             try:
@@ -373,6 +399,7 @@ class Timeline:
             gate.open(error)
 
         with opened_on_error(gate):
+            trace.label(self, gate.value, "wait", str(other.device), (other, value))
             watcher.watch(other, value, open_gate)
         return gate.value
 

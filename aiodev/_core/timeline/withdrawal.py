@@ -53,7 +53,7 @@ class Withdrawals:
 
     Attributes:
         spans: which those are, ascending and apart from each other.
-        gates: the gates that are shut, by number: whoever withdraws one opens it.
+        gates: weak references to the gates that are shut, by number: whoever withdraws one opens it.
     """
 
     __slots__ = ("_begun", "_lock", "gates", "spans")
@@ -62,7 +62,7 @@ class Withdrawals:
         self._lock = threading.RLock()  # re-entrant: a finalizer may withdraw, too
         self._begun = 0  # the last operation that the host has begun
         self.spans: tuple[_Span, ...] = ()
-        self.gates: dict[int, Withdrawable] = {}
+        self.gates: dict[int, Callable[[], Withdrawable | None]] = {}
 
     def begin(self, value: int) -> bool:
         """Note that the host begins operation ``value``; False when it must not, since it was withdrawn or is behind one."""
@@ -93,7 +93,8 @@ class Withdrawals:
             count = self._enter(start, last, end, site, completed)
             gates, values = self.gates, range(start, last + 1)
             shut = [gates.get(value) for value in (values if len(values) < len(gates) else gates.copy())]
-        for gate in shut:
+        for reference in shut:
+            gate = None if reference is None else reference()
             if gate is not None and gate.value in values:
                 gate.withdraw()
         return start, count

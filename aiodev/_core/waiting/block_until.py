@@ -40,7 +40,6 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
     if not left:
         return points.get(timeline, 0)
     gate = timeline.gate()
-    trace.label(timeline, gate.value, "memory", "others' work")
     countdown = threading.Semaphore(len(left) - 1)
 
     def reached() -> None:
@@ -48,6 +47,7 @@ def hold_until(timeline: Timeline, points: Mapping[Timeline, int]) -> int | None
             gate.open()
 
     with opened_on_error(gate):
+        trace.label(timeline, gate.value, "memory", "others' work")
         for other, value in left:
             watcher.watch(other, value, reached)
     return gate.value
@@ -60,7 +60,8 @@ def hold_behind(timeline: Timeline, other: Timeline, value: int) -> None:
     business, and what that follows itself does not enter the clock.
     """
     gate = timeline.gate()
-    trace.label(timeline, gate.value, "wait", str(other.device), (other, value))
-    timeline.advance(gate.value, merged(timeline.frontier[1], NO_CLOCK, timeline, other, value))
     with opened_on_error(gate):
+        trace.label(timeline, gate.value, "wait", str(other.device), (other, value))
+        clock = merged(timeline.frontier[1], NO_CLOCK, timeline, other, value)
         watcher.watch(other, value, gate.open)
+        timeline.advance(gate.value, clock)

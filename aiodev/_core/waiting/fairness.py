@@ -74,7 +74,7 @@ budget = Budget()
 class ReadyQueue(Generic[_Token]):
     """The line of one loop's tasks that may go on, and how many of them do so in its next turn.
 
-    A batch is as large as the last one, as far as that got, and twice as large when it took less than half of the time: so ten
+    A batch is as large as the last one, as far as that got, and twice as large when it took less than half of the time. So ten
     thousand tasks that do little each are resumed in a few turns, and such as compute for a millisecond one a turn.
     """
 

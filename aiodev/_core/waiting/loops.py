@@ -22,16 +22,18 @@ def running_loop() -> AbstractEventLoop | None:
 
 def loop_runs_here() -> bool:
     """Whether an event loop runs in this thread: asyncio's, uvloop's or trio's."""
-    if running_loop() is not None:
-        return True
+    return running_loop() is not None or trio_token() is not None
+
+
+def trio_token() -> Any:
+    """What stands for the trio loop that runs in this thread, or None."""
     trio = sys.modules.get("trio")
     if trio is None:
-        return False
+        return None
     try:
-        trio.lowlevel.current_trio_token()
+        return trio.lowlevel.current_trio_token()
     except RuntimeError:
-        return False
-    return True
+        return None
 
 
 def task_namer() -> Callable[[], str | None]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import anyio
 
     from aiodev._core.backend.handle import BackendHandle
+    from aiodev._core.timeline.points import Reachable
     from aiodev._core.timeline.timeline import Timeline
 
 Wait = Generator[Any, Any, None]
@@ -425,7 +426,7 @@ def wait(timeline: Timeline, value: int, *, check: bool = False, spun: bool = Fa
         timeline.check(value, first)
 
 
-def wait_any(points: Sequence[Point]) -> Wait:
+def wait_any(points: Sequence[tuple[Reachable, int]]) -> Wait:
     """Wait in a coroutine until one of ``points``, (timeline, value), is reached."""
     for timeline, _ in points:
         if timeline.deferred:

@@ -122,9 +122,10 @@ class Watcher:
 
     def forget_after_fork(self) -> None:
         """In a forked child the thread is gone; start afresh."""
-        if self._waits is not None:
-            self._waits.descriptor.close()
+        waits = self._waits
         Watcher.__init__(self)
+        if waits is not None:  # last: nobody finds it closed
+            waits.descriptor.close()
 
 
 #: The process's watcher.

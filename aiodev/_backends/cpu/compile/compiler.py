@@ -25,7 +25,7 @@ from aiodev._backends.cpu.compile.function import jit_function
 from aiodev._backends.cpu.compile.intrinsics import array_at, counted, scalar_at
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
 from aiodev._backends.cpu.compile.object_file import emit
-from aiodev._backends.cpu.compile.pipeline import EntryCompiler, entry_flags
+from aiodev._backends.cpu.compile.pipeline import EntryCompiler, entry_flags, linked_only
 from aiodev._backends.cpu.compile.refusals import check_host_state, returned_value
 from aiodev._backends.cpu.compile.staging import staged_arguments, staging_module
 from aiodev._core.backend.interface import KernelSpec
@@ -72,7 +72,7 @@ def compile_result(spec: KernelSpec) -> Any:
     arguments = spec.parse_arguments()
     options = {"error_model": "aiodev", **dict(spec.options)}
     fastmath = options["fastmath"] = _fastmath(options.get("fastmath", False))
-    with _explained(spec), global_compiler_lock, target_override("cpu"):
+    with _explained(spec), global_compiler_lock, linked_only(), target_override("cpu"):
         body = jit_function(spec.function, forceinline=True, **options)
         word = types.int64
         # By itself first, so that what is wrong with the body is said of the body, not of the loop around it.

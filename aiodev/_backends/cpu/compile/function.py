@@ -15,7 +15,7 @@ from numba import njit
 
 from aiodev._backends.cpu.compile.callees import is_known, names_of
 from aiodev._backends.cpu.compile.errors import install_error_model
-from aiodev._backends.cpu.compile.pipeline import EntryCompiler
+from aiodev._backends.cpu.compile.pipeline import BodyCompiler
 
 __all__ = ["jit_function"]
 
@@ -43,7 +43,7 @@ class _Copier:
             namespace = dict(function.__globals__)
             cells = tuple(types.CellType() for _ in function.__closure__ or ())
             copied = _copy(function, namespace, cells)
-            compiled = self._done[id(function)] = njit(pipeline_class=EntryCompiler, **self._options)(copied)
+            compiled = self._done[id(function)] = njit(pipeline_class=BodyCompiler, **self._options)(copied)
             names = names_of(function.__code__)
             for name in names:
                 if name in namespace:
@@ -76,6 +76,7 @@ def _copy(
     function: types.FunctionType, namespace: dict[str, Any], cells: tuple[types.CellType, ...]
 ) -> types.FunctionType:
     copied = types.FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, cells)
-    copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
+    copied.__qualname__ = function.__qualname__
+    copied.__module__ = None  # type: ignore[assignment]  # else numba imports it by its name, and a program's would run here
     copied.__kwdefaults__, copied.__doc__ = function.__kwdefaults__, function.__doc__
     return copied

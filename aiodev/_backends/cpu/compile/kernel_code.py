@@ -7,7 +7,6 @@ where a kernel has to be compiled in this one. Everything here blocks; a thread 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from aiodev._backends.cpu.compile.interpreted import interpreted_entry
 from aiodev._backends.cpu.compile.kernel_object import KernelObject, link
 from aiodev._backends.executor.machine import host_target
 from aiodev._backends.executor.preload import quiet_import
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import Whole
 from aiodev._core.backend.interface import KernelSpec
 from aiodev._core.sources import compiled_by
 
@@ -31,7 +30,8 @@ SOURCES = ("_backends/cpu", "_backends/executor")
 # Code that was loaded lives as long as the process: a queue may hold its address at any time.
 _loaded: dict[str, int] = {}
 _provisional: set[str] = set()  #: keys of those that were compiled ahead
-_lock = threading.Lock()
+_lock = Whole()
+_compiling = Whole()
 
 
 def target() -> str:
@@ -112,18 +112,12 @@ def _link(spec: KernelSpec, entry: KernelObject) -> int:
 
 def _compile(spec: KernelSpec, path: Path | None) -> KernelObject:
     """Compile, and keep it at ``path``."""
-    with quiet_import():
-        from aiodev._backends.cpu.compile import compiler
+    with _compiling:
+        with quiet_import():
+            from aiodev._backends.cpu.compile import compiler
 
-    entry, is_lasting = compiler.compile_object(spec)
+        entry, is_lasting = compiler.compile_object(spec)
     if is_lasting:
         disk.write(path, entry.to_parts())
     return entry
 
-def _forget_threads() -> None:
-    """After a fork: whoever had the lock is not here."""
-    global _lock
-    _lock = threading.Lock()
-
-
-in_child(_forget_threads)

@@ -13,18 +13,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from aiodev._backends.cpu.compile.disk_cache import pack, unpack
 from aiodev._backends.executor.machine import llvm, make_machine
 from aiodev._backends.executor.preload import quiet_import
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import Whole
 
 __all__ = ["KernelObject", "link", "outside"]
 
-_lock = threading.Lock()
+_lock = Whole()
 
 
 class KernelObject(NamedTuple):
@@ -133,13 +132,6 @@ def _nothing() -> KernelObject:
     return KernelObject("aiodev_nothing", (), machine.emit_object(module))
 
 
-def _forget_threads() -> None:
-    """After a fork: whoever had the lock is not here."""
-    global _lock
-    _lock = threading.Lock()
-
-
-in_child(_forget_threads)
 # Now, when the backend starts, and not when somebody waits for a kernel: what LLVM does once takes it two milliseconds, during
 # which it keeps a core, perhaps the event loop's.
 _engine = _make_engine()

@@ -22,6 +22,7 @@ from aiodev import lang
 from aiodev._backends.cpu.compile.math.elementary import install_elementary
 from aiodev._backends.cpu.compile.native_calls import install_native
 from aiodev._backends.cpu.compile.prefetch import install_prefetch
+from aiodev._backends.cpu.compile.products import install_products
 from aiodev._backends.cpu.compile.sort.sort import install_sorting
 from aiodev._backends.cpu.compile.stored import SINGLES, is_float, is_stored
 from aiodev._backends.cpu.compile.sums import install_summing
@@ -218,6 +219,7 @@ def install() -> None:
     install_elementary()
     install_native()
     install_prefetch()
+    install_products()
     install_sorting()
     install_summing()
 

@@ -24,7 +24,6 @@ import functools
 import logging
 import platform
 import sys
-import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,7 @@ from typing import NamedTuple
 from aiodev._backends.cpu.compile import disk_cache as disk
 from aiodev._backends.cpu.compile.kernel_object import KernelObject
 from aiodev._backends.executor.machine import host_features, make_machine
-from aiodev._core.at_fork import in_child
+from aiodev._core.at_fork import Whole
 from aiodev._core.cache_directory import distrusted
 from aiodev._core.config import settings
 from aiodev._core.sources import compiled_by
@@ -65,7 +64,7 @@ BASELINES: Mapping[str, tuple[str, ...]] = {
 }
 _MACHINES = {"x86_64": "x86-64", "AMD64": "x86-64", "aarch64": "aarch64", "arm64": "aarch64"}
 _SOURCES = ("_backends/cpu", "_backends/executor")
-_FOLDER = Path(__file__).parents[2] / "prebuilt"
+_FOLDER = Path(__file__).parents[3] / "prebuilt"
 
 
 def baselines_of_machine() -> list[str]:
@@ -190,11 +189,4 @@ def _packs() -> tuple[Pack, ...]:
     return tuple(read_pack(folder / pack_name(baseline)) for folder in folders) if baseline is not None else ()
 
 
-def _forget_threads() -> None:
-    """After a fork: whoever had the lock is not here."""
-    global _lock
-    _lock = threading.Lock()
-
-
-_lock = threading.Lock()
-in_child(_forget_threads)
+_lock = Whole()

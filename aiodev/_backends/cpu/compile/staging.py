@@ -188,15 +188,15 @@ class _Entry:
     def _is_contiguous(self, argument: KernelArgument, shape: list[Any]) -> Any:
         """Whether an array has the launch's shape and C order."""
         builder = self._builder
-        found, stride = llvm.IntType(1)(1), _constant(argument.itemsize)
+        contiguous, stride = llvm.IntType(1)(1), _constant(argument.itemsize)
         for d in reversed(range(self._ndim)):
             length = self._word(self._block, argument.offset + 8 + 8 * d)
-            found = builder.and_(found, builder.icmp_unsigned("==", length, shape[d]))
+            contiguous = builder.and_(contiguous, builder.icmp_unsigned("==", length, shape[d]))
             if argument.layout == "A":
                 actual = self._word(self._block, argument.offset + 8 + 8 * (self._ndim + d))
-                found = builder.and_(found, builder.icmp_unsigned("==", actual, stride))
+                contiguous = builder.and_(contiguous, builder.icmp_unsigned("==", actual, stride))
             stride = builder.mul(stride, shape[d])
-        return found
+        return contiguous
 
     def _place(self, block: Any, offset: int) -> Any:
         return self._builder.inttoptr(self._builder.add(block, _constant(offset)), _WORD.as_pointer())

@@ -247,7 +247,11 @@ def make_moments(dtype: np.dtype[Any], sums: Any) -> Any:
         if math.isfinite(variance):
             rest = variance - (shift.real * shift.real + shift.imag * shift.imag)
             return (center - number(origin)) + shift, rest if rest > 0.0 else 0.0
-        mean = sums(x, number(0), ahead)[0] * share  # it overflows from there, or is no number: then as in two passes
+        # It overflows from there, or is no number: then as in two passes. Of shares, since a sum may overflow on the way, to
+        # infinities of both signs in one order, which would be no number, and not in another.
+        mean = number(0) * share  # NaN if there are no elements
+        for k in range(x.size):
+            mean += number(x[k]) * share
         return mean - number(origin), sums(x, mean, ahead)[1] * share
 
     return code

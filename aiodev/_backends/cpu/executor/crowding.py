@@ -28,7 +28,7 @@ def is_crowded(crowd: Crowd, time: int) -> bool:
 def note_crowd(crowd: Crowd, time: int) -> None:
     """Note that a thread was kept from its core, as seen at ``time``, which is now; in a crowded time that is nothing new."""
     until, span = crowd.until.load(), crowd.span
-    if time < until:
+    if time < until or span < 0:
         return
     crowd.span = min(2 * span, LONGEST_CROWD) if span != 0 and time - until < FORGOTTEN else SHORTEST_CROWD
     crowd.until.compare_exchange(until, time + crowd.span)

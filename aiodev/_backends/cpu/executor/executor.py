@@ -24,6 +24,7 @@ from aiodev._backends.cpu.structs import (
     OP_BRANCH,
     OP_COMMAND,
     OP_END,
+    OP_SIGNAL,
     PRIORITIES,
     RECORD_ALIGNMENT,
     BranchRecord,
@@ -35,6 +36,7 @@ from aiodev._backends.cpu.structs import (
     Place,
     Queue,
     Record,
+    SignalRecord,
     Worker,
 )
 from aiodev._backends.cpu.tuning import NICE
@@ -61,6 +63,8 @@ _PRIORITY = offset_of(Queue, "priority") // WORD
 _LOG = offset_of(Queue, "log") // WORD
 #: The head of a command: a ``KernelRecord`` without its arguments.
 _COMMAND = struct.Struct("5q")
+#: That of any record.
+_HEAD = struct.Struct("2q")
 #: That of a branch: a ``BranchRecord`` without its condition and its mask.
 _BRANCH = struct.Struct("3q")
 
@@ -86,10 +90,10 @@ class NativeExecutor(HostExecutor):
     """Workers for ``device_count`` devices, ``threads_per_device`` each."""
 
     kind = "native"
-    has_buffers = True
+    has_buffers = has_branches = has_signals = True
 
     #: The hot methods, and ``withdraw``, are the compiled functions themselves, which an instance has.
-    launch = execute = wait = stamp = spin = help = arm = forgive = open_gate = withdraw = COMPILED
+    launch = execute = wait = stamp = spin = help = arm = forgive = create_gate = gate = open_gate = withdraw = COMPILED
 
     def __init__(self, device_count: int, threads_per_device: int, spin_ns: int) -> None:
         code = self._code = native_code.load(native.__name__, native_key())
@@ -115,8 +119,8 @@ class NativeExecutor(HostExecutor):
         self.open_gate = code.function(native.open_gate)
         self._make_room = code.function(native.make_room)
         self.withdraw = code.function(native.withdraw)
-        self._gate = code.function(native.gate)
-        self._create_gate = code.function(native.create_gate)
+        self.gate = code.function(native.gate)
+        self.create_gate = code.function(native.create_gate)
         self._rearm_waker = code.function(native.rearm_waker)
         self._next_fired = code.function(native.next_fired)
         self._forget_withdrawals = code.function(native.forget_withdrawals)
@@ -247,11 +251,6 @@ class NativeExecutor(HostExecutor):
         """Write a pattern ``count`` times."""
         return self.launch(queue, self._fill_entry, count, _fill_arguments(struct.pack("q", dst), pattern), 0)
 
-    def gate(self, queue: int) -> tuple[int, int]:
-        """Append a shut gate."""
-        gate = self._create_gate()
-        return self._gate(queue, gate), gate
-
     def trace(self, log: TraceLog | None) -> None:
         """See the ABC."""
         with self._lock:
@@ -276,6 +275,11 @@ class NativeExecutor(HostExecutor):
                 places.append(end + _BRANCH.size)
                 end += _BRANCH.size + len(arguments)
                 continue
+            if kind == "signal":
+                parts += [_HEAD.pack(OP_SIGNAL, sizeof(SignalRecord)), arguments]
+                places.append(end + _HEAD.size)
+                end += _HEAD.size + len(arguments)
+                continue
             if kind == "copy":
                 entry = self._copy_entry
             elif kind == "fill":
@@ -288,7 +292,7 @@ class NativeExecutor(HostExecutor):
         for part, target in branches:
             own = begins[part // 2]
             parts[part] = _BRANCH.pack(OP_BRANCH, sizeof(BranchRecord), begins[target] - own)
-        parts.append(struct.pack("qq", OP_END, sizeof(Record)))
+        parts.append(_HEAD.pack(OP_END, sizeof(Record)))
         memory = ctypes.create_string_buffer(b"".join(parts))
         buffer = ctypes.addressof(memory)
         self._buffers[buffer] = memory

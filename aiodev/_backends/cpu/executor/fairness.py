@@ -5,11 +5,10 @@ has a *virtual time*: what it has used, of all workers together. A worker that l
 least, and gives way to another once it is a slice ahead of that.
 
 The device's *clock* is what a queue that ran all the time would show: for so many ns used by one of ``n`` active queues it goes
-on by an ``n``-th. A queue that was idle or held begins at the clock, or where it was if that is later. So it neither collects
-time while it wants none, nor gets rid of what it has used by being another queue: a client that makes a queue for each request
-begins each where the fair share of everybody has got to meanwhile, behind all that have had less. (The least virtual time in
-service, the clock of start-time fair queueing [1]_, stands still as long as new queues come: who has used more than those never
-runs.)
+on by an ``n``-th. A queue that was idle or held begins at the clock, or where it was if that is later. So a queue collects no
+time while it wants none. Nor does a client that makes a queue for each request get rid of what it has used: each begins where
+everybody's fair share has got to, behind all queues that have had less. (The clock of start-time fair queueing [1]_, the least
+virtual time in service, stands still as long as new queues come. Whoever has used more than those never runs.)
 
 Time counts only while another queue waits for it: what nobody else wanted is not held against anyone. While nobody waits, what
 a queue is owed or owes shrinks by what it uses.
@@ -175,6 +174,15 @@ def watch_core(worker: Worker) -> None:
 
 
 @inner
+def note_offer(worker: Worker | None, helper: Helper | None, duration: int) -> None:
+    """Note that this thread has let others have its core, in a call that took ``duration`` ns: that is in nobody's time."""
+    if worker is not None:
+        worker.off += duration
+    elif helper is not None:
+        helper.off += duration
+
+
+@inner
 def on_core(crowd: Crowd, worker: Worker | None, helper: Helper | None, time: int, duration: int) -> int:
     """For how much of the ``duration`` ns up to ``time`` this thread had a core: what others took is not the queue's."""
     if duration < SUSPICIOUS:
@@ -188,7 +196,19 @@ def on_core(crowd: Crowd, worker: Worker | None, helper: Helper | None, time: in
         helper.off = off
     if lost > TAKEN:
         note_crowd(crowd, time)
-    return max(0, duration - lost)
+    return max(0, duration - max(0, lost))
+
+
+@inner
+def on_core_in_turn(crowd: Crowd, worker: Worker | None, helper: Helper | None, queue: Queue, begin: int, end: int) -> int:
+    """For how much of the time (ns) from ``begin`` to ``end`` this thread, which serves the queue, had a core.
+
+    What others took is subtracted once: the turn, which is charged by the clock later, begins later by as much.
+    """
+    spent = on_core(crowd, worker, helper, end, end - begin)
+    if queue.charged_at != 0:
+        queue.charged_at += end - begin - spent
+    return spent
 
 
 @inner

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import note_core, this_core
 from aiodev._backends.cpu.executor.crowding import alone_until, is_crowded, note_crowd
-from aiodev._backends.cpu.executor.fairness import arrive, charge, charge_spent, depart, is_ahead, move, on_core, spend
+from aiodev._backends.cpu.executor.fairness import (
+    arrive,
+    charge,
+    charge_spent,
+    depart,
+    is_ahead,
+    move,
+    note_offer,
+    on_core,
+    on_core_in_turn,
+    spend,
+)
 from aiodev._backends.cpu.executor.ready_queue import (
     link_range,
     outranked,
@@ -76,8 +87,7 @@ def run_kernel(device: Device, worker: Worker | None, helper: Helper | None, que
         if helper is None:
             queue.ends.store(begin + cost * (size - start) // 1000)
         run_chunk(queue, record, start, size)
-        ended = now()
-        elapsed = on_core(device.crowd, worker, helper, ended, ended - begin)
+        elapsed = on_core_in_turn(device.crowd, worker, helper, queue, begin, now())
         note_cost(record, elapsed * 1000 // (size - start))
         spend(queue, elapsed)
         return True
@@ -97,7 +107,7 @@ def measure(queue: Queue, worker: Worker | None, helper: Helper | None, record: 
         run_chunk(queue, record, lo, hi)
         elapsed = now() - begin
         lo = hi
-    elapsed = on_core(queue.device.crowd, worker, helper, begin + elapsed, elapsed)
+    elapsed = on_core_in_turn(queue.device.crowd, worker, helper, queue, begin, begin + elapsed)
     note_cost(record, elapsed * 1000 // lo)
     spend(queue, elapsed)
     return lo
@@ -202,8 +212,9 @@ def open_range(queue: Queue, worker: Worker | None, start: int, size: int, chunk
                 queue.help_due.store(alone_until(device.crowd, now()))
             return
     time = now()
-    if alone_until(device.crowd, time) > time + ALONE:
-        queue.help_due.store(alone_until(device.crowd, time))
+    until = alone_until(device.crowd, time)
+    if until > time + max(ALONE, KernelRecord(queue.cursor).entry.cost // 1000):  # within an index, nobody looks
+        queue.help_due.store(until)
         return
     wake_for_range(device, queue)
 
@@ -287,6 +298,7 @@ def join_range(device: Device, worker: Worker | None, helper: Helper | None, que
         if after - yielded > YIELD_EVERY and not is_crowded(crowd, after):
             sched_yield()  # an event loop whose timer is due may be waiting for this core
             before = yielded = now()
+            note_offer(worker, helper, yielded - after)
             if yielded - after > TAKEN:
                 note_crowd(crowd, yielded)
         if should_leave(device, queue):

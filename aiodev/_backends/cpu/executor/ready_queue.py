@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from aiodev._backends.cpu.executor.affinity import in_the_way, step_aside
 from aiodev._backends.cpu.executor.crowding import is_crowded, note_crowd
-from aiodev._backends.cpu.executor.fairness import arrive, catch_up, first, line_up, move, take_out, watch_core
+from aiodev._backends.cpu.executor.fairness import (
+    arrive,
+    catch_up,
+    first,
+    line_up,
+    move,
+    note_offer,
+    take_out,
+    watch_core,
+)
 from aiodev._backends.cpu.structs import PRIORITIES, Device, Queue, Worker
 from aiodev._backends.cpu.tuning import DOUBT, LATE, LOOKOUT, OFFER, SHORTEST_SPIN, SPIN_MARGIN, TAKEN
 from aiodev._backends.executor.compile import inner
@@ -292,11 +301,13 @@ def look_around(device: Device, worker: Worker, queue: Queue | None, owed: int) 
         seen, time = time, now()
         if time - seen > TAKEN:
             note_crowd(device.crowd, time)
+            watch_core(worker)
             break
         if time >= until:
             break
         if time >= offers:
             sched_yield()
+            note_offer(worker, None, now() - time)
             offers = time + OFFER
         seen_work = has_work(device, queue, owed)
     device.spinners.fetch_add(-1)

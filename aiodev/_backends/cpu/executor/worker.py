@@ -14,6 +14,7 @@ from aiodev._backends.cpu.structs import (
     OP_COMMAND,
     OP_GATE,
     OP_KERNEL,
+    OP_SIGNAL,
     OP_WAIT,
     BranchRecord,
     BufferRecord,
@@ -25,6 +26,7 @@ from aiodev._backends.cpu.structs import (
     LinkRecord,
     Queue,
     Record,
+    SignalRecord,
     StampRecord,
     WaitRecord,
     Worker,
@@ -37,7 +39,7 @@ from aiodev._backends.executor.gates import release_gate
 from aiodev._backends.executor.intrinsics import free, get, now, put
 from aiodev._backends.executor.locking import lock, unlock
 from aiodev._backends.executor.structs import GATE_FAILED, GATE_SHUT, KIND_DEPENDENCY, KIND_GATE, KIND_KERNEL, Gate
-from aiodev._backends.executor.tracing import begin_trace, end_trace
+from aiodev._backends.executor.tracing import begin_command, begin_trace, end_trace
 from aiodev._backends.executor.wait_nodes import arm_node, ring
 from aiodev._backends.executor.withdrawals import fail_withdrawn
 from aiodev._core.backend.trace_log import OPERATION_MASK
@@ -60,6 +62,8 @@ def finish(device: Device, worker: Worker | None, queue: Queue, record: Record, 
         launch = KernelRecord(record)
         open_fault(queue, value, KIND_KERNEL, excinfo, launch.site, launch.entry.address, status)
     if record.mark & OPERATION_MASK >= OP_COMMAND:
+        if queue.command != 0:
+            end_command(queue, value)
         if status == 0 and record.mark == OP_COMMAND:  # a range that others were in
             queue.cursor = Record(record.address + record.nbytes)
             return True
@@ -206,17 +210,20 @@ def run_commands(device: Device, worker: Worker | None, helper: Helper | None, q
         if not run_kernel(device, worker, helper, queue, KernelRecord(record)):
             return False
         record = pass_command(queue, record)
-    while record.mark <= OP_BRANCH and queue.range_status.value == 0:
+    while record.mark <= OP_SIGNAL and queue.range_status.value == 0:
         if turn_is_over(device, worker, queue):
             return True
-        if record.mark == OP_BRANCH:
+        if record.mark != OP_COMMAND:
             if helper is not None and helper.left < COMMAND:
                 helper.left = min(time_left(helper, now()), LOOK_EVERY)
                 if helper.left < COMMAND:
                     return True
             if helper is not None:
                 helper.left -= COMMAND
-            record = pass_branch(queue, BranchRecord(record))
+            if record.mark == OP_BRANCH:
+                record = pass_branch(queue, BranchRecord(record))
+            else:
+                record = pass_signal(worker, queue, SignalRecord(record))
             continue
         if helper is not None:
             if not run_short(helper, queue, KernelRecord(record)):
@@ -225,6 +232,39 @@ def run_commands(device: Device, worker: Worker | None, helper: Helper | None, q
             return False
         record = pass_command(queue, record)
     return finish(device, worker, queue, record, value)
+
+
+@inner
+def run_traced(device: Device, worker: Worker | None, helper: Helper | None, queue: Queue, value: int) -> bool:
+    """Run the command at the cursor, of an execution that is traced, and note when; as for ``step``.
+
+    It is a function of its own since a look at whether to note anything would cost a tenth of an empty command.
+    """
+    record = queue.cursor
+    if record.mark == OP_COMMAND:
+        launch = KernelRecord(record)
+        queue.command = begin_command(queue, queue.caller.mark, launch.site, launch.size)
+        if not run_kernel(device, worker, helper, queue, launch):
+            return False
+        if queue.range_status.value == 0:
+            if queue.command != 0:
+                end_command(queue, value)
+            pass_command(queue, record)
+            return True
+    elif record.mark == OP_BRANCH:
+        pass_branch(queue, BranchRecord(record))
+        return True
+    elif record.mark == OP_SIGNAL:
+        pass_signal(worker, queue, SignalRecord(record))
+        return True
+    return finish(device, worker, queue, record, value)
+
+
+@inner
+def end_command(queue: Queue, value: int) -> None:
+    """Note that a command that has a slot is done, and how it came out."""
+    end_trace(queue, value, queue.command)
+    queue.command = 0
 
 
 @inner
@@ -246,6 +286,19 @@ def pass_branch(queue: Queue, branch: BranchRecord) -> Record:
     following = Record(branch.address + (branch.nbytes if goes_on else branch.target))
     queue.cursor = following
     spend(queue, COMMAND)
+    return following
+
+
+@inner
+def pass_signal(worker: Worker | None, queue: Queue, signal: SignalRecord) -> Record:
+    """Complete the next position of the signalled queue, and wake who waits for that; gives what is at the cursor."""
+    following = Record(signal.address + signal.nbytes)
+    queue.cursor = following
+    spend(queue, COMMAND)
+    signalled = signal.queue
+    value = signalled.completed.value + 1
+    if value <= signal.bound:
+        ring(complete(signalled, value, worker))
     return following
 
 
@@ -296,6 +349,8 @@ def step(device: Device, worker: Worker | None, helper: Helper | None, queue: Qu
             enter(queue, BufferRecord(record))
             if helper is not None:  # it looks whether the first command suits it
                 return True
+        if queue.caller.mark > OPERATION_MASK:
+            return run_traced(device, worker, helper, queue, value)
         return run_commands(device, worker, helper, queue, value)
     else:
         put(StampRecord(record).cell, now())

@@ -1,7 +1,7 @@
 """The portable executor: queues run by plain Python threads, where native code cannot run.
 
 It gives every guarantee of the native executor but speed: its workers need the GIL between operations. One lock guards
-everything, so it is also the easiest place to read what those guarantees are (:mod:`aiodev._backends.cpu.portable.worker`).
+everything, so it is also the easiest place to read what those guarantees are (:mod:`aiodev._backends.cpu.portable.queues`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from aiodev._backends.cpu.portable.operations import (
     Copy,
     Execution,
     Fill,
-    Function,
     Gate,
     Launch,
     NativeCode,
     NativeFailure,
-    Operation,
+    Signal,
     Stamp,
     Wait,
 )
-from aiodev._backends.cpu.portable.worker import Device, PortableQueue, Waker, Worker
+from aiodev._backends.cpu.portable.queues import Device, Function, Operation, PortableQueue, Waker
+from aiodev._backends.cpu.portable.worker import Worker
 from aiodev._core.backend.interface import Command, Fault
 from aiodev._core.backend.trace_log import TraceLog
 
@@ -49,7 +49,7 @@ class PortableExecutor(HostExecutor):
     """
 
     kind = "python"
-    has_buffers = True
+    has_buffers = has_branches = has_signals = True
 
     def __init__(
         self, device_count: int, threads_per_device: int, now: Callable[[], int] = _THREAD_TIME
@@ -168,6 +168,9 @@ class PortableExecutor(HostExecutor):
         if kind == "copy":
             dst, src = struct.unpack("<2q", arguments)
             return self.copy_operation(dst, src, size)
+        if kind == "signal":
+            queue, bound = struct.unpack("<2q", arguments)
+            return Signal(self._queues[queue], bound)
         return self.fill_operation(int.from_bytes(arguments[:8], "little", signed=True), size, arguments[8:])
 
     def stamp(self, queue: int, cell: int) -> int:
@@ -178,19 +181,31 @@ class PortableExecutor(HostExecutor):
         """Hold ``queue`` until ``other``, a queue of the same executor, has completed ``value``; fail if that failed."""
         return self._submit(queue, Wait(self._queues[other], value))
 
-    def gate(self, queue: int) -> tuple[int, int]:
-        """Hold ``queue`` until the host opens a gate; returns (value, gate). A gate behind a failure does not hold."""
-        gate, number = Gate(), next(self._numbers)
-        self._gates[number] = gate
-        return self._submit(queue, gate), number
+    def create_gate(self) -> int:
+        """A gate, which is shut, for one operation."""
+        number = next(self._numbers)
+        self._gates[number] = Gate()
+        return number
+
+    def gate(self, queue: int, gate: int) -> int:
+        """Hold ``queue`` until the host opens the gate. A gate behind a failure does not hold."""
+        own = self._gates[gate]
+        value = self._submit(queue, own)
+        with self._lock:
+            own.submitted = True
+            if own.opened:
+                del self._gates[gate]
+        return value
 
     def open_gate(self, gate: int, failed: bool) -> None:
-        """Open a gate, once; with ``failed`` its operation fails, with ``Fault.error`` None."""
-        opened = self._gates.pop(gate)
+        """Open a gate, once, if it holds nothing yet, too; ``failed``: its operation fails, with ``Fault.error`` None."""
         with self._lock:
-            opened.opened, opened.failed = True, failed
-            if opened.held is not None:
-                opened.held.resume()
+            own = self._gates[gate]
+            own.opened, own.failed = True, failed
+            if own.submitted:
+                del self._gates[gate]
+            if own.held is not None:
+                own.held.resume()
 
     def withdraw(self, queue: int, first: int, last: int, partly: bool) -> int:
         """Have operations ``first`` … ``last`` not run, unless the first has begun; ``partly``: those that have not begun."""

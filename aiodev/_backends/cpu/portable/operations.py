@@ -8,72 +8,34 @@ anything long, and returns how it failed, or None.
 from __future__ import annotations
 
 import ctypes
-import enum
 import itertools
 import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
+from aiodev._backends.cpu.portable.queues import PAUSED, Failure, Function, Operation, Pause, PortableQueue, Runner
 from aiodev._backends.cpu.tuning import PORTABLE_CHUNK, PORTABLE_GRAIN
 from aiodev._core.backend.interface import Command
-from aiodev._core.backend.trace_log import BUFFER, GATE, KERNEL, STAMP, WAIT
-
-if TYPE_CHECKING:
-    from aiodev._backends.cpu.portable.worker import PortableQueue, Worker
+from aiodev._core.backend.trace_log import BUFFER, FATE_DONE, FATE_FAILED, GATE, KERNEL, STAMP, WAIT, TraceLog
 
 __all__ = [
     "CommandBuffer",
     "Copy",
     "Execution",
-    "Failure",
     "Fill",
-    "Function",
     "Gate",
     "Launch",
     "NativeCode",
     "NativeFailure",
-    "PAUSED",
-    "Operation",
-    "Pause",
     "Range",
+    "Signal",
     "Stamp",
     "Wait",
 ]
 
 _WORD = 8
 _ADDRESS, _PAIR, _PATCH = struct.Struct("<q"), struct.Struct("<2q"), struct.Struct("<q8s")
-
-#: How an operation failed: what it raised, or the (queue, value) whose failure it shares; neither for a failed gate.
-Failure = tuple[BaseException | None, tuple[int, int] | None]
-
-
-class Pause(enum.Enum):
-    """How an operation ends that is not done yet."""
-
-    PAUSED = enum.auto()
-
-
-#: The operation has given way to another queue's, and goes on when it is run again.
-PAUSED = Pause.PAUSED
-
-#: A kernel's code: ``function(arguments, lo, hi)`` runs the indices ``lo`` … ``hi - 1``.
-Function = Callable[[bytes, int, int], object]
-
-
-class Operation(Protocol):
-    """The interface that a queue needs of its operations."""
-
-    def holds(self, queue: PortableQueue, skipped: bool) -> bool:
-        """Whether ``queue`` must stop here; ``skipped``: an earlier failure keeps the operation from running."""
-
-    def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
-        """Do it, or a part of it; the lock is held on entry and on return."""
-
-    def traced(self) -> tuple[int, int, int]:
-        """What a log has of it: what it is, and what that is about (:mod:`aiodev._core.backend.trace_log`)."""
-
 
 class Work:
     """An operation that runs as soon as it is reached, with the lock released."""
@@ -84,7 +46,7 @@ class Work:
         """Never."""
         return False
 
-    def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
+    def run(self, queue: PortableQueue, worker: Runner) -> Failure | None:
         """Do it."""
         begun = queue.device.now()
         worker.lock.release()
@@ -185,7 +147,7 @@ class Launch:
         """Never."""
         return False
 
-    def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+    def run(self, queue: PortableQueue, worker: Runner) -> Failure | Pause | None:
         """Run it, with whatever help there is, until it is done or others have had less."""
         work = self._work
         if work is None:
@@ -208,10 +170,11 @@ class Launch:
 class Execution:
     """Run the commands of a buffer, one after the other, behind its patches; and go on where it has given way to others."""
 
-    __slots__ = ("_buffer", "_current", "_patches", "_position")
+    __slots__ = ("_buffer", "_current", "_patches", "_position", "_trace")
 
     def __init__(self, buffer: CommandBuffer, patches: bytes) -> None:
         self._buffer, self._patches, self._position = buffer, patches, 0
+        self._trace: tuple[TraceLog, int] | None = None  # of the command that has begun, if somebody profiles
         self._current: Operation | None = None
 
     def traced(self) -> tuple[int, int, int]:
@@ -222,7 +185,7 @@ class Execution:
         """Never."""
         return False
 
-    def run(self, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+    def run(self, queue: PortableQueue, worker: Runner) -> Failure | Pause | None:
         """Run commands until one fails, or it is the turn of others."""
         buffer = self._buffer
         for word, value in _PATCH.iter_unpack(self._patches):
@@ -235,10 +198,14 @@ class Execution:
                 target = buffer.target(self._position)
                 if target is None:
                     self._current = buffer.operation(self._position)
+                    self._trace = queue.begin_command(buffer.commands[self._position])
                 else:
                     self._position = target
             if self._current is not None:
                 outcome = self._current.run(queue, worker)
+                if self._trace is not None and outcome is not PAUSED:
+                    log, place = self._trace
+                    log.end(place, time.perf_counter_ns(), FATE_DONE if outcome is None else FATE_FAILED)
                 if outcome is not None:
                     return outcome
                 self._current = None
@@ -281,13 +248,35 @@ class CommandBuffer:
         address, mask = _PAIR.unpack(self._arguments(position))
         return position + 1 if mask and self._read(address) & mask else command.size
 
-    def patch(self, address: int, word: bytes, queue: PortableQueue, worker: Worker) -> Failure | Pause | None:
+    def patch(self, address: int, word: bytes, queue: PortableQueue, worker: Runner) -> Failure | Pause | None:
         """Write a word, here or in memory of the device."""
         if 0 <= address - self.address < len(self._memory):
             ctypes.memmove(address, word, _WORD)
             return None
         fill = Command("fill", 0, 1, _ADDRESS.pack(address) + word)
         return self._make(fill).run(queue, worker)
+
+
+class Signal:
+    """A command that completes the next position of another queue, which has no operations of its own, up to a bound."""
+
+    __slots__ = ("_bound", "_queue")
+
+    def __init__(self, queue: PortableQueue, bound: int) -> None:
+        self._queue, self._bound = queue, bound
+
+    def traced(self) -> tuple[int, int, int]:
+        """That it is work of the device's."""
+        return KERNEL, 0, 0
+
+    def holds(self, queue: PortableQueue, skipped: bool) -> bool:
+        """Never."""
+        return False
+
+    def run(self, queue: PortableQueue, worker: Runner) -> None:
+        """Complete it."""
+        if self._queue.completed < self._bound:
+            self._queue.complete(None)
 
 
 class Range:
@@ -364,7 +353,7 @@ class Wait:
         self.other.hold(self.value, queue)
         return True
 
-    def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
+    def run(self, queue: PortableQueue, worker: Runner) -> Failure | None:
         """Share the other's failure."""
         first = self.other.failed_at(self.value)
         return None if first is None else (None, (self.other.number, first))
@@ -377,10 +366,10 @@ class Wait:
 class Gate:
     """Hold the queue until the host says so; behind a failure it does not hold."""
 
-    __slots__ = ("failed", "held", "opened")
+    __slots__ = ("failed", "held", "opened", "submitted")
 
     def __init__(self) -> None:
-        self.opened = self.failed = False
+        self.opened = self.failed = self.submitted = False
         self.held: PortableQueue | None = None
 
     def holds(self, queue: PortableQueue, skipped: bool) -> bool:
@@ -390,7 +379,7 @@ class Gate:
         self.held = queue
         return True
 
-    def run(self, queue: PortableQueue, worker: Worker) -> Failure | None:
+    def run(self, queue: PortableQueue, worker: Runner) -> Failure | None:
         """Fail if it was opened as failed."""
         return (None, None) if self.failed else None
 
