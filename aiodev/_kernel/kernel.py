@@ -1,9 +1,10 @@
-"""Kernels: functions of an index that run over a shape on any device."""
+"""Kernels: functions of an index that run over a shape on any device, and launches of them that are bound to arguments."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 import weakref
 from collections.abc import Callable, Collection, Mapping, Set
@@ -17,18 +18,17 @@ from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._core.streams.stream import Stream
 from aiodev._kernel.analysis.bounds import check_bounds
-from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.compile.service import PendingKernel, service
-from aiodev._kernel.dispatch.launch import generate_call
+from aiodev._kernel.dispatch.launch import bound_call_maker, generate_call
 from aiodev._kernel.dispatch.parameters import complete, parameters_of
 from aiodev._kernel.dispatch.pending import KernelWait
-from aiodev._kernel.dispatch.signature import key_of
-from aiodev._kernel.dispatch.specializations import Specializations
+from aiodev._kernel.dispatch.signature import ARRAYS, key_of
+from aiodev._kernel.dispatch.specializations import Specialization, Specializations
 from aiodev._kernel.dispatch.submission import pack, submit
 from aiodev._kernel.launch_config import LaunchConfig, LineConfig, parse_config
 from aiodev._kernel.options import Options, parse_launch, parse_options
 
-__all__ = ["Kernel", "kernel"]
+__all__ = ["BoundLaunch", "Kernel", "kernel"]
 
 _kernels: weakref.WeakSet[Kernel] = weakref.WeakSet()
 callsites.register_library(__package__)
@@ -70,7 +70,7 @@ class Kernel:
         function: Callable[..., None],
         ndim: int,
         options: Options,
-        uniform: bool | None = None,
+        uniform: bool | Collection[str] | None = None,
         reads: Collection[str] = (),
     ) -> None:
         self._parameters = parameters_of(function, ndim)
@@ -82,8 +82,10 @@ class Kernel:
         self._bodies: dict[str, Callable[..., None]] = {}
         self._launch_options: dict[str, Options] = {}
         self._names = [parameter.name for parameter in self._parameters]
-        if not isinstance(reads, list | tuple | Set) or not all(isinstance(own, str) and own in self._names for own in reads):
-            raise TypeError(f"{self.name}: reads={reads!r}: expected names among ({', '.join(self._names)})")
+        named = {"reads": reads} if isinstance(uniform, bool | None) else {"reads": reads, "uniform": uniform}
+        for option, names in named.items():
+            if not isinstance(names, list | tuple | Set) or not all(isinstance(n, str) and n in self._names for n in names):
+                raise TypeError(f"{self.name}: {option}={names!r}: expected names among ({', '.join(self._names)})")
         self._specializations = Specializations(
             self.name, ndim, self._names, function, self._bodies, options, self._launch_options, uniform, tuple(reads)
         )
@@ -138,6 +140,12 @@ class Kernel:
     def __reduce__(self) -> str:
         """By reference, as functions are pickled and copied: another process imports the module that defines it."""
         return self.py_func.__qualname__
+
+    def _parts(self) -> tuple[tuple[Any, ...], dict[str, Callable[..., None]], dict[str, Options]]:
+        """What it was made of, its hand-written bodies, and their options: for processes that cannot import its module."""
+        own = self._specializations
+        arguments = self.py_func, self.ndim, own._options, own._uniform, own._reads
+        return arguments, dict(self._bodies), dict(self._launch_options)
 
     def __repr__(self) -> str:
         where = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
@@ -288,6 +296,65 @@ class Kernel:
         self._call = generate_call(self.name, self.ndim, self._parameters, recent, self._launch_slowly)
 
 
+# Calling a ``partial`` costs less than calling an object with a ``__call__`` in Python, by about a tenth of a launch.
+class BoundLaunch(functools.partial[Completion[None]]):
+    """A kernel bound to its arguments, a shape and a stream by :meth:`Kernel.bind`; ``bound()`` launches it.
+
+    It may be called by any thread, any number of times, while earlier launches of it are pending. A call returns a
+    :class:`Completion` as a plain launch does, raises what that raises where the stream is full or closed, and fails with the
+    stream where that has failed. An error names the place of the call.
+
+    Attributes:
+        kernel: what is launched.
+        shape: over how many indices, a tuple.
+        stream: where.
+        arguments: of the kernel; the arrays among them live as long as this does.
+
+    Example:
+        >>> import aiodev
+        >>> @aiodev.kernel
+        ... def increment(i, x):
+        ...     x[i] += 1
+        >>> x = aiodev.zeros(3, device="cpu")
+        >>> step = increment.bind(3, x)
+        >>> done = [step() for _ in range(10)]
+        >>> x.numpy_blocking()
+        array([10., 10., 10.])
+    """
+
+    kernel: Kernel
+    shape: tuple[int, ...]
+    stream: Stream
+    arguments: tuple[Any, ...]
+
+    def __new__(
+        cls,
+        kernel: Kernel,
+        specialization: Specialization,
+        stream: Stream,
+        shape: tuple[int, ...],
+        arguments: tuple[Any, ...],
+        block: bytes,
+        slow: Callable[[int], Completion[None]],
+    ) -> BoundLaunch:
+        pattern = specialization.signature.pattern
+        kinds = "".join(kind for kind in pattern if kind in ARRAYS)
+        buffers = [a._buffer for a, kind in zip(arguments, pattern, strict=True) if kind in ARRAYS]
+        loading = specialization.loading
+        make = bound_call_maker(kinds)
+        call = make(loading, stream, loading.entry, math.prod(shape), block, slow, *buffers)
+        made = super().__new__(cls, call)
+        made.kernel, made.shape, made.stream, made.arguments = kernel, shape, stream, arguments
+        return made
+
+    def __repr__(self) -> str:
+        lengths = ", ".join(map(str, self.shape))
+        return f"<aiodev.BoundLaunch {self.kernel.name}[{lengths}] on {self.stream!r}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a bound launch belongs to its process: it holds device memory and a stream")
+
+
 def _forget_after_fork() -> None:
     service.forget_after_fork()
     for known in list(_kernels):
@@ -307,7 +374,7 @@ def kernel(
     ndim: int = 1,
     boundscheck: bool = False,
     fastmath: bool | Collection[str] = False,
-    uniform: bool | None = None,
+    uniform: bool | Collection[str] | None = None,
     reads: Collection[str] = (),
 ) -> Callable[[Callable[..., None]], Kernel]: ...
 
@@ -319,7 +386,7 @@ def kernel(
     ndim: int = 1,
     boundscheck: bool = False,
     fastmath: bool | Collection[str] = False,
-    uniform: bool | None = None,
+    uniform: bool | Collection[str] | None = None,
     reads: Collection[str] = (),
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorator: make a :class:`Kernel` of a function whose first ``ndim`` parameters are indices.
@@ -338,13 +405,16 @@ def kernel(
             body without loops that calls none. On the CPU, a thread that waits for such a kernel computes a part of it
             meanwhile, an event loop's too for as long as the loop has nothing else to do. It does as well where the bounds
             of all loops are made of scalars and lengths, once a launch with the same has been timed; unless this is False.
+            Where that is not seen, such as of a body that calls native code, give the names of the parameters whose numbers
+            or lengths say how long an index takes.
         reads: names of arrays that the body only reads, where that is not seen. It is seen of what the body reads by itself,
             by slices, and by plain functions that it calls. What it gives to anything else, or uses in a function that is
             defined inside of it, counts as written: when the kernel fails, or does not run since something before it
             failed, its contents are not usable any more. At a prompt that keeps no source nothing is seen.
 
     Raises:
-        TypeError: ``reads`` has a name that is no parameter; when it is launched, one that the body writes.
+        TypeError: ``reads`` or ``uniform`` has a name that is no parameter; when it is launched, ``reads`` has one that the
+            body writes.
 
     Example:
         >>> import aiodev
@@ -358,8 +428,8 @@ def kernel(
         raise ValueError(f"ndim={ndim!r}: a kernel has 1, 2 or 3 dimensions")
     if not isinstance(boundscheck, bool):
         raise TypeError(f"boundscheck={boundscheck!r}: expected True or False")
-    if not isinstance(uniform, bool | None):
-        raise TypeError(f"uniform={uniform!r}: expected True, False or None")
+    if not isinstance(uniform, bool | list | tuple | Set | None):
+        raise TypeError(f"uniform={uniform!r}: expected True, False, None or names of parameters")
     options = parse_options(boundscheck, fastmath)
 
     def decorate(function: Callable[..., None]) -> Kernel:

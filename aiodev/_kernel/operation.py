@@ -22,7 +22,9 @@ has made of an earlier call; or the body, where the key is not known.
 4.  A call is remembered when it comes for the second time, and only if everything that the stream was given meanwhile
     was launched by the call.
 
-5.  The form of an array that is no plain :class:`~aiodev._array.array.Array`, as a variable is of which gradients are wanted,
+5.  What is read is what was there before the call. Of an operand that has elements in common with what is written a copy is
+    read; but not of one in the very same place, if the operation is elementwise, or says that it may be (``in_place``).
+6.  The form of an array that is no plain :class:`~aiodev._array.array.Array`, as a variable is of which gradients are wanted,
     is not in the key, but its class. So a call with one is never taken for one without, which pays nothing for that there are
     such; :mod:`aiodev._autograd.recording` has the call, and may remember it under its key.
 
@@ -46,6 +48,7 @@ import numpy as np
 from aiodev._array.array import Array, FreedArray
 from aiodev._array.dtypes import has_dtype, kind_of_operand
 from aiodev._array.form import Form
+from aiodev._array.overlap import overlap, overlap_elsewhere
 from aiodev._core import callsites
 from aiodev._core.at_fork import in_child
 from aiodev._core.backend.device import Device
@@ -92,6 +95,8 @@ class Operation:
         numbers: parameters that are numbers.
         writes: the parameter that is written to, or None.
         in_place: the parameter that may be the same array as that, or None.
+        holomorphic: of gradients of complex numbers, which None, the default, refuses. True: the function is complex
+            differentiable, so the conjugates of what rules make of conjugates are its gradients. False: the rules see to it.
 
     Example:
         >>> import aiodev.kernels
@@ -112,6 +117,7 @@ class Operation:
         most: int,
     ) -> None:
         self.name, self.writes, self.in_place = name, writes, in_place
+        self.holomorphic: bool | None = None
         self.reads, self.numbers = tuple(reads), tuple(numbers)
         self._body, self._rule, self._most = body, dtypes, most
         self._resolved: dict[tuple[Any, ...], Sequence[Any]] = {}
@@ -310,6 +316,9 @@ class Operation:
                     return differentiate.call(self, key, given)
                 if hasattr(value, "__aiodev_operation__"):
                     return value.__aiodev_operation__(self, given)
+        apart = self._take_apart(given)
+        if apart is not None:
+            return self._call_plainly(*apart)
         flat = self._flat_key(key, given) if self._elementwise else None
         launch = self._of_any_length.get(flat)
         if launch is not None:
@@ -326,6 +335,8 @@ class Operation:
                 except (TypeError, RuntimeError):  # nothing iterable, or a future
                     shown = type(value).__name__
                     raise TypeError(f"{self.name}: argument {own}: expected a sequence of arrays, got {shown}") from None
+                if not isinstance(value, list | tuple):  # which can be looked at once
+                    return self._call_plainly(*args)
                 for number, one in enumerate(values):
                     device = self._check(f"{own}[{number}]", own, one, device)
                 operands += values
@@ -355,6 +366,43 @@ class Operation:
             if flat is not None:
                 enter(self._met, flat, None, self._most)
         return result
+
+    def _take_apart(self, given: Sequence[Any]) -> list[Any] | None:
+        """The arguments, with copies of operands that have elements of what is written; None where there are none."""
+        out = None if self.writes is None else given[self._operands[-1]]
+        if out.__class__ is not Array:
+            return None
+        args, is_changed = list(given), False
+        for place in self._operands[:-1]:
+            own, value = self._names[place], given[place]
+            several = own in self._several and isinstance(value, list | tuple)
+            before = value if several else [value]
+            after = [self._as_it_was(own, one, out) for one in before]
+            if any(one is not other for one, other in zip(before, after, strict=True)):
+                args[place], is_changed = after if several else after[0], True
+        return args if is_changed else None
+
+    def _as_it_was(self, own: str, value: Any, out: Any) -> Any:
+        """What is read of an operand: itself, or a copy if it has elements of what is written."""
+        if value.__class__ is not Array or value._buffer is not out._buffer:
+            return value
+        if own == self.in_place and not overlap_elsewhere(value, out):
+            return out if overlap(value, out) else value
+        shares = overlap_elsewhere if self._elementwise else overlap
+        return value._copied(value.device) if shares(value, out) else value
+
+    def _conditions(self, operands: Sequence[Any]) -> list[str]:
+        """When a call with operands like these is to be taken apart: conditions of the repeated one."""
+        last = len(operands) - 1
+        if self.writes is None or not isinstance(operands[last], Array):
+            return []
+        shares, found = "overlap_elsewhere" if self._elementwise else "overlap", []
+        for k, operand in enumerate(operands[:last]):
+            if isinstance(operand, Array):
+                condition = f"x{k}._buffer is x{last}._buffer and {shares}(x{k}, x{last})"
+                may_be = self._elementwise or (not self._several and self._names[self._operands[k]] == self.in_place)
+                found.append(f"x{k} is not x{last} and {condition}" if may_be else condition)
+        return found
 
     def _flat_key(self, key: Any, given: Sequence[Any]) -> Hashable:
         """What tells calls apart where all arrays are of one shape and have no gaps, whatever it is; None where that is not so.
@@ -424,7 +472,8 @@ class Operation:
         specializations = [step.kernel._specializations.of(step.args, device) for step in steps]
         if all(specialization.loading.ready for specialization in specializations):
             any_length = flat is not None and is_flat(steps, operands, results)
-            launch = make_repeated(specializations, steps, operands, results, returned, any_length)
+            apart = self._conditions(operands)
+            launch = make_repeated(specializations, steps, operands, results, returned, any_length, apart)
             if any_length:
                 enter(self._of_any_length, flat, launch, self._most)
                 self._met.pop(flat, None)
@@ -504,13 +553,15 @@ def operation(
         numbers: names of the parameters that are numbers, whose values are another thing at every call: the function is given a
             :class:`Number`. A parameter that is in both may be an array or a number.
         writes: the parameter that is an array to write to. Where it may be None, ``call.out`` makes the result then.
-        in_place: the parameter that may be the same array as that, where ``call.in_place`` decides something.
+        in_place: the parameter that may be the same array as that; then ``call.in_place`` says so. Of any other operand that
+            has elements of what is written, a copy is read.
         dtypes: from each operand's dtype, or the class of a Python number, or None, to what it becomes, and behind these the
             result's dtype; asked once for each combination. It is ``call.dtypes``, and what ``call.out`` takes by default.
         name: for messages; the function's by default.
         elementwise: that one kernel is launched with an index for each element, where all arrays are of one shape without gaps
             and have two elements or more: over views of one dimension, with nothing but operands as arguments, and the same
-            kernel for all such shapes. What was found out for one length then serves every other.
+            kernel for all such shapes. What was found out for one length then serves every other. And that each element of the
+            result follows from those in the same place, so that every operand may be the array that is written.
         most: calls that are remembered; when there are more, all are forgotten.
 
     All other parameters are options, such as an axis. Calls are told apart by their values and classes, so the body may decide

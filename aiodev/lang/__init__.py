@@ -32,6 +32,7 @@ from aiodev.lang.elementary import (
 from aiodev.lang.hints import prefetch
 from aiodev.lang.native import call_native
 from aiodev.lang.numeric import abs, atan2, bfloat16, fma, hypot, popcount, pow, rsqrt
+from aiodev.lang.products import matmul
 from aiodev.lang.sorting import sort
 from aiodev.lang.summing import moments, sum, sum_squares
 from aiodev.lang.team import team_array, team_barrier, team_rank, team_size
@@ -64,6 +65,7 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
+    "matmul",
     "moments",
     "popcount",
     "pow",

@@ -18,10 +18,9 @@ from aiodev import Device
 from aiodev._core import callsites, context
 from aiodev._core.backend.registry import registry
 from aiodev._kernel.analysis.source import analyse
-from aiodev._kernel.bound import BoundLaunch
 from aiodev._kernel.dispatch.signature import describe
 from aiodev._kernel.dispatch.specializations import Specialization
-from aiodev._kernel.kernel import Kernel, kernel
+from aiodev._kernel.kernel import BoundLaunch, Kernel, kernel
 
 
 class _Stream:

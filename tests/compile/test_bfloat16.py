@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 from kernel_entry import needs_compiler, spec_of
 from programs import search_path
+from selection import some
 
 import aiodev
 from aiodev import CompileError, lang
@@ -106,26 +108,55 @@ def singles() -> np.ndarray[Any, Any]:
     return np.concatenate([*near, np.random.default_rng(1).integers(0, 2**32, 200_000, np.uint32)]).view(np.float32)
 
 
-def check_all() -> None:
-    """Every conversion against ml_dtypes'."""
+def near_halves() -> np.ndarray[Any, Any]:
+    """float64 numbers that would come out otherwise if they were rounded to float32 first."""
+    return singles().astype(np.float64) * (1 + 2.0**-40)
+
+
+#: What is rounded, by its type and kind; the first stands for the others by default.
+ROUNDED: dict[str, Callable[[], np.ndarray[Any, Any]]] = {
+    "f4": singles,
+    "f8": near_halves,
+    "f8 of any bits": lambda: np.random.default_rng(2).integers(0, 2**64, 50_000, np.uint64).view(np.float64),
+    "f2": lambda: np.arange(2**16, dtype=np.uint16).view(np.float16),
+    "i8": lambda: np.arange(-70_000, 70_000),
+    "u1": lambda: np.arange(-70_000, 70_000).astype(np.uint8),
+    "?": lambda: np.arange(-70_000, 70_000) > 0,
+}
+WIDENED = ["f4", "f8", "f2", "c8", "i8"]
+
+
+def check_rounding(name: str) -> None:
+    """Conversions to bfloat16, against ml_dtypes'."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        for dtype in ("f2", "f4", "f8", "c8"):
-            np.testing.assert_array_equal(converted(EVERY, dtype), EVERY.astype(dtype))
-        halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
-        doubles = np.random.default_rng(2).integers(0, 2**64, 50_000, np.uint64).view(np.float64)
-        near = singles().astype(np.float64) * (1 + 2.0**-40)
-        whole = np.arange(-70_000, 70_000)
-        for host in (singles(), doubles, near, halves, whole, whole.astype(np.uint8), whole > 0):
-            assert_same(converted(host, B), host.astype(B))
-    exact = EVERY[np.abs(EVERY.astype("f4")) < 2**62]
-    np.testing.assert_array_equal(converted(exact, "i8"), exact.astype(np.int64))
+        host = ROUNDED[name]()
+        assert_same(converted(host, B), host.astype(B))
+
+
+def check_widening(dtype: str) -> None:
+    """Conversions from bfloat16, against ml_dtypes'."""
+    every = EVERY if dtype != "i8" else EVERY[np.abs(EVERY.astype("f4")) < 2**62]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(converted(every, dtype), every.astype(dtype))
+
+
+@pytest.mark.parametrize("name", some(list(ROUNDED), 2))
+def test_rounding(name: str) -> None:
+    """As ml_dtypes', to the bit, from all kinds of numbers."""
+    check_rounding(name)
+
+
+@pytest.mark.parametrize("dtype", WIDENED)
+def test_widening(dtype: str) -> None:
+    """As ml_dtypes', to all kinds of numbers."""
+    check_widening(dtype)
+
+
+def test_what_is_moved_keeps_its_bits() -> None:
+    """NaN too."""
     np.testing.assert_array_equal(converted(EVERY, B).view(np.uint16), EVERY.view(np.uint16))
-
-
-def test_conversions() -> None:
-    """As ml_dtypes', to the bit, from and to all kinds of numbers; what is only moved keeps its bits, NaN too."""
-    check_all()
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names a processor of x86-64")
@@ -133,15 +164,16 @@ def test_conversions_without_instructions_for_them() -> None:
     """On processors that have neither AVX nor F16C."""
     code = (
         "import importlib.util as u, sys\n"
-        "s = u.spec_from_file_location('m', sys.argv[1]); m = u.module_from_spec(s)\n"
-        "s.loader.exec_module(m); m.check_all()"
+        "s = u.spec_from_file_location('m', sys.argv[1]); m = u.module_from_spec(s); s.loader.exec_module(m)\n"
+        "for name in sys.argv[2].split(','): m.check_rounding(name)\n"
+        "for name in sys.argv[3].split(','): m.check_widening(name)"
     )
     # The executor would be compiled for it, too.
     environment = {**os.environ, "AIODEV_EXECUTOR": "python", "NUMBA_CPU_NAME": "nehalem", "NUMBA_CPU_FEATURES": ""}
     environment["PYTHONPATH"] = search_path()
-    done = subprocess.run(
-        [sys.executable, "-c", code, __file__], env=environment, capture_output=True, text=True, timeout=120
-    )
+    names = [",".join(some(list(names))) for names in (ROUNDED, WIDENED)]
+    command = [sys.executable, "-c", code, __file__, *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 

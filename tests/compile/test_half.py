@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import search_path
+from selection import some
 
 import aiodev
 
@@ -55,40 +57,60 @@ def doubles() -> np.ndarray[Any, Any]:
     return np.concatenate([between, between + tiny, between - tiny, [1e300, -np.inf, np.nan, 65519.99999999], bits])
 
 
-def check_all() -> None:
-    """Every conversion against NumPy's."""
+#: What is rounded, by its type; the first stands for the others by default where little is to be compiled.
+ROUNDED = {"f4": singles, "f8": doubles, "i8": lambda: np.arange(-70_000, 70_000)}
+WIDENED = ["f4", "f8", "i8"]
+
+
+def check_rounding(name: str) -> None:
+    """Conversions to float16, against NumPy's."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        for dtype in ("f4", "f8"):
-            np.testing.assert_array_equal(converted(EVERY, dtype), EVERY.astype(dtype))
-        for host in (singles(), doubles()):
-            found, expected = converted(host, "f2"), host.astype(np.float16)
-            known = ~np.isnan(expected)
-            np.testing.assert_array_equal(np.isnan(found), ~known)
-            np.testing.assert_array_equal(found.view(np.uint16)[known], expected.view(np.uint16)[known])
-        whole = np.arange(-70_000, 70_000)
-        np.testing.assert_array_equal(converted(whole, "f2"), whole.astype(np.float16))
-    exact = EVERY[np.abs(EVERY) < 30_000]
-    np.testing.assert_array_equal(converted(exact, "i8"), exact.astype(np.int64))
+        host = ROUNDED[name]()
+        found, expected = converted(host, "f2"), host.astype(np.float16)
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(found), ~known)
+    np.testing.assert_array_equal(found.view(np.uint16)[known], expected.view(np.uint16)[known])
+
+
+def check_widening(dtype: str) -> None:
+    """Conversions from float16, against NumPy's."""
+    every = EVERY if dtype != "i8" else EVERY[np.abs(EVERY) < 30_000]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        np.testing.assert_array_equal(converted(every, dtype), every.astype(dtype))
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounding(name: str) -> None:
+    """As NumPy's, to the bit, from float32, float64 and integers; NaN stays NaN."""
+    check_rounding(name)
+
+
+@pytest.mark.parametrize("dtype", WIDENED)
+def test_widening(dtype: str) -> None:
+    """As NumPy's, to float32, float64 and integers."""
+    check_widening(dtype)
+
+
+def test_what_is_moved_keeps_its_bits() -> None:
+    """NaN too."""
     np.testing.assert_array_equal(converted(EVERY, "f2").view(np.uint16), EVERY.view(np.uint16))
-
-
-def test_conversions() -> None:
-    """As NumPy's, to the bit, from and to float32, float64 and integers; NaN stays NaN."""
-    check_all()
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names a processor of x86-64")
 def test_conversions_without_instructions_for_them() -> None:
     """On processors that have none."""
     code = (
-        "import importlib.util as u, sys; s = u.spec_from_file_location('m', sys.argv[1]); m = u.module_from_spec(s)\n"
+        "import importlib.util as u, sys\n"
+        "s = u.spec_from_file_location('m', sys.argv[1]); m = u.module_from_spec(s); s.loader.exec_module(m)\n"
+        "for name in sys.argv[2].split(','): m.check_rounding(name)\n"
+        "for name in sys.argv[3].split(','): m.check_widening(name)"
     )
-    code += "s.loader.exec_module(m); m.check_all()"
     # The executor would be compiled for it, too.
     environment = {**os.environ, "AIODEV_EXECUTOR": "python", "NUMBA_CPU_NAME": "nehalem", "NUMBA_CPU_FEATURES": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", code, __file__], env=environment, capture_output=True, text=True, timeout=120
-    )
+    environment["PYTHONPATH"] = search_path()
+    names = [",".join(some(list(names))) for names in (ROUNDED, WIDENED)]
+    command = [sys.executable, "-c", code, __file__, *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 

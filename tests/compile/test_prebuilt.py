@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from kernel_entry import needs_compiler, spec_of
 
 import aiodev
 from aiodev._backends.cpu.compile import kernel_code, prebuilt
+from aiodev._core.cache_directory import cache
 from aiodev._core.config import settings
 
 pytestmark = pytest.mark.skipif(prebuilt.baseline_here() is None, reason="no baseline is known for this processor")
@@ -162,6 +164,63 @@ def test_a_program_with_an_empty_cache(tmp_path: Path) -> None:
     assert run([str(program), "wait"], **elsewhere).split() == compiled
     kept = {path.name.partition("-")[0] for path in (tmp_path / "other").rglob("*.bin")}
     assert {"exp", "sum"} <= kept
+
+
+COMMON = """
+import asyncio, sys
+import numpy as np
+import aiodev
+from aiodev import profiler, kernels as k
+
+reported = []
+profiler.on_compilation(reported.append)
+
+def array(*shape):
+    return aiodev.asarray(np.random.default_rng(1).standard_normal(shape).astype("f4"))
+
+async def main():
+    async with aiodev.Stream("cpu"):
+        arrays = [array(100), array(300_000), array(3, 5), array(300, 400), array(2000, 10)]
+        for x in arrays:
+            for function in (k.add, k.multiply):
+                for other in (x, x[:1], 2.0):
+                    await function(x, other).numpy()
+            for function in (k.sum, k.softmax, k.argmax, k.sort):
+                for options in ({}, {"axis": 0}):
+                    await function(x, **options).numpy()
+        for a, b in ((array(8, 8), array(8, 8)), (array(200, 300), array(300, 100)), (array(300, 200), array(200))):
+            await k.matmul(a, b).numpy()
+
+asyncio.run(main())
+print(profiler.counters()["kernels_compiled"], len(reported), "numba" in sys.modules)
+"""
+
+
+@needs_compiler
+@pytest.mark.exhaustive  # compiles some sixty kernels
+def test_common_functions_with_an_empty_cache(tmp_path: Path) -> None:
+    """Where the package has packs, the start of the device and the first results of any size compile nothing."""
+    program, package = tmp_path / "program.py", tmp_path / "site" / "aiodev"
+    program.write_text(COMMON)
+    shutil.copytree(Path(aiodev.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "prebuilt"))
+    names = ["add", "multiply", "sum", "softmax", "matmul", "argmax", "sort"]
+    target, into = str(prebuilt.baseline_here()), str(package / "prebuilt")
+    command = ["-m", "aiodev", "warm-up", *names, "--dtype", "float32", "--into", into, "--target", target]
+    run(command, AIODEV_CACHE_DIR=cache.directory() or str(tmp_path / "cache"))  # where other tests have compiled most of them
+    there = {"AIODEV_CACHE_DIR": str(tmp_path / "other"), "PYTHONPATH": str(package.parent)}
+    assert run([str(program)], **there).split() == ["0", "0", "False"]
+
+
+@needs_compiler
+def test_a_package_brings_its_own_packs(made: Path, tmp_path: Path) -> None:
+    """In its folder ``prebuilt``, where ``pyproject.toml`` has a wheel take them from."""
+    package = tmp_path / "aiodev"
+    shutil.copytree(Path(aiodev.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "prebuilt"))
+    (package / "prebuilt").mkdir()
+    shutil.copy(made, package / "prebuilt")
+    program = tmp_path / "program.py"
+    program.write_text(f"from aiodev._backends.cpu.compile import prebuilt\nprint(prebuilt.find_kernel({KEY!r}) is not None)")
+    assert run([str(program)], PYTHONPATH=str(tmp_path)).split() == ["True"]
 
 
 def test_baselines_are_levels() -> None:

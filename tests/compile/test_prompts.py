@@ -117,7 +117,7 @@ def test_a_program_s_own_classes_and_modules(tmp_path: Path, cache_without_kerne
     (tmp_path / "program.py").write_text(PROGRAM)
 
     def run(factor: int) -> str:
-        text = f"print('imported')\nFACTOR = ({factor},)\ndef scaled(v, by):\n    return v * by * FACTOR[0]\n"
+        text = f"print('imported', flush=True)\nFACTOR = ({factor},)\ndef scaled(v, by):\n    return v * by * FACTOR[0]\n"
         (tmp_path / "helpers.py").write_text(text)
         command = [sys.executable, str(tmp_path / "program.py")]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)

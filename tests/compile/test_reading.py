@@ -78,6 +78,14 @@ def sums(i: int, x: Any, y: Any, out: Any) -> None:
     out[i] += lang.sum(x[i:]) + lang.sum(x[i:], i, True) + lang.sum_squares(x[i:], i, i) + lang.moments(x[i:], i)[1]
 
 
+def products(i: int, x: Any, y: Any, out: Any) -> None:
+    lang.matmul(x[i:], y, out[i:])
+
+
+def multiplied(i: int, x: Any, y: Any, out: Any) -> None:
+    lang.matmul(y, out, x[i:])
+
+
 def tuples(i: int, x: Any, y: Any, out: Any) -> None:
     a, b = x[i:], y[i:]
     c, d = both(a, b)
@@ -301,6 +309,8 @@ def growing(i: int, x: Any, y: Any, out: Any) -> None:
         (rows, 1, {"x", "y"}),
         (rows, 2, {"y"}),
         (sums, 1, {"x", "y"}),
+        (products, 2, {"x", "y"}),
+        (multiplied, 2, {"y", "out"}),
         (tuples, 1, {"x", "y"}),
         (swapped, 1, {"y"}),  # a tuple is one thing
         (recursive, 1, {"y"}),

@@ -189,6 +189,20 @@ def test_an_idle_worker_ends(workers: WorkerPool, tmp_path: Path, monkeypatch: p
         assert not workers.processes
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not say how large a process is")
+@pytest.mark.parametrize(("largest", "lives"), [(0, False), (1 << 40, True)])
+def test_a_worker_that_has_grown_large_is_replaced(
+    workers: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, lives: bool
+) -> None:
+    """It compiles what it was given, and no more."""
+    monkeypatch.setattr(pool, "LARGEST", largest)
+    outcomes: Outcomes = queue.SimpleQueue()
+    for key in ("aa", "bb"):
+        workers.submit(job(fill, tmp_path, key * 32), outcomes.put)
+        assert outcomes.get(timeout=60) is None
+        assert bool(workers.processes) == lives
+
+
 def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong on the way to the compiler is the outcome of the compilation."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable
@@ -183,6 +184,18 @@ def test_what_the_decorator_says_counts(uniform: bool | None, expected: bool) ->
     assert kernel._specializations.of((1.0, x, x), x.device).loading.spec.uniform is expected
 
 
+def test_the_decorator_names_what_says_how_long_an_index_takes() -> None:
+    """Where the body does not show it: the spec has their places."""
+    kernel = aiodev.kernel(uniform=["out", "a"])(arithmetic)
+    x = aiodev.zeros(4, np.float32, "cpu")
+    names = list(inspect.signature(arithmetic).parameters)[1:]
+    spec = kernel._specializations.of((1.0, x, x), x.device).loading.spec
+    assert not spec.uniform
+    assert [names[place] for place in spec.paced_by or ()] == ["a", "out"]
+
+
 def test_what_the_decorator_says_may_be_wrong() -> None:
-    with pytest.raises(TypeError, match="uniform=1: expected True, False or None"):
+    with pytest.raises(TypeError, match=r"uniform=\['absent'\]: expected names among"):
+        aiodev.kernel(uniform=["absent"])(arithmetic)
+    with pytest.raises(TypeError, match="uniform=1: expected True, False, None or names of parameters"):
         aiodev.kernel(uniform=1)  # type: ignore[call-overload]

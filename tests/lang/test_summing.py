@@ -318,6 +318,17 @@ def test_moments_that_overflow_and_those_of_nothing() -> None:
     assert np.isnan(moments_of(host, 0, 0)).all()
 
 
+@pytest.mark.parametrize("size", [2, 8, 60, 600, 20_000])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_moments_of_sums_that_overflow_on_the_way(dtype: str, size: int) -> None:
+    """The mean is a number and the variance is infinite, whatever the order in which elements are added."""
+    host = np.tile(np.array([1.5e308, -1.5e308], dtype), (1, size // 2))
+    means, variances = aiodev.empty(1, dtype, "cpu"), aiodev.empty(1, "f8", "cpu")
+    moment_columns[1](aiodev.asarray(host.T.copy(), device="cpu"), means, variances).synchronize_blocking()
+    for mean, variance in (moments_of(host, 0, size), (means.numpy_blocking(), variances.numpy_blocking())):
+        assert abs(mean[0]) < 1e295 and variance == [np.inf]
+
+
 @pytest.mark.parametrize("dtype", ["f2", "i1", "i8", "u8", "b1", "c8", "c16"])
 def test_moments_of_other_types(dtype: str) -> None:
     """What they are in double precision; sums of large integers do not overflow."""

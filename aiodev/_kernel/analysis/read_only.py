@@ -45,6 +45,8 @@ _READERS: tuple[tuple[Any, int], ...] = (
     (len, 1), (lang.moments, 2), (lang.prefetch, 2), (lang.sum, 3), (lang.sum_squares, 3), (numpy.dot, 2), (numpy.vdot, 2),
     *((getattr(numpy, name), 1) for name in _REDUCTIONS),
 )  # fmt: skip
+#: Functions that read arrays and write to the last one.
+_WRITERS = (lang.matmul,)
 #: Functions that give numbers for numbers, or what goes through them; those that give tuples of what is in their arguments.
 _NUMERIC = (abs, bool, complex, float, int, len, max, min, pow, range, round)
 _PAIRING = (enumerate, zip)
@@ -306,6 +308,9 @@ class _Body(ast.NodeVisitor):
         if any(function is known for known in _PAIRING) and not named:
             return _deeper(every)
         if _reads(function, len(given)) and not named and not starred:
+            return NUMBER
+        if any(function is known for known in _WRITERS) and not named and not starred:
+            self.following.write(given[-1])
             return NUMBER
         self.following.write(arrays)
         return every | _OTHER

@@ -32,6 +32,9 @@ IDLE = 20.0
 #: Seconds after which a worker that compiles one kernel counts as hung, and is killed. Larger: launches wait for longer;
 #: smaller: kernels that take long never compile.
 PATIENCE = 300.0
+#: Resident bytes from which on a worker gets no further kernel, but a new one does: numba keeps something of each that it has
+#: compiled, some megabytes. Larger: more memory is held; smaller: compilers are imported, for a second, more often.
+LARGEST = 1 << 30
 
 Done = Callable[[BaseException | None], None]
 
@@ -56,10 +59,20 @@ def _readable(pipe: IO[bytes], patience: float) -> bool:
     return bool(ready.poll(patience * 1000))
 
 
+def _resident(pid: int) -> int:
+    """Resident bytes of a process; 0 where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 class WorkerPool:
     """Up to ``size`` worker processes, each fed by a thread of this one.
 
-    A job whose worker dies is tried once more on a new one; then it fails, since it may be what kills them.
+    A job whose worker dies is tried once more on a new one; then it fails, since it may be what kills them. A worker that
+    has grown large is replaced.
 
     Args:
         size: how many processes; by default as many as leave a core to the program, up to eight.
@@ -157,6 +170,9 @@ class WorkerPool:
                 self._end(worker)
                 log = f"the compile worker cannot be understood: {type(error).__name__}: {error}; a process that runs cannot "
                 return None, CompileError(spec.name, log + "compile any more once its packages were changed on disk")
+            if _resident(worker.pid) > LARGEST:
+                self._end(worker)
+                worker = None
             return worker, reply
         log = f"the compile worker died, twice (exit status {status}); its messages are on standard error"
         return worker, CompileError(spec.name, log)

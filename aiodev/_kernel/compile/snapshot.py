@@ -93,7 +93,8 @@ class Snapshot:
             cells = tuple(types.CellType() for _ in closure)
             namespace = {"__builtins__": builtins, "__name__": module}
             function = types.FunctionType(marshal.loads(code), namespace, name, None, cells)
-            function.__qualname__, function.__module__ = qualname, module
+            function.__qualname__ = qualname
+            function.__module__ = None  # type: ignore[assignment]  # else numba imports it by its name
             made.append(function)
         for function, (_, _, defaults, values, closure) in zip(made, parts, strict=True):
             function.__defaults__ = defaults and tuple(_restore(tagged, made) for tagged in defaults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
@@ -18,7 +19,10 @@ from aiodev._kernel.dispatch.repeated import CONSTANT, SCRATCH, Step
 from aiodev._kernel.kernel import Kernel
 from aiodev._memory.buffer import Alias, Buffer
 
-__all__ = ["Call", "Number"]
+__all__ = ["Call", "Number", "constants"]
+
+#: Memory of constants, by the address that kernels are given: for who sees nothing but launches.
+constants: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()
 
 
 class _Called(Protocol):
@@ -56,7 +60,7 @@ class Number:
         self._name = name
 
     def astype(self, dtype: Any) -> Number:
-        """The same number as one of a type.
+        """This number, launched as one of a type.
 
         Raises:
             OverflowError: the type has no such number.
@@ -228,6 +232,7 @@ class Call:
         It must be filled already, and never be written to: calls on other streams do not wait for what fills it.
         """
         self._origins[x._buffer] = CONSTANT
+        constants[x._address] = x._buffer
         return x
 
     def packed(self, x: Array) -> Array:
@@ -273,6 +278,12 @@ class Call:
         else:
             recording.wait_for(done)
         self.once()
+
+    def refuse_in_capture(self, reason: str) -> None:
+        """Raise CaptureError, with a reason, if what the call submits is being captured."""
+        recording = self.stream.timeline.recording
+        if recording is not None:
+            recording.refuse(reason)
 
     def once(self) -> None:
         """Do not remember this call: another with operands like these would submit something else."""

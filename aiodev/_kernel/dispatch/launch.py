@@ -24,13 +24,14 @@ from aiodev._core import callsites, context
 from aiodev._core.streams.completion import Completion
 from aiodev._core.streams.current import current_stream
 from aiodev._kernel.dispatch.parameters import MISSING
-from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX
+from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, READ
+from aiodev._memory.buffer import record_torn
 
 if TYPE_CHECKING:
     from aiodev._kernel.analysis.bounds import Access
     from aiodev._kernel.dispatch.specializations import Specialization
 
-__all__ = ["SITE_NAMES", "bound_call_maker", "define", "generate_call", "record_use"]
+__all__ = ["SUBMISSION_NAMES", "bound_call_maker", "define", "generate_call", "submission"]
 
 #: The site of the caller, as ``sites.here(1)`` has it, without the cost of a call.
 _SITE = [
@@ -43,6 +44,8 @@ SITE_NAMES: dict[str, Any] = {
     "_index_of": callsites.index_of,
     "_outside": callsites.outside,
 }
+#: What lines of a submission name.
+SUBMISSION_NAMES: dict[str, Any] = {**SITE_NAMES, "_record_torn": record_torn}
 #: What a branch compares: of a number, of an array.
 _KINDS = ("{0}.__class__", "{0}._form.key")
 _COMPLETION_NAMES: dict[str, Any] = {"_Completion": Completion, "_new": object.__new__}
@@ -71,7 +74,7 @@ def generate_call(
     names = [parameter.name for parameter in parameters]
     namespace: dict[str, Any] = {
         "_context": context.current, "_current": current_stream, "_join": b"".join, "_slow": slow,
-        "_Errors": (AttributeError, struct.error, OverflowError, TypeError), **SITE_NAMES, **_COMPLETION_NAMES,
+        "_Errors": (AttributeError, struct.error, OverflowError, TypeError), **SUBMISSION_NAMES, **_COMPLETION_NAMES,
     }  # fmt: skip
     signature = ["_config"]
     for parameter in parameters:
@@ -95,15 +98,14 @@ def bound_call_maker(kinds: str) -> Callable[..., Callable[[], Completion[None]]
     """
     buffers = [f"b{position}" for position in range(len(kinds))]
     call = ["if not loading.ready:", "    return slow(_outside(_getframe(1)))", *_SITE]
-    call += ["_value = stream._launch(entry, size, block, _site)", "_timeline = stream.timeline"]
-    for name, kind in zip(buffers, kinds, strict=True):
-        call += record_use(name, kind)
+    launch = "stream._launch(entry, size, block, _site)"
+    call += ["_timeline = stream.timeline", *submission([(launch, list(zip(buffers, kinds, strict=True)))])]
     call += _RETURN
     parameters = ", ".join(("loading", "stream", "entry", "size", "block", "slow", *buffers))
     lines = [f"def make({parameters}):", "    def call():"]
     lines += [f"        {line}" for line in call]
     lines.append("    return call")
-    namespace: dict[str, Any] = {**SITE_NAMES, **_COMPLETION_NAMES}
+    namespace: dict[str, Any] = {**SUBMISSION_NAMES, **_COMPLETION_NAMES}
     make: Callable[..., Callable[[], Completion[None]]] = define(f"<aiodev bound launch, {kinds}>", lines, namespace)["make"]
     return make
 
@@ -117,17 +119,38 @@ def define(filename: str, lines: Iterable[str], namespace: dict[str, Any]) -> di
     return namespace
 
 
-def record_use(buffer: str, kind: str) -> list[str]:
-    """Source lines that note that operation ``_value`` of ``_timeline`` uses a buffer, as :class:`Buffer` notes it."""
+def submission(launches: Iterable[tuple[str, Sequence[tuple[str, str]]]]) -> list[str]:
+    """Source lines that launch on ``_timeline``, and note which buffers each launch uses: expressions, ``ARRAY`` or ``READ``.
+
+    ``_value`` is the number of the last launch then.
+    """
+    lines, every = ["try:"], list[tuple[str, str]]()
+    for launch, buffers in launches:
+        every += buffers
+        lines.append(f"    _value = {launch}")
+        for buffer, kind in buffers:
+            lines.append(f"    _buffer = {buffer}")
+            lines += [f"    {line}" for line in _record_use(kind)]
+    written, read = ("".join(f"{buffer}, " for buffer, found in every if found == kind) for kind in (ARRAY, READ))
+    return [
+        *lines,
+        "except BaseException as _error:",
+        f"    _record_torn(_error, _timeline, ({written}), ({read}))",
+        "    raise",
+    ]
+
+
+def _record_use(kind: str) -> list[str]:
+    """Note that operation ``_value`` of ``_timeline`` uses ``_buffer``, as :class:`Buffer` notes it."""
     timeline, value, method = (
         ("_writer", "_written", "_record_write") if kind == ARRAY else ("_reader", "_read", "_record_read")
     )
     return [
-        f"if {buffer}.{timeline} is _timeline:",
-        f"    if _value > {buffer}.{value}:",  # another thread's later launch may have been faster here
-        f"        {buffer}.{value} = _value",
+        f"if _buffer.{timeline} is _timeline:",
+        f"    if _value > _buffer.{value}:",  # another thread's later launch may have been faster here
+        f"        _buffer.{value} = _value",
         "else:",
-        f"    {buffer}.{method}(_timeline, _value)",
+        f"    _buffer.{method}(_timeline, _value)",
     ]
 
 
@@ -162,13 +185,10 @@ def _fast_path(ndim: int, names: list[str], specializations: Sequence[Specializa
         "        _entry = None",
         f"    if _entry is not None and {size} >= 0 and not _extra:",
         *(f"        {line}" for line in _SITE),
-        f"        _value = _stream._launch(_entry, {size}, {block}, _site)",
-        "        _timeline = _stream.timeline",
     ]
-    for name, kind in arrays.items():
-        lines.append(f"        _buffer = {name}._buffer")
-        lines += [f"        {line}" for line in record_use("_buffer", kind)]
-    lines += [f"        {line}" for line in _RETURN]
+    launch = f"_stream._launch(_entry, {size}, {block}, _site)"
+    uses = [(f"{name}._buffer", kind) for name, kind in arrays.items()]
+    lines += [f"        {line}" for line in ("_timeline = _stream.timeline", *submission([(launch, uses)]), *_RETURN)]
     return lines
 
 

@@ -16,6 +16,8 @@ the use of the buffers. Its arguments are the operands of the next call.
     recorded again, and is never wrong.
 4.  A function that is remembered is ready to run, and belongs to this process: a forked child starts with nothing.
 5.  Scratch memory is one call's: calls of one kind may run at the same time, on several streams.
+6.  Whether what is written has elements in common with what is read does not follow from forms. So every call looks, in which
+    both are in one buffer.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from typing import Any, NamedTuple
 
 from aiodev._array.array import Array
 from aiodev._array.layout import extent
+from aiodev._array.overlap import overlap, overlap_elsewhere
 from aiodev._core import context
 from aiodev._core.streams.current import current_stream
-from aiodev._kernel.dispatch.launch import SITE_NAMES, define, record_use
+from aiodev._kernel.dispatch.launch import SUBMISSION_NAMES, define, submission
 from aiodev._kernel.dispatch.signature import ARRAY, ARRAYS, COMPLEX, FORMATS
 from aiodev._kernel.dispatch.specializations import Specialization
 from aiodev._kernel.kernel import Kernel
@@ -49,7 +52,8 @@ _ALIGNMENT, _BEHIND = 64, 1 << 12
 #: Of an argument block: bytes, or how a number is packed, and the expression of its value.
 _BlockPart = bytes | tuple[str, str]
 #: Takes the operands, and gives what the operation returns; None where a number does not fit its type. Behind the operands it
-#: may be given a stream, other than the current one; it gives None where that is of another device.
+#: may be given a stream, other than the current one; it gives None where that is of another device. And a site, that of the
+#: program's line, where that is known.
 Repeated = Callable[..., Any]
 
 
@@ -88,10 +92,12 @@ def make_repeated(
     results: Sequence[Array],
     returned: int | tuple[int, ...],
     any_length: bool = False,
+    apart: Sequence[str] = (),
 ) -> Repeated:
     """The launches of variants, one for each step, as a function of operands like these.
 
     ``any_length``: or of any other shape, the same for all without gaps, and of two elements or more; for what ``is_flat``.
+    ``apart``: of operands, conditions under which it is no such call.
 
     ``results`` are arrays that the call has made; they are counted behind the operands. ``returned`` says which of all these
     the function gives back.
@@ -129,7 +135,8 @@ def make_repeated(
     within = f"x{count}" if behind else ""
     given = f"x{returned}" if isinstance(returned, int) else f"({', '.join(f'x{k}' for k in returned)},)"
     first = next(f"x{k}" for k, one in enumerate(operands) if isinstance(one, Array)) if any_length else ""
-    make = _make_maker(count, len(constants), tuple(forms), (bool(scratch), own, within), tuple(launches), given, first)
+    memory = bool(scratch), own, within
+    make = _make_maker(count, len(constants), tuple(forms), memory, tuple(launches), given, first, tuple(apart))
     return make([specialization.loading for specialization in specializations], specializations[0].device, *constants)
 
 
@@ -192,12 +199,13 @@ def _make_maker(
     launches: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...],
     given: str,
     first: str,
+    apart: tuple[str, ...],
 ) -> Callable[..., Repeated]:
     """Makes functions whose results, scratch, blocks and notes in buffers are made alike; ``loading`` is kept.
 
     ``forms`` says which results are new, and what of. ``scratch`` is whether there is any, of how many bytes if it has a buffer
     of its own, and the result behind which it lies if not. Of each launch: entry, size, block, and the buffers that it uses.
-    ``first``: the operand whose shape all have, where that is not fixed.
+    ``first``: the operand whose shape all have, where that is not fixed. ``apart``: conditions under which it is no such call.
     """
     has_scratch, own, within = scratch
     room = f"memory.allocate({own}, _timeline)" if own else f"{within}._buffer"
@@ -209,6 +217,7 @@ def _make_maker(
         "        stream = current(device)",
         "elif stream.device is not device:",
         "    return None",
+        *(line for condition in apart for line in (f"if {condition}:", "    return None")),
         "try:",
         "    _timeline = stream.timeline",
         *([f"    _form = {first}._form", f"    {_LENGTH} = _form.size"] if first else ()),
@@ -219,26 +228,28 @@ def _make_maker(
         "except Errors:",  # a number does not fit its type: the body may know what to do, or will complain
         "    return None",
         # Who has called the operation, which has called this; if that is a library, as a rule who has called that.
-        "_from = _getframe(2)",
-        "_site = _index_of(id(_from.f_code))",
-        "if _site == 0 and (_back := _from.f_back) is not None:",
-        "    _from, _site = _back, _index_of(id(_back.f_code))",
-        "_site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
+        "if not _site:",
+        "    _from = _getframe(2)",
+        "    _site = _index_of(id(_from.f_code))",
+        "    if _site == 0 and (_back := _from.f_back) is not None:",
+        "        _from, _site = _back, _index_of(id(_back.f_code))",
+        "    _site = _site << 32 | _from.f_lasti if _site else _outside(_from)",
     ]
-    for k, (entry, size, _, uses) in enumerate(launches):
-        body.append(f"_value = stream._launch({entry}, {size}, block{k}, _site)")
-        for buffer, kind in uses:
-            body.append(f"_buffer = {buffer}")
-            body += record_use("_buffer", kind)
+    submitted = [
+        (f"stream._launch({entry}, {size}, block{k}, _site)", uses) for k, (entry, size, _, uses) in enumerate(launches)
+    ]
     if own:
-        body += record_use("scratch", ARRAY)
-    lines = [f"def make({parameters}):", f"    def launch({', '.join((*(f'x{k}' for k in range(count)), 'stream=None'))}):"]
+        launch, uses = submitted[-1]
+        submitted[-1] = launch, (*uses, ("scratch", ARRAY))
+    body += submission(submitted)
+    operands = "".join(f"x{k}, " for k in range(count))
+    lines = [f"def make({parameters}):", f"    def launch({operands}stream=None, _site=0):"]
     lines += [f"        {line}" for line in (*body, f"return {given}")]
     lines += ["    launch.loading = loading", "    return launch"]
     names = {
-        **SITE_NAMES, "context": context.current, "current": current_stream, "allocators": allocators, "new": object.__new__,
-        "pools": allocators.pools, "allocator_of": allocators.allocator_of, "Array": Array,
-        "Errors": (struct.error, OverflowError, TypeError),
+        **SUBMISSION_NAMES, "context": context.current, "current": current_stream, "allocators": allocators,
+        "new": object.__new__, "pools": allocators.pools, "allocator_of": allocators.allocator_of, "Array": Array,
+        "Errors": (struct.error, OverflowError, TypeError), "overlap": overlap, "overlap_elsewhere": overlap_elsewhere,
     }  # fmt: skip
     make: Callable[..., Repeated] = define(f"<aiodev repeated call, {count} operands>", lines, names)["make"]
     return make

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from aiodev._core.backend.device import Device
@@ -76,7 +76,7 @@ class Specializations:
         bodies: Mapping[str, Callable[..., None]],
         options: Options,
         launch_options: Mapping[str, Options],
-        uniform: bool | None,
+        uniform: bool | Collection[str] | None,
         reads: Sequence[str],
     ) -> None:
         self.name = name
@@ -154,11 +154,13 @@ class Specializations:
 
     def _pace_of(self, which: str | None, body: Callable[..., None]) -> tuple[bool, tuple[int, ...] | None]:
         """Whether all indices take as long, and the places of the arguments that say how long, if not."""
-        if self._uniform is not None:
+        if isinstance(self._uniform, bool):
             return self._uniform, None
         pace = self._paces.get(which)
         if pace is None:
-            names = frozenset() if is_loop_free(body) else paced_by(body, self.ndim)
+            names: Collection[str] | None = self._uniform
+            if names is None:
+                names = () if is_loop_free(body) else paced_by(body, self.ndim)
             places = None if names is None else tuple(n for n, name in enumerate(self.names) if name in names)
             pace = self._paces[which] = (True, None) if places == () else (False, places)
         return pace

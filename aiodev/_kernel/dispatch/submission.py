@@ -15,10 +15,11 @@ from aiodev._core.errors import CompileError, LaunchError
 from aiodev._core.streams import trace
 from aiodev._core.streams.completion import Completion, several
 from aiodev._core.streams.stream import Stream
-from aiodev._core.timeline.gate import opened_on_error
+from aiodev._core.timeline.gate import fails_on_error
 from aiodev._kernel.compile.service import PendingKernel
 from aiodev._kernel.dispatch.signature import ARRAYS, FORMATS, READ, Signature
 from aiodev._kernel.dispatch.specializations import Specialization
+from aiodev._memory.buffer import record_torn
 
 __all__ = ["pack", "submit"]
 
@@ -60,27 +61,28 @@ def submit(
     specialization: Specialization, stream: Stream, size: int, block: bytes, args: tuple[Any, ...], site: int
 ) -> Completion[None]:
     """Submit a launch, and note the use of its arrays."""
-    loading = specialization.loading
-    if loading.ready or stream.timeline.recording is not None:  # a graph waits for its code when it is replayed
-        completion: Completion[None] = Completion(stream.timeline, stream._launch(loading.entry, size, block, site))
-    else:
-        completion = _submit_gated(stream, loading, size, block, site)
-    for arg, kind in zip(args, specialization.signature.pattern, strict=True):
-        if kind == READ:
-            arg._buffer._record_read(stream.timeline, completion.value)
-        elif kind in ARRAYS:
-            arg._buffer._record_write(stream.timeline, completion.value)
+    loading, timeline = specialization.loading, stream.timeline
+    pattern = specialization.signature.pattern
+    read = [arg._buffer for arg, kind in zip(args, pattern, strict=True) if kind == READ]
+    written = [arg._buffer for arg, kind in zip(args, pattern, strict=True) if kind in ARRAYS and kind != READ]
+    try:
+        if loading.ready or timeline.recording is not None:  # a graph waits for its code when it is replayed
+            completion: Completion[None] = Completion(timeline, stream._launch(loading.entry, size, block, site))
+        else:
+            completion = _submit_gated(stream, loading, size, block, site)
+        for buffer in read:
+            buffer._record_read(timeline, completion.value)
+        for buffer in written:
+            buffer._record_write(timeline, completion.value)
+    except BaseException as error:
+        record_torn(error, timeline, written, read)
+        raise
     return completion
 
 
 def _submit_gated(stream: Stream, loading: PendingKernel, size: int, block: bytes, site: int) -> Completion[None]:
     """Submit code that is still being compiled: the stream waits for it, and if it does not compile the launch fails."""
-    gate = stream._gate()
-    trace.label(stream.timeline, gate.value, "compilation", loading.spec.name)
-    with opened_on_error(gate):
-        value = stream._launch(loading.entry, size, block, site)
-    gate.guards = value
-    first = gate.value if gate.value == value - 1 else value  # else others have submitted in between
+    gate, timeline = stream._gate(), stream.timeline
 
     def open_gate(error: BaseException | None) -> None:
         if isinstance(error, CompileError):  # one for all launches, each of which was made at a place of its own
@@ -88,6 +90,10 @@ def _submit_gated(stream: Stream, loading: PendingKernel, size: int, block: byte
             error.submitted_at = callsites.describe_site(site)
         gate.open(error)
 
-    with opened_on_error(gate):
+    with fails_on_error(gate, lambda: timeline.submitted, loading.spec.name):
+        trace.label(timeline, gate.value, "compilation", loading.spec.name)
+        value = stream._launch(loading.entry, size, block, site)
+        gate.guards = value
         loading.when_done(open_gate)
-    return several(stream.timeline, first, value)
+    first = gate.value if gate.value == value - 1 else value  # else others have submitted in between
+    return several(timeline, first, value)
